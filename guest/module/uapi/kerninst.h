@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * kerninst.h - the one contract between /dev/kerninst and its daemon.
+ *
+ * The module is mechanism only: it allocates executable memory inside an
+ * address window, writes code there, and makes or undoes splices whose bytes
+ * the daemon computed. It decides nothing about where or what.
+ *
+ * Every structure is fixed-width, naturally aligned and free of implicit
+ * padding; agent/kdev holds the same layout in Go and a test compares the two.
+ * Integers are in the CPU's byte order (all three ISAs are little-endian).
+ * Addresses are kernel virtual addresses; lengths are bytes.
+ *
+ * Every call returns 0 or a negative errno and, on error, has changed nothing.
+ */
+#ifndef _UAPI_KERNINST_H
+#define _UAPI_KERNINST_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define KI_ABI_VERSION	1u
+
+/* Longest replaced run of bytes at a point, and longest instruction. */
+#define KI_MAX_PATCH	16u
+/* Most splices in one batch. */
+#define KI_MAX_BATCH	4096u
+/* Most bytes of code plus cells in one area. */
+#define KI_MAX_AREA	(16u << 20)
+
+enum ki_arch {
+	KI_ARCH_NONE = 0,
+	KI_ARCH_AMD64 = 1,
+	KI_ARCH_ARM64 = 2,
+	KI_ARCH_RISCV64 = 3,
+};
+
+/* ki_info.features */
+#define KI_FEAT_PREEMPT	(1u << 0)	/* kernel code can be preempted: no windows */
+#define KI_FEAT_LSE	(1u << 1)	/* arm64: atomics of ARMv8.1 */
+
+struct ki_info {
+	__u32 abi;		/* KI_ABI_VERSION */
+	__u32 arch;		/* enum ki_arch */
+	__u64 image_start;	/* _text */
+	__u64 image_end;	/* _end, rounded up to the mapping's end */
+	__u64 text_start;	/* _stext */
+	__u64 text_end;		/* _etext */
+	__u64 area_lo;		/* lowest address an area may have */
+	__u64 area_hi;		/* end of the highest */
+	__u32 page_size;
+	__u32 cpus;		/* possible CPUs */
+	__u32 features;		/* KI_FEAT_* */
+	__u32 reserved;
+};
+
+/*
+ * An area is code_len bytes of executable, read-only memory directly followed
+ * by as many bytes of cells: zeroed, writable, never executable, and mappable
+ * by the daemon. The cell of the code at address A is at A + code_len, so the
+ * distance from a patch to its cell is the same everywhere in the area.
+ * Code is filled with trap instructions until it is written.
+ */
+struct ki_area {
+	__u64 lo, hi;		/* in: the area must lie inside [lo, hi) */
+	__u32 code_len;		/* in: bytes, a multiple of the page size */
+	__u32 id;		/* out: names the area */
+	__u64 addr;		/* out: address of the code */
+	__u64 mmap_offset;	/* out: what to pass to mmap() for the cells */
+};
+
+struct ki_area_free {
+	__u32 id;
+	__u32 reserved;
+};
+
+/* Read kernel memory: the kernel's image, module space, and own areas. */
+struct ki_read {
+	__u64 addr;
+	__u64 buf;		/* user pointer */
+	__u64 len;		/* at most 64 MiB */
+};
+
+/* Write code into an own area; refused (EBUSY) where a live splice leads. */
+struct ki_code {
+	__u64 addr;
+	__u64 buf;		/* user pointer */
+	__u64 len;
+};
+
+/* ki_splice.flags */
+#define KI_SPLICE_WINDOW	(1u << 0)	/* replaces several instructions: needs quiescence */
+
+struct ki_splice {
+	__u64 point;		/* address of the first byte replaced */
+	__u64 patch;		/* where control goes: inside an own area */
+	__u32 patch_len;	/* bytes of the patch, for the freeing rules */
+	__u32 len;		/* bytes replaced, <= KI_MAX_PATCH */
+	__u32 flags;		/* KI_SPLICE_* */
+	__u32 id;		/* out: names the splice */
+	__u8 old[KI_MAX_PATCH];	/* expected now; compared just before the write */
+	__u8 new[KI_MAX_PATCH];	/* written instead */
+};
+
+/*
+ * A batch is applied whole or not at all. On error `failed` is the index of
+ * the splice that could not be made (or n when no single one is to blame).
+ * EILSEQ: the bytes at the point are not `old`. EEXIST: overlaps a live
+ * splice. EBUSY: a kprobe is registered in the function. EACCES: not kernel
+ * text. EOPNOTSUPP: a window on a kernel that preempts itself. ERANGE: patch
+ * not in an own area. EINVAL: misaligned or a length the ISA cannot write.
+ */
+struct ki_batch {
+	__u64 splices;		/* user pointer to n struct ki_splice, in/out */
+	__u32 n;
+	__u32 failed;		/* out */
+};
+
+/*
+ * Undo, in reverse order of the list, all or nothing. On return no CPU and no
+ * task is inside the patches any more, so their slots may be reused.
+ * EBUSY: someone put a kprobe on the splice; nothing was undone.
+ */
+struct ki_undo {
+	__u64 ids;		/* user pointer to n __u32 */
+	__u32 n;
+	__u32 failed;		/* out */
+};
+
+struct ki_stats {
+	__u32 areas, splices;		/* live now */
+	__u64 spliced, unspliced;	/* since load */
+	__u64 refused;			/* batches refused */
+	__u64 quarantined;		/* bytes of patches that could not be freed */
+};
+
+#define KI_IOC_MAGIC	0xCE
+#define KI_IOC_INFO	_IOR(KI_IOC_MAGIC, 0, struct ki_info)
+#define KI_IOC_AREA	_IOWR(KI_IOC_MAGIC, 1, struct ki_area)
+#define KI_IOC_AREA_FREE _IOW(KI_IOC_MAGIC, 2, struct ki_area_free)
+#define KI_IOC_READ	_IOW(KI_IOC_MAGIC, 3, struct ki_read)
+#define KI_IOC_CODE	_IOW(KI_IOC_MAGIC, 4, struct ki_code)
+#define KI_IOC_SPLICE	_IOWR(KI_IOC_MAGIC, 5, struct ki_batch)
+#define KI_IOC_UNDO	_IOWR(KI_IOC_MAGIC, 6, struct ki_undo)
+#define KI_IOC_STATS	_IOR(KI_IOC_MAGIC, 7, struct ki_stats)
+
+#endif /* _UAPI_KERNINST_H */

@@ -1,0 +1,78 @@
+// Package vm says what a machine is to the lab: what it is started from, what
+// it offers while it runs, and the ways in which it ends.
+package vm
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/digitalocean/go-qemu/qmp"
+)
+
+// Time is how guest time passes.
+type Time string
+
+const (
+	Exact Time = "exact" // one nanosecond is one instruction; two runs are identical
+	Host  Time = "host"  // host speed, several CPUs in parallel
+)
+
+// Spec is everything a machine is started from.
+type Spec struct {
+	Arch    string // amd64, arm64, riscv64
+	Kernel  string // path of the kernel image
+	Initrd  string // path of the complete initramfs
+	Append  string // added to the kernel command line
+	CPUs    int
+	MemMiB  int
+	Time    Time
+	Seed    uint64
+	Plugins []string // "path,key=value,..." for -plugin
+	// Interactive joins the guest's console to the terminal.
+	Interactive bool
+	// Dir is the run directory: absolute, existing, mode 0700. Sockets,
+	// console.log and results live there.
+	Dir string
+}
+
+// Kind is how a machine ended. The zero value is invalid.
+type Kind int
+
+const (
+	KindInvalid Kind = iota
+	Clean            // the guest powered off by itself
+	Panicked         // the guest's kernel panicked and reset
+	Killed           // the process was killed, by us or by someone else
+	LabFault         // QEMU could not start, or died by itself
+)
+
+// Ending of a machine.
+type Ending struct {
+	Kind   Kind
+	Reason string // QEMU's own word for it: guest-shutdown, guest-reset, host-signal…
+	Detail string // QEMU's stderr, or how the process ended
+}
+
+// Machine is one running guest.
+type Machine interface {
+	// Monitor is the control channel. Valid until Wait returns.
+	Monitor() qmp.Monitor
+	// Results is the guest's record stream; EOF when the machine ends.
+	Results() io.Reader
+	// Console is the path of the console log, growing while the guest runs.
+	Console() string
+	// Argv is the command that started it, for people to run again.
+	Argv() []string
+	// Wait returns when the machine has ended. It may be called many times.
+	Wait(ctx context.Context) (Ending, error)
+	// Kill ends it now. Idempotent. Wait still has to be called.
+	Kill()
+	// Started is the host time at which the process started.
+	Started() time.Time
+}
+
+// Backend starts machines.
+type Backend interface {
+	Start(ctx context.Context, s Spec) (Machine, error)
+}
