@@ -10,10 +10,25 @@ package isa
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
+	"strconv"
 )
 
 // Addr is a virtual address in the guest's kernel.
 type Addr uint64
+
+// MarshalText writes the address as String does, so that results hold strings.
+func (a Addr) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (a *Addr) UnmarshalText(b []byte) error {
+	v, err := strconv.ParseUint(string(b), 0, 64)
+	if err != nil {
+		return fmt.Errorf("address %q: not a number", b)
+	}
+	*a = Addr(v)
+	return nil
+}
 
 // String prints the address as results do.
 func (a Addr) String() string { return fmt.Sprintf("%#x", uint64(a)) }
@@ -39,7 +54,12 @@ const (
 
 var flowNames = [...]string{"unknown", "none", "jump", "cond", "call", "return", "indirect-jump", "indirect-call", "trap"}
 
-func (f Flow) String() string { return flowNames[f] }
+func (f Flow) String() string {
+	if int(f) >= len(flowNames) {
+		return fmt.Sprintf("flow(%d)", uint8(f))
+	}
+	return flowNames[f]
+}
 
 // Reg numbers a register of one ISA: general registers as the ISA numbers
 // them, then the condition flags as one unit (Arch.Flags).
@@ -84,10 +104,14 @@ const (
 	Privileged
 	// Exclusive: load-exclusive, store-exclusive and their kind.
 	Exclusive
+	// Opens: the Exclusive instruction begins a sequence, rather than ends it.
+	Opens
 	// Landing: a landing pad (ENDBR64, BTI) or pointer-authentication prologue.
 	Landing
 	// Shadow: the next instruction runs in its shadow (STI, MOV SS).
 	Shadow
+	// Lost: not even the length is known, so what follows may be misread.
+	Lost
 )
 
 // Insn is one decoded instruction. Writes lists what is overwritten whole, on
@@ -102,7 +126,16 @@ type Insn struct {
 	Writes   RegSet
 	Clobbers RegSet
 	Traits   Traits
-	Text     string // disassembly, for people
+	Text     string // disassembly, for people; Decode leaves it empty
+}
+
+// End is the address of the byte after the instruction.
+func (i Insn) End() Addr { return i.Addr + Addr(i.Len) }
+
+// Plain reports whether the instruction does the same at any address and only
+// falls through.
+func (i Insn) Plain() bool {
+	return i.Flow == FlowNone && i.Traits&(PCRel|Privileged|Exclusive|Landing|Shadow) == 0
 }
 
 // Arch describes one ISA.
@@ -117,7 +150,71 @@ type Arch struct {
 	// Decode reads the instruction at the start of b, which lies at a. It
 	// never fails and always makes progress: what it does not know comes back
 	// with FlowUnknown and a Len of at least MinLen, with everything read.
+	// Calls, returns and jumps report only what the instruction itself uses:
+	// what lies behind them is for the caller to judge.
 	Decode func(b []byte, a Addr) Insn
+	// Text disassembles for people what Decode decoded.
+	Text func(b []byte, a Addr) string
+	// Far decodes a jump without link that takes several instructions: where
+	// it leads and its length. Nil where there is none.
+	Far func(b []byte, a Addr) (to Addr, n int, ok bool)
+	// Scan marks every address that b, which lies at a, could reach by direct
+	// control flow or form by an address computation, whatever the alignment
+	// at which its bytes are read: a superset of all jump targets. Sequences
+	// that begin in the last ScanTail bytes are left to the next piece. Nil
+	// where splices replace one instruction and nothing needs it.
+	Scan     func(b []byte, a Addr, m *Marks)
+	ScanTail int
+}
+
+// Unknown is the decode of n bytes at a that are not understood, on an ISA
+// whose registers are all.
+func Unknown(a Addr, n int, all RegSet) Insn {
+	return Insn{Addr: a, Len: n, Flow: FlowUnknown, Reads: all}
+}
+
+// Marks is a set of addresses in one range, one bit per unit.
+type Marks struct {
+	lo, hi Addr
+	shift  uint
+	bits   []uint64
+}
+
+// NewMarks returns an empty set over [lo, hi) for addresses that are multiples
+// of unit bytes; unit is a power of two.
+func NewMarks(lo, hi Addr, unit int) *Marks {
+	m := &Marks{lo: lo, hi: hi, shift: uint(bits.TrailingZeros(uint(unit)))}
+	m.bits = make([]uint64, (uint64(hi-lo)>>m.shift)/64+1)
+	return m
+}
+
+// Add puts a into the set; addresses outside the range are ignored.
+func (m *Marks) Add(a Addr) {
+	if a >= m.lo && a < m.hi {
+		n := uint64(a-m.lo) >> m.shift
+		m.bits[n/64] |= 1 << (n % 64)
+	}
+}
+
+// First returns the lowest member in [lo, hi).
+func (m *Marks) First(lo, hi Addr) (Addr, bool) {
+	lo, hi = max(lo, m.lo), min(hi, m.hi)
+	for a := lo; a < hi; a += 1 << m.shift {
+		n := uint64(a-m.lo) >> m.shift
+		if m.bits[n/64]>>(n%64)&1 != 0 {
+			return a, true
+		}
+	}
+	return 0, false
+}
+
+// Count is the number of members.
+func (m *Marks) Count() int {
+	n := 0
+	for _, w := range m.bits {
+		n += bits.OnesCount64(w)
+	}
+	return n
 }
 
 // ByteOrder of all three ISAs.

@@ -5,7 +5,13 @@
 // for byte, on the host and in the guest. Nothing here touches a kernel.
 package plan
 
-import "kerninst/agent/isa"
+import (
+	"fmt"
+	"strings"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+)
 
 // Mechanism is how control gets from a point to its patch.
 type Mechanism uint8
@@ -22,7 +28,25 @@ const (
 
 var mechanismNames = [...]string{"invalid", "jump", "springboard", "pun", "quiesced", "clone", "trap"}
 
-func (m Mechanism) String() string { return mechanismNames[m] }
+func (m Mechanism) String() string {
+	if int(m) >= len(mechanismNames) {
+		return fmt.Sprintf("mechanism(%d)", uint8(m))
+	}
+	return mechanismNames[m]
+}
+
+// MarshalText writes the word that String gives.
+func (m Mechanism) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (m *Mechanism) UnmarshalText(b []byte) error {
+	v, ok := ParseMechanism(string(b))
+	if !ok {
+		return fmt.Errorf("mechanism %q: not one of %s", b, strings.Join(mechanismNames[1:], ", "))
+	}
+	*m = v
+	return nil
+}
 
 // ParseMechanism is the inverse of String.
 func ParseMechanism(s string) (Mechanism, bool) {
@@ -38,54 +62,85 @@ func ParseMechanism(s string) (Mechanism, bool) {
 type Reason uint8
 
 const (
-	ReasonInvalid       Reason = iota
-	NoSuchFunction             // the symbol is not in this kernel
-	OutsideFunction            // the offset is past the function's end
-	InsideInstruction          // no instruction starts there
-	Undecodable                // an instruction on the way, or the point itself, did not decode
-	ReservedText               // text that the kernel rewrites or that must not be touched
-	ControlFlow                // a jump, call or return: its relocation is not supported
-	PCRelative                 // an operand depends on the address
-	PrivilegedInsn             // system instruction
-	ExclusiveSequence          // inside a load-exclusive/store-exclusive sequence
-	MayFault                   // has an exception-table entry
-	TooShort                   // shorter than the jump that would replace it
-	TargetInWindow             // something jumps into the middle of the window
-	IndirectJump               // the function jumps indirectly: targets unknown
-	NoDeadRegister             // the jump needs a register and none is dead
-	OutOfReach                 // no patch memory in reach
-	AlreadySpliced             // overlaps a live splice
-	Foreign                    // a kprobe, ftrace or livepatch user owns the function
-	UnsupportedMechanism       // the mechanism that was asked for is not available here
+	ReasonInvalid        Reason = iota
+	NoSuchFunction              // the symbol is not in this kernel
+	OutsideFunction             // the offset is past the function's end
+	InsideInstruction           // no instruction starts there
+	Undecodable                 // an instruction on the way, or the point itself, did not decode
+	ReservedText                // text that the kernel rewrites or that must not be touched
+	ControlFlow                 // a jump, call or return: its relocation is not supported
+	PCRelative                  // an operand depends on the address
+	PrivilegedInsn              // system instruction
+	ExclusiveSequence           // inside a load-exclusive/store-exclusive sequence
+	MayFault                    // has an exception-table entry
+	TooShort                    // shorter than the jump that would replace it
+	TargetInWindow              // something jumps into the middle of the window
+	IndirectJump                // the function jumps indirectly: targets unknown
+	NoDeadRegister              // the jump needs a register and none is dead
+	OutOfReach                  // no patch memory in reach
+	AlreadySpliced              // overlaps a live splice
+	Foreign                     // a kprobe, ftrace or livepatch user owns the function
+	UnsupportedMechanism        // the mechanism that was asked for is not available here
+	AmbiguousFunction           // several functions have the name
+	Unreadable                  // the kernel's memory or tables could not be read
+	NoAtomics                   // the CPU has no single atomic addition
+	NeedsSpill                  // a register must be saved, and the request forbids it
+	PatchTooLong                // the patch is longer than a slot
 )
-
-// Refusal is an instrumentation point that must not be spliced.
-type Refusal struct {
-	Reason Reason
-	Detail string
-}
-
-func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 
 var reasonNames = [...]string{
 	"invalid", "no such function", "outside the function", "inside an instruction",
 	"undecodable", "reserved text", "control flow", "pc-relative", "privileged instruction",
 	"exclusive sequence", "may fault", "too short", "target in window", "indirect jump",
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
+	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
 }
 
-func (r Reason) String() string { return reasonNames[r] }
+func (r Reason) String() string {
+	if int(r) >= len(reasonNames) {
+		return fmt.Sprintf("reason(%d)", uint8(r))
+	}
+	return reasonNames[r]
+}
+
+// MarshalText writes the words.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (r *Reason) UnmarshalText(b []byte) error {
+	for k, n := range reasonNames {
+		if n == string(b) {
+			*r = Reason(k)
+			return nil
+		}
+	}
+	return fmt.Errorf("refusal reason %q: not known", b)
+}
+
+// Refusal is an instrumentation point that must not be spliced.
+type Refusal struct {
+	Reason Reason `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 
 // Plan is one splice, ready to be applied.
 type Plan struct {
-	Point     isa.Addr
-	Mechanism Mechanism
-	Old, New  []byte   // bytes at the point: expected, and written instead
-	Patch     isa.Addr // where New leads
-	Code      []byte   // the patch
-	Cell      isa.Addr // of the counter
-	Displaced []isa.Insn
-	Added     int // instructions added per hit
-	Spilled   int // registers and flag words saved around the snippet
-	Window    bool
+	Module    string      `json:"module,omitempty"`
+	Symbol    string      `json:"symbol"`
+	Offset    isa.Off     `json:"offset"`
+	Point     isa.Addr    `json:"point"`
+	Mechanism Mechanism   `json:"mechanism"`
+	Old       []byte      `json:"old"`       // bytes at the point that are expected
+	New       []byte      `json:"new"`       // what is written instead, as many
+	Patch     isa.Addr    `json:"patch"`     // where New leads
+	Code      []byte      `json:"code"`      // the patch
+	Cell      isa.Addr    `json:"cell"`      // of the counter
+	Displaced []isa.Insn  `json:"displaced"` // what the patch runs instead
+	Back      isa.Addr    `json:"back"`      // where the patch returns to
+	Added     int         `json:"added"`     // instructions added per hit
+	Spilled   int         `json:"spilled"`   // registers and flag words saved
+	Window    bool        `json:"window"`    // several instructions are replaced
+	States    []gen.State `json:"states"`    // the state map of Code
 }

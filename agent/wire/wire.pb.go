@@ -892,7 +892,6 @@ type Hello struct {
 	TextStart     uint64                 `protobuf:"varint,6,opt,name=text_start,json=textStart,proto3" json:"text_start,omitempty"`
 	TextEnd       uint64                 `protobuf:"varint,7,opt,name=text_end,json=textEnd,proto3" json:"text_end,omitempty"`
 	Daemon        string                 `protobuf:"bytes,8,opt,name=daemon,proto3" json:"daemon,omitempty"` // version of the daemon
-	TextSha256    []byte                 `protobuf:"bytes,9,opt,name=text_sha256,json=textSha256,proto3" json:"text_sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -981,13 +980,6 @@ func (x *Hello) GetDaemon() string {
 		return x.Daemon
 	}
 	return ""
-}
-
-func (x *Hello) GetTextSha256() []byte {
-	if x != nil {
-		return x.TextSha256
-	}
-	return nil
 }
 
 type Log struct {
@@ -1711,7 +1703,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\v2\x15.kerninst.wire.ResultH\x00R\x06result\x12&\n" +
 	"\x03log\x18\x05 \x01(\v2\x12.kerninst.wire.LogH\x00R\x03log\x12)\n" +
 	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04doneB\x06\n" +
-	"\x04body\"\xec\x01\n" +
+	"\x04body\"\xcb\x01\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04arch\x18\x02 \x01(\tR\x04arch\x12\x16\n" +
@@ -1721,9 +1713,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"text_start\x18\x06 \x01(\x04R\ttextStart\x12\x19\n" +
 	"\btext_end\x18\a \x01(\x04R\atextEnd\x12\x16\n" +
-	"\x06daemon\x18\b \x01(\tR\x06daemon\x12\x1f\n" +
-	"\vtext_sha256\x18\t \x01(\fR\n" +
-	"textSha256\"\x19\n" +
+	"\x06daemon\x18\b \x01(\tR\x06daemon\"\x19\n" +
 	"\x03Log\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +

@@ -29,7 +29,7 @@ type Spec struct {
 	Time    Time
 	Seed    uint64
 	Plugins []string // "path,key=value,..." for -plugin
-	// Interactive joins the guest's console to the terminal.
+	// Interactive joins the guest's console to the terminal. Ctrl-A X leaves.
 	Interactive bool
 	// Dir is the run directory: absolute, existing, mode 0700. Sockets,
 	// console.log and results live there.
@@ -42,7 +42,7 @@ type Kind int
 const (
 	KindInvalid Kind = iota
 	Clean            // the guest powered off by itself
-	Panicked         // the guest's kernel panicked and reset
+	Panicked         // the guest reset: after a panic, a triple fault, or because it was told to
 	Killed           // the process was killed, by us or by someone else
 	LabFault         // QEMU could not start, or died by itself
 )
@@ -72,7 +72,19 @@ type Machine interface {
 	Started() time.Time
 }
 
-// Backend starts machines.
+// Inspector is a machine that can say what its CPUs are doing, also when they
+// hang. The guest is stopped by it and does not run again.
+type Inspector interface {
+	Inspect(ctx context.Context) (string, error)
+}
+
+// Process is a machine that is a process on this host.
+type Process interface {
+	Pid() int
+}
+
+// Backend starts machines. The context limits the start only: a machine that
+// was started lives until it ends by itself or is killed.
 type Backend interface {
 	Start(ctx context.Context, s Spec) (Machine, error)
 }

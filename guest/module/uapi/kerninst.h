@@ -42,7 +42,7 @@ enum ki_arch {
 struct ki_info {
 	__u32 abi;		/* KI_ABI_VERSION */
 	__u32 arch;		/* enum ki_arch */
-	__u64 image_start;	/* _text */
+	__u64 image_start;	/* _text, rounded down to the mapping's start */
 	__u64 image_end;	/* _end, rounded up to the mapping's end */
 	__u64 text_start;	/* _stext */
 	__u64 text_end;		/* _etext */
@@ -60,6 +60,11 @@ struct ki_info {
  * by the daemon. The cell of the code at address A is at A + code_len, so the
  * distance from a patch to its cell is the same everywhere in the area.
  * Code is filled with trap instructions until it is written.
+ *
+ * EINVAL  code_len is zero, not whole pages or too long; lo >= hi
+ * EACCES  no part of the window that is large enough may hold areas (it is
+ *         the kernel's image, or outside ki_info's area_lo and area_hi)
+ * ENOSPC  all of that is in use        ENOMEM  no memory, or too many areas
  */
 struct ki_area {
 	__u64 lo, hi;		/* in: the area must lie inside [lo, hi) */
@@ -74,14 +79,20 @@ struct ki_area_free {
 	__u32 reserved;
 };
 
-/* Read kernel memory: the kernel's image, module space, and own areas. */
+/*
+ * Read kernel memory: the kernel's image, loaded modules, and own areas
+ * (EACCES elsewhere, EFAULT where nothing is mapped any more).
+ */
 struct ki_read {
 	__u64 addr;
 	__u64 buf;		/* user pointer */
 	__u64 len;		/* at most 64 MiB */
 };
 
-/* Write code into an own area; refused (EBUSY) where a live splice leads. */
+/*
+ * Write code into an own area. EBUSY where a live splice leads or a task still
+ * sleeps, ERANGE outside the code of an area, EINVAL when misaligned.
+ */
 struct ki_code {
 	__u64 addr;
 	__u64 buf;		/* user pointer */
@@ -90,25 +101,42 @@ struct ki_code {
 
 /* ki_splice.flags */
 #define KI_SPLICE_WINDOW	(1u << 0)	/* replaces several instructions: needs quiescence */
+/*
+ * The point is reached only by the jump of another splice (padding, dead
+ * code). Such a splice is undone last, after a quiescence of its own: a CPU
+ * interrupted between the two jumps would otherwise fall into the padding.
+ */
+#define KI_SPLICE_SPRINGBOARD	(1u << 1)
 
 struct ki_splice {
 	__u64 point;		/* address of the first byte replaced */
-	__u64 patch;		/* where control goes: inside an own area */
+	__u64 patch;		/* where control finally goes: inside an own area */
 	__u32 patch_len;	/* bytes of the patch, for the freeing rules */
 	__u32 len;		/* bytes replaced, <= KI_MAX_PATCH */
 	__u32 flags;		/* KI_SPLICE_* */
 	__u32 id;		/* out: names the splice */
 	__u8 old[KI_MAX_PATCH];	/* expected now; compared just before the write */
-	__u8 new[KI_MAX_PATCH];	/* written instead */
+	__u8 new[KI_MAX_PATCH];	/* written instead; both are zero beyond len */
 };
 
 /*
- * A batch is applied whole or not at all. On error `failed` is the index of
- * the splice that could not be made (or n when no single one is to blame).
- * EILSEQ: the bytes at the point are not `old`. EEXIST: overlaps a live
- * splice. EBUSY: a kprobe is registered in the function. EACCES: not kernel
- * text. EOPNOTSUPP: a window on a kernel that preempts itself. ERANGE: patch
- * not in an own area. EINVAL: misaligned or a length the ISA cannot write.
+ * A batch is applied whole or not at all, in the order of the list. On error
+ * `failed` is the index of the splice that could not be made (or n when no
+ * single one is to blame).
+ *
+ * EINVAL      misaligned, a length or form the ISA cannot write, a flag or a
+ *             byte beyond len that must be zero
+ * ERANGE      the patch is not in the code of an own area
+ * EACCES      not kernel text, or text that must not be changed: freed or
+ *             unprobeable code, sites that the kernel itself rewrites
+ * EEXIST      overlaps a live splice, an earlier one of the batch, or the
+ *             bytes that a live jump takes from its successor
+ * EBUSY       a kprobe is registered in the function
+ * EOPNOTSUPP  a window on a kernel that can preempt itself
+ * EILSEQ      the bytes at the point are not `old`
+ *
+ * The bytes of a jump that is completed by its successor's first bytes (amd64)
+ * stay locked with it: they may belong to an older splice, never to a newer.
  */
 struct ki_batch {
 	__u64 splices;		/* user pointer to n struct ki_splice, in/out */
@@ -116,15 +144,31 @@ struct ki_batch {
 	__u32 failed;		/* out */
 };
 
+/* ki_undo.flags */
 /*
- * Undo, in reverse order of the list, all or nothing. On return no CPU and no
- * task is inside the patches any more, so their slots may be reused.
- * EBUSY: someone put a kprobe on the splice; nothing was undone.
+ * Return as soon as the text is restored. The patches stay as they are and
+ * may be spliced to again; the wait happens when their bytes are written
+ * (KI_IOC_CODE) or freed (KI_IOC_AREA_FREE).
+ */
+#define KI_UNDO_NO_WAIT	(1u << 0)
+
+/*
+ * Undo, newest splice first whatever the order of the list, all or nothing.
+ * On return (without KI_UNDO_NO_WAIT) no CPU and no runnable task is inside
+ * the patches any more. A patch in which some task sleeps is quarantined:
+ * ki_stats counts it, and KI_IOC_CODE answers EBUSY there until it is empty.
+ *
+ * ENOENT  no such splice        EINVAL  the same one twice
+ * EBUSY   someone put a kprobe on the splice, or a newer splice that is not
+ *         in the list takes operand bytes from it
+ * EILSEQ  someone else has changed the bytes
  */
 struct ki_undo {
 	__u64 ids;		/* user pointer to n __u32 */
 	__u32 n;
-	__u32 failed;		/* out */
+	__u32 failed;		/* out, as in ki_batch */
+	__u32 flags;		/* KI_UNDO_* */
+	__u32 reserved;
 };
 
 struct ki_stats {

@@ -1,0 +1,44 @@
+# Two commands: `make lab ARCH=...` and `make test`. Everything else is for
+# people who work on this. Scripts call bin/lab: make turns any failure into 2.
+
+ARCH     ?= $(shell dpkg --print-architecture)
+SCENARIO ?= smoke
+TIME     ?= exact
+SEED     ?= 1
+OUT      ?=
+MIRROR   ?=
+export MIRROR
+
+# What each of these needs of the host is asked for when it is missing.
+setup_lab  = ARCH='$(ARCH)' ci/setup.sh
+setup_test = ARCH=all ci/setup.sh
+# The Go to use: the host's, or one that set-up fetched.
+with_go    = GO=$$(ci/setup.sh --go) && export GO
+
+.PHONY: lab test bench generate bin/lab clean
+
+lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR
+	@$(setup_lab)
+	@$(MAKE) --no-print-directory bin/lab
+	@$(with_go) && bin/lab run --arch '$(ARCH)' --scenario '$(SCENARIO)' --time '$(TIME)' --seed '$(SEED)' $(if $(OUT),--out '$(OUT)')
+
+test: ## everything that CI runs
+	@$(setup_test)
+	@$(MAKE) --no-print-directory bin/lab
+	@$(with_go) && "$$GO" vet ./... && \
+		{ "$$GO" test -json -count=1 -timeout 40m ./... || true; } | "$$GO" run ./ci/tally
+
+bench: ## the figures, printed
+	@$(setup_test)
+	@$(MAKE) --no-print-directory bin/lab
+	@$(with_go) && ci/bench.sh
+
+bin/lab:
+	@$(with_go) && CGO_ENABLED=0 "$$GO" build -trimpath -buildvcs=false -o bin/lab ./cmd/lab
+
+generate: ## generated files; needs Debian's protobuf-compiler
+	@$(with_go) && plugin=$$("$$GO" tool -n protoc-gen-go) && \
+		protoc --plugin=protoc-gen-go="$$plugin" --go_out=. --go_opt=module=kerninst agent/wire/wire.proto
+
+clean:
+	rm -rf bin out

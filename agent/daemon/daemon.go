@@ -1,0 +1,220 @@
+// Package daemon does jobs in a running kernel: it loads the module, plans and
+// makes splices, runs workloads, reads counters, and takes everything back.
+//
+// A daemon has the device alone. What it did is undone when a job ends, when
+// the daemon closes, and, by the module itself, when the daemon is killed.
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// Where an image has the daemon's companions.
+const (
+	moduleFile = "/lib/kerninst/kerninst.ko"
+	peerFile   = "/lib/kerninst/peer.ko"
+	markFile   = "/lib/kerninst/bench/mark"
+)
+
+// Version of the daemon, as hello reports it.
+const Version = "1"
+
+// Daemon holds one opened device and what hangs on it.
+type Daemon struct {
+	arch      *isa.Arch
+	dev       *kdev.Device
+	info      kdev.Info
+	text      *ktext.Text
+	splicer   *splice.Splicer
+	sets      map[string]*set   // live splices by step
+	resolved  map[string][]addr // addresses of points by step, also undone ones
+	snapshots map[string][]byte
+	kallsyms  []byte
+}
+
+type addr = isa.Addr
+
+// Open loads the module if it is not there, opens the device, and reads the
+// kernel's symbols. It fails with a kdev.Error that says what to do when
+// another daemon has the device.
+func Open(arch string) (*Daemon, error) {
+	a, err := all.Lookup(arch)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{arch: a, sets: map[string]*set{}, resolved: map[string][]addr{}, snapshots: map[string][]byte{}}
+	if d.kallsyms, err = os.ReadFile("/proc/kallsyms"); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); errors.Is(err, os.ErrNotExist) {
+		if err := d.loadModule(); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// open takes the device and looks at the kernel anew: a kernel's text is read
+// live, so nothing about it outlives the device.
+func (d *Daemon) open() (err error) {
+	if d.dev, err = kdev.Open(); err != nil {
+		return err
+	}
+	if d.info, err = d.dev.Info(); err != nil {
+		return errors.Join(err, d.dev.Close())
+	}
+	opt := ktext.Options{}
+	if b, err := os.ReadFile("/sys/kernel/debug/kprobes/blacklist"); err == nil {
+		opt.Blacklist = bytes.NewReader(b)
+	}
+	if err := d.prepare(); err != nil {
+		return errors.Join(err, d.dev.Close())
+	}
+	// Through the splicer: code is decoded as it is without our own splices.
+	if d.text, err = ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt); err != nil {
+		return errors.Join(err, d.dev.Close())
+	}
+	return nil
+}
+
+// Close takes everything back and lets go of the device.
+func (d *Daemon) Close() error {
+	if d.dev == nil {
+		return nil
+	}
+	err := d.undoAll()
+	err = errors.Join(err, d.dev.Close())
+	d.dev = nil
+	return err
+}
+
+func (d *Daemon) loadModule() error {
+	ko, err := os.ReadFile(moduleFile)
+	if err != nil {
+		return err
+	}
+	return kdev.Load(ko, "")
+}
+
+// module unloads or loads the module; the device is closed meanwhile.
+func (d *Daemon) module(m *wire.Module) error {
+	switch m.Op {
+	case wire.Module_UNLOAD:
+		if err := d.Close(); err != nil {
+			return err
+		}
+		return kdev.Unload(kdev.ModuleName)
+	case wire.Module_LOAD:
+		if err := d.loadModule(); err != nil {
+			return err
+		}
+		return d.open()
+	}
+	return fmt.Errorf("module: operation %v is not known", m.Op)
+}
+
+// kprobe places the kernel's own probe where an earlier splice was, or takes
+// it away again and says how often it was hit.
+func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
+	if k.Remove {
+		hits, err := os.ReadFile("/sys/module/peer/parameters/hits")
+		if err != nil {
+			return fmt.Errorf("kprobe: %w", err)
+		}
+		if res.KprobeHits, err = strconv.ParseUint(strings.TrimSpace(string(hits)), 10, 64); err != nil {
+			return fmt.Errorf("kprobe: hits: %w", err)
+		}
+		return kdev.Unload("peer")
+	}
+	points := d.resolved[k.Splice]
+	if int(k.Index) >= len(points) {
+		return fmt.Errorf("kprobe: step %q resolved %d points, not %d", k.Splice, len(points), k.Index+1)
+	}
+	ko, err := os.ReadFile(peerFile)
+	if err != nil {
+		return err
+	}
+	return kdev.Load(ko, fmt.Sprintf("addr=%#x", uint64(points[k.Index])))
+}
+
+// Serve does one job and reports on w. It returns an error when w is broken;
+// what goes wrong with the job itself is in the records.
+func (d *Daemon) Serve(job *wire.Job, w io.Writer) error {
+	s := newStream(w)
+	if err := s.send(&wire.Record{Body: &wire.Record_Hello{Hello: d.hello()}}); err != nil {
+		return err
+	}
+	done := &wire.Done{}
+	for _, step := range job.Steps {
+		s.log("step " + step.Name)
+		res := &wire.Result{Step: step.Name}
+		if err := d.step(step, res); err != nil {
+			res.Error = err.Error()
+		}
+		if err := s.send(&wire.Record{Body: &wire.Record_Result{Result: res}}); err != nil {
+			return err
+		}
+		if res.Error != "" && !step.MayFail {
+			done.Failed, done.Error = true, step.Name+": "+res.Error
+			break
+		}
+	}
+	if err := d.undoAll(); err != nil {
+		done.Failed, done.Error = true, "undo: "+err.Error()
+	}
+	return s.send(&wire.Record{Body: &wire.Record_Done{Done: done}})
+}
+
+// step does one step; what it found is in res, also when it fails.
+func (d *Daemon) step(step *wire.Step, res *wire.Result) error {
+	if d.dev == nil && step.GetModule() == nil && step.GetRun() == nil {
+		return errors.New("the module is unloaded: only a module step or a program can come now")
+	}
+	switch do := step.Do.(type) {
+	case *wire.Step_Splice:
+		return d.splice(step.Name, do.Splice, res)
+	case *wire.Step_Unsplice:
+		return d.unsplice(do.Unsplice.Splice)
+	case *wire.Step_Run:
+		return d.run(do.Run, res)
+	case *wire.Step_Read:
+		d.read(res)
+		return nil
+	case *wire.Step_Snapshot:
+		return d.snapshot(step.Name, do.Snapshot, res)
+	case *wire.Step_Module:
+		return d.module(do.Module)
+	case *wire.Step_Kprobe:
+		return d.kprobe(do.Kprobe, res)
+	}
+	return fmt.Errorf("step %q asks for nothing that this daemon knows", step.Name)
+}
+
+func (d *Daemon) hello() *wire.Hello {
+	var u unix.Utsname
+	_ = unix.Uname(&u) // cannot fail with a valid pointer
+	lo, hi := d.text.Bounds()
+	return &wire.Hello{
+		Schema: 1, Arch: d.arch.Name, Daemon: Version,
+		Kernel: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
+		Cpus: uint32(d.info.CPUs), TextStart: uint64(lo), TextEnd: uint64(hi),
+	}
+}

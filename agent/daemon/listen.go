@@ -1,0 +1,54 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"kerninst/agent/wire"
+)
+
+// Socket is where a listening daemon takes jobs. Only root can reach it.
+const Socket = "/run/kerninst.sock"
+
+// maxJob bounds a job from the socket, in bytes.
+const maxJob = 16 << 20
+
+// Listen does jobs from a unix socket, one after the other, until it breaks.
+func (d *Daemon) Listen(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		return err
+	}
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if err := d.answer(conn); err != nil {
+			fmt.Fprintln(os.Stderr, "kerninstd:", err)
+		}
+	}
+}
+
+// answer does the one job of a connection.
+func (d *Daemon) answer(conn net.Conn) error {
+	defer conn.Close()
+	var job wire.Job
+	opt := protodelim.UnmarshalOptions{MaxSize: maxJob}
+	if err := opt.UnmarshalFrom(bufio.NewReader(conn), &job); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	return d.Serve(&job, conn)
+}

@@ -1,0 +1,190 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// areaSize is the code of the one area that patches lie in, in bytes: room for
+// 4096 patches, and the most that arm64 allows is 1 MiB.
+const areaSize = 256 << 10
+
+// set is the splices of one step.
+type set struct {
+	specs []string
+	live  []*splice.Live
+}
+
+// prepare makes the splicer and gets patch memory that all of the kernel's
+// text reaches.
+func (d *Daemon) prepare() error {
+	d.splicer = splice.New(d.arch, newPoker(d.dev, d.info))
+	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
+		return err
+	}
+	return nil
+}
+
+// request is what a point's plan is asked for with.
+func (d *Daemon) request(p *wire.Point) (plan.Request, error) {
+	r := plan.Request{
+		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
+		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
+		Heap:     d.splicer.Heap(), Taken: d.splicer.Taken,
+	}
+	if p.Mechanism != "" {
+		m, ok := plan.ParseMechanism(p.Mechanism)
+		if !ok {
+			return r, fmt.Errorf("mechanism %q is not known", p.Mechanism)
+		}
+		r.Mechanism = m
+	}
+	return r, nil
+}
+
+// plan plans one point, with the result to report.
+func (d *Daemon) plan(p *wire.Point) (*plan.Plan, *wire.PointResult, error) {
+	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
+	req, err := d.request(p)
+	if err != nil {
+		return nil, res, err
+	}
+	find := plan.Point
+	if p.Search {
+		find = plan.Search
+	}
+	made, refusal := find(d.text, req)
+	if refusal != nil {
+		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
+		return nil, res, nil
+	}
+	describe(made, res)
+	return made, res, nil
+}
+
+// describe fills a result in from a plan.
+func describe(p *plan.Plan, res *wire.PointResult) {
+	res.Spec = fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Symbol, p.Offset)
+	res.Offset, res.Address = uint64(p.Offset), uint64(p.Point)
+	res.Mechanism = p.Mechanism.String()
+	res.OldBytes, res.NewBytes = p.Old, p.New
+	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
+	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
+	for _, i := range p.Displaced {
+		res.Displaced = append(res.Displaced, i.Text)
+	}
+}
+
+// splice plans the points of a step and, if none is refused or refused ones
+// may be left out, makes all of them live in one batch.
+func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
+	if d.sets[name] != nil {
+		return fmt.Errorf("step %q has live splices already", name)
+	}
+	made := &set{}
+	var plans []*plan.Plan
+	var refused *wire.Refusal
+	for _, p := range s.Points {
+		one, r, err := d.plan(p)
+		if err != nil {
+			d.splicer.Release(plans...)
+			return err
+		}
+		res.Points = append(res.Points, r)
+		if one == nil {
+			refused = r.Refusal
+			continue
+		}
+		plans = append(plans, one)
+		made.specs = append(made.specs, r.Spec)
+		d.resolved[name] = append(d.resolved[name], one.Point)
+	}
+	if refused != nil && !s.SkipRefused {
+		d.splicer.Release(plans...)
+		return fmt.Errorf("%s: %s", refused.Reason, refused.Detail)
+	}
+	if s.Announce {
+		if err := announce(plans); err != nil {
+			d.splicer.Release(plans...)
+			return err
+		}
+	}
+	var err error
+	if made.live, err = d.splicer.Apply(plans); err != nil {
+		return err
+	}
+	d.sets[name] = made
+	return nil
+}
+
+// announce tells an observer outside the guest which addresses are points. It
+// comes before the text is written: the write makes QEMU translate the point
+// anew, and then it has to know.
+func announce(plans []*plan.Plan) error {
+	args := []string{"point"}
+	for _, p := range plans {
+		args = append(args, p.Point.String())
+	}
+	if out, err := exec.Command(markFile, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("announce points: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (d *Daemon) unsplice(name string) error {
+	s := d.sets[name]
+	if s == nil {
+		return fmt.Errorf("step %q has no live splices", name)
+	}
+	if err := d.splicer.Verify(); err != nil {
+		return err
+	}
+	if err := d.splicer.Undo(s.live); err != nil {
+		return err
+	}
+	delete(d.sets, name)
+	return nil
+}
+
+// undoAll takes back what is live. It is in order that some of it cannot be:
+// the module says why, and keeps what it has to.
+func (d *Daemon) undoAll() error {
+	if d.dev == nil {
+		return nil
+	}
+	var errs []error
+	for name := range d.sets {
+		errs = append(errs, d.unsplice(name))
+	}
+	return errors.Join(errs...)
+}
+
+// read reports all live counters, in the order in which they were made.
+func (d *Daemon) read(res *wire.Result) {
+	spec := map[*splice.Live]string{}
+	for _, s := range d.sets {
+		for i, l := range s.live {
+			spec[l] = s.specs[i]
+		}
+	}
+	for _, l := range d.splicer.Live() {
+		res.Values = append(res.Values, &wire.Value{
+			Spec: spec[l], Symbol: l.Plan.Symbol, Offset: uint64(l.Plan.Offset), Count: l.Count(),
+		})
+	}
+}
+
+// runtimeSite reports whether the kernel itself may rewrite any of [lo, hi)
+// while it runs.
+func (d *Daemon) runtimeSite(lo, hi isa.Addr) (bool, error) {
+	r, ok, err := d.text.Site(lo, hi)
+	return ok && (r.Class == ktext.StaticKey || r.Class == ktext.StaticCall), err
+}

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"errors"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/splice"
+)
+
+// poker is the device as splicing wants it.
+type poker struct {
+	dev   *kdev.Device
+	info  kdev.Info
+	areas map[uint32]*kdev.Area
+}
+
+func newPoker(dev *kdev.Device, info kdev.Info) *poker {
+	return &poker{dev: dev, info: info, areas: map[uint32]*kdev.Area{}}
+}
+
+// cells are an area's counters by offset.
+type cells struct{ area *kdev.Area }
+
+func (c cells) Load(off int) uint64     { return c.area.Load(c.area.Cells() + isa.Addr(off)) }
+func (c cells) Store(off int, v uint64) { c.area.Store(c.area.Cells()+isa.Addr(off), v) }
+
+func (p *poker) Read(a isa.Addr, b []byte) error         { return p.dev.Read(a, b) }
+func (p *poker) WriteCode(a isa.Addr, code []byte) error { return p.dev.WriteCode(a, code) }
+func (p *poker) Undo(ids []uint32) error                 { return blame(p.dev.Undo(ids)) }
+
+func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
+	a, err := p.dev.AllocArea(max(lo, p.info.AreaLo), min(hi, p.info.AreaHi), codeLen)
+	if err != nil {
+		return splice.Area{}, err
+	}
+	p.areas[a.ID] = a
+	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}}, nil
+}
+
+func (p *poker) FreeArea(id uint32) error {
+	err := p.dev.FreeArea(p.areas[id])
+	if err == nil {
+		delete(p.areas, id)
+	}
+	return err
+}
+
+func (p *poker) Splice(batch []splice.Splice) error {
+	in := make([]kdev.Splice, len(batch))
+	for i, s := range batch {
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window}
+	}
+	ids, err := p.dev.Splice(in)
+	if err != nil {
+		return blame(err)
+	}
+	for i := range batch {
+		batch[i].ID = ids[i]
+	}
+	return nil
+}
+
+// blame names the member of a batch that the module says is to blame.
+func blame(err error) error {
+	var e *kdev.Error
+	if errors.As(err, &e) && e.Index >= 0 {
+		return &splice.BatchError{Index: e.Index, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+// Package gen turns a snippet into the machine code of a patch.
+//
+// A patch is: save what is not free, snippet, restore, the displaced
+// instructions unchanged, jump back. It is told which registers are free; it
+// does not ask whether they really are. Together with the code it returns the
+// state map: for each part of the patch, where the kernel would be without it
+// and what lies on the stack, so that nothing has to be inferred from bytes
+// when a patch is interrupted or faults.
+package gen
+
+import (
+	"errors"
+	"fmt"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// Errors that a planner tells apart.
+var (
+	ErrNoRegister = errors.New("no free register")
+	ErrNoAtomics  = errors.New("the CPU has no single atomic addition (FEAT_LSE)")
+	ErrReach      = errors.New("out of reach")
+)
+
+// Features are what the CPU and the kernel offer beyond the base ISA.
+type Features struct {
+	LSE     bool `json:"lse"`     // arm64: atomics of ARMv8.1
+	Preempt bool `json:"preempt"` // the kernel can preempt itself: no windows
+}
+
+// Input is everything that a patch depends on.
+type Input struct {
+	Snippet   snippet.Snippet
+	Patch     isa.Addr // where the code will lie
+	Cell      isa.Addr // its counter
+	Free      isa.RegSet
+	Displaced []isa.Insn // with the addresses they come from
+	Bytes     []byte     // of the displaced instructions
+	Back      isa.Addr   // where the kernel goes on
+	BackFree  isa.RegSet // free there
+	Features  Features
+}
+
+// State says what holds from one offset of a patch to the next.
+type State struct {
+	Off   int       `json:"off"`
+	Orig  isa.Addr  `json:"orig"`            // the address that the kernel would be at
+	SP    int       `json:"sp"`              // bytes that the stack is lower than there
+	Saved []isa.Reg `json:"saved,omitempty"` // on the stack from SP upwards, 8 bytes each
+}
+
+// Output is a patch.
+type Output struct {
+	Code    []byte
+	Added   int // instructions per hit besides the displaced: snippet and way back
+	Spilled int // registers and flag words saved
+	States  []State
+}
+
+// builder appends instructions and keeps count; the first error stops it.
+type builder struct {
+	in    Input
+	out   Output
+	point isa.Addr
+	err   error
+}
+
+// pc is the address of the next instruction.
+func (b *builder) pc() isa.Addr { return b.in.Patch + isa.Addr(len(b.out.Code)) }
+
+// emit appends n instructions.
+func (b *builder) emit(code []byte, n int, err error) {
+	if err != nil {
+		if b.err == nil {
+			b.err = err
+		}
+		return
+	}
+	b.out.Code = append(b.out.Code, code...)
+	b.out.Added += n
+}
+
+func (b *builder) one(code []byte, err error) { b.emit(code, 1, err) }
+
+// state records what holds from here on.
+func (b *builder) state(orig isa.Addr, sp int, saved []isa.Reg) {
+	b.out.States = append(b.out.States, State{len(b.out.Code), orig, sp, saved})
+}
+
+// displaced copies the original instructions.
+func (b *builder) displaced() {
+	k := 0
+	for _, i := range b.in.Displaced {
+		b.state(i.Addr, 0, nil)
+		b.out.Code = append(b.out.Code, b.in.Bytes[k:k+i.Len]...)
+		k += i.Len
+	}
+	b.state(b.in.Back, 0, nil)
+}
+
+// generator is what one ISA adds.
+type generator struct {
+	// count emits the snippet AddOne with its saves; back the way back.
+	count func(*builder)
+	back  func(*builder)
+	// entry encodes the jump at the point; reg is free there.
+	entry func(from, to isa.Addr, reg isa.Reg) (code []byte, n int, err error)
+	// order lists the registers to use, best first.
+	order []isa.Reg
+	// maxPatch bounds the code for any input with up to KI_MAX_PATCH displaced
+	// bytes.
+	maxPatch int
+}
+
+var generators = map[string]*generator{
+	"amd64":   {countAmd64, backAmd64, entryAmd64, nil, 64},
+	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64},
+	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64},
+}
+
+// MaxPatch is the most bytes that a patch may have.
+func MaxPatch(arch *isa.Arch) int { return generators[arch.Name].maxPatch }
+
+// Patch generates the code of a patch.
+func Patch(arch *isa.Arch, in Input) (Output, error) {
+	g, ok := generators[arch.Name]
+	if !ok {
+		return Output{}, fmt.Errorf("no code generator for %s", arch.Name)
+	}
+	if in.Snippet.Op != snippet.AddOne {
+		return Output{}, fmt.Errorf("snippet %v: not known to the generator", in.Snippet.Op)
+	}
+	if err := checkDisplaced(in); err != nil {
+		return Output{}, err
+	}
+	in.Free &^= arch.NeverUse
+	in.BackFree &^= arch.NeverUse
+	b := &builder{in: in, point: in.Displaced[0].Addr}
+	g.count(b)
+	b.displaced()
+	g.back(b)
+	if b.err != nil {
+		return Output{}, b.err
+	}
+	if len(b.out.Code) > g.maxPatch {
+		return Output{}, fmt.Errorf("patch of %d bytes, the most is %d", len(b.out.Code), g.maxPatch)
+	}
+	return b.out, nil
+}
+
+// Entry encodes the jump at a point. r is a register that is free there; only
+// riscv64 needs one. n is the number of instructions.
+func Entry(arch *isa.Arch, from, to isa.Addr, r isa.Reg) (code []byte, n int, err error) {
+	return generators[arch.Name].entry(from, to, r)
+}
+
+// Register picks the best free register for a jump.
+func Register(arch *isa.Arch, free isa.RegSet) (isa.Reg, bool) {
+	free &^= arch.NeverUse
+	for _, r := range generators[arch.Name].order {
+		if free.Has(r) {
+			return r, true
+		}
+	}
+	return 0, false
+}
+
+// checkDisplaced holds the caller to what displacement without change needs.
+func checkDisplaced(in Input) error {
+	if len(in.Displaced) == 0 {
+		return errors.New("patch without a displaced instruction")
+	}
+	n := 0
+	for _, i := range in.Displaced {
+		if !i.Plain() {
+			return fmt.Errorf("%v: an instruction that is not plain cannot be displaced", i.Addr)
+		}
+		n += i.Len
+	}
+	if n != len(in.Bytes) {
+		return fmt.Errorf("%d displaced bytes for instructions of %d", len(in.Bytes), n)
+	}
+	return nil
+}
+
+// choose takes n registers, free ones first in the generator's order, and says
+// which of them must be saved.
+func choose(order []isa.Reg, free isa.RegSet, n int) (regs, save []isa.Reg) {
+	for _, r := range order {
+		if len(regs) < n && free.Has(r) {
+			regs = append(regs, r)
+		}
+	}
+	for _, r := range order {
+		if len(regs) < n && !free.Has(r) {
+			regs = append(regs, r)
+			save = append(save, r)
+		}
+	}
+	return regs, save
+}
+
+func reach(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %v", ErrReach, err)
+	}
+	return nil
+}

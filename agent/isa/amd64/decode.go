@@ -1,0 +1,497 @@
+package amd64
+
+import (
+	"slices"
+
+	"kerninst/agent/isa"
+)
+
+// insn is an instruction under decode.
+//
+//	[legacy prefixes][REX] opcode [ModRM [SIB] [disp]] [immediate]
+//
+// The cursor n never passes b; short is set when b ends too early.
+type insn struct {
+	b     []byte
+	n     int
+	short bool
+
+	opsize16, addr32, rep, repne bool
+	rex                          byte // 0 when absent
+
+	modrm    byte
+	ripRel   bool
+	addrRegs isa.RegSet // registers that the memory operand's address uses
+	disp     int64      // of a branch
+}
+
+func (d *insn) next() byte {
+	if d.n >= len(d.b) {
+		d.short = true
+		return 0
+	}
+	c := d.b[d.n]
+	d.n++
+	return c
+}
+
+func (d *insn) skip(n int) {
+	if d.n+n > len(d.b) {
+		d.short = true
+		n = len(d.b) - d.n
+	}
+	d.n += n
+}
+
+// Decode reads one instruction; see isa.Arch.
+func Decode(b []byte, a isa.Addr) isa.Insn {
+	if len(b) > maxLen {
+		b = b[:maxLen]
+	}
+	d := insn{b: b}
+	op, ok := d.prefixes()
+	if !ok {
+		return lost(a)
+	}
+	r, ok := d.opcode(op)
+	if d.short || d.n == 0 {
+		return lost(a)
+	}
+	if !ok && d.n == 1 {
+		return lost(a)
+	}
+	if !ok {
+		return isa.Unknown(a, d.n, all)
+	}
+	return d.effects(r, op, a)
+}
+
+// lost is the decode of a byte that begins no instruction known here.
+func lost(a isa.Addr) isa.Insn {
+	i := isa.Unknown(a, 1, all)
+	i.Traits = isa.Lost
+	return i
+}
+
+// prefixes consumes legacy prefixes and REX and returns the first opcode byte.
+// A REX that another prefix follows is void on the CPU; such code is refused.
+func (d *insn) prefixes() (byte, bool) {
+	for {
+		c := d.next()
+		switch {
+		case c == 0x66:
+			d.opsize16 = true
+		case c == 0x67:
+			d.addr32 = true
+		case c == 0xf2:
+			d.repne, d.rep = true, false
+		case c == 0xf3:
+			d.rep, d.repne = true, false
+		case c == 0xf0, c == 0x2e, c == 0x36, c == 0x3e, c == 0x26, c == 0x64, c == 0x65:
+		case c&0xf0 == 0x40:
+			d.rex = c
+			c = d.next()
+			return c, !isPrefix(c) && !d.short
+		default:
+			return c, !d.short
+		}
+		if d.short {
+			return 0, false
+		}
+	}
+}
+
+func isPrefix(c byte) bool {
+	switch c {
+	case 0x66, 0x67, 0xf2, 0xf3, 0xf0, 0x2e, 0x36, 0x3e, 0x26, 0x64, 0x65:
+		return true
+	}
+	return c&0xf0 == 0x40
+}
+
+// opcode finds the row and consumes everything up to the instruction's end. It
+// is false where only the length, in d.n, is known.
+func (d *insn) opcode(op byte) (*row, bool) {
+	switch op {
+	case 0x0f:
+		return d.escape()
+	case 0xc4, 0xc5, 0x62:
+		return d.vector(op)
+	}
+	if slices.Contains(invalid, op) {
+		d.n = 1
+		return nil, false
+	}
+	if op == 0x8f && d.peek()&0x38 != 0 { // XOP
+		d.n = 1
+		return nil, false
+	}
+	return d.finish(&oneByte[op], op)
+}
+
+func (d *insn) peek() byte {
+	if d.n < len(d.b) {
+		return d.b[d.n]
+	}
+	return 0
+}
+
+// escape handles the maps behind 0f.
+func (d *insn) escape() (*row, bool) {
+	op := d.next()
+	switch op {
+	case 0x38:
+		return d.map38()
+	case 0x3a:
+		d.next()
+		d.operand()
+		d.skip(1)
+		return nil, false
+	}
+	r, ok := d.finish(&twoByte[op], op)
+	if c := d.corrected(op); c != nil && !d.short {
+		return c, true
+	} else if d.unclear(op) {
+		return nil, false
+	}
+	return r, ok
+}
+
+// map38 knows movbe and crc32; the rest are vector instructions.
+func (d *insn) map38() (*row, bool) {
+	op := d.next()
+	d.operand()
+	switch {
+	case op == 0xf0 && d.repne:
+		return &row{known: true, modrm: true, g: rw, e: rd, eb: true}, true
+	case op == 0xf1 && d.repne:
+		return &row{known: true, modrm: true, g: rw, e: rd}, true
+	case op == 0xf0 && d.modrm < 0xc0 && !d.rep:
+		return &row{known: true, modrm: true, g: wr, e: rd}, true
+	case op == 0xf1 && d.modrm < 0xc0 && !d.rep:
+		return &row{known: true, modrm: true, e: wr, g: rd}, true
+	}
+	return nil, false
+}
+
+// Rows for encodings that share an opcode with others and differ by ModRM or
+// by a mandatory prefix.
+var (
+	rowLanding = &row{known: true, traits: isa.Landing}
+	rowPriv    = &row{known: true, traits: priv}
+	rowPlain   = &row{known: true}
+	rowTrap    = &row{known: true, flow: isa.FlowTrap, traits: priv}
+	rowRdtscp  = &row{known: true, writes: rax | rcx | rdx}
+	rowPopcnt  = &row{known: true, modrm: true, g: wr, e: rd, flags: fW}
+	rowRandom  = &row{known: true, modrm: true, e: wr, flags: fW}
+	rowCmpxchg = &row{known: true, modrm: true, e: may, flags: fC,
+		reads: rax | rbx | rcx | rdx, clobbers: rax | rdx, traits: mem}
+	rowFlush = &row{known: true, modrm: true, e: adr, traits: mem}
+)
+
+// corrected gives the row of an instruction in the 0f map that its opcode
+// alone does not determine. nil: the opcode's row holds.
+func (d *insn) corrected(op byte) *row {
+	reg, direct := d.modrm>>3&7, d.modrm >= 0xc0
+	switch op {
+	case 0x01:
+		switch {
+		case d.modrm == 0xca, d.modrm == 0xcb: // clac, stac
+			return rowPriv
+		case d.modrm == 0xf8: // swapgs
+			return rowPriv
+		case d.modrm == 0xf9:
+			return rowRdtscp
+		case d.modrm == 0xc1, d.modrm == 0xd9: // vmcall, vmmcall
+			return rowTrap
+		}
+	case 0x1e:
+		if d.rep && d.modrm == 0xfa {
+			return rowLanding
+		}
+	case 0xae:
+		switch {
+		case direct && reg >= 5 && !d.rep && !d.repne && !d.opsize16: // lfence mfence sfence
+			return rowPlain
+		case !direct && reg == 7 && !d.rep && !d.repne: // clflush, clflushopt
+			return rowFlush
+		}
+	case 0xb8:
+		if d.rep {
+			return rowPopcnt
+		}
+	case 0xc7:
+		switch {
+		case !direct && reg == 1:
+			return rowCmpxchg
+		case direct && (reg == 6 || reg == 7) && !d.rep: // rdrand, rdseed
+			return rowRandom
+		}
+	}
+	return nil
+}
+
+// unclear reports encodings inside a known row of the 0f map that mean
+// something else than the row says.
+func (d *insn) unclear(op byte) bool {
+	switch op {
+	case 0x1e: // shadow-stack reads
+		return d.rep && d.modrm >= 0xc0
+	case 0x18, 0x19, 0x1a, 0x1b, 0x1c: // hints; bound-register forms are not tracked
+		return op == 0x1a || op == 0x1b
+	case 0x20, 0x21, 0x22, 0x23:
+		return d.modrm < 0xc0
+	case 0x09: // wbnoinvd shares it
+		return d.rep
+	}
+	return false
+}
+
+// finish consumes ModRM and immediate, and resolves groups.
+func (d *insn) finish(r *row, op byte) (*row, bool) {
+	if r.modrm {
+		d.operand()
+		if r.group != nil {
+			r = &r.group[d.modrm>>3&7]
+		}
+	}
+	switch r.imm {
+	case i8:
+		d.skip(1)
+	case i16:
+		d.skip(2)
+	case iEnter:
+		d.skip(3)
+	case iZ:
+		d.skip(d.sizeZ())
+	case iV:
+		if d.rex&8 != 0 {
+			d.skip(8)
+		} else {
+			d.skip(d.sizeZ())
+		}
+	case iMoffs:
+		if d.addr32 {
+			d.skip(4)
+		} else {
+			d.skip(8)
+		}
+	case iRel8:
+		d.disp = int64(int8(d.next()))
+	case iRel32:
+		d.skip(4)
+		if !d.short {
+			d.disp = int64(int32(isa.ByteOrder.Uint32(d.b[d.n-4:])))
+		}
+		if d.opsize16 { // 16-bit displacement on some CPUs only
+			return nil, false
+		}
+	}
+	return r, r.known
+}
+
+func (d *insn) sizeZ() int {
+	if d.opsize16 && d.rex&8 == 0 {
+		return 2
+	}
+	return 4
+}
+
+// operand consumes ModRM, SIB and displacement.
+//
+//	ModRM  7  6 5    3 2   0        SIB  7   6 5     3 2    0
+//	      | mod | reg  | rm |           | scale | index | base |
+//
+// rm 4 (mod != 3) brings a SIB; rm 5 with mod 0 is disp32(%rip); index 4 (without
+// REX.X) is none; base 5 with mod 0 is disp32 alone (SDM 2.1.5, 2.2.1.6).
+func (d *insn) operand() {
+	d.modrm = d.next()
+	mod, rm := d.modrm>>6, d.modrm&7
+	if mod == 3 {
+		return
+	}
+	disp := [4]int{0, 1, 4, 0}[mod]
+	switch {
+	case rm == 4:
+		sib := d.next()
+		base, index := sib&7, sib>>3&7|(d.rex&2)<<2
+		if index != 4 {
+			d.addrRegs |= isa.Set(isa.Reg(index))
+		}
+		if base == 5 && mod == 0 {
+			disp = 4
+		} else {
+			d.addrRegs |= isa.Set(isa.Reg(base | (d.rex&1)<<3))
+		}
+	case rm == 5 && mod == 0:
+		disp, d.ripRel = 4, true
+	default:
+		d.addrRegs |= isa.Set(isa.Reg(rm | (d.rex&1)<<3))
+	}
+	d.skip(disp)
+}
+
+// vector consumes a VEX or EVEX instruction. Only shifts by a register are
+// described: shlx, sarx and shrx, in map 2 with a mandatory prefix (pp).
+//
+//	VEX2  c5 | RvvvvLpp                    map 1
+//	VEX3  c4 | RXBmmmmm | WvvvvLpp         map in mmmmm
+//	EVEX  62 | RXBR0mmm | Wvvvv1pp | ...   map in mmm
+//
+// R, X, B and vvvv are stored inverted (SDM 2.3.5).
+func (d *insn) vector(op byte) (*row, bool) {
+	m, last := byte(1), byte(0)
+	switch op {
+	case 0xc5:
+		last = d.next()
+	case 0xc4:
+		first := d.next()
+		last = d.next()
+		m = first & 0x1f
+		d.rex = 0x40 | ^first>>5&7 | last>>4&8
+	case 0x62:
+		m = d.next() & 7
+		d.skip(2)
+	}
+	c := d.next()
+	if m == 1 && c == 0x77 && op != 0x62 { // vzeroupper
+		return nil, false
+	}
+	d.operand()
+	if m == 3 || m == 1 && twoByte[c].imm == i8 {
+		d.skip(1)
+	}
+	if op == 0xc4 && m == 2 && c == 0xf7 && last&3 != 0 && last&4 == 0 && !d.short {
+		v := isa.Reg(^last >> 3 & 15)
+		return &row{known: true, modrm: true, g: wr, e: rd, reads: isa.Set(v)}, true
+	}
+	return nil, false
+}
+
+// effects turns a row and the operands into the result.
+func (d *insn) effects(r *row, op byte, a isa.Addr) isa.Insn {
+	i := isa.Insn{Addr: a, Len: d.n, Flow: r.flow, Traits: r.traits,
+		Reads: r.reads, Writes: r.writes, Clobbers: r.clobbers}
+	if i.Flow == isa.FlowUnknown {
+		i.Flow = isa.FlowNone
+	}
+	if r.imm == iRel8 || r.imm == iRel32 {
+		i.Target = i.End() + isa.Addr(d.disp)
+		i.Traits |= isa.PCRel
+	}
+	if d.opsize16 && d.rex&8 == 0 { // 16-bit halves of rax and rdx
+		i.Clobbers |= i.Writes
+		i.Writes = 0
+	}
+	d.useFlags(&i, r.flags)
+	if r.modrm {
+		d.modrmEffects(&i, r)
+	}
+	if r.plus != no {
+		low := d.b[d.opIndex()] & 7
+		d.useReg(&i, low|(d.rex&1)<<3, r.plus, r.plusByte)
+	}
+	if r.acc != no {
+		d.useReg(&i, byte(RAX), r.acc, false)
+	}
+	if r.string && (d.rep || d.repne) {
+		i.Reads |= rcx
+		i.Clobbers |= rcx
+		if i.Writes.Has(Flags) { // zero repetitions leave the flags
+			i.Writes &^= isa.Set(Flags)
+			i.Clobbers |= isa.Set(Flags)
+		}
+	}
+	return d.idioms(i, op)
+}
+
+// opIndex is the index of the opcode byte of an instruction without ModRM
+// whose register is in the opcode.
+func (d *insn) opIndex() int {
+	for k, c := range d.b {
+		if c == 0x0f {
+			return k + 1
+		}
+		if !isPrefix(c) {
+			return k
+		}
+	}
+	return 0
+}
+
+// idioms corrects nop, pause, and operations of a register with itself whose
+// result does not depend on it.
+func (d *insn) idioms(i isa.Insn, op byte) isa.Insn {
+	if op == 0x90 && d.rex&1 == 0 { // nop, or pause with f3
+		return isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowNone}
+	}
+	selfZero := op == 0x31 || op == 0x33 || op == 0x29 || op == 0x2b
+	if selfZero && d.modrm >= 0xc0 && d.rm() == d.reg() && !d.opsize16 {
+		i.Reads = 0
+	}
+	return i
+}
+
+func (d *insn) rm() byte  { return d.modrm&7 | (d.rex&1)<<3 }
+func (d *insn) reg() byte { return d.modrm>>3&7 | (d.rex&4)<<1 }
+
+func (d *insn) modrmEffects(i *isa.Insn, r *row) {
+	if d.modrm >= 0xc0 {
+		if r.e != adr {
+			d.useReg(i, d.rm(), r.e, r.eb)
+		}
+	} else {
+		i.Reads |= d.addrRegs
+		if d.ripRel {
+			i.Traits |= isa.PCRel
+		}
+		if r.e != no && r.e != adr {
+			i.Traits |= isa.Mem
+		}
+	}
+	if r.g != no {
+		d.useReg(i, d.reg(), r.g, r.gb)
+	}
+}
+
+// useReg adds one register operand. Writing 32 or 64 bits overwrites the whole
+// register; 8 or 16 bits keep the rest of it (SDM volume 1, 3.4.1.1). Without
+// REX, byte registers 4 to 7 are the second bytes of 0 to 3.
+func (d *insn) useReg(i *isa.Insn, n byte, a access, isByte bool) {
+	if isByte && d.rex == 0 && n >= 4 && n < 8 {
+		n -= 4
+	}
+	set := isa.Set(isa.Reg(n))
+	partial := isByte || d.opsize16 && d.rex&8 == 0
+	switch a {
+	case rd:
+		i.Reads |= set
+		return
+	case may:
+		i.Reads |= set
+		i.Clobbers |= set
+		return
+	case rw:
+		i.Reads |= set
+	case no, adr:
+		return
+	}
+	if partial {
+		i.Clobbers |= set
+	} else {
+		i.Writes |= set
+	}
+}
+
+func (d *insn) useFlags(i *isa.Insn, f flagUse) {
+	set := isa.Set(Flags)
+	if f == fR || f == fRW || f == fRC {
+		i.Reads |= set
+	}
+	if f == fW || f == fRW {
+		i.Writes |= set
+	}
+	if f == fC || f == fRC {
+		i.Clobbers |= set
+	}
+}

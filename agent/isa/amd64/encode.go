@@ -1,0 +1,51 @@
+package amd64
+
+import (
+	"fmt"
+	"math"
+
+	"kerninst/agent/isa"
+)
+
+// displacement is what an instruction that ends at end adds to reach to.
+func displacement(what string, end, to isa.Addr) (uint32, error) {
+	d := int64(to - end)
+	if d < math.MinInt32 || d > math.MaxInt32 {
+		return 0, fmt.Errorf("%s: %v is %d bytes from %v, more than 2 GiB", what, to, d, end)
+	}
+	return uint32(int32(d)), nil
+}
+
+// JumpLen is the length of Jump.
+const JumpLen = 5
+
+// Jump encodes jmp rel32 at from (SDM volume 2, JMP).
+//
+//	e9 | rel32
+func Jump(from, to isa.Addr) ([]byte, error) {
+	d, err := displacement("jmp", from+JumpLen, to)
+	if err != nil {
+		return nil, err
+	}
+	return isa.ByteOrder.AppendUint32([]byte{0xe9}, d), nil
+}
+
+// LockInc encodes lock incq cell(%rip) at a (SDM volume 2, INC). It is the only
+// form of an increment that loses nothing when several CPUs run it at once.
+//
+//	f0   | 48    | ff     | 00 000 101 | disp32
+//	lock | REX.W | opcode | ModRM: /0, rip-relative
+func LockInc(a, cell isa.Addr) ([]byte, error) {
+	const n = 8
+	d, err := displacement("lock incq", a+n, cell)
+	if err != nil {
+		return nil, err
+	}
+	return isa.ByteOrder.AppendUint32([]byte{0xf0, 0x48, 0xff, 0x05}, d), nil
+}
+
+// PushFlags encodes pushfq, PopFlags popfq.
+func PushFlags() []byte { return []byte{0x9c} }
+
+// PopFlags restores what PushFlags saved.
+func PopFlags() []byte { return []byte{0x9d} }

@@ -1,0 +1,370 @@
+//go:build linux
+
+package kdev
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+)
+
+// Path of the device.
+const Path = "/dev/kerninst"
+
+// Device is the opened device. Its methods may be called from several
+// goroutines; the module serialises them. Closing it undoes every splice and
+// frees every area.
+type Device struct {
+	fd    int
+	areas map[uint32]*Area
+}
+
+// Info describes the kernel to the planner.
+type Info struct {
+	Arch               string // as isa.Arch.Name
+	ImageStart         isa.Addr
+	ImageEnd           isa.Addr
+	TextStart, TextEnd isa.Addr
+	AreaLo, AreaHi     isa.Addr // areas lie inside, and outside the image
+	PageSize, CPUs     int
+	Features           uint32
+}
+
+// Preempts reports whether kernel code can be preempted: no windows then.
+func (i Info) Preempts() bool { return i.Features&FeaturePreempt != 0 }
+
+// LSE reports whether an arm64 CPU has the atomics of ARMv8.1.
+func (i Info) LSE() bool { return i.Features&FeatureLSE != 0 }
+
+// Area is executable memory with its cells.
+type Area struct {
+	ID      uint32
+	Addr    isa.Addr // of the code; the cell of code at a is at a + CodeLen
+	CodeLen int
+	cells   []byte
+}
+
+// Splice is one change of live text.
+type Splice struct {
+	Point       isa.Addr
+	Patch       isa.Addr // where control finally goes
+	PatchLen    int      // bytes of the patch, for the freeing rules
+	Old, New    []byte   // of equal length, at most MaxPatch
+	Window      bool     // replaces several instructions
+	Springboard bool     // reached only by the jump of another splice
+}
+
+// Stats of the module.
+type Stats struct {
+	Areas, Splices     int // live now
+	Spliced, Unspliced uint64
+	Refused            uint64 // batches
+	Quarantined        uint64 // bytes of patches in which some task sleeps
+}
+
+// Error is a refusal by the module. It wraps a unix.Errno.
+type Error struct {
+	Op    string
+	Errno unix.Errno
+	Index int    // of the splice to blame, or -1
+	Hint  string // what it means here, and what to do
+}
+
+func (e *Error) Error() string {
+	at := ""
+	if e.Index >= 0 {
+		at = fmt.Sprintf(": splice %d of the batch", e.Index)
+	}
+	hint := ""
+	if e.Hint != "" {
+		hint = ": " + e.Hint
+	}
+	return fmt.Sprintf("%s: %s%s%s (%s)", Path, e.Op, at, hint, unix.ErrnoName(e.Errno))
+}
+
+func (e *Error) Unwrap() error { return e.Errno }
+
+// hints say what an errno means in one call.
+var hints = map[string]map[unix.Errno]string{
+	"open": {
+		unix.EBUSY:  "another daemon has " + Path + " open; stop it first",
+		unix.EPERM:  "needs CAP_SYS_MODULE and CAP_SYS_RAWIO, and a kernel that is not locked down; run as root",
+		unix.EACCES: "only root may open it",
+		unix.ENOENT: "the module is not loaded; load kerninst.ko first",
+	},
+	"area": {
+		unix.EACCES: "no areas may lie in that window (kernel image, or outside the allowed range)",
+		unix.ENOSPC: "nothing is free in that window; ask for a wider one",
+		unix.ENOMEM: "no memory, or too many areas; free some",
+		unix.EINVAL: "the length must be whole pages, at most half of MaxArea, and the window not empty",
+	},
+	"free area": {
+		unix.EBUSY:  "a live splice leads there, or a task sleeps in one of its patches; undo, or try later",
+		unix.ENOENT: "no such area",
+	},
+	"read": {
+		unix.EACCES: "not the kernel's image, a module, or an own area",
+		unix.EFAULT: "nothing is mapped there (any more)",
+	},
+	"write code": {
+		unix.EBUSY:  "a live splice leads there, or a task sleeps there; use another slot",
+		unix.ERANGE: "not inside the code of one area",
+		unix.EINVAL: "misaligned",
+	},
+	"splice": {
+		unix.EINVAL:     "misaligned, or a length or form that this ISA cannot write",
+		unix.ERANGE:     "the patch is not inside the code of an area",
+		unix.EACCES:     "not kernel text, or text that must not be changed",
+		unix.EEXIST:     "overlaps a live splice",
+		unix.EBUSY:      "a kprobe is registered in the function; remove it first",
+		unix.EOPNOTSUPP: "windows cannot be replaced on a kernel that preempts itself",
+		unix.EILSEQ:     "the bytes there are not the expected ones; read them again and plan anew",
+	},
+	"undo": {
+		unix.EBUSY:  "a kprobe sits on the splice, or a newer splice depends on it; remove that first",
+		unix.ENOENT: "no such splice",
+		unix.EINVAL: "the same splice twice",
+		unix.EILSEQ: "someone else changed the spliced bytes",
+	},
+}
+
+func refusal(op string, errno unix.Errno, index int) error {
+	return &Error{Op: op, Errno: errno, Index: index, Hint: hints[op][errno]}
+}
+
+// Open opens the device and checks that both sides speak the same version.
+func Open() (*Device, error) {
+	fd, err := unix.Open(Path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return nil, refusal("open", errno, -1)
+	}
+	d := &Device{fd: fd, areas: map[uint32]*Area{}}
+	if _, err := d.Info(); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close undoes everything and gives the device back.
+func (d *Device) Close() error {
+	for _, a := range d.areas {
+		unix.Munmap(a.cells) // cannot fail on a mapping of our own
+	}
+	d.areas = nil
+	return unix.Close(d.fd)
+}
+
+// call makes one request. What arg refers to must be pinned.
+func (d *Device) call(op string, request uint, arg unsafe.Pointer) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.fd), uintptr(request), uintptr(arg))
+	if errno != 0 {
+		return refusal(op, errno, -1)
+	}
+	return nil
+}
+
+// address of b for the kernel: the memory stays where it is until unpin.
+func address(pin *runtime.Pinner, b *byte) uint64 {
+	pin.Pin(b)
+	return uint64(uintptr(unsafe.Pointer(b)))
+}
+
+var archNames = [...]string{"", "amd64", "arm64", "riscv64"}
+
+// Info asks for the layout of the kernel.
+func (d *Device) Info() (Info, error) {
+	var in kiInfo
+	if err := d.call("info", iocInfo, unsafe.Pointer(&in)); err != nil {
+		return Info{}, err
+	}
+	if in.ABI != ABIVersion || in.Arch == 0 || int(in.Arch) >= len(archNames) {
+		return Info{}, fmt.Errorf("%s: module speaks version %d for architecture %d, this daemon version %d; use a pair that was built together",
+			Path, in.ABI, in.Arch, ABIVersion)
+	}
+	return Info{
+		Arch:       archNames[in.Arch],
+		ImageStart: isa.Addr(in.ImageStart), ImageEnd: isa.Addr(in.ImageEnd),
+		TextStart: isa.Addr(in.TextStart), TextEnd: isa.Addr(in.TextEnd),
+		AreaLo: isa.Addr(in.AreaLo), AreaHi: isa.Addr(in.AreaHi),
+		PageSize: int(in.PageSize), CPUs: int(in.CPUs), Features: in.Features,
+	}, nil
+}
+
+// AllocArea makes codeLen bytes of code and as many of cells somewhere in
+// [lo, hi), at the lowest free address.
+func (d *Device) AllocArea(lo, hi isa.Addr, codeLen int) (*Area, error) {
+	if codeLen <= 0 || codeLen > MaxArea {
+		return nil, refusal("area", unix.EINVAL, -1)
+	}
+	in := kiArea{Lo: uint64(lo), Hi: uint64(hi), CodeLen: uint32(codeLen)}
+	if err := d.call("area", iocArea, unsafe.Pointer(&in)); err != nil {
+		return nil, err
+	}
+	cells, err := unix.Mmap(d.fd, int64(in.MmapOffset), codeLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		free := kiAreaFree{ID: in.ID}
+		d.call("free area", iocAreaFree, unsafe.Pointer(&free))
+		return nil, fmt.Errorf("%s: map the cells of area %d: %w", Path, in.ID, err)
+	}
+	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, cells: cells}
+	d.areas[a.ID] = a
+	return a, nil
+}
+
+// FreeArea gives an area back. Its cells must not be used any more.
+func (d *Device) FreeArea(a *Area) error {
+	free := kiAreaFree{ID: a.ID}
+	if err := d.call("free area", iocAreaFree, unsafe.Pointer(&free)); err != nil {
+		return err
+	}
+	delete(d.areas, a.ID)
+	return unix.Munmap(a.cells)
+}
+
+// Cells is the address of the first cell.
+func (a *Area) Cells() isa.Addr { return a.Addr + isa.Addr(a.CodeLen) }
+
+// word is the 64-bit cell at a kernel address.
+func (a *Area) word(cell isa.Addr) *uint64 {
+	off := cell - a.Cells()
+	if off%8 != 0 || off >= isa.Addr(a.CodeLen) {
+		panic(fmt.Sprintf("kdev: cell %v is not an aligned word of the cells at %v", cell, a.Cells()))
+	}
+	return (*uint64)(unsafe.Pointer(&a.cells[off]))
+}
+
+// Load reads the 64-bit cell at the kernel address cell, in one access. It
+// panics if that is not a cell of the area.
+func (a *Area) Load(cell isa.Addr) uint64 { return atomic.LoadUint64(a.word(cell)) }
+
+// Store writes a cell, in one access. It panics as Load does.
+func (a *Area) Store(cell isa.Addr, v uint64) { atomic.StoreUint64(a.word(cell), v) }
+
+// Read fills b with the kernel's memory at addr.
+func (d *Device) Read(addr isa.Addr, b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), maxRead)
+		var pin runtime.Pinner
+		in := kiRead{Addr: uint64(addr), Buf: address(&pin, &b[0]), Len: uint64(n)}
+		err := d.call("read", iocRead, unsafe.Pointer(&in))
+		pin.Unpin()
+		if err != nil {
+			return fmt.Errorf("%d bytes at %v: %w", n, addr, err)
+		}
+		addr += isa.Addr(n)
+		b = b[n:]
+	}
+	return nil
+}
+
+// WriteCode writes into the code of an area. Nothing live may lead there.
+func (d *Device) WriteCode(addr isa.Addr, code []byte) error {
+	if len(code) == 0 {
+		return nil
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	in := kiCode{Addr: uint64(addr), Buf: address(&pin, &code[0]), Len: uint64(len(code))}
+	if err := d.call("write code", iocCode, unsafe.Pointer(&in)); err != nil {
+		return fmt.Errorf("%d bytes at %v: %w", len(code), addr, err)
+	}
+	return nil
+}
+
+// encode lays out one splice for the module.
+func (s Splice) encode() (kiSplice, bool) {
+	if len(s.Old) != len(s.New) || len(s.New) > MaxPatch || s.PatchLen < 0 {
+		return kiSplice{}, false
+	}
+	k := kiSplice{
+		Point: uint64(s.Point), Patch: uint64(s.Patch),
+		PatchLen: uint32(s.PatchLen), Len: uint32(len(s.New)),
+	}
+	copy(k.Old[:], s.Old)
+	copy(k.New[:], s.New)
+	if s.Window {
+		k.Flags |= spliceWindow
+	}
+	if s.Springboard {
+		k.Flags |= spliceSpringboard
+	}
+	return k, true
+}
+
+// Splice applies a batch, whole or not at all, in the order given, and returns
+// the names of the splices.
+func (d *Device) Splice(batch []Splice) ([]uint32, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	ks := make([]kiSplice, len(batch))
+	for i, s := range batch {
+		k, ok := s.encode()
+		if !ok {
+			return nil, refusal("splice", unix.EINVAL, i)
+		}
+		ks[i] = k
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	in := kiBatch{Splices: address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), N: uint32(len(ks))}
+	if err := d.call("splice", iocSplice, unsafe.Pointer(&in)); err != nil {
+		return nil, blame(err, in.Failed, in.N)
+	}
+	ids := make([]uint32, len(ks))
+	for i := range ks {
+		ids[i] = ks[i].ID
+	}
+	return ids, nil
+}
+
+// Undo restores the text of all the splices or of none. On return no CPU is in
+// their patches; slots whose patch a task still sleeps in answer EBUSY.
+func (d *Device) Undo(ids []uint32) error { return d.undo(ids, 0) }
+
+// UndoNoWait restores the text only. The patches may be spliced to again, as
+// they are; writing or freeing them waits.
+func (d *Device) UndoNoWait(ids []uint32) error { return d.undo(ids, undoNoWait) }
+
+func (d *Device) undo(ids []uint32, flags uint32) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	in := kiUndo{IDs: address(&pin, (*byte)(unsafe.Pointer(&ids[0]))), N: uint32(len(ids)), Flags: flags}
+	if err := d.call("undo", iocUndo, unsafe.Pointer(&in)); err != nil {
+		return blame(err, in.Failed, in.N)
+	}
+	return nil
+}
+
+// blame adds the index that the module gave, if any, to its refusal.
+func blame(err error, failed, n uint32) error {
+	var e *Error
+	if errors.As(err, &e) && failed < n {
+		e.Index = int(failed)
+	}
+	return err
+}
+
+// Stats asks for the module's counts.
+func (d *Device) Stats() (Stats, error) {
+	var in kiStats
+	if err := d.call("stats", iocStats, unsafe.Pointer(&in)); err != nil {
+		return Stats{}, err
+	}
+	return Stats{
+		Areas: int(in.Areas), Splices: int(in.Splices),
+		Spliced: in.Spliced, Unspliced: in.Unspliced,
+		Refused: in.Refused, Quarantined: in.Quarantined,
+	}, nil
+}

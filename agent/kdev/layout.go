@@ -1,0 +1,91 @@
+package kdev
+
+// ABIVersion is the version of the module's interface that this package speaks.
+const ABIVersion = 1
+
+// Limits of the module's calls.
+const (
+	MaxPatch = 16       // bytes replaced at a point
+	MaxBatch = 4096     // splices in one call
+	MaxArea  = 16 << 20 // bytes of code and cells in one area
+	maxRead  = 64 << 20 // bytes read in one call
+)
+
+// Features of a kernel, in Info.Features.
+const (
+	FeaturePreempt = 1 << 0 // kernel code can be preempted: no windows
+	FeatureLSE     = 1 << 1 // arm64: atomics of ARMv8.1
+)
+
+// Flags of a splice and of an undo.
+const (
+	spliceWindow      = 1 << 0
+	spliceSpringboard = 1 << 1
+	undoNoWait        = 1 << 0
+)
+
+// The structures of kerninst.h, field by field. They are fixed-width and have
+// no implicit padding, so Go and C lay them out alike; layout_test.go holds
+// them against the literals that the module is compiled with.
+type (
+	kiInfo struct {
+		ABI, Arch            uint32
+		ImageStart, ImageEnd uint64
+		TextStart, TextEnd   uint64
+		AreaLo, AreaHi       uint64
+		PageSize, CPUs       uint32
+		Features, Reserved   uint32
+	}
+	kiArea struct {
+		Lo, Hi      uint64
+		CodeLen, ID uint32
+		Addr        uint64
+		MmapOffset  uint64
+	}
+	kiAreaFree struct {
+		ID, Reserved uint32
+	}
+	kiRead struct {
+		Addr, Buf, Len uint64
+	}
+	kiCode struct {
+		Addr, Buf, Len uint64
+	}
+	kiSplice struct {
+		Point, Patch uint64
+		PatchLen     uint32
+		Len          uint32
+		Flags        uint32
+		ID           uint32
+		Old, New     [MaxPatch]byte
+	}
+	kiBatch struct {
+		Splices   uint64
+		N, Failed uint32
+	}
+	kiUndo struct {
+		IDs             uint64
+		N, Failed       uint32
+		Flags, Reserved uint32
+	}
+	kiStats struct {
+		Areas, Splices     uint32
+		Spliced, Unspliced uint64
+		Refused            uint64
+		Quarantined        uint64
+	}
+)
+
+// Request numbers: direction << 30 | size << 16 | 0xce << 8 | number, with
+// 1 for "the caller writes" and 2 for "the caller reads" as direction, alike on
+// all three ISAs.
+const (
+	iocInfo     = 0x8048ce00
+	iocArea     = 0xc028ce01
+	iocAreaFree = 0x4008ce02
+	iocRead     = 0x4018ce03
+	iocCode     = 0x4018ce04
+	iocSplice   = 0xc010ce05
+	iocUndo     = 0xc018ce06
+	iocStats    = 0x8028ce07
+)

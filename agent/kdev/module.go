@@ -1,0 +1,68 @@
+//go:build linux
+
+package kdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ModuleName is the name of the module in the kernel.
+const ModuleName = "kerninst"
+
+// Load loads a module into the running kernel, with the given parameters. The
+// unexported symbols that it lists are taken from /proc/kallsyms. A module that
+// lists none (peer.ko) is loaded as it is.
+func Load(ko []byte, params string) error {
+	names, err := Internals(ko)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		f, err := os.Open("/proc/kallsyms")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		syms, err := ReadKallsyms(f, names)
+		if err != nil {
+			return err
+		}
+		if ko, err = ResolveModule(ko, syms.Find); err != nil {
+			return err
+		}
+	}
+	if err := unix.InitModule(ko, params); err != nil {
+		return fmt.Errorf("load module: %w%s", err, loadHint(err))
+	}
+	return nil
+}
+
+// loadHint says what the kernel means; its log says which symbol or check.
+func loadHint(err error) string {
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return " (it is loaded already)"
+	case errors.Is(err, unix.EPERM):
+		return " (needs root, a kernel that is not locked down, and kerninst.lab=1 on the kernel command line or i_accept_the_risk=1; see the kernel log)"
+	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EINVAL):
+		return " (built for another kernel, or a bad parameter; see the kernel log)"
+	}
+	return ""
+}
+
+// Unload removes a module by name. It fails with EBUSY while its device is open
+// or something that it did could not be undone.
+func Unload(name string) error {
+	if err := unix.DeleteModule(name, unix.O_NONBLOCK); err != nil {
+		hint := ""
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EAGAIN) {
+			hint = " (in use: close the device, and remove what sits on its splices)"
+		}
+		return fmt.Errorf("unload module %s: %w%s", name, err, hint)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package kdev
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// internalsSection of the module lists the unexported symbols that it uses.
+const internalsSection = ".kerninst.internals"
+
+// Internals lists the symbols of the kernel that the module needs and that the
+// kernel's own loader would refuse to resolve. A module without the section
+// needs none.
+func Internals(ko []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, fmt.Errorf("module: %w", err)
+	}
+	s := f.Section(internalsSection)
+	if s == nil {
+		return nil, nil
+	}
+	b, err := s.Data()
+	if err != nil {
+		return nil, fmt.Errorf("module: section %s: %w", internalsSection, err)
+	}
+	return strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 }), nil
+}
+
+// ResolveModule returns a copy of the module in which each symbol that it lists
+// as internal has the absolute address that syms gives. All other undefined
+// symbols stay so: the kernel resolves them and checks their versions.
+//
+// The result is for one boot of one kernel only.
+func ResolveModule(ko []byte, syms func(name string) (addr uint64, ok bool)) ([]byte, error) {
+	names, err := Internals(ko)
+	if err != nil {
+		return nil, err
+	}
+	want := make(map[string]bool, len(names))
+	for _, n := range names {
+		want[n] = true
+	}
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, fmt.Errorf("module: %w", err)
+	}
+	out := bytes.Clone(ko)
+	if err := setAbsolute(f, out, want, syms); err != nil {
+		return nil, err
+	}
+	for n := range want {
+		return nil, fmt.Errorf("module: lists %s as internal and has no such undefined symbol; rebuild it", n)
+	}
+	return out, nil
+}
+
+// An Elf64_Sym: name[4] info[1] other[1] shndx[2] value[8] size[8].
+const (
+	symSize  = 24
+	symShndx = 6
+	symValue = 8
+)
+
+// setAbsolute edits the symbol table in out and removes from want what it set.
+func setAbsolute(f *elf.File, out []byte, want map[string]bool, syms func(string) (uint64, bool)) error {
+	table := f.SectionByType(elf.SHT_SYMTAB)
+	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || table == nil || table.Entsize != symSize {
+		return errors.New("module: not a 64-bit little-endian object with a symbol table")
+	}
+	symbols, err := f.Symbols() // without the null entry
+	if err != nil {
+		return fmt.Errorf("module: symbols: %w", err)
+	}
+	if end := table.Offset + uint64(len(symbols)+1)*symSize; end > uint64(len(out)) {
+		return fmt.Errorf("module: symbol table ends at %#x, file at %#x", end, len(out))
+	}
+	for i, s := range symbols {
+		if s.Section != elf.SHN_UNDEF || !want[s.Name] {
+			continue
+		}
+		addr, ok := syms(s.Name)
+		if !ok {
+			return fmt.Errorf("module: this kernel has no symbol %s", s.Name)
+		}
+		e := out[table.Offset+uint64(i+1)*symSize:]
+		binary.LittleEndian.PutUint16(e[symShndx:], uint16(elf.SHN_ABS))
+		binary.LittleEndian.PutUint64(e[symValue:], addr)
+		delete(want, s.Name)
+	}
+	return nil
+}
+
+// Symbols are addresses of the kernel's own symbols by name.
+type Symbols map[string]uint64
+
+// Find is the lookup that ResolveModule wants.
+func (s Symbols) Find(name string) (uint64, bool) {
+	a, ok := s[name]
+	return a, ok
+}
+
+// ReadKallsyms picks names out of a /proc/kallsyms. Symbols of modules do not
+// count. A name that the kernel has twice, at different addresses, is an error:
+// one of them would be called.
+func ReadKallsyms(r io.Reader, names []string) (Symbols, error) {
+	want := make(map[string]bool, len(names))
+	for _, n := range names {
+		want[n] = true
+	}
+	out := make(Symbols, len(names))
+	for sc := bufio.NewScanner(r); ; {
+		if !sc.Scan() {
+			return out, sc.Err()
+		}
+		f := strings.Fields(sc.Text()) // address, type, name, [module]
+		if len(f) != 3 || !want[f[2]] {
+			continue
+		}
+		addr, err := strconv.ParseUint(f[0], 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("kallsyms: %q: %w", sc.Text(), err)
+		}
+		if addr == 0 {
+			return nil, errors.New("kallsyms: addresses are hidden; run as root with kernel.kptr_restrict below 2")
+		}
+		if old, twice := out[f[2]]; twice && old != addr {
+			return nil, fmt.Errorf("kallsyms: %s is at %#x and at %#x; refusing to guess", f[2], old, addr)
+		}
+		out[f[2]] = addr
+	}
+}

@@ -1,0 +1,89 @@
+package ktext
+
+import (
+	"bytes"
+
+	"kerninst/agent/isa"
+)
+
+// ftraceSpan is the size of the site on arm64 and riscv64, and of what arm64
+// keeps before the entry.
+const ftraceSpan = 8
+
+// FtraceSite returns the bytes of f, from its start, that ftrace owns or may
+// come to own; 0 if it has no site. The kernel frees its list of sites after
+// boot, so the site is told by its bytes: whatever could be one counts.
+func (t *Text) FtraceSite(code []byte) int {
+	switch t.Arch.Name {
+	case "amd64":
+		return ftraceAmd64(code)
+	case "arm64":
+		return ftraceArm64(code)
+	}
+	return ftraceRiscv64(code)
+}
+
+var (
+	endbr64  = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+	endbrOff = []byte{0x66, 0x0f, 0x1f, 0x00} // what boot leaves of an unneeded one
+	nop5     = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+)
+
+// ftraceAmd64: five bytes, nop or call, at the start or behind the landing pad.
+func ftraceAmd64(code []byte) int {
+	n := 0
+	if bytes.HasPrefix(code, endbr64) || bytes.HasPrefix(code, endbrOff) {
+		n = 4
+	}
+	if len(code) < n+5 {
+		return 0
+	}
+	if c := code[n:]; bytes.HasPrefix(c, nop5) || c[0] == 0xe8 {
+		return n + 5
+	}
+	return 0
+}
+
+// ftraceArm64: two words. The first is mov x9, x30 once ftrace has started, the
+// second nop or bl; in a function that ftrace skips both stay nops.
+func ftraceArm64(code []byte) int {
+	const (
+		nop    = 0xd503201f
+		movX9  = 0xaa1e03e9
+		blMask = 0xfc000000
+		bl     = 0x94000000
+	)
+	if len(code) < ftraceSpan {
+		return 0
+	}
+	first, second := isa.ByteOrder.Uint32(code), isa.ByteOrder.Uint32(code[4:])
+	if (first == nop || first == movX9) && (second == nop || second&blMask == bl) {
+		return ftraceSpan
+	}
+	return 0
+}
+
+// ftraceRiscv64: eight bytes, nops of either size, or auipc t0 and a jalr or
+// nop behind it.
+func ftraceRiscv64(code []byte) int {
+	const (
+		nop       = 0x00000013
+		cnops     = 0x00010001
+		auipcT0   = 0x00000297
+		jalrT0T0  = 0x000282e7
+		opRdMask  = 0x00000fff
+		jalrFixed = 0x000fffff
+	)
+	if len(code) < ftraceSpan {
+		return 0
+	}
+	first, second := isa.ByteOrder.Uint32(code), isa.ByteOrder.Uint32(code[4:])
+	isNop := func(w uint32) bool { return w == nop || w == cnops }
+	switch {
+	case isNop(first) && isNop(second):
+		return ftraceSpan
+	case first&opRdMask == auipcT0 && (isNop(second) || second&jalrFixed == jalrT0T0):
+		return ftraceSpan
+	}
+	return 0
+}

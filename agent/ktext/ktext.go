@@ -1,0 +1,243 @@
+package ktext
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"kerninst/agent/isa"
+)
+
+// Reader fills b with the kernel's bytes from a on, or reports why it cannot.
+type Reader func(a isa.Addr, b []byte) error
+
+// Options are what a daemon knows beyond the symbols. All are optional.
+type Options struct {
+	// Blacklist is /sys/kernel/debug/kprobes/blacklist.
+	Blacklist io.Reader
+}
+
+// Text is the view of one kernel.
+type Text struct {
+	Arch *isa.Arch
+
+	sym   *symbols
+	read  Reader
+	traps []span // of the blacklist
+	lo    isa.Addr
+	hi    isa.Addr
+
+	indexOnce sync.Once
+	tables    once[*tables]
+	targets   once[*isa.Marks]
+}
+
+// once computes a value on first use and keeps it and its error.
+type once[T any] struct {
+	sync.Once
+	value T
+	err   error
+}
+
+func (o *once[T]) get(f func() (T, error)) (T, error) {
+	o.Do(func() { o.value, o.err = f() })
+	return o.value, o.err
+}
+
+// New reads the symbols of a kernel of the given ISA.
+func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, error) {
+	sym, err := parseSymbols(kallsyms)
+	if err != nil {
+		return nil, err
+	}
+	t := &Text{Arch: arch, sym: sym, read: read}
+	var ok1, ok2 bool
+	t.lo, ok1 = sym.markers["_stext"]
+	t.hi, ok2 = sym.markers["_etext"]
+	if !ok1 || !ok2 || t.lo >= t.hi {
+		return nil, fmt.Errorf("kallsyms: no _stext below _etext")
+	}
+	if opt.Blacklist != nil {
+		if t.traps, err = parseBlacklist(opt.Blacklist); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Bounds returns the kernel's own text, [_stext, _etext).
+func (t *Text) Bounds() (lo, hi isa.Addr) { return t.lo, t.hi }
+
+// Symbol returns the address of a section bound, such as _etext.
+func (t *Text) Symbol(name string) (isa.Addr, bool) {
+	a, ok := t.sym.markers[name]
+	return a, ok
+}
+
+// Func is one function: a symbol and the bytes up to the next.
+type Func struct {
+	Name   string
+	Module string // "" for the kernel itself
+	Addr   isa.Addr
+	Size   isa.Off // 0: its end is not known
+}
+
+// End is the address behind the function.
+func (f Func) End() isa.Addr { return f.Addr + isa.Addr(f.Size) }
+
+// String names the function as probes do.
+func (f Func) String() string {
+	if f.Module != "" {
+		return f.Module + ":" + f.Name
+	}
+	return f.Name
+}
+
+// NotFound says that a name means no function, or more than one.
+type NotFound struct {
+	Module, Name string
+	Near         []string   // names that may be meant
+	Same         []isa.Addr // addresses that share the name
+}
+
+func (e *NotFound) Error() string {
+	where := "the kernel"
+	if e.Module != "" {
+		where = "module " + e.Module
+	}
+	switch {
+	case len(e.Same) > 0:
+		return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), where, e.Name)
+	case len(e.Near) > 0:
+		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(e.Near, ", "))
+	}
+	return fmt.Sprintf("%s has no function %s", where, e.Name)
+}
+
+// Function finds a function by name. The error is a *NotFound. Several symbols
+// of one name at one address are one function.
+func (t *Text) Function(module, name string) (Func, error) {
+	t.indexOnce.Do(t.sym.buildIndex)
+	var found []int
+	for _, k := range t.sym.find(name) {
+		y := t.sym.list[k]
+		if t.sym.modules[y.module] != module {
+			continue
+		}
+		if len(found) == 0 || t.sym.list[found[len(found)-1]].addr != y.addr {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Func{}, &NotFound{Module: module, Name: name, Near: t.sym.suggest(name)}
+	case 1:
+		return t.function(found[0]), nil
+	}
+	e := &NotFound{Module: module, Name: name}
+	for _, k := range found {
+		e.Same = append(e.Same, t.sym.list[k].addr)
+	}
+	return Func{}, e
+}
+
+// Locate finds the function that holds an address.
+func (t *Text) Locate(a isa.Addr) (Func, bool) {
+	k := t.sym.at(a)
+	if k < 0 {
+		return Func{}, false
+	}
+	for k > 0 && t.sym.list[k-1].addr == t.sym.list[k].addr { // the first alias names it
+		k--
+	}
+	f := t.function(k)
+	return f, a < f.End()
+}
+
+// Functions calls visit for every distinct function address of a module ("" is
+// the kernel), in order, until it returns false.
+func (t *Text) Functions(module string, visit func(Func) bool) {
+	var last isa.Addr
+	for k := range t.sym.list {
+		y := t.sym.list[k]
+		if t.sym.modules[y.module] != module || y.addr == last {
+			continue
+		}
+		last = y.addr
+		if !visit(t.function(k)) {
+			return
+		}
+	}
+}
+
+// Aliases lists every name that the function's address has.
+func (t *Text) Aliases(f Func) []string {
+	var out []string
+	for k := t.sym.at(f.Addr); k >= 0 && t.sym.list[k].addr == f.Addr; k-- {
+		out = append(out, t.sym.name(k))
+	}
+	return out
+}
+
+// page is the granularity of what a module's last function may reach.
+const page = 4096
+
+// function gives symbol k its size: the distance to the next higher symbol of
+// the same module. The last of a module ends at its page at the latest; the
+// last of the kernel's text at _etext.
+func (t *Text) function(k int) Func {
+	y := t.sym.list[k]
+	f := Func{Name: t.sym.name(k), Module: t.sym.modules[y.module], Addr: y.addr}
+	next := k + 1
+	for next < len(t.sym.list) && t.sym.list[next].addr == y.addr {
+		next++
+	}
+	end := isa.Addr(0)
+	if next < len(t.sym.list) && t.sym.list[next].module == y.module {
+		end = t.sym.list[next].addr
+	}
+	if f.Module != "" && (end == 0 || end-f.Addr > page) {
+		end = min(orMax(end), (f.Addr+page)&^(page-1))
+	}
+	if f.Addr < t.hi && f.Module == "" {
+		end = min(orMax(end), t.hi)
+	}
+	if end > f.Addr {
+		f.Size = isa.Off(end - f.Addr)
+	}
+	return f
+}
+
+func orMax(a isa.Addr) isa.Addr {
+	if a == 0 {
+		return ^isa.Addr(0)
+	}
+	return a
+}
+
+// Read fills b with the bytes at a as they are now.
+func (t *Text) Read(a isa.Addr, b []byte) error {
+	if err := t.read(a, b); err != nil {
+		return fmt.Errorf("reading %d bytes of the kernel at %v: %w", len(b), a, err)
+	}
+	return nil
+}
+
+// Code reads a function's bytes. On arm64 the words that the next function
+// keeps before its entry are left out.
+func (t *Text) Code(f Func) ([]byte, error) {
+	extra := 0
+	if t.Arch.Name == "arm64" && f.End() < t.hi && f.Module == "" {
+		extra = ftraceSpan
+	}
+	b := make([]byte, int(f.Size)+extra)
+	if err := t.Read(f.Addr, b); err != nil {
+		return nil, err
+	}
+	code := b[:f.Size]
+	if extra > 0 && len(code) >= ftraceSpan && ftraceArm64(b[f.Size:]) != 0 {
+		code = code[:len(code)-ftraceSpan]
+	}
+	return code, nil
+}

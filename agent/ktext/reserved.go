@@ -1,0 +1,312 @@
+package ktext
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/isa"
+)
+
+// Class says why text is reserved.
+type Class uint8
+
+const (
+	NotReserved Class = iota
+	StaticKey
+	StaticCall
+	Exception // may fault, with a fixup
+	Bug
+	Ftrace
+	Blacklist
+	NoInstr
+	Entry
+	Init
+	Hypervisor
+	Thunk
+	Patching
+	Outside
+)
+
+// classNames are what people read in refusals.
+var classNames = [...]string{
+	"", "static key site", "static call site", "exception table entry", "BUG or WARN site",
+	"ftrace site", "kprobe blacklist", "noinstr text", "entry text", "init text",
+	"hypervisor or identity-mapped text", "thunk", "patching path", "outside known text",
+}
+
+func (c Class) String() string { return classNames[c] }
+
+// span is a run of addresses, hi excluded.
+type span struct{ lo, hi isa.Addr }
+
+// Reservation is one reserved run and its reason.
+type Reservation struct {
+	Class  Class
+	Lo, Hi isa.Addr
+	Why    string
+}
+
+// sections lists text between two symbols that must not be spliced.
+var sections = []struct {
+	lo, hi string
+	class  Class
+	why    string
+}{
+	{"__noinstr_text_start", "__noinstr_text_end", NoInstr, "runs while RCU and the entry state are not valid"},
+	{"__cpuidle_text_start", "__cpuidle_text_end", NoInstr, "runs while RCU does not watch"},
+	{"__entry_text_start", "__entry_text_end", Entry, "runs before the kernel's stack and registers are set up"},
+	{"__irqentry_text_start", "__irqentry_text_end", Entry, "exception entry"},
+	{"__softirqentry_text_start", "__softirqentry_text_end", Entry, "softirq entry"},
+	{"__kprobes_text_start", "__kprobes_text_end", Blacklist, "part of breakpoint handling"},
+	{"__static_call_text_start", "__static_call_text_end", StaticCall, "trampolines that the kernel rewrites"},
+	{"_sinittext", "_einittext", Init, "freed after boot"},
+	{"__init_begin", "__init_end", Init, "freed after boot"},
+	{"__hyp_idmap_text_start", "__hyp_idmap_text_end", Hypervisor, "runs at another exception level and address"},
+	{"__hyp_text_start", "__hyp_text_end", Hypervisor, "runs at another exception level and address"},
+	{"__idmap_text_start", "__idmap_text_end", Hypervisor, "runs with the MMU off"},
+	{"__hibernate_exit_text_start", "__hibernate_exit_text_end", Hypervisor, "runs from a copy"},
+}
+
+// names lists functions that must not be spliced by the beginning of their
+// names ("=" in front: by the whole name).
+var names = []struct {
+	prefix string
+	class  Class
+	why    string
+}{
+	{"__x86_", Thunk, "body of a return or retpoline thunk"},
+	{"srso_", Thunk, "return thunk"},
+	{"retbleed_", Thunk, "return thunk"},
+	{"__SCT__", StaticCall, "static call trampoline"},
+	{"__pfx_", Thunk, "padding before a function"},
+	{"__cfi_", Thunk, "padding before a function"},
+	{"text_poke", Patching, "writes text"},
+	{"__text_poke", Patching, "writes text"},
+	{"smp_text_poke", Patching, "writes text"},
+	{"do_sync_core", Patching, "serialises other CPUs while text is written"},
+	{"poke_int3_handler", Patching, "runs at every transitional breakpoint"},
+	{"aarch64_insn_", Patching, "writes text"},
+	{"__aarch64_insn_", Patching, "writes text"},
+	{"patch_text", Patching, "writes text"},
+	{"patch_insn_", Patching, "writes text"},
+	{"__patch_insn_", Patching, "writes text"},
+	{"=patch_map", Patching, "maps the page that is written"},
+	{"=patch_unmap", Patching, "unmaps the page that is written"},
+	{"__set_fixmap", Patching, "maps the page that is written"},
+	{"caches_clean_inval_pou", Patching, "makes written text visible"},
+	{"flush_icache_", Patching, "makes written text visible"},
+	{"local_flush_icache", Patching, "makes written text visible"},
+	{"=copy_to_kernel_nofault", Patching, "writes text"},
+	{"=multi_cpu_stop", Patching, "all CPUs wait in it while text is written"},
+	{"=stop_machine_yield", Patching, "all CPUs wait in it while text is written"},
+	{"=rcu_momentary_eqs", Patching, "all CPUs run it while text is written"},
+	{"=touch_nmi_watchdog", Patching, "all CPUs run it while text is written"},
+	{"ftrace_", Patching, "writes text, or is rewritten"},
+	{"return_to_handler", Patching, "reached by replaced return addresses"},
+	{"arch_ftrace_", Patching, "writes text"},
+	{"__ftrace_", Patching, "writes text"},
+	{"relocate_kernel", Hypervisor, "runs from a copy"},
+	{"=machine_kexec", Hypervisor, "leaves this kernel"},
+}
+
+// tables are the kernel's own, sorted by address.
+type tables struct {
+	keys, calls, faults, bugs []isa.Addr
+	targets                   []isa.Addr // of static keys and fixups
+}
+
+// layout says how one of the kernel's tables lies in memory. Every entry
+// starts with displacements from their own addresses.
+type layout struct {
+	name   string
+	stride int
+	target bool // the second word is an address that control may go to
+}
+
+// Layouts of 6.12: struct jump_entry, static_call_site, bug_entry (with
+// DEBUG_BUGVERBOSE) and exception_table_entry, which has the same 12 bytes on
+// all three ISAs.
+var (
+	jumpTable   = layout{"__jump_table", 16, true}
+	exTable     = layout{"__ex_table", 12, true}
+	bugTable    = layout{"__bug_table", 12, false}
+	staticCalls = layout{"_static_call_sites", 8, false}
+)
+
+// load reads one table; a kernel without it has no such symbols.
+func (t *Text) load(l layout) (sites, targets []isa.Addr, err error) {
+	lo, ok := t.sym.markers["__start_"+l.name]
+	hi := t.sym.markers["__stop_"+l.name]
+	if !ok {
+		return nil, nil, nil
+	}
+	if hi < lo || int64(hi-lo)%int64(l.stride) != 0 || hi-lo > 16<<20 {
+		return nil, nil, fmt.Errorf("table %s: %v to %v is not a number of %d-byte entries", l.name, lo, hi, l.stride)
+	}
+	b := make([]byte, hi-lo)
+	if err := t.Read(lo, b); err != nil {
+		return nil, nil, fmt.Errorf("table %s: %w", l.name, err)
+	}
+	self := func(k int) isa.Addr {
+		return lo + isa.Addr(k) + isa.Addr(int64(int32(isa.ByteOrder.Uint32(b[k:]))))
+	}
+	sites = make([]isa.Addr, 0, len(b)/l.stride)
+	for k := 0; k < len(b); k += l.stride {
+		sites = append(sites, self(k))
+		if l.target {
+			targets = append(targets, self(k+4))
+		}
+	}
+	slices.Sort(sites)
+	return sites, targets, nil
+}
+
+func (t *Text) loadTables() (*tables, error) {
+	var x tables
+	for _, l := range []struct {
+		layout
+		into *[]isa.Addr
+	}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugTable, &x.bugs}, {staticCalls, &x.calls}} {
+		sites, targets, err := t.load(l.layout)
+		if err != nil {
+			return nil, err
+		}
+		*l.into = sites
+		x.targets = append(x.targets, targets...)
+	}
+	for _, a := range x.keys {
+		if a >= t.lo && a < t.hi {
+			return &x, nil
+		}
+	}
+	return nil, fmt.Errorf("no static key lies in the kernel's text: its tables are not what they should be")
+}
+
+// siteSize is the least a site of a class covers; what lies there is one
+// instruction at least that long, so nothing else can begin inside it.
+func (t *Text) siteSize() isa.Addr {
+	if t.Arch.Name == "amd64" {
+		return 2
+	}
+	return isa.Addr(t.Arch.MinLen)
+}
+
+// within finds the first site in (lo-size, hi).
+func within(sites []isa.Addr, lo, hi, size isa.Addr) (isa.Addr, bool) {
+	k := sort.Search(len(sites), func(k int) bool { return sites[k]+size > lo })
+	if k < len(sites) && sites[k] < hi {
+		return sites[k], true
+	}
+	return 0, false
+}
+
+// Reserved reports whether any of [lo, hi) must not be replaced, as part of
+// function f. Exception is reported only when nothing else is.
+func (t *Text) Reserved(f Func, lo, hi isa.Addr) (Reservation, bool, error) {
+	if f.Module != "" {
+		return Reservation{Outside, lo, hi, "the tables of modules are not read"}, true, nil
+	}
+	for _, c := range []func(Func, isa.Addr, isa.Addr) (Reservation, bool){t.bySection, t.byBlacklist, t.byName} {
+		if r, ok := c(f, lo, hi); ok {
+			return r, true, nil
+		}
+	}
+	if lo < t.lo || hi > t.hi {
+		return Reservation{Outside, lo, hi, "not between _stext and _etext"}, true, nil
+	}
+	return t.Site(lo, hi)
+}
+
+// Site reports whether any of [lo, hi) is a site of the kernel's own tables,
+// which the kernel rewrites or finds by its address.
+func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
+	x, err := t.tables.get(t.loadTables)
+	if err != nil {
+		return Reservation{}, false, err
+	}
+	for _, c := range []struct {
+		sites []isa.Addr
+		size  isa.Addr
+		class Class
+		why   string
+	}{
+		{x.keys, t.siteSize(), StaticKey, "rewritten when the key changes"},
+		{x.calls, 5, StaticCall, "rewritten when the call changes"},
+		{x.bugs, t.siteSize(), Bug, "its address identifies the report"},
+		{x.faults, 1, Exception, "faults are resolved by its address"},
+	} {
+		if a, ok := within(c.sites, lo, hi, c.size); ok {
+			return Reservation{c.class, a, a + c.size, c.why}, true, nil
+		}
+	}
+	return Reservation{}, false, nil
+}
+
+func (t *Text) bySection(_ Func, lo, hi isa.Addr) (Reservation, bool) {
+	for _, s := range sections {
+		a, ok1 := t.sym.markers[s.lo]
+		b, ok2 := t.sym.markers[s.hi]
+		if ok1 && ok2 && a < hi && lo < b {
+			return Reservation{s.class, a, b, s.why}, true
+		}
+	}
+	return Reservation{}, false
+}
+
+func (t *Text) byBlacklist(_ Func, lo, hi isa.Addr) (Reservation, bool) {
+	k := sort.Search(len(t.traps), func(k int) bool { return t.traps[k].hi > lo })
+	if k < len(t.traps) && t.traps[k].lo < hi {
+		return Reservation{Blacklist, t.traps[k].lo, t.traps[k].hi, "the kernel refuses probes there"}, true
+	}
+	return Reservation{}, false
+}
+
+func (t *Text) byName(f Func, _, _ isa.Addr) (Reservation, bool) {
+	for _, name := range t.Aliases(f) {
+		for _, n := range names {
+			if n.prefix == "="+name || strings.HasPrefix(name, n.prefix) {
+				return Reservation{n.class, f.Addr, f.End(), n.why}, true
+			}
+		}
+	}
+	return Reservation{}, false
+}
+
+// parseBlacklist reads lines of the form "0xlo-0xhi<tab>name".
+func parseBlacklist(r io.Reader) ([]span, error) {
+	var out []span
+	sc := bufio.NewScanner(r)
+	for n := 1; sc.Scan(); n++ {
+		run, _, _ := strings.Cut(sc.Text(), "\t")
+		lo, hi, ok := strings.Cut(run, "-")
+		a, err1 := strconv.ParseUint(strings.TrimPrefix(lo, "0x"), 16, 64)
+		b, err2 := strconv.ParseUint(strings.TrimPrefix(hi, "0x"), 16, 64)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("kprobe blacklist line %d: %q is not lo-hi", n, sc.Text())
+		}
+		out = append(out, span{isa.Addr(a), isa.Addr(b)})
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("kprobe blacklist: %w", err)
+	}
+	return merge(out), nil
+}
+
+// merge sorts spans and joins those that overlap.
+func merge(in []span) []span {
+	sort.Slice(in, func(i, j int) bool { return in[i].lo < in[j].lo })
+	var out []span
+	for _, s := range in {
+		if k := len(out) - 1; k >= 0 && s.lo <= out[k].hi {
+			out[k].hi = max(out[k].hi, s.hi)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}

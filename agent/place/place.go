@@ -1,0 +1,232 @@
+// Package place does the address arithmetic of patch memory: which windows
+// patches may lie in, and which slots of an area are free.
+//
+// An area is CodeLen bytes of code directly followed by as many bytes of
+// cells. The cell of the code at A is at A + CodeLen, so the way from a patch
+// to its cell is the same everywhere in the area. A slot is a whole cache line
+// (Line bytes) or several; as the cells mirror the code, each patch has the
+// lines behind it to itself, and two counters never share one.
+//
+// Slots are clean (never used), used (a patch is or may be live) or dirty
+// (freed: old bytes are still there). A clean slot is taken before a dirty one,
+// the lowest first, so that the same requests always get the same addresses.
+package place
+
+import (
+	"fmt"
+	"sort"
+
+	"kerninst/agent/isa"
+)
+
+// Line is the size of a cache line and the alignment of patches.
+const Line = 64
+
+// Window is a range of addresses, Hi excluded.
+type Window struct{ Lo, Hi isa.Addr }
+
+// Empty reports whether the window holds nothing.
+func (w Window) Empty() bool { return w.Lo >= w.Hi }
+
+// Size is its length in bytes.
+func (w Window) Size() uint64 {
+	if w.Empty() {
+		return 0
+	}
+	return uint64(w.Hi - w.Lo)
+}
+
+// Intersect is the part that both windows share.
+func (w Window) Intersect(v Window) Window { return Window{max(w.Lo, v.Lo), min(w.Hi, v.Hi)} }
+
+// Holds reports whether n bytes at a lie inside.
+func (w Window) Holds(a isa.Addr, n int) bool {
+	return a >= w.Lo && a < w.Hi && uint64(w.Hi-a) >= uint64(n)
+}
+
+// reach is how far the jump to a patch and the jump back go, in bytes either
+// way. The margin keeps the ends of a patch and of a window in reach as well.
+var reach = map[string]struct{ jump, margin uint64 }{
+	"amd64":   {1 << 31, 4096}, // jmp rel32; the counter's disp32 is shorter
+	"arm64":   {1 << 27, 4096}, // b imm26
+	"riscv64": {1 << 31, 8192}, // auipc and jalr: the low part is signed
+}
+
+// Reach is the window in which a patch for any point in [lo, hi) may lie.
+func Reach(arch *isa.Arch, lo, hi isa.Addr) Window {
+	r, ok := reach[arch.Name]
+	if !ok || hi < lo {
+		return Window{}
+	}
+	d := isa.Addr(r.jump - r.margin)
+	w := Window{Lo: hi - d, Hi: lo + d}
+	if w.Lo > hi { // below address 0
+		w.Lo = 0
+	}
+	if w.Hi < lo { // above the highest address
+		w.Hi = ^isa.Addr(0)
+	}
+	return w
+}
+
+// maxCodeLen bounds an area where the way to the cell is short: adr on arm64
+// reaches 1 MiB.
+var maxCodeLen = map[string]int{"arm64": 1<<20 - 4096}
+
+// CheckCodeLen says why an area of n bytes of code is not possible.
+func CheckCodeLen(arch *isa.Arch, n int) error {
+	if n <= 0 || n%4096 != 0 {
+		return fmt.Errorf("area of %d bytes: code must be whole pages of 4096", n)
+	}
+	if m, ok := maxCodeLen[arch.Name]; ok && n > m {
+		return fmt.Errorf("area of %d bytes: on %s the cell behind it is reached only up to %d", n, arch.Name, m)
+	}
+	return nil
+}
+
+// state of a line.
+type state uint8
+
+const (
+	clean state = iota
+	used
+	dirty
+)
+
+// Area is patch memory that exists.
+type Area struct {
+	ID      uint32
+	Addr    isa.Addr
+	CodeLen int
+	lines   []state
+}
+
+// NewArea describes an area of which every slot is clean. It panics if the
+// area is not aligned to lines.
+func NewArea(id uint32, a isa.Addr, codeLen int) *Area {
+	if uint64(a)%Line != 0 || codeLen%Line != 0 {
+		panic(fmt.Sprintf("place: area %v of %d bytes is not aligned to %d", a, codeLen, Line))
+	}
+	return &Area{ID: id, Addr: a, CodeLen: codeLen, lines: make([]state, codeLen/Line)}
+}
+
+// Cell is the address of the cell of a patch.
+func (r *Area) Cell(patch isa.Addr) isa.Addr { return patch + isa.Addr(r.CodeLen) }
+
+// Code is the window that the area's code fills.
+func (r *Area) Code() Window { return Window{r.Addr, r.Addr + isa.Addr(r.CodeLen)} }
+
+// find is the lowest run of n lines in state s inside w, or -1.
+func (r *Area) find(n int, s state, w Window) int {
+	run := 0
+	for k, l := range r.lines {
+		at := r.Addr + isa.Addr(k*Line)
+		if l != s || !w.Holds(at, Line) {
+			run = 0
+			continue
+		}
+		if run++; run == n {
+			return k - n + 1
+		}
+	}
+	return -1
+}
+
+// Heap is the areas that patches are placed in.
+type Heap struct{ areas []*Area }
+
+// Add puts an area into the heap.
+func (h *Heap) Add(r *Area) {
+	h.areas = append(h.areas, r)
+	sort.Slice(h.areas, func(i, j int) bool { return h.areas[i].Addr < h.areas[j].Addr })
+}
+
+// Areas lists the areas in order of address.
+func (h *Heap) Areas() []*Area { return h.areas }
+
+// Find is the area that holds a patch.
+func (h *Heap) Find(patch isa.Addr) (*Area, bool) {
+	for _, r := range h.areas {
+		if r.Code().Holds(patch, 1) {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+func lines(n int) int { return (n + Line - 1) / Line }
+
+// Peek finds where Take would put n bytes inside w.
+func (h *Heap) Peek(n int, w Window) (isa.Addr, *Area, bool) {
+	for _, s := range []state{clean, dirty} {
+		for _, r := range h.areas {
+			if k := r.find(lines(n), s, w); k >= 0 {
+				return r.Addr + isa.Addr(k*Line), r, true
+			}
+		}
+	}
+	return 0, nil, false
+}
+
+// Take marks the slot of n bytes at a as used. It reports whether all of it
+// was free.
+func (h *Heap) Take(a isa.Addr, n int) bool {
+	r, first, ok := h.slot(a, n)
+	if !ok {
+		return false
+	}
+	for _, l := range r.lines[first : first+lines(n)] {
+		if l == used {
+			return false
+		}
+	}
+	r.set(first, lines(n), used)
+	return true
+}
+
+// Free marks the slot of n bytes at a as dirty. It reports whether all of it
+// was used.
+func (h *Heap) Free(a isa.Addr, n int) bool {
+	r, first, ok := h.slot(a, n)
+	if !ok {
+		return false
+	}
+	for _, l := range r.lines[first : first+lines(n)] {
+		if l != used {
+			return false
+		}
+	}
+	r.set(first, lines(n), dirty)
+	return true
+}
+
+func (h *Heap) slot(a isa.Addr, n int) (*Area, int, bool) {
+	r, ok := h.Find(a)
+	if !ok || uint64(a-r.Addr)%Line != 0 || n <= 0 || !r.Code().Holds(a, lines(n)*Line) {
+		return nil, 0, false
+	}
+	return r, int(a-r.Addr) / Line, true
+}
+
+func (r *Area) set(first, n int, s state) {
+	for k := first; k < first+n; k++ {
+		r.lines[k] = s
+	}
+}
+
+// Usage counts the lines of the heap by state.
+func (h *Heap) Usage() (cleanLines, usedLines, dirtyLines int) {
+	for _, r := range h.areas {
+		for _, l := range r.lines {
+			switch l {
+			case clean:
+				cleanLines++
+			case used:
+				usedLines++
+			case dirty:
+				dirtyLines++
+			}
+		}
+	}
+	return
+}

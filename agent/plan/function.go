@@ -1,0 +1,214 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// function is one function, decoded from its start to its end.
+type function struct {
+	ktext.Func
+	text  *ktext.Text
+	code  []byte
+	insns []isa.Insn
+	// exclusive marks instructions between a load-exclusive and its store.
+	exclusive []bool
+	ftrace    isa.Off // bytes at the start that belong to ftrace
+	jumpsTo   *string // cached result of indirectJump
+	jumpsAt   int
+}
+
+// analyse finds, reads and decodes a function.
+func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
+	f, err := text.Function(module, name)
+	if err != nil {
+		var nf *ktext.NotFound
+		if errors.As(err, &nf) && len(nf.Same) > 0 {
+			return nil, refuse(AmbiguousFunction, "%v", err)
+		}
+		return nil, refuse(NoSuchFunction, "%v", err)
+	}
+	return decode(text, f)
+}
+
+// maxFunction bounds what is read and decoded for one point.
+const maxFunction = 1 << 20
+
+func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
+	if f.Size == 0 || f.Size > maxFunction {
+		return nil, refuse(Undecodable, "%v: its end is not known (%d bytes)", f, f.Size)
+	}
+	code, err := text.Code(f)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code))}
+	fn.insns = make([]isa.Insn, 0, len(code)/text.Arch.MinLen/2+1)
+	for k := 0; k+text.Arch.MinLen <= len(code); {
+		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
+		if k+i.Len > len(code) { // runs over the end: not this function's
+			break
+		}
+		fn.insns = append(fn.insns, i)
+		k += i.Len
+	}
+	fn.markExclusive()
+	return fn, nil
+}
+
+// maxExclusive is the longest exclusive sequence looked for, in instructions. A
+// sequence without a store (a wait for a cache line to change) ends there.
+const maxExclusive = 32
+
+func (fn *function) markExclusive() {
+	fn.exclusive = make([]bool, len(fn.insns))
+	left := 0
+	for k, i := range fn.insns {
+		fn.exclusive[k] = left > 0 || i.Traits&isa.Exclusive != 0
+		switch {
+		case i.Traits&isa.Opens != 0:
+			left = maxExclusive
+		case i.Traits&isa.Exclusive != 0 || i.Flow == isa.FlowReturn:
+			left = 0
+		case left > 0:
+			left--
+		}
+	}
+}
+
+// off is the offset of instruction k from the function's start.
+func (fn *function) off(k int) isa.Off { return isa.Off(fn.insns[k].Addr - fn.Addr) }
+
+// name describes instruction k for people.
+func (fn *function) name(k int) string {
+	i := fn.insns[k]
+	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.text.Arch.Text(fn.code[fn.off(k):], i.Addr))
+}
+
+// boundary finds the instruction that starts at an offset.
+func (fn *function) boundary(off isa.Off) (int, *Refusal) {
+	if off >= fn.Size {
+		return 0, refuse(OutsideFunction, "%v has %d bytes, offset %#x asked for", fn.Func, fn.Size, off)
+	}
+	k := sort.Search(len(fn.insns), func(k int) bool { return fn.off(k) > off }) - 1
+	if k < 0 || off >= isa.Off(fn.insns[k].End()-fn.Addr) {
+		return 0, refuse(Undecodable, "%v+%#x: no instruction ends there", fn.Func, off)
+	}
+	for j := range k + 1 {
+		if fn.insns[j].Traits&isa.Lost != 0 {
+			return 0, refuse(Undecodable, "%v+%#x: the bytes at +%#x are no known instruction", fn.Func, off, fn.off(j))
+		}
+	}
+	if fn.off(k) != off {
+		return 0, refuse(InsideInstruction, "%v+%#x is inside an instruction: one starts at +%#x, the next at +%#x",
+			fn.Func, off, fn.off(k), isa.Off(fn.insns[k].End()-fn.Addr))
+	}
+	return k, nil
+}
+
+// forbidden lists what an instruction must not be, in the order of checking.
+var forbidden = []struct {
+	is     func(isa.Insn) bool
+	reason Reason
+	what   string
+}{
+	{func(i isa.Insn) bool { return i.Flow == isa.FlowUnknown }, Undecodable, "is not understood"},
+	{func(i isa.Insn) bool { return i.Flow != isa.FlowNone }, ControlFlow, "changes the flow of control"},
+	{func(i isa.Insn) bool { return i.Traits&isa.PCRel != 0 }, PCRelative, "depends on its address"},
+	{func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 }, ReservedText, "is a landing pad"},
+	{func(i isa.Insn) bool { return i.Traits&(isa.Privileged|isa.Shadow) != 0 }, PrivilegedInsn, "is a system instruction"},
+}
+
+// displaceable reports why instruction k must stay where it is.
+func (fn *function) displaceable(k int) *Refusal {
+	i := fn.insns[k]
+	if fn.off(k) < fn.ftrace {
+		return refuse(ReservedText, "%s is an ftrace site", fn.name(k))
+	}
+	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
+	switch {
+	case err != nil:
+		return unreadable(err)
+	case reserved && res.Class == ktext.Exception:
+		return refuse(MayFault, "%s has an exception-table entry", fn.name(k))
+	case reserved:
+		return refuse(ReservedText, "%s is a %v: %s", fn.name(k), res.Class, res.Why)
+	}
+	for _, f := range forbidden {
+		if f.is(i) {
+			return refuse(f.reason, "%s %s", fn.name(k), f.what)
+		}
+	}
+	if fn.exclusive[k] {
+		return refuse(ExclusiveSequence, "%s is between an exclusive load and its store", fn.name(k))
+	}
+	if k > 0 && fn.insns[k-1].Traits&isa.Shadow != 0 {
+		return refuse(PrivilegedInsn, "%s runs in the shadow of the instruction before it", fn.name(k))
+	}
+	return nil
+}
+
+// maxBlock bounds the search for an overwriting instruction.
+const maxBlock = 64
+
+// dead is the set of registers, flags included, whose value before instruction
+// k nobody reads: each is overwritten later in the same basic block before
+// anything reads it, and before any call, jump or other exit. Whatever may be
+// rewritten into a jump, or leave by a fault that has a fixup, ends the block.
+func (fn *function) dead(k int) (isa.RegSet, error) {
+	var dead, used isa.RegSet
+	for _, i := range fn.insns[k:min(k+maxBlock, len(fn.insns))] {
+		_, site, err := fn.text.Site(i.Addr, i.End())
+		if err != nil {
+			return 0, err
+		}
+		if site || i.Flow != isa.FlowNone {
+			break
+		}
+		used |= i.Reads
+		dead |= i.Writes &^ used
+	}
+	return dead &^ fn.text.Arch.NeverUse, nil
+}
+
+// indirectJump finds a jump whose targets are not known: through a register
+// that no auipc just before it has loaded, in this function or, for a cold
+// half, in the function it was split from. It returns the function's name and
+// the offset, or -1.
+func (fn *function) indirectJump() (string, int) {
+	if fn.jumpsTo != nil {
+		return *fn.jumpsTo, fn.jumpsAt
+	}
+	name, at := fn.Name, fn.ownIndirectJump()
+	if hot, _, cold := strings.Cut(fn.Name, ".cold"); at < 0 && cold {
+		name = hot
+		parent, r := analyse(fn.text, fn.Module, hot)
+		if r != nil { // not known: as if it did
+			at = 0
+		} else {
+			at = parent.ownIndirectJump()
+		}
+	}
+	fn.jumpsTo, fn.jumpsAt = &name, at
+	return name, at
+}
+
+func (fn *function) ownIndirectJump() int {
+	for k, i := range fn.insns {
+		if i.Flow != isa.FlowIndirectJump {
+			continue
+		}
+		if far := fn.text.Arch.Far; k > 0 && far != nil {
+			if _, _, ok := far(fn.code[fn.off(k-1):], fn.insns[k-1].Addr); ok {
+				continue
+			}
+		}
+		return int(fn.off(k))
+	}
+	return -1
+}

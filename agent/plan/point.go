@@ -1,0 +1,297 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/place"
+	"kerninst/agent/snippet"
+)
+
+// Request asks for one splice.
+type Request struct {
+	Module    string
+	Function  string
+	Offset    isa.Off
+	Snippet   snippet.Snippet // zero: count
+	Mechanism Mechanism       // MechanismInvalid: the first that fits
+	NoSpill   bool            // refuse what would have to save a register
+	Features  gen.Features
+	// Heap is where patches go. A plan takes its slot from it; a refusal takes
+	// nothing.
+	Heap *place.Heap
+	// Taken reports whether live splices touch [lo, hi); nil: there are none.
+	Taken func(lo, hi isa.Addr) bool
+}
+
+func refuse(r Reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: r, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Point plans one splice.
+func Point(text *ktext.Text, req Request) (*Plan, *Refusal) {
+	fn, r := analyse(text, req.Module, req.Function)
+	if r != nil {
+		return nil, r
+	}
+	return fn.plan(req)
+}
+
+// At plans one splice in a function that is already known by its address;
+// Request.Module and Function are not used.
+func At(text *ktext.Text, f ktext.Func, req Request) (*Plan, *Refusal) {
+	fn, r := decode(text, f)
+	if r != nil {
+		return nil, r
+	}
+	return fn.plan(req)
+}
+
+// Survey plans every instruction of a function by itself. It takes no slots and
+// stops when visit returns false.
+func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off, p *Plan, r *Refusal) bool) *Refusal {
+	fn, r := decode(text, f)
+	if r != nil {
+		return r
+	}
+	for _, i := range fn.insns {
+		req.Offset = isa.Off(i.Addr - f.Addr)
+		p, r := fn.plan(req)
+		if p != nil {
+			req.Heap.Free(p.Patch, SlotSize(text.Arch))
+		}
+		if !visit(req.Offset, p, r) {
+			break
+		}
+	}
+	return nil
+}
+
+// Search plans the first point at or after the requested offset that is not
+// refused. When all are, the refusal is that of the first.
+func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
+	fn, r := analyse(text, req.Module, req.Function)
+	if r != nil {
+		return nil, r
+	}
+	var first *Refusal
+	tried := 0
+	for _, i := range fn.insns {
+		if off := isa.Off(i.Addr - fn.Addr); off >= req.Offset {
+			next := req
+			next.Offset = off
+			p, r := fn.plan(next)
+			if r == nil {
+				return p, nil
+			}
+			if first == nil {
+				first = r
+			}
+			tried++
+		}
+	}
+	if first == nil {
+		return nil, refuse(OutsideFunction, "%v has %d bytes, %#x asked for", fn.Func, fn.Size, req.Offset)
+	}
+	return nil, refuse(first.Reason, "all %d instructions of %v from +%#x are refused, the first because: %s",
+		tried, fn.Func, req.Offset, first.Detail)
+}
+
+// mechanisms is the ladder: the first that does not refuse wins.
+var mechanisms = map[string][]struct {
+	m    Mechanism
+	plan func(*function, Request, int) (*Plan, *Refusal)
+}{
+	"amd64":   {{Jump, (*function).jump}},
+	"arm64":   {{Jump, (*function).jump}},
+	"riscv64": {{Quiesced, (*function).quiesced}},
+}
+
+func (fn *function) plan(req Request) (*Plan, *Refusal) {
+	if req.Snippet.Op == snippet.Invalid {
+		req.Snippet = snippet.Count()
+	}
+	at, r := fn.boundary(req.Offset)
+	if r != nil {
+		return nil, r
+	}
+	if r := fn.displaceable(at); r != nil {
+		return nil, r
+	}
+	last := refuse(UnsupportedMechanism, "%s has no mechanism %v yet", fn.text.Arch.Name, req.Mechanism)
+	for _, m := range mechanisms[fn.text.Arch.Name] {
+		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+			continue
+		}
+		p, r := m.plan(fn, req, at)
+		if r == nil {
+			p.Mechanism = m.m
+			return p, nil
+		}
+		last = r
+	}
+	return nil, last
+}
+
+// amd64JumpLen is what a jump with a 32-bit displacement needs.
+const amd64JumpLen = 5
+
+// jump replaces one instruction by one jump.
+func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
+	i := fn.insns[at]
+	n := i.Len
+	if fn.text.Arch.Name == "amd64" {
+		if i.Len < amd64JumpLen {
+			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.name(at), i.Len, amd64JumpLen)
+		}
+		n = amd64JumpLen
+	}
+	return fn.build(req, window{first: at, count: 1, replaced: n})
+}
+
+// riscv64JumpLen is auipc and jalr.
+const riscv64JumpLen = 8
+
+// quiesced replaces all instructions that overlap the eight bytes of a far
+// jump. Nothing may enter the window anywhere but at its start.
+func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
+	if req.Features.Preempt {
+		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
+	}
+	w := window{first: at, replaced: riscv64JumpLen}
+	for n := 0; n < riscv64JumpLen; w.count++ {
+		k := at + w.count
+		if k == len(fn.insns) {
+			return nil, refuse(TooShort, "only %d bytes are left in %v, a window needs %d", n, fn.Func, riscv64JumpLen)
+		}
+		if r := fn.displaceable(k); r != nil {
+			r.Detail = fmt.Sprintf("window from +%#x: %s", fn.off(at), r.Detail)
+			return nil, r
+		}
+		n += fn.insns[k].Len
+	}
+	if r := fn.closed(w); r != nil {
+		return nil, r
+	}
+	free, err := fn.dead(at)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	reg, ok := gen.Register(fn.text.Arch, free)
+	if !ok {
+		return nil, refuse(NoDeadRegister, "no register is overwritten in the block of %s before it is read", fn.name(at))
+	}
+	w.entry = reg
+	return fn.build(req, w)
+}
+
+// window is the run of instructions that a splice displaces.
+type window struct {
+	first, count int // index of the first, and how many
+	replaced     int // bytes that are overwritten
+	entry        isa.Reg
+}
+
+// closed reports why control may enter a window anywhere but at its start.
+func (fn *function) closed(w window) *Refusal {
+	lo, hi := fn.insns[w.first].Addr, fn.insns[w.first+w.count-1].End()
+	if name, k := fn.indirectJump(); k >= 0 {
+		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
+	}
+	m, err := fn.text.Targets()
+	if err != nil {
+		return unreadable(err)
+	}
+	if a, ok := m.First(lo+1, hi); ok {
+		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
+			fn.Func, a-fn.Addr, fn.off(w.first))
+	}
+	return nil
+}
+
+// build chooses the slot and generates patch and jump.
+func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
+	arch := fn.text.Arch
+	insns := fn.insns[w.first : w.first+w.count]
+	lo, hi := insns[0].Addr, insns[w.count-1].End()
+	if req.Taken != nil && req.Taken(lo, hi) {
+		return nil, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(w.first))
+	}
+	size := gen.MaxPatch(arch)
+	if req.Heap == nil {
+		return nil, refuse(OutOfReach, "there is no patch memory")
+	}
+	patch, area, ok := req.Heap.Peek(size, place.Reach(arch, lo, hi))
+	if !ok {
+		return nil, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
+	}
+	free, err := fn.dead(w.first)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	backFree, err := fn.dead(w.first + w.count)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	from := fn.off(w.first)
+	out, err := gen.Patch(arch, gen.Input{
+		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch), Free: free,
+		Displaced: insns, Bytes: fn.code[from : from+isa.Off(hi-lo)],
+		Back: hi, BackFree: backFree, Features: req.Features,
+	})
+	if err != nil {
+		return nil, fromGen(err)
+	}
+	entry, n, err := gen.Entry(arch, lo, patch, w.entry)
+	if err != nil {
+		return nil, fromGen(err)
+	}
+	if req.NoSpill && out.Spilled > 0 {
+		return nil, refuse(NeedsSpill, "%d registers or flag words would be saved around the snippet at %s",
+			out.Spilled, fn.name(w.first))
+	}
+	p := &Plan{
+		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo,
+		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
+		Patch: patch, Code: out.Code, Cell: area.Cell(patch), Displaced: fn.described(w),
+		Back: hi, Added: n + out.Added, Spilled: out.Spilled, Window: w.count > 1, States: out.States,
+	}
+	if err := p.Check(arch); err != nil {
+		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
+	}
+	req.Heap.Take(patch, size)
+	return p, nil
+}
+
+// SlotSize is how much of the heap a plan holds, from Plan.Patch on.
+func SlotSize(arch *isa.Arch) int { return gen.MaxPatch(arch) }
+
+// described copies the displaced instructions with their disassembly.
+func (fn *function) described(w window) []isa.Insn {
+	out := make([]isa.Insn, w.count)
+	for k := range out {
+		i := fn.insns[w.first+k]
+		i.Text = fn.text.Arch.Text(fn.code[i.Addr-fn.Addr:], i.Addr)
+		out[k] = i
+	}
+	return out
+}
+
+func fromGen(err error) *Refusal {
+	switch {
+	case errors.Is(err, gen.ErrNoRegister):
+		return refuse(NoDeadRegister, "%v", err)
+	case errors.Is(err, gen.ErrNoAtomics):
+		return refuse(NoAtomics, "%v", err)
+	case errors.Is(err, gen.ErrReach):
+		return refuse(OutOfReach, "%v", err)
+	}
+	return refuse(PatchTooLong, "%v", err)
+}
+
+func unreadable(err error) *Refusal { return refuse(Unreadable, "%v", err) }
+
+func clone(b []byte) []byte { return append([]byte(nil), b...) }

@@ -1,0 +1,63 @@
+package splice
+
+import (
+	"fmt"
+
+	"kerninst/agent/isa"
+)
+
+// Poker is what splicing needs of a running kernel: the calls of /dev/kerninst
+// in terms of plans. agent/kdev is the real one; guest/module/uapi/kerninst.h
+// says what each call promises. Every call that fails has changed nothing.
+type Poker interface {
+	// Read fills b with kernel memory.
+	Read(a isa.Addr, b []byte) error
+	// AllocArea makes codeLen bytes of code and as many of cells inside
+	// [lo, hi).
+	AllocArea(lo, hi isa.Addr, codeLen int) (Area, error)
+	// FreeArea gives an area back. No splice may lead into it.
+	FreeArea(id uint32) error
+	// WriteCode writes a patch into an area.
+	WriteCode(a isa.Addr, code []byte) error
+	// Splice makes all splices of the batch, or none, and sets their IDs. An
+	// error that one of them is to blame for is a *BatchError.
+	Splice(batch []Splice) error
+	// Undo takes splices back, all or none. When it returns, no CPU and no
+	// task is inside their patches. Errors as with Splice.
+	Undo(ids []uint32) error
+}
+
+// Area is patch memory as the kernel gave it.
+type Area struct {
+	ID    uint32
+	Addr  isa.Addr
+	Cells Cells
+}
+
+// Cells are the counters of an area, shared with the kernel.
+type Cells interface {
+	// Load reads the 64-bit cell at a byte offset, in one access.
+	Load(off int) uint64
+	// Store sets it. Only while no splice leads to its patch.
+	Store(off int, v uint64)
+}
+
+// Splice is one replacement of bytes, as the kernel is asked for it.
+type Splice struct {
+	Point    isa.Addr
+	Old, New []byte // of equal length
+	Patch    isa.Addr
+	PatchLen int
+	Window   bool
+	ID       uint32 // set by Poker.Splice
+}
+
+// BatchError names the member of a batch that could not be done.
+type BatchError struct {
+	Index int
+	Err   error
+}
+
+func (e *BatchError) Error() string { return fmt.Sprintf("splice %d of the batch: %v", e.Index, e.Err) }
+
+func (e *BatchError) Unwrap() error { return e.Err }

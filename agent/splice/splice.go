@@ -1,0 +1,280 @@
+package splice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// Splicer applies and undoes plans. It is not for use by several goroutines at
+// once.
+type Splicer struct {
+	arch  *isa.Arch
+	poker Poker
+	heap  place.Heap
+	areas map[uint32]Area
+	live  []*Live // in the order in which they were made
+}
+
+// Live is a splice that the kernel runs.
+type Live struct {
+	Plan  *plan.Plan
+	ID    uint32
+	cells Cells
+	cell  int // offset in cells
+}
+
+// Count is how often the point was reached since the splice was made.
+func (l *Live) Count() uint64 { return l.cells.Load(l.cell) }
+
+// New returns a splicer without patch memory.
+func New(arch *isa.Arch, p Poker) *Splicer {
+	return &Splicer{arch: arch, poker: p, areas: map[uint32]Area{}}
+}
+
+// Reserve gets an area of codeLen bytes of code that points in [lo, hi) reach.
+func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
+	if err := place.CheckCodeLen(s.arch, codeLen); err != nil {
+		return err
+	}
+	w := place.Reach(s.arch, lo, hi)
+	if w.Size() < 2*uint64(codeLen) {
+		return fmt.Errorf("no address reaches all of %v to %v on %s", lo, hi, s.arch.Name)
+	}
+	a, err := s.poker.AllocArea(w.Lo, w.Hi, codeLen)
+	if err != nil {
+		return fmt.Errorf("patch memory of %d bytes in %v to %v: %w", codeLen, w.Lo, w.Hi, err)
+	}
+	if uint64(a.Addr)%place.Line != 0 || !w.Holds(a.Addr, 2*codeLen) {
+		err := fmt.Errorf("patch memory at %v is not aligned or outside %v to %v", a.Addr, w.Lo, w.Hi)
+		return errors.Join(err, s.poker.FreeArea(a.ID))
+	}
+	s.areas[a.ID] = a
+	s.heap.Add(place.NewArea(a.ID, a.Addr, codeLen))
+	return nil
+}
+
+// Heap is the patch memory, for plan.Request.
+func (s *Splicer) Heap() *place.Heap { return &s.heap }
+
+// Live lists the live splices, oldest first.
+func (s *Splicer) Live() []*Live { return slices.Clone(s.live) }
+
+// Taken reports whether a live splice touches [lo, hi), for plan.Request. What
+// counts is all that it displaced, not only what it overwrote.
+func (s *Splicer) Taken(lo, hi isa.Addr) bool {
+	for _, l := range s.live {
+		if overlap(l.Plan, lo, hi) {
+			return true
+		}
+	}
+	return false
+}
+
+func overlap(p *plan.Plan, lo, hi isa.Addr) bool { return p.Point < hi && lo < p.Back }
+
+// Read reads kernel memory as it would be without the live splices. It is the
+// reader to make a ktext.Text with: instructions can only be told apart in
+// code that is not half overwritten.
+func (s *Splicer) Read(a isa.Addr, b []byte) error {
+	if err := s.poker.Read(a, b); err != nil {
+		return err
+	}
+	for _, l := range s.live {
+		restore(l.Plan, a, b)
+	}
+	return nil
+}
+
+// restore puts a plan's old bytes into b, which was read at a.
+func restore(p *plan.Plan, a isa.Addr, b []byte) {
+	for k, c := range p.Old {
+		if at := p.Point + isa.Addr(k); at >= a && at-a < isa.Addr(len(b)) {
+			b[at-a] = c
+		}
+	}
+}
+
+// Release gives back the slots of plans that will not be applied. Plans that
+// are live keep theirs.
+func (s *Splicer) Release(plans ...*plan.Plan) {
+	for _, p := range plans {
+		if !s.patchLive(p.Patch) {
+			s.heap.Free(p.Patch, plan.SlotSize(s.arch))
+		}
+	}
+}
+
+func (s *Splicer) patchLive(a isa.Addr) bool {
+	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Patch == a })
+}
+
+// Apply makes all plans live, or none. Patches are written first, then all
+// points change in one batch. The plans' slots belong to the splicer from here
+// on; on error they are free again.
+func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) {
+	live, err := s.apply(plans)
+	if err != nil {
+		s.Release(plans...)
+		return nil, err
+	}
+	s.live = append(s.live, live...)
+	return live, nil
+}
+
+func (s *Splicer) apply(plans []*plan.Plan) ([]*Live, error) {
+	live := make([]*Live, len(plans))
+	for k, p := range plans {
+		l, err := s.accept(p, plans[:k])
+		if err != nil {
+			return nil, describe(p, err)
+		}
+		live[k] = l
+	}
+	if len(plans) == 0 {
+		return nil, nil
+	}
+	for k, p := range plans {
+		if err := s.write(live[k]); err != nil {
+			return nil, describe(p, fmt.Errorf("patch: %w", err))
+		}
+	}
+	batch := make([]Splice, len(plans))
+	for k, p := range plans {
+		batch[k] = Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window}
+	}
+	if err := s.poker.Splice(batch); err != nil {
+		return nil, blame(plans, err)
+	}
+	for k := range batch {
+		live[k].ID = batch[k].ID
+	}
+	return live, nil
+}
+
+// accept checks a plan against what is live, what is before it in the batch,
+// and the areas.
+func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
+	if err := p.Check(s.arch); err != nil {
+		return nil, err
+	}
+	if s.Taken(p.Point, p.Back) {
+		return nil, errors.New("overlaps a live splice")
+	}
+	for _, q := range before {
+		if overlap(q, p.Point, p.Back) {
+			return nil, fmt.Errorf("overlaps the plan for %v in the same batch", q.Point)
+		}
+		if q.Patch == p.Patch {
+			return nil, fmt.Errorf("shares its patch at %v with the plan for %v", p.Patch, q.Point)
+		}
+	}
+	if s.patchLive(p.Patch) {
+		return nil, fmt.Errorf("its patch at %v is live", p.Patch)
+	}
+	r, ok := s.heap.Find(p.Patch)
+	if !ok || !r.Code().Holds(p.Patch, len(p.Code)) || r.Cell(p.Patch) != p.Cell {
+		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
+	}
+	s.heap.Take(p.Patch, plan.SlotSize(s.arch)) // a plan from elsewhere has not taken it yet
+	return &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}, nil
+}
+
+// write puts the patch into memory, sees that it is there, and clears its cell.
+func (s *Splicer) write(l *Live) error {
+	p := l.Plan
+	if err := s.poker.WriteCode(p.Patch, p.Code); err != nil {
+		return err
+	}
+	if err := s.holds(p.Patch, p.Code); err != nil {
+		return err
+	}
+	l.cells.Store(l.cell, 0)
+	return nil
+}
+
+// holds compares kernel memory with what should be there.
+func (s *Splicer) holds(a isa.Addr, want []byte) error {
+	got := make([]byte, len(want))
+	if err := s.poker.Read(a, got); err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%v holds %x, not %x", a, got, want)
+	}
+	return nil
+}
+
+// Undo takes splices back, all or none, newest first. On success their slots
+// are free.
+func (s *Splicer) Undo(which []*Live) error {
+	if len(which) == 0 {
+		return nil
+	}
+	order := slices.Clone(which)
+	slices.SortFunc(order, func(a, b *Live) int { return slices.Index(s.live, b) - slices.Index(s.live, a) })
+	ids := make([]uint32, len(order))
+	plans := make([]*plan.Plan, len(order))
+	for k, l := range order {
+		if !slices.Contains(s.live, l) || k > 0 && order[k-1] == l {
+			return describe(l.Plan, errors.New("is not live, or is listed twice"))
+		}
+		ids[k], plans[k] = l.ID, l.Plan
+	}
+	if err := s.poker.Undo(ids); err != nil {
+		return blame(plans, err)
+	}
+	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return slices.Contains(order, l) })
+	s.Release(plans...)
+	return nil
+}
+
+// Verify checks that every live splice is in memory as it was planned.
+func (s *Splicer) Verify() error {
+	var errs []error
+	for _, l := range s.live {
+		for _, c := range []struct {
+			a    isa.Addr
+			want []byte
+		}{{l.Plan.Point, l.Plan.New}, {l.Plan.Patch, l.Plan.Code}} {
+			if err := s.holds(c.a, c.want); err != nil {
+				errs = append(errs, describe(l.Plan, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close undoes everything and gives the areas back.
+func (s *Splicer) Close() error {
+	if err := s.Undo(s.live); err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range s.heap.Areas() {
+		if err := s.poker.FreeArea(r.ID); err != nil {
+			errs = append(errs, fmt.Errorf("patch memory at %v: %w", r.Addr, err))
+		}
+	}
+	s.heap, s.areas = place.Heap{}, map[uint32]Area{}
+	return errors.Join(errs...)
+}
+
+// describe says which splice an error is about.
+func describe(p *plan.Plan, err error) error {
+	return fmt.Errorf("splice of %s+%#x at %v: %w", p.Symbol, uint64(p.Offset), p.Point, err)
+}
+
+// blame puts the name of the plan to an error that has only its index.
+func blame(plans []*plan.Plan, err error) error {
+	var e *BatchError
+	if errors.As(err, &e) && e.Index >= 0 && e.Index < len(plans) {
+		return describe(plans[e.Index], e.Err)
+	}
+	return fmt.Errorf("batch of %d splices: %w", len(plans), err)
+}

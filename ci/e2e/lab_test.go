@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kerninst/lab/report"
+	"kerninst/lab/status"
+)
+
+// lab is the command under test; `make test` builds it first.
+var lab = func() string {
+	path, err := filepath.Abs("../../bin/lab")
+	if err != nil {
+		panic(err)
+	}
+	return path
+}()
+
+// limit is far above what any call here takes; it is there so that a hang
+// fails by itself.
+const limit = 10 * time.Minute
+
+type answer struct {
+	code           int
+	stdout, stderr string
+}
+
+// call runs bin/lab with the environment changed by env.
+func call(t *testing.T, env []string, args ...string) answer {
+	t.Helper()
+	cmd := exec.Command(lab, args...)
+	cmd.Env = append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v: build it with make bin/lab", err)
+	}
+	timer := time.AfterFunc(limit, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	err := cmd.Wait()
+	var e *exec.ExitError
+	if err != nil && !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func (a answer) String() string { return a.stdout + "\n" + a.stderr }
+
+// results reads what a run of one ISA wrote.
+func results(t *testing.T, out, arch string) report.Results {
+	t.Helper()
+	a, err := report.ReadArch(filepath.Join(out, arch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Results
+}
+
+var arches = []string{"amd64", "arm64", "riscv64"}
+
+func TestSmoke(t *testing.T) {
+	for _, arch := range arches {
+		t.Run(arch, func(t *testing.T) {
+			out := t.TempDir()
+			a := call(t, nil, "run", "--arch", arch, "--out", out, "--force")
+			if a.code == status.ExitLabFailed {
+				t.Fatal(a)
+			}
+			for _, s := range results(t, out, arch).Scenarios {
+				t.Run(s.Name, func(t *testing.T) {
+					if s.Status != status.Passed {
+						t.Errorf("%s: %+v", s.Status, s.Failure)
+					}
+				})
+			}
+			if a.code != 0 {
+				t.Errorf("exit status %d: %s", a.code, a)
+			}
+			for _, f := range []string{"report.html", "summary.md", arch + "/console.log", arch + "/qemu.argv", arch + "/manifest.json", arch + "/timings.json", arch + "/junit.xml", arch + "/bench.txt", arch + "/agent.log"} {
+				if st, err := os.Stat(filepath.Join(out, f)); err != nil || st.Size() == 0 && f != arch+"/agent.log" {
+					t.Errorf("%s: missing or empty (%v)", f, err)
+				}
+			}
+		})
+	}
+}
+
+// Two exact runs with one seed give the same results to the byte.
+func TestExactRunsRepeat(t *testing.T) {
+	var docs [2][]byte
+	for i := range docs {
+		out := t.TempDir()
+		if a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--out", out, "--force"); a.code != 0 {
+			t.Fatal(a)
+		}
+		var err error
+		if docs[i], err = os.ReadFile(filepath.Join(out, "riscv64", "results.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(docs[0], docs[1]) {
+		t.Errorf("results differ:\n%s\n%s", docs[0], docs[1])
+	}
+}
+
+// Each way in which a run can end badly is told from the others, by exit
+// status, by kind, and in words.
+func TestFaults(t *testing.T) {
+	for _, tt := range []struct {
+		scenario string
+		code     int
+		kind     string
+		says     string
+	}{
+		{"fault-assert", status.ExitFailed, "assertion", "one is two"},
+		{"fault-step", status.ExitFailed, "assertion", "no such function"},
+		{"fault-panic", status.ExitCrashed, "panic", "sysrq"},
+		{"fault-daemon", status.ExitCrashed, "daemon-died", ""},
+		{"fault-boot-panic", status.ExitBootFailed, "", ""},
+		{"fault-boot-hang", status.ExitBootFailed, "", ""},
+		{"fault-hang", status.ExitTimeout, "", ""},
+	} {
+		t.Run(tt.scenario, func(t *testing.T) {
+			t.Parallel()
+			out := t.TempDir()
+			a := call(t, nil, "run", "--arch", "riscv64", "--scenario", tt.scenario, "--out", out, "--force")
+			if a.code != tt.code {
+				t.Fatalf("exit status %d, want %d: %s", a.code, tt.code, a)
+			}
+			s := results(t, out, "riscv64").Scenarios[0]
+			if s.Failure == nil || s.Failure.Rerun == "" || !strings.Contains(s.Failure.Rerun, tt.scenario) {
+				t.Fatalf("no failure card with a command to rerun: %+v", s.Failure)
+			}
+			if tt.kind != "" && s.Failure.Kind != tt.kind {
+				t.Errorf("kind %q, want %q", s.Failure.Kind, tt.kind)
+			}
+			all := s.Failure.Summary + strings.Join(s.Failure.Console, "\n")
+			if !strings.Contains(all, tt.says) {
+				t.Errorf("%q does not say %q", all, tt.says)
+			}
+			if a.code == status.ExitCrashed && tt.kind == "panic" && len(s.Failure.Console) == 0 {
+				t.Error("no console lines")
+			}
+		})
+	}
+}
+
+// Wrong calls end with status 2, say what is wrong and leave nothing.
+func TestWrongCalls(t *testing.T) {
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"unknown verb", []string{"frobnicate"}, "frobnicate"},
+		{"unknown flag", []string{"run", "--frob"}, "--frob"},
+		{"unknown ISA", []string{"run", "--arch", "sparc"}, "amd64, arm64, riscv64"},
+		{"unknown ISA of a probe", []string{"probe", "--arch", "sparc", "kinst::f:1", "--run", "true"}, "amd64, arm64, riscv64"},
+		{"several ISAs for a probe", []string{"probe", "--arch", "all", "kinst::f:1", "--run", "true"}, "one ISA"},
+		{"unknown scenario", []string{"run", "--scenario", "smok"}, "smoke"},
+		{"unknown time", []string{"run", "--time", "lunar"}, "exact or host"},
+		{"no jobs", []string{"run", "--jobs", "0"}, "at least 1"},
+		{"out is not empty", []string{"run", "--out", full}, "--force"},
+		{"no probe", []string{"probe"}, "arg"},
+		{"probe without workload", []string{"probe", "kinst::vfs_read:8"}, "--run"},
+		{"two workloads", []string{"probe", "kinst::vfs_read:8", "--run", "true", "--", "true"}, "choose one"},
+		{"bad probe", []string{"probe", "vfs_read+8", "--run", "true"}, "kinst:"},
+		{"twin probes", []string{"probe", "kinst::f:8", "kinst::f:0x8", "--run", "true"}, "twice"},
+		{"unknown action", []string{"probe", "kinst::f:8", "--do", "dance", "--run", "true"}, "count"},
+		{"report of nothing", []string{"report"}, "arg"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(lab, tt.args...)
+			cmd.Dir = t.TempDir()
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState.ExitCode() != status.ExitUsage {
+				t.Fatalf("exit status %d (%v), want 2: %s", cmd.ProcessState.ExitCode(), err, out)
+			}
+			if !strings.Contains(string(out), tt.says) {
+				t.Errorf("%q does not say %q", out, tt.says)
+			}
+			if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+type probeAnswer struct {
+	Schema int
+	Points []struct {
+		Symbol, Mechanism string
+		Refusal           *struct{ Reason, Detail string }
+		Value             *uint64
+	}
+	Workload *struct {
+		Exit   int
+		Stdout string
+	}
+}
+
+func probe(t *testing.T, wantCode int, args ...string) probeAnswer {
+	t.Helper()
+	a := call(t, nil, append([]string{"probe", "--arch", "arm64", "--json"}, args...)...)
+	if a.code != wantCode {
+		t.Fatalf("exit status %d, want %d: %s", a.code, wantCode, a)
+	}
+	var p probeAnswer
+	if err := json.Unmarshal([]byte(a.stdout), &p); err != nil {
+		t.Fatalf("%v: %s", err, a.stdout)
+	}
+	return p
+}
+
+func TestProbe(t *testing.T) {
+	bench := []string{"--", "/lib/kerninst/bench/bench", "null", "100", "9"}
+	t.Run("refused inside an instruction", func(t *testing.T) {
+		p := probe(t, status.ExitFailed, append([]string{"kinst::__arm64_sys_getppid:17"}, bench...)...)
+		if r := p.Points[0].Refusal; r == nil || r.Reason != "inside an instruction" {
+			t.Errorf("got %+v", p.Points[0])
+		}
+		if p.Workload != nil {
+			t.Error("the workload ran although nothing was spliced")
+		}
+	})
+	t.Run("unknown function", func(t *testing.T) {
+		p := probe(t, status.ExitFailed, append([]string{"kinst::__arm64_sys_getpid_:8"}, bench...)...)
+		if r := p.Points[0].Refusal; r == nil || r.Reason != "no such function" || !strings.Contains(r.Detail, "getpid") {
+			t.Errorf("got %+v", p.Points[0].Refusal)
+		}
+	})
+	t.Run("the workload's status is its own", func(t *testing.T) {
+		p := probe(t, 0, "--skip-refused", "kinst::__arm64_sys_getppid:17", "--run", "echo out; exit 3")
+		if p.Workload == nil || p.Workload.Exit != 3 || p.Workload.Stdout != "out\n" {
+			t.Errorf("got %+v", p.Workload)
+		}
+	})
+}

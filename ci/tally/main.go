@@ -1,0 +1,107 @@
+// Command tally reads `go test -json` and prints what a person wants to see:
+// one line per package, the output of what failed, and a closing line
+//
+//	N passed, N failed, N skipped
+//
+// that counts tests and subtests which have no subtests of their own. It exits
+// 1 when something failed or nothing ran.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+func main() {
+	failed, err := tally(os.Stdin, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
+
+// event is a line of `go test -json` (see `go doc test2json`).
+type event struct {
+	Action      string
+	Package     string
+	Test        string
+	Elapsed     float64
+	Output      string
+	ImportPath  string
+	FailedBuild string
+}
+
+// run is one test or, with an empty name, one package.
+type run struct {
+	outcome string
+	output  []string
+	parent  bool
+}
+
+// maxLine bounds a line of input: a test may print a whole console.
+const maxLine = 64 << 20
+
+func tally(r io.Reader, w io.Writer) (failed bool, err error) {
+	tests := map[string]*run{}
+	var order []string
+	get := func(key string) *run {
+		if tests[key] == nil {
+			tests[key] = &run{}
+			order = append(order, key)
+		}
+		return tests[key]
+	}
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, maxLine)
+	for sc.Scan() {
+		var e event
+		if json.Unmarshal(sc.Bytes(), &e) != nil {
+			fmt.Fprintln(w, sc.Text()) // the go command's own words
+			continue
+		}
+		switch e.Action {
+		case "output":
+			get(e.Package + "\x00" + e.Test).output = append(get(e.Package+"\x00"+e.Test).output, e.Output)
+		case "build-output":
+			fmt.Fprint(w, e.Output)
+		case "build-fail":
+			failed = true
+		case "pass", "fail", "skip":
+			t := get(e.Package + "\x00" + e.Test)
+			t.outcome = e.Action
+			if i := strings.LastIndex(e.Test, "/"); i >= 0 {
+				get(e.Package + "\x00" + e.Test[:i]).parent = true
+			}
+			if e.Test == "" {
+				fmt.Fprintf(w, "%-4s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
+				failed = failed || e.Action == "fail"
+			}
+			if e.Action != "pass" && e.Test != "" {
+				fmt.Fprintf(w, "--- %s: %s %s\n%s", strings.ToUpper(e.Action), e.Package, e.Test, strings.Join(t.output, ""))
+			}
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return true, err
+	}
+	n := map[string]int{}
+	for _, key := range order {
+		t := tests[key]
+		if strings.HasSuffix(key, "\x00") || t.parent {
+			continue
+		}
+		if t.outcome == "" { // the process died before it could say
+			t.outcome = "fail"
+			fmt.Fprintf(w, "--- DIED: %s\n%s", strings.ReplaceAll(key, "\x00", " "), strings.Join(t.output, ""))
+		}
+		n[t.outcome]++
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", n["pass"], n["fail"], n["skip"])
+	return failed || n["fail"] > 0 || n["pass"] == 0, nil
+}

@@ -1,0 +1,65 @@
+// Command kerninstd is the daemon in the guest: it has /dev/kerninst, plans and
+// makes splices, and says what it counted.
+//
+//	kerninstd -job FILE -port FILE   do one job, write records, end
+//	kerninstd -serve                 do jobs that kinst asks for
+//
+// Under the name kinst it is the client:
+//
+//	kinst SPEC... -- CMD ARG...      count arrivals while CMD runs
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"google.golang.org/protobuf/proto"
+
+	"kerninst/agent/daemon"
+	"kerninst/agent/wire"
+)
+
+func main() {
+	var err error
+	if filepath.Base(os.Args[0]) == "kinst" {
+		err = kinst(os.Args[1:])
+	} else {
+		err = serve()
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	jobFile := flag.String("job", "", "file with a job to do")
+	portFile := flag.String("port", "", "where records go")
+	listen := flag.Bool("serve", false, "do jobs that kinst asks for")
+	flag.Parse()
+	d, err := daemon.Open(runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if *listen {
+		return d.Listen(daemon.Socket)
+	}
+	text, err := os.ReadFile(*jobFile)
+	if err != nil {
+		return err
+	}
+	var job wire.Job
+	if err := proto.Unmarshal(text, &job); err != nil {
+		return fmt.Errorf("%s: %w", *jobFile, err)
+	}
+	port, err := os.OpenFile(*portFile, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	return d.Serve(&job, port)
+}

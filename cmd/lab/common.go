@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"kerninst/images"
+	"kerninst/lab/oracle"
+	"kerninst/lab/qemu"
+	"kerninst/lab/vm"
+)
+
+// common are the flags of every verb that has to do with guests.
+type common struct {
+	arch   string
+	mirror string
+	kernel string
+}
+
+func (c *common) add(f *pflag.FlagSet) {
+	f.StringVar(&c.arch, "arch", runtime.GOARCH, "ISA: "+strings.Join(images.Arches(), ", "))
+	f.StringVar(&c.mirror, "mirror", os.Getenv("MIRROR"), "Debian mirror (default: the host's own)")
+	f.StringVar(&c.kernel, "kernel", "", "version of Debian's kernel package (default: the locked one)")
+}
+
+// arches reads a list of ISAs; "all" is all of them.
+func arches(list string) ([]string, error) {
+	if list == "all" {
+		return images.Arches(), nil
+	}
+	known := map[string]bool{}
+	for _, a := range images.Arches() {
+		known[a] = true
+	}
+	var out []string
+	for _, a := range strings.Split(list, ",") {
+		if !known[a] {
+			return nil, usage(fmt.Errorf("unknown ISA %q: want one of %s, or all", a, strings.Join(images.Arches(), ", ")))
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// repository is the root of the sources that guests are built from: the one
+// that the command's file lies in, else the one that we stand in.
+func repository() (string, error) {
+	var tried []string
+	if exe, err := os.Executable(); err == nil {
+		tried = append(tried, filepath.Dir(exe))
+	}
+	if wd, err := os.Getwd(); err == nil {
+		tried = append(tried, wd)
+	}
+	for _, dir := range tried {
+		for ; dir != "/"; dir = filepath.Dir(dir) {
+			b, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+			if err == nil && strings.HasPrefix(string(b), "module kerninst\n") {
+				return dir, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("the sources are not here: run bin/lab from its repository")
+}
+
+// progress writes one line per phase to stderr.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+// image makes or finds the image for one ISA.
+func (c *common) image(ctx context.Context, arch string) (*images.Image, images.Options, error) {
+	root, err := repository()
+	if err != nil {
+		return nil, images.Options{}, err
+	}
+	opts := images.Options{Arch: arch, Kernel: c.kernel, Mirror: c.mirror, Root: root, Progress: progress}
+	img, err := images.Ensure(ctx, opts)
+	return img, opts, err
+}
+
+// plugin builds the arrivals plugin for the QEMU that is installed.
+func plugin(ctx context.Context, opts images.Options, v qemu.Version) (string, error) {
+	define := fmt.Sprintf("PLUGIN_VERSION=%d", oracle.InterfaceVersion(v.Major))
+	return images.BuildPlugin(ctx, opts, oracle.Plugin, define)
+}
+
+func parseTime(s string) (vm.Time, error) {
+	switch t := vm.Time(s); t {
+	case vm.Exact, vm.Host:
+		return t, nil
+	}
+	return "", usage(fmt.Errorf("unknown time %q: want exact or host", s))
+}

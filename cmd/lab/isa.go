@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/spf13/cobra"
+
+	"kerninst/images"
+	"kerninst/lab/qemu"
+	"kerninst/lab/report"
+	"kerninst/lab/runner"
+	"kerninst/lab/status"
+	"kerninst/scenarios"
+)
+
+// runISACommand is one ISA's part of `lab run`.
+func runISACommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:    "run-isa",
+		Hidden: true,
+		RunE:   func(c *cobra.Command, _ []string) error { return f.runISA(c.Context()) },
+	}
+	f.add(c.Flags())
+	f.addRun(c)
+	return c
+}
+
+// suite is what ginkgo wants of a test: to be told that it failed.
+type suite struct{ failed bool }
+
+func (s *suite) Fail() { s.failed = true }
+
+func (f *runFlags) runISA(ctx context.Context) error {
+	list, err := scenarios.Select(f.scenario)
+	if err != nil {
+		return usage(err)
+	}
+	start := time.Now()
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	env, results, manifest, err := f.environment(ctx, list)
+	if err != nil {
+		return err
+	}
+	prepared := time.Since(start).Seconds()
+
+	scenarios.Register(env, list)
+	suiteConfig, reporter := ginkgo.GinkgoConfiguration()
+	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs = 1, false
+	reporter.Succinct = true
+	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdout)
+	reporter.JUnitReport = filepath.Join(f.out, "junit.xml")
+	ginkgo.RunSpecs(&suite{}, "kerninst on "+f.arch, suiteConfig, reporter)
+	cancel()
+
+	if err := ctxErr(env, ctx); err != nil {
+		return err
+	}
+	return f.finish(env, results, manifest, start, prepared)
+}
+
+// ctxErr is the interrupt that ended the run, if one did.
+func ctxErr(env *scenarios.Env, _ context.Context) error {
+	for _, s := range env.Results {
+		if s.Failure != nil && s.Failure.Kind == "interrupted" {
+			return context.Canceled
+		}
+	}
+	return nil
+}
+
+// environment makes everything that scenarios run in.
+func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (*scenarios.Env, report.Results, report.Manifest, error) {
+	var none report.Results
+	if err := qemu.Sweep(); err != nil {
+		return nil, none, nil, err
+	}
+	version, err := qemu.FindVersion(ctx, f.arch)
+	if err != nil {
+		return nil, none, nil, err
+	}
+	img, opts, err := f.image(ctx, f.arch)
+	if err != nil {
+		return nil, none, nil, err
+	}
+	r := runner.Runner{
+		Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: f.jobs,
+		Dir: filepath.Join(f.out, "guests"), Progress: progress,
+	}
+	if wantsOracle(list, f.arch) {
+		if r.Plugin, err = plugin(ctx, opts, version); err != nil {
+			return nil, none, nil, err
+		}
+	}
+	manifest, err := manifestOf(f, img, version)
+	env := &scenarios.Env{
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Runner: runner.New(r),
+		Rerun: func(s string) string {
+			return fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
+		},
+	}
+	return env, report.Results{
+		Schema: report.Schema, Arch: f.arch, Kernel: img.Release, QEMU: version.String(), Time: f.time, Seed: f.seed,
+	}, manifest, err
+}
+
+func wantsOracle(list []scenarios.Scenario, arch string) bool {
+	for _, s := range list {
+		for _, g := range s.Guests(arch) {
+			if g.Oracle {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// manifestOf says what the run was made of: every input by hash, and what was
+// asked for.
+func manifestOf(f *runFlags, img *images.Image, v qemu.Version) (report.Manifest, error) {
+	return json.MarshalIndent(map[string]any{
+		"schema": 1, "arch": f.arch, "scenario": f.scenario, "time": f.time, "seed": f.seed,
+		"qemu": v.String(), "go": runtime.Version(), "image": img.Manifest,
+	}, "", "  ")
+}
+
+// finish writes the results and turns them into an exit status.
+func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest report.Manifest, start time.Time, prepared float64) error {
+	results.Scenarios = env.Results
+	var all []status.Status
+	for _, s := range env.Results {
+		all = append(all, s.Status)
+	}
+	results.Status = status.Worst(all...)
+	timings := report.Timings{
+		Seconds: map[string]float64{"prepare": prepared, "total": time.Since(start).Seconds()},
+		Host:    map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "start": start.UTC().Format(time.RFC3339)},
+	}
+	for name, s := range env.Took {
+		timings.Seconds["guest/"+name] = s
+	}
+	for name, s := range env.HelloAfter {
+		timings.Seconds["hello/"+name] = s
+	}
+	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
+		return err
+	}
+	for _, file := range []string{"console.log", "qemu.argv", "agent.log"} {
+		if err := runner.Join(f.out, filepath.Join(f.out, "guests"), env.Guests, file); err != nil {
+			return err
+		}
+	}
+	if code := status.ExitCode(all...); code != 0 {
+		return &exit{code: code}
+	}
+	return nil
+}
+
+func isTerminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,104 @@
+// Command lab boots stock kernels, instruments them while they run, and says
+// what it saw and what it cost.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/lab/status"
+)
+
+func main() { os.Exit(run()) }
+
+// exit is an error with the status that the command is to leave with. A nil
+// err means that everything worth saying has been said.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+// usage marks an error as the caller's.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exit{status.ExitUsage, err}
+}
+
+func run() (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "lab: panic: %v\n%s", p, debug.Stack())
+			code = status.ExitLabFailed
+		}
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := root().ExecuteContext(ctx)
+	var e *exit
+	switch {
+	case err == nil:
+		return status.ExitPassed
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "lab: interrupted")
+		return status.ExitInterrupted
+	case errors.As(err, &e):
+		if e.err != nil {
+			fmt.Fprintln(os.Stderr, "lab:", e.err)
+		}
+		return e.code
+	}
+	fmt.Fprintln(os.Stderr, "lab:", err)
+	return status.ExitLabFailed
+}
+
+func root() *cobra.Command {
+	c := &cobra.Command{
+		Use:           "lab",
+		Short:         "boot stock kernels, instrument them while they run, say what it cost",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+	})
+	c.AddCommand(runCommand(), runISACommand(), doctorCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand())
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	wrapArgs(c)
+	return c
+}
+
+// wrapArgs marks wrong arguments as the caller's error, of a command and of all
+// below it: cobra knows no difference between those and a failed command.
+func wrapArgs(c *cobra.Command) {
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+		}
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+	"kerninst/lab/qemu"
+	"kerninst/lab/report"
+	"kerninst/lab/runner"
+	"kerninst/lab/status"
+)
+
+type probeFlags struct {
+	common
+	time        string
+	seed        uint64
+	do          string
+	mechanism   string
+	skipRefused bool
+	exitWith    bool
+	json        bool
+	runString   string
+	cpus        int
+	timeout     time.Duration
+	specs, argv []string
+}
+
+func probeCommand() *cobra.Command {
+	var f probeFlags
+	c := &cobra.Command{
+		Use:   "probe SPEC... [--run STRING | -- CMD ARG...]",
+		Short: "count how often a workload arrives at given instructions",
+		Long: "Boot a guest, splice a counter at each given instruction, run a workload in\n" +
+			"the guest, print the counts. A SPEC is kinst:[module]:function:offset.",
+		Example: "  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
+			"  lab probe --arch riscv64 --json kinst::__riscv_sys_getppid:8 -- /lib/kerninst/bench/bench null",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			f.specs = args
+			if n := c.ArgsLenAtDash(); n >= 0 {
+				f.specs, f.argv = args[:n], args[n:]
+			}
+			return f.run(c.Context())
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
+	c.Flags().StringVar(&f.do, "do", "count", "action: count")
+	c.Flags().StringVar(&f.mechanism, "mechanism", "", "force a mechanism, or refuse")
+	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
+	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
+	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
+	c.Flags().IntVar(&f.cpus, "cpus", 1, "CPUs of the guest")
+	c.Flags().DurationVar(&f.timeout, "timeout", 60*time.Second, "limit of the workload, in guest time")
+	return c
+}
+
+// job is what the guest does: splice, run, read, undo.
+func (f *probeFlags) job() (*wire.Job, error) {
+	specs, err := probe.ParseAll(f.specs)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(specs) == 0:
+		return nil, fmt.Errorf("no probe given, as in kinst::vfs_read:16")
+	case f.do != "count":
+		return nil, fmt.Errorf("--do %s: the one action there is is count", f.do)
+	case f.runString != "" && len(f.argv) > 0:
+		return nil, fmt.Errorf("--run and -- both give a workload: choose one")
+	case f.runString == "" && len(f.argv) == 0:
+		return nil, fmt.Errorf("no workload: give --run STRING, or -- CMD ARG")
+	}
+	sp := &wire.Splice{SkipRefused: f.skipRefused}
+	for _, s := range specs {
+		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism})
+	}
+	argv := f.argv
+	if f.runString != "" {
+		argv = []string{"/bin/sh", "-c", f.runString}
+	}
+	return &wire.Job{Schema: 1, Steps: []*wire.Step{
+		{Name: "splice", Do: &wire.Step_Splice{Splice: sp}},
+		{Name: "workload", Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(f.timeout)}}},
+		{Name: "read", Do: &wire.Step_Read{Read: &wire.Read{}}},
+		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: "splice"}}},
+	}}, nil
+}
+
+func (f *probeFlags) run(ctx context.Context) error {
+	isas, err := arches(f.arch)
+	if err != nil {
+		return err
+	}
+	if len(isas) != 1 {
+		return usage(fmt.Errorf("--arch %s: a probe runs on one ISA", f.arch))
+	}
+	job, err := f.job()
+	if err != nil {
+		return usage(err)
+	}
+	mode, err := parseTime(f.time)
+	if err != nil {
+		return err
+	}
+	if err := qemu.Sweep(); err != nil {
+		return err
+	}
+	img, _, err := f.image(ctx, isas[0])
+	if err != nil {
+		return err
+	}
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Progress: progress})
+	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: f.cpus, Time: mode, Job: job}).Wait()
+	if g.Err != nil {
+		return g.Err
+	}
+	return f.print(g)
+}
+
+// probeDocument is what --json prints.
+type probeDocument struct {
+	Schema   int             `json:"schema"`
+	Arch     string          `json:"arch"`
+	Status   status.Status   `json:"status"`
+	Reason   string          `json:"reason,omitempty"`
+	Points   []probePoint    `json:"points"`
+	Workload *probeWorkload  `json:"workload,omitempty"`
+	Failure  *report.Failure `json:"failure,omitempty"`
+}
+
+type probePoint struct {
+	Spec      string          `json:"spec"`
+	Symbol    string          `json:"symbol"`
+	Offset    uint64          `json:"offset"`
+	Address   string          `json:"address"`
+	Mechanism string          `json:"mechanism,omitempty"`
+	Refusal   *report.Refusal `json:"refusal,omitempty"`
+	Value     *uint64         `json:"value,omitempty"`
+}
+
+type probeWorkload struct {
+	Exit   int32  `json:"exit"`
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+}
+
+// document puts together what the guest answered.
+func (f *probeFlags) document(g *runner.Guest) *probeDocument {
+	d := &probeDocument{Schema: 1, Arch: f.arch, Status: g.Outcome.Status, Points: []probePoint{}}
+	if st := g.Outcome.Status; st != status.Passed && st != status.Failed {
+		d.Failure = &report.Failure{Kind: string(g.Outcome.Kind), Summary: g.Outcome.Summary, Console: g.Outcome.ConsoleTail}
+	}
+	results := map[string]*wire.Result{}
+	for _, rec := range g.Outcome.Records {
+		if r := rec.GetResult(); r != nil {
+			results[r.Step] = r
+			if r.Error != "" && d.Reason == "" {
+				d.Reason, d.Status = r.Error, status.Worst(status.Failed, d.Status)
+			}
+		}
+	}
+	for _, p := range results["splice"].GetPoints() {
+		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism}
+		if r := p.Refusal; r != nil {
+			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
+		}
+		for _, v := range results["read"].GetValues() {
+			if v.Spec == p.Spec && p.Refusal == nil {
+				out.Value = &v.Count
+			}
+		}
+		d.Points = append(d.Points, out)
+	}
+	for _, w := range results["workload"].GetRuns() {
+		d.Workload = &probeWorkload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr)}
+		if w.TimedOut {
+			d.Status, d.Reason = status.Timeout, fmt.Sprintf("the workload did not end within %v of guest time: raise --timeout", f.timeout)
+		}
+	}
+	return d
+}
+
+func (f *probeFlags) print(g *runner.Guest) error {
+	d := f.document(g)
+	if f.json {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(d); err != nil {
+			return err
+		}
+	} else {
+		f.table(d)
+	}
+	code := status.ExitCode(d.Status)
+	if code == 0 && f.exitWith && d.Workload != nil {
+		code = int(d.Workload.Exit)
+	}
+	if code == 0 {
+		return nil
+	}
+	e := &exit{code: code}
+	if d.Reason != "" && !f.json {
+		e.err = fmt.Errorf("%s", d.Reason)
+	} else if d.Failure != nil {
+		e.err = fmt.Errorf("%s", d.Failure.Summary)
+	}
+	return e
+}
+
+// table prints for people: the workload's own output, then the counts.
+func (f *probeFlags) table(d *probeDocument) {
+	if w := d.Workload; w != nil {
+		fmt.Fprint(os.Stdout, report.CleanText(w.Stdout))
+		fmt.Fprint(os.Stderr, report.CleanText(w.Stderr))
+		if w.Exit != 0 {
+			progress("workload: exit status %d", w.Exit)
+		}
+	}
+	t := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	for _, p := range d.Points {
+		switch {
+		case p.Refusal != nil:
+			fmt.Fprintf(t, "%s\trefused\t%s: %s\n", p.Spec, p.Refusal.Reason, p.Refusal.Detail)
+		case p.Value != nil:
+			fmt.Fprintf(t, "%s\t%s\t%d\n", p.Spec, p.Mechanism, *p.Value)
+		default:
+			fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)
+		}
+	}
+	t.Flush()
+}

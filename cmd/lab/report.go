@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/lab/report"
+)
+
+func reportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "report DIR",
+		Short:   "make report.html and summary.md of a run's directory again",
+		Example: "  lab report out/latest",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := report.WriteReport(args[0]); err != nil {
+				return err
+			}
+			fmt.Println(filepath.Join(args[0], report.HTMLFile))
+			return nil
+		},
+	}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/lab/report"
+	"kerninst/lab/status"
+	"kerninst/scenarios"
+)
+
+// runFlags are what `lab run` and the process it starts for each ISA share.
+type runFlags struct {
+	common
+	scenario string
+	time     string
+	seed     uint64
+	out      string
+	force    bool
+	list     bool
+	jobs     int
+	json     bool
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "run scenarios in guests and report",
+		Long: "Run scenarios in guests of one or more ISAs.\n\n" +
+			"Results go to a directory (default out/<time>-<seed>, with out/latest);\n" +
+			"a table of them to stdout.",
+		Example: "  lab run --arch riscv64\n  lab run --arch all --scenario count,cost --seed 7",
+		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c.Context()) },
+	}
+	f.add(c.Flags())
+	f.addRun(c)
+	c.Flags().BoolVar(&f.force, "force", false, "write into an --out that is not empty")
+	c.Flags().BoolVar(&f.list, "list", false, "list the scenarios and their labels, run nothing")
+	c.Flags().BoolVar(&f.json, "json", false, "print the results of all ISAs as one JSON array")
+	return c
+}
+
+func (f *runFlags) addRun(c *cobra.Command) {
+	c.Flags().StringVar(&f.scenario, "scenario", "smoke", "names or labels, separated by commas")
+	c.Flags().StringVar(&f.time, "time", "exact", "exact or host, for scenarios that run in either")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guests' randomness")
+	c.Flags().StringVar(&f.out, "out", "", "directory for results")
+	c.Flags().IntVar(&f.jobs, "jobs", 2, "guests at a time")
+}
+
+func (f *runFlags) run(ctx context.Context) error {
+	if f.list {
+		return listScenarios()
+	}
+	isas, err := arches(f.arch)
+	if err != nil {
+		return err
+	}
+	if _, err := scenarios.Select(f.scenario); err != nil {
+		return usage(err)
+	}
+	if _, err := parseTime(f.time); err != nil {
+		return err
+	}
+	if f.jobs < 1 {
+		return usage(fmt.Errorf("--jobs %d: want at least 1", f.jobs))
+	}
+	out, err := f.outDir()
+	if err != nil {
+		return err
+	}
+	var codes []int
+	for _, isa := range isas {
+		code, err := f.isa(ctx, isa, out)
+		if err != nil {
+			return err
+		}
+		codes = append(codes, code)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := report.WriteReport(out); err != nil {
+		return err
+	}
+	if err := f.print(out, isas); err != nil {
+		return err
+	}
+	progress("report: %s", filepath.Join(out, report.HTMLFile))
+	if code := status.WorstExit(codes...); code != 0 {
+		return &exit{code: code}
+	}
+	return nil
+}
+
+func listScenarios() error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	for _, s := range scenarios.All() {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, strings.Join(s.Labels, ","), s.Title)
+	}
+	return w.Flush()
+}
+
+// outDir makes the directory for results, and out/latest where it is ours.
+func (f *runFlags) outDir() (string, error) {
+	if f.out == "" {
+		name := time.Now().UTC().Format("20060102T150405Z") + "-" + strconv.FormatUint(f.seed, 10)
+		dir := filepath.Join("out", name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return "", err
+		}
+		latest := filepath.Join("out", "latest")
+		_ = os.Remove(latest) // a link of ours, or absent; Symlink says so if not
+		return dir, os.Symlink(name, latest)
+	}
+	entries, err := os.ReadDir(f.out)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", usage(err)
+	}
+	if len(entries) > 0 && !f.force {
+		return "", usage(fmt.Errorf("%s is not empty: give another --out, or --force", f.out))
+	}
+	return f.out, os.MkdirAll(f.out, 0o755)
+}
+
+// isa runs one ISA in a process of its own: ginkgo's suites run once per
+// process. Its exit status is the result; what it prints is progress.
+func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	dir, err := filepath.Abs(filepath.Join(out, isa))
+	if err != nil {
+		return 0, err
+	}
+	// The report shows an ISA that failed before it had results, too.
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, exe, "run-isa", "--arch", isa, "--out", dir,
+		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
+		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// An interrupt from the keyboard reaches the child by itself; any other
+	// end of the context must give it time to clean up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	err = cmd.Run()
+	var e *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &e) && e.Exited():
+		return e.ExitCode(), nil
+	}
+	return 0, fmt.Errorf("%s: %w", isa, err)
+}
+
+// print writes what came out to stdout: a table, or the documents themselves.
+func (f *runFlags) print(out string, isas []string) error {
+	var all []report.Results
+	for _, isa := range isas {
+		a, err := report.ReadArch(filepath.Join(out, isa))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it failed before it had results, and said so
+		} else if err != nil {
+			return err
+		}
+		all = append(all, a.Results)
+	}
+	if f.json {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(all)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	for _, r := range all {
+		for _, s := range r.Scenarios {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Arch, s.Name, s.Status, headline(s))
+		}
+	}
+	return w.Flush()
+}
+
+// headline is the one thing to say about a scenario in a table.
+func headline(s report.Scenario) string {
+	switch {
+	case s.Failure != nil:
+		return s.Failure.Summary
+	case s.Status == status.Skipped:
+		return s.Reason
+	}
+	var parts []string
+	for _, m := range []string{"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit"} {
+		if v, ok := s.Metrics[m]; ok {
+			parts = append(parts, fmt.Sprintf("%s %g", m, v.Value))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/lab/qemu"
+	"kerninst/lab/vm"
+)
+
+func shellCommand() *cobra.Command {
+	var f common
+	var cpus int
+	c := &cobra.Command{
+		Use:     "shell",
+		Short:   "a shell in a guest, with kinst on the PATH",
+		Example: "  lab shell --arch riscv64",
+		RunE:    func(c *cobra.Command, _ []string) error { return f.shell(c.Context(), cpus) },
+	}
+	f.add(c.Flags())
+	c.Flags().IntVar(&cpus, "cpus", 1, "CPUs of the guest")
+	return c
+}
+
+// shell joins the terminal to a guest's console until it powers off.
+func (f *common) shell(ctx context.Context, cpus int) error {
+	isas, err := arches(f.arch)
+	if err != nil {
+		return err
+	}
+	if len(isas) != 1 {
+		return usage(fmt.Errorf("--arch %s: a shell is in one guest", f.arch))
+	}
+	if err := qemu.Sweep(); err != nil {
+		return err
+	}
+	img, _, err := f.image(ctx, isas[0])
+	if err != nil {
+		return err
+	}
+	dir, err := qemu.NewRunDir()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	initrd := filepath.Join(dir.Path, "initrd")
+	if err := img.WriteInitrd(initrd, nil); err != nil {
+		return err
+	}
+	progress("leave with exit, or Ctrl-A X to kill the guest")
+	m, err := qemu.Backend{}.Start(ctx, vm.Spec{
+		Arch: isas[0], Kernel: img.Kernel, Initrd: initrd, Append: "lab.mode=shell",
+		CPUs: cpus, MemMiB: 768, Time: vm.Host, Seed: 1, Interactive: true, Dir: dir.Path,
+	})
+	if err != nil {
+		return err
+	}
+	defer m.Kill()
+	_, err = m.Wait(ctx)
+	return err
+}

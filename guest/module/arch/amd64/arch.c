@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * amd64: text is written under execution, one instruction at a time, by the
+ * kernel's own three steps (int3 over the first byte; the tail; the first
+ * byte), with every CPU serialised after each.
+ *
+ * A CPU, an interrupt or an NMI that meets the int3 in between is sent on by
+ * the kernel, which emulates the instruction that it was told to: here always
+ * the jump to the patch, when splicing and when undoing alike. The patch is
+ * complete and ends with the displaced instruction and the way back, so both
+ * the old and the new text mean the same during the change. The emulation
+ * counts the displacement from point + *bytes written*.
+ *
+ * A task preempted at the point is before it or past it, never inside: only
+ * one instruction is replaced (windows are refused, Debian's kernel can
+ * preempt itself).
+ */
+#include <linux/errno.h>
+#include <linux/rcupdate.h>
+#include <linux/static_call.h>
+#include <linux/string.h>
+
+#include <asm/page_types.h>
+#include <asm/pgtable_64_types.h>
+#include <asm/text-patching.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+const u32 ki_arch_id = KI_ARCH_AMD64;
+const u32 ki_arch_insn_align = 1;
+
+#define MIN_WRITE 2	/* jmp rel8; a lone int3 would be a trap of our own */
+#define MAX_WRITE 5	/* what the kernel's writer takes */
+
+u32 ki_arch_features(void)
+{
+	return 0;
+}
+
+/*
+ * The window of 1 GiB that is reserved for the image and moves inside it
+ * under KASLR, and the modules' area behind it: 2 GiB less the fixed mappings
+ * at the top, all in reach of a 32-bit displacement from all text. EFI,
+ * cpu_entry_area, vmemmap and the direct map lie below, fixmap above.
+ */
+void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
+{
+	*lo = __START_KERNEL_map;
+	*hi = MODULES_END;
+}
+
+/* Segment overrides and REX change nothing about a near jump. */
+static bool is_padding_prefix(u8 b)
+{
+	switch (b) {
+	case 0x26: case 0x2e: case 0x36: case 0x3e: case 0x64: case 0x65:
+		return true;
+	}
+	return b >= 0x40 && b <= 0x4f;
+}
+
+static u32 prefixes(const u8 *b, u32 len)
+{
+	u32 k = 0;
+
+	while (k < len && is_padding_prefix(b[k]))
+		k++;
+	return k;
+}
+
+static s64 distance(u64 from, u64 to)
+{
+	return (s64)(to - from);
+}
+
+/*
+ * jmp rel32, whole or with its last bytes supplied by the next instruction, or
+ * a whole jmp rel8 (to a springboard).
+ */
+int ki_arch_check(const struct ki_splice *s)
+{
+	s64 d = distance(s->point + s->len, s->patch);
+	u32 k = prefixes(s->new, s->len);
+
+	if (s->len < MIN_WRITE || s->len > MAX_WRITE || d != (s32)d || k == s->len)
+		return -EINVAL;
+	if (s->new[k] == JMP8_INSN_OPCODE)
+		return s->len == k + JMP8_INSN_SIZE ? 0 : -EINVAL;
+	return s->new[k] == JMP32_INSN_OPCODE ? 0 : -EINVAL;
+}
+
+u32 ki_arch_locked_len(const struct ki_splice *s)
+{
+	u32 k = prefixes(s->new, s->len);
+
+	return s->new[k] == JMP32_INSN_OPCODE ? k + JMP32_INSN_SIZE : s->len;
+}
+
+bool ki_arch_rewritten(unsigned long start, unsigned long last)
+{
+	return static_call_text_reserved((void *)start, (void *)last);
+}
+
+void ki_arch_fill_traps(void *code, unsigned long len)
+{
+	memset(code, INT3_INSN_OPCODE, len);
+}
+
+/*
+ * Other CPUs are serialised by the splice that makes the code reachable: its
+ * writer does so after each of its steps.
+ */
+int ki_arch_write_code(void *dst, const void *src, unsigned long len)
+{
+	return text_poke_copy(dst, src, len) ? 0 : -EFAULT;
+}
+
+static void poke(const struct ki_poke *p, const u8 *bytes)
+{
+	u8 jump[16] = { JMP32_INSN_OPCODE };	/* as long as a decoder may look */
+	s32 d = distance((unsigned long)p->addr + p->len, p->patch);
+
+	memcpy(jump + 1, &d, sizeof(d));
+	text_poke_bp(p->addr, bytes, p->len, jump);
+}
+
+/*
+ * Does the jump that will stand there, completed by what is in memory now,
+ * lead to the patch? A jmp rel8 leads to a springboard; that one is compared.
+ */
+static bool leads_to_patch(const struct ki_poke *p)
+{
+	u8 b[MAX_WRITE + JMP32_INSN_SIZE];
+	u32 k = prefixes(p->to, p->len);
+	s32 d;
+
+	if (p->to[k] != JMP32_INSN_OPCODE)
+		return true;
+	memcpy(b, p->addr, k + JMP32_INSN_SIZE);
+	memcpy(b, p->to, p->len);
+	memcpy(&d, b + k + 1, sizeof(d));
+	return (unsigned long)p->addr + k + JMP32_INSN_SIZE + d == p->patch;
+}
+
+int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		/* Earlier ones of the batch may be what completes this jump. */
+		if (memcmp(p[i].addr, p[i].from, p[i].len) ||
+		    (p[i].jump && !leads_to_patch(&p[i])))
+			goto back;
+		poke(&p[i], p[i].to);
+	}
+	return 0;
+back:
+	*failed = p[i].index;
+	while (i--)
+		poke(&p[i], p[i].from);
+	return -EILSEQ;
+}
+
+/*
+ * _rude also waits for the code that tasks-RCU does not watch (idle, and CPUs
+ * on their way in or out of the kernel).
+ */
+void ki_arch_quiesce(void)
+{
+	synchronize_rcu_tasks();
+	synchronize_rcu_tasks_rude();
+}
+
+unsigned long ki_arch_strip(unsigned long word)
+{
+	return word;
+}
+
+/* Callee-saved registers are on the stack, above the saved stack pointer. */
+unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
+			    unsigned int *n)
+{
+	return t->thread.sp;
+}

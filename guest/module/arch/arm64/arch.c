@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * arm64: an instruction that another CPU may be executing can be replaced
+ * under way only between a few kinds (branches, nop, traps: Arm ARM B2.2.5).
+ * A displaced instruction is of any kind, so all splices are written in
+ * stopped.c, and every CPU then passes an isb.
+ */
+#include <linux/errno.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
+
+#include <asm/barrier.h>
+#include <asm/cpufeature.h>
+#include <asm/debug-monitors.h>
+#include <asm/insn.h>
+#include <asm/patching.h>
+#include <asm/pgtable.h>
+#include <asm/pointer_auth.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+const u32 ki_arch_id = KI_ARCH_ARM64;
+const u32 ki_arch_insn_align = AARCH64_INSN_SIZE;
+
+u32 ki_arch_features(void)
+{
+	return cpus_have_final_cap(ARM64_HAS_LSE_ATOMICS) ? KI_FEAT_LSE : 0;
+}
+
+/*
+ * The vmalloc space, in which the image lies too. Below it is the linear map,
+ * above it vmemmap, fixmap and PCI I/O space.
+ */
+void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
+{
+	*lo = VMALLOC_START;
+	*hi = VMALLOC_END;
+}
+
+int ki_arch_check(const struct ki_splice *s)
+{
+	if (!IS_ALIGNED(s->point | s->patch | s->len, AARCH64_INSN_SIZE) || !s->len)
+		return -EINVAL;
+	if (!(s->flags & KI_SPLICE_WINDOW) && s->len != AARCH64_INSN_SIZE)
+		return -EINVAL;
+	return 0;
+}
+
+u32 ki_arch_locked_len(const struct ki_splice *s)
+{
+	return s->len;
+}
+
+bool ki_arch_rewritten(unsigned long start, unsigned long last)
+{
+	return false;
+}
+
+void ki_arch_fill_traps(void *code, unsigned long len)
+{
+	/* brk with an immediate that no handler claims: an oops with an address. */
+	memset32(code, AARCH64_BREAK_FAULT, len / AARCH64_INSN_SIZE);
+}
+
+/*
+ * In pieces: the kernel's copier keeps interrupts off. It cleans and
+ * invalidates the caches and makes every CPU synchronise, by interrupt.
+ */
+int ki_arch_write_code(void *dst, const void *src, unsigned long len)
+{
+	unsigned long n;
+
+	for (; len; dst += n, src += n, len -= n) {
+		n = min(len, 16 * PAGE_SIZE);
+		if (!aarch64_insn_copy(dst, (void *)src, n))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len)
+{
+	unsigned int i;
+	int err = 0;
+	u32 word;
+
+	for (i = 0; i < len && !err; i += sizeof(word)) {
+		memcpy(&word, bytes + i, sizeof(word));
+		err = aarch64_insn_patch_text_nosync(addr + i, word);
+	}
+	return err;
+}
+
+void ki_arch_sync_core(void)
+{
+	isb();
+}
+
+int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
+{
+	return ki_poke_stopped(p, n, failed);
+}
+
+/* On a kernel without preemption the first wait is that for a normal RCU period. */
+void ki_arch_quiesce(void)
+{
+	if (IS_ENABLED(CONFIG_PREEMPTION))
+		synchronize_rcu_tasks();
+	ki_stop_all();
+}
+
+/* Return addresses on the stack are signed. */
+unsigned long ki_arch_strip(unsigned long word)
+{
+	return ptrauth_strip_kernel_insn_pac(word);
+}
+
+unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
+			    unsigned int *n)
+{
+	*words = (unsigned long *)&t->thread.cpu_context;
+	*n = sizeof(t->thread.cpu_context) / sizeof(long);
+	return t->thread.cpu_context.sp;
+}

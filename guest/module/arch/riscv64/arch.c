@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * riscv64: fence.i orders the instruction fetches of its own hart only, and a
+ * fetch may be made of several reads, so all splices are written in stopped.c
+ * and each hart then executes a fence.i of its own. Asking other harts for
+ * one, as flush_icache_range() does, would wait for ever there: they have
+ * interrupts off.
+ */
+#include <linux/errno.h>
+#include <linux/memory.h>
+#include <linux/rcupdate.h>
+#include <linux/sizes.h>
+#include <linux/string.h>
+
+#include <asm/cacheflush.h>
+#include <asm/patch.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+#define C_EBREAK	0x9002
+#define PARCEL		2	/* bytes; instructions are one or two of them */
+#define LONGEST		4
+
+const u32 ki_arch_id = KI_ARCH_RISCV64;
+const u32 ki_arch_insn_align = PARCEL;
+
+u32 ki_arch_features(void)
+{
+	return 0;
+}
+
+/*
+ * The kernel's module region: from 2 GiB below the image's end up to its
+ * start, which keeps all of it in reach of auipc from all text.
+ */
+void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
+{
+	unsigned long end;
+
+	ki_image(hi, &end);
+	*lo = PAGE_ALIGN(ki_marks.image_end) - SZ_2G;
+}
+
+int ki_arch_check(const struct ki_splice *s)
+{
+	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len)
+		return -EINVAL;
+	if (!(s->flags & KI_SPLICE_WINDOW) && s->len > LONGEST)
+		return -EINVAL;
+	return 0;
+}
+
+u32 ki_arch_locked_len(const struct ki_splice *s)
+{
+	return s->len;
+}
+
+bool ki_arch_rewritten(unsigned long start, unsigned long last)
+{
+	return false;
+}
+
+void ki_arch_fill_traps(void *code, unsigned long len)
+{
+	memset16(code, C_EBREAK, len / PARCEL);
+}
+
+/* Also makes every other hart execute fence.i, by interrupt. */
+int ki_arch_write_code(void *dst, const void *src, unsigned long len)
+{
+	int err;
+
+	mutex_lock(&text_mutex);	/* guards the alias that it writes through */
+	err = patch_text_nosync(dst, src, len);
+	mutex_unlock(&text_mutex);
+	return err;
+}
+
+/* text_mutex is held by the task that stopped the machine. */
+int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len)
+{
+	return patch_insn_write(addr, bytes, len);
+}
+
+void ki_arch_sync_core(void)
+{
+	local_flush_icache_all();
+}
+
+int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
+{
+	return ki_poke_stopped(p, n, failed);
+}
+
+void ki_arch_quiesce(void)
+{
+	if (IS_ENABLED(CONFIG_PREEMPTION))
+		synchronize_rcu_tasks();
+	ki_stop_all();
+}
+
+unsigned long ki_arch_strip(unsigned long word)
+{
+	return word;
+}
+
+/* ra, sp and the callee-saved s0 to s11. */
+unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
+			    unsigned int *n)
+{
+	*words = &t->thread.ra;
+	*n = 2 + ARRAY_SIZE(t->thread.s);
+	return t->thread.sp;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * area.c - executable memory at addresses that the daemon needs, with the
+ * cells of its counters behind it.
+ *
+ * Method. vmalloc can place memory in a range, but its tree of free addresses
+ * is not the whole truth: on amd64 and riscv64 the kernel's image is not in
+ * it, so that a range across the image would be granted on top of text, and
+ * freeing would unmap it. Therefore the image is cut out of the window first,
+ * and only stretches whose page tables are empty are offered to vmalloc.
+ *
+ * Invariant. The code half is never writable and executable at once in its
+ * mapping: it is filled while it is writable and not executable, then turned
+ * read-only and executable for good; later writes go through the kernel's own
+ * temporary alias. Nothing leads into an area before its first splice, so no
+ * CPU, interrupt or NMI can observe any of this.
+ */
+#include <linux/cacheflush.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/set_memory.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+#define MAX_AREAS	16384u
+#define MAX_BYTES	(256ul << 20)	/* of code, in all areas */
+
+struct area {
+	struct list_head link;
+	unsigned long addr;	/* code; cells at addr + code_len */
+	u32 code_len;
+	u32 id;
+};
+
+static LIST_HEAD(areas);
+static u32 area_count;
+static unsigned long area_bytes;
+static u32 last_id;
+
+/* vmalloc keeps one page unmapped behind every allocation. */
+#define GUARD PAGE_SIZE
+
+static unsigned long first_mapped(unsigned long from, unsigned long to)
+{
+	for (; from < to; from += PAGE_SIZE)
+		if (vmalloc_to_page((void *)from))
+			break;
+	return from;
+}
+
+/*
+ * First fit in [lo, end), of which every page may be used. Each stretch of
+ * empty page tables is offered whole: vmalloc knows addresses that are taken
+ * without being mapped. Someone else may take the stretch at the same time;
+ * that too is decided in vmalloc's tree.
+ */
+static void *place(unsigned long lo, unsigned long end, unsigned long size)
+{
+	unsigned long need = size + GUARD, stop, b;
+	unsigned long span = max(2 * need, 4ul << 20);
+	void *p;
+
+	while (lo < end && end - lo >= need && !fatal_signal_pending(current)) {
+		stop = end - lo > span ? lo + span : end;
+		b = first_mapped(lo, stop);
+		if (b - lo >= need) {
+			p = __vmalloc_node_range_noprof(size, PAGE_SIZE, lo, b,
+					GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,
+					PAGE_KERNEL, VM_FLUSH_RESET_PERMS,
+					NUMA_NO_NODE, __builtin_return_address(0));
+			if (p)
+				return p;
+		}
+		lo = b < stop ? b + PAGE_SIZE : b - need + PAGE_SIZE;
+		cond_resched();
+	}
+	return NULL;
+}
+
+/*
+ * The window without what no area may overlap. The arch's range leaves out the
+ * direct map, vmemmap, cpu_entry_area, EFI and fixmap by construction; the
+ * image is what remains to be cut out. The guard page may lie behind the
+ * window, but neither in the image nor outside the range.
+ */
+static void *place_in_window(unsigned long lo, unsigned long hi, unsigned long size,
+			     bool *possible)
+{
+	unsigned long image, image_end, min, max, end;
+	void *p = NULL;
+
+	ki_image(&image, &image_end);
+	ki_arch_area_range(&min, &max);
+	lo = max(PAGE_ALIGN(lo), min);
+	hi = min(hi & PAGE_MASK, max);
+	*possible = false;
+	if (lo < image) {
+		end = min3(hi + GUARD, image, max);
+		if (end > lo && end - lo >= size + GUARD) {
+			*possible = true;
+			p = place(lo, end, size);
+		}
+	}
+	lo = max(lo, image_end);
+	end = min(hi + GUARD, max);
+	if (!p && end > lo && end - lo >= size + GUARD) {
+		*possible = true;
+		p = place(lo, end, size);
+	}
+	return p;
+}
+
+static int make_code(void *code, u32 len)
+{
+	ki_arch_fill_traps(code, len);
+	flush_icache_range((unsigned long)code, (unsigned long)code + len);
+	return set_memory_rox((unsigned long)code, len >> PAGE_SHIFT);
+}
+
+int ki_area_alloc(struct ki_area *a)
+{
+	struct area *new;
+	bool possible;
+	void *mem;
+
+	if (!a->code_len || !PAGE_ALIGNED(a->code_len) ||
+	    a->code_len > KI_MAX_AREA / 2 || a->lo >= a->hi)
+		return -EINVAL;
+	if (area_count >= MAX_AREAS || area_bytes + a->code_len > MAX_BYTES)
+		return -ENOMEM;
+	new = kzalloc(sizeof(*new), GFP_KERNEL);
+	if (!new)
+		return -ENOMEM;
+	mem = place_in_window(a->lo, a->hi, 2ul * a->code_len, &possible);
+	if (!mem) {
+		kfree(new);
+		return possible ? -ENOSPC : -EACCES;
+	}
+	if (make_code(mem, a->code_len)) {
+		vfree(mem);
+		kfree(new);
+		return -ENOMEM;
+	}
+	new->addr = (unsigned long)mem;
+	new->code_len = a->code_len;
+	new->id = ++last_id;
+	list_add(&new->link, &areas);
+	area_count++;
+	area_bytes += new->code_len;
+	a->id = new->id;
+	a->addr = new->addr;
+	a->mmap_offset = (u64)new->id * KI_MAX_AREA;
+	return 0;
+}
+
+static void drop(struct area *a)
+{
+	list_del(&a->link);
+	area_count--;
+	area_bytes -= a->code_len;
+	/* Pages that a process still has mapped live until it unmaps them. */
+	vfree((void *)a->addr);
+	kfree(a);
+}
+
+int ki_area_free(u32 id)
+{
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link) {
+		if (a->id != id)
+			continue;
+		if (ki_text_in_use(a->addr, a->code_len))
+			return -EBUSY;
+		drop(a);
+		return 0;
+	}
+	return -ENOENT;
+}
+
+void ki_area_free_all(void)
+{
+	struct area *a, *next;
+
+	list_for_each_entry_safe(a, next, &areas, link)
+		drop(a);
+}
+
+u32 ki_area_count(void)
+{
+	return area_count;
+}
+
+static bool within(unsigned long addr, unsigned long len,
+		   unsigned long start, unsigned long size)
+{
+	return len <= size && addr >= start && addr - start <= size - len;
+}
+
+bool ki_area_has_code(unsigned long addr, unsigned long len)
+{
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link)
+		if (within(addr, len, a->addr, a->code_len))
+			return true;
+	return false;
+}
+
+bool ki_area_has(unsigned long addr, unsigned long len)
+{
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link)
+		if (within(addr, len, a->addr, 2ul * a->code_len))
+			return true;
+	return false;
+}
+
+/*
+ * Cells, and nothing else, shared with the daemon. VM_IO keeps direct I/O and
+ * ptrace away from pages whose other mapping is code's neighbour. The caller
+ * holds mmap_lock, so nothing under ki_lock may touch user memory.
+ */
+int ki_area_mmap(struct vm_area_struct *vma)
+{
+	unsigned long size = vma->vm_end - vma->vm_start, off;
+	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	struct area *a;
+	int err = 0;
+
+	if (!(vma->vm_flags & VM_SHARED) || (vma->vm_flags & VM_EXEC))
+		return -EACCES;
+	list_for_each_entry(a, &areas, link)
+		if ((u64)a->id * KI_MAX_AREA == offset)
+			goto found;
+	return -ENOENT;
+found:
+	if (size > a->code_len)
+		return -EINVAL;
+	vm_flags_mod(vma, VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
+	for (off = 0; off < size && !err; off += PAGE_SIZE)
+		err = vm_insert_page(vma, vma->vm_start + off,
+				     vmalloc_to_page((void *)(a->addr + a->code_len + off)));
+	return err;
+}

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * core.c - the device: who may open it, what may be asked, and what happens
+ * when the one who asked is gone.
+ *
+ * The module owns nothing of its own accord. Everything that is spliced or
+ * allocated belongs to the one open file, and its release undoes it: closing,
+ * exit and kill -9 are the same path. What cannot be undone (someone put a
+ * kprobe on a splice) stays, patch memory included, and pins the module.
+ */
+#include <linux/capability.h>
+#include <linux/compat.h>
+#include <linux/cpumask.h>
+#include <linux/fs.h>
+#include <linux/init.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/preempt.h>
+#include <linux/security.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+#define READ_MAX	(64u << 20)
+#define TOKEN		"kerninst.lab=1"
+
+static bool i_accept_the_risk;
+module_param(i_accept_the_risk, bool, 0444);
+MODULE_PARM_DESC(i_accept_the_risk, "load although the kernel command line does not hold " TOKEN);
+
+DEFINE_MUTEX(ki_lock);
+
+static unsigned long opened;	/* bit 0: somebody has the device */
+static bool pinned;		/* under ki_lock: leftovers hold the module */
+
+void ki_image(unsigned long *start, unsigned long *end)
+{
+	/*
+	 * Mapped in units of 2 MiB. riscv64 has two pages of boot code before
+	 * _text, the other two begin with it.
+	 */
+	*start = round_down(ki_marks.image, 2ul << 20);
+	*end = round_up(ki_marks.image_end, 2ul << 20);
+}
+
+static long do_info(void __user *arg)
+{
+	unsigned long start, end, lo, hi;
+	struct ki_info in = {
+		.abi = KI_ABI_VERSION,
+		.arch = ki_arch_id,
+		.text_start = ki_marks.text,
+		.text_end = ki_marks.text_end,
+		.page_size = PAGE_SIZE,
+		.cpus = num_possible_cpus(),
+		.features = ki_arch_features(),
+	};
+
+	ki_image(&start, &end);
+	ki_arch_area_range(&lo, &hi);
+	in.image_start = start;
+	in.image_end = end;
+	in.area_lo = lo;
+	in.area_hi = hi;
+	if (IS_ENABLED(CONFIG_PREEMPTION))
+		in.features |= KI_FEAT_PREEMPT;
+	return copy_to_user(arg, &in, sizeof(in)) ? -EFAULT : 0;
+}
+
+static long do_area(void __user *arg)
+{
+	struct ki_area a;
+	int err;
+
+	if (copy_from_user(&a, arg, sizeof(a)))
+		return -EFAULT;
+	mutex_lock(&ki_lock);
+	err = ki_area_alloc(&a);
+	mutex_unlock(&ki_lock);
+	if (err)
+		return err;
+	if (copy_to_user(arg, &a, sizeof(a))) {
+		mutex_lock(&ki_lock);
+		ki_area_free(a.id);
+		mutex_unlock(&ki_lock);
+		return -EFAULT;
+	}
+	return 0;
+}
+
+static long do_area_free(void __user *arg)
+{
+	struct ki_area_free f;
+	int err;
+
+	if (copy_from_user(&f, arg, sizeof(f)))
+		return -EFAULT;
+	if (f.reserved)
+		return -EINVAL;
+	mutex_lock(&ki_lock);
+	err = ki_area_free(f.id);
+	mutex_unlock(&ki_lock);
+	return err;
+}
+
+/*
+ * Part of one page into a kernel buffer. Only memory that is ordinary memory:
+ * a device register read by mistake would have side effects. The page may
+ * vanish (initialisation code, a module on its way out): the copy tolerates
+ * faults, and a module's memory is not reused before preemption was on again.
+ */
+static int read_page(void *to, unsigned long addr, unsigned long len)
+{
+	int err;
+
+	preempt_disable();
+	if ((addr >= ki_marks.image && addr + len <= ki_marks.image_end) ||
+	    ki_area_has(addr, len) || __module_address(addr))
+		err = copy_from_kernel_nofault(to, (void *)addr, len);
+	else
+		err = -EACCES;
+	preempt_enable();
+	return err == -ERANGE ? -EACCES : err;
+}
+
+static long do_read(void __user *arg)
+{
+	struct ki_read r;
+	void *page;
+	int err = 0;
+
+	if (copy_from_user(&r, arg, sizeof(r)))
+		return -EFAULT;
+	if (!r.len || r.len > READ_MAX || r.addr + r.len < r.addr)
+		return -EINVAL;
+	page = (void *)__get_free_page(GFP_KERNEL);
+	if (!page)
+		return -ENOMEM;
+	while (r.len && !err) {
+		unsigned long n = min_t(u64, r.len, PAGE_SIZE - offset_in_page(r.addr));
+
+		mutex_lock(&ki_lock);
+		err = read_page(page, r.addr, n);
+		mutex_unlock(&ki_lock);
+		if (!err && copy_to_user(u64_to_user_ptr(r.buf), page, n))
+			err = -EFAULT;
+		r.addr += n;
+		r.buf += n;
+		r.len -= n;
+		if (fatal_signal_pending(current))
+			err = -EINTR;
+		cond_resched();
+	}
+	free_page((unsigned long)page);
+	return err;
+}
+
+static long do_code(void __user *arg)
+{
+	struct ki_code c;
+	void *code;
+	int err;
+
+	if (copy_from_user(&c, arg, sizeof(c)))
+		return -EFAULT;
+	if (!c.len || c.len > KI_MAX_AREA || c.addr + c.len < c.addr)
+		return -EINVAL;
+	code = vmemdup_user(u64_to_user_ptr(c.buf), c.len);
+	if (IS_ERR(code))
+		return PTR_ERR(code);
+	mutex_lock(&ki_lock);
+	err = ki_text_write_code(c.addr, code, c.len);
+	mutex_unlock(&ki_lock);
+	kvfree(code);
+	return err;
+}
+
+/*
+ * Names are given, and written to the caller's memory, before anything is
+ * spliced: a caller whose memory went away has then lost nothing.
+ */
+static int name_splices(struct ki_splice __user *to, struct ki_splice *s, u32 n)
+{
+	static atomic_t last;	/* atomic: ki_lock may not be held while copying */
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		s[i].id = atomic_inc_return(&last);
+	return copy_to_user(to, s, array_size(n, sizeof(*s))) ? -EFAULT : 0;
+}
+
+static long do_splice(void __user *arg)
+{
+	struct ki_splice __user *list;
+	struct ki_splice *s;
+	struct ki_batch b;
+	int err;
+
+	if (copy_from_user(&b, arg, sizeof(b)))
+		return -EFAULT;
+	if (!b.n || b.n > KI_MAX_BATCH)
+		return -EINVAL;
+	list = u64_to_user_ptr(b.splices);
+	s = vmemdup_user(list, array_size(b.n, sizeof(*s)));
+	if (IS_ERR(s))
+		return PTR_ERR(s);
+	b.failed = b.n;
+	err = name_splices(list, s, b.n);
+	if (!err) {
+		mutex_lock(&ki_lock);
+		err = ki_text_splice(s, b.n, &b.failed);
+		mutex_unlock(&ki_lock);
+	}
+	kvfree(s);
+	if (err && copy_to_user(arg, &b, sizeof(b)))
+		return -EFAULT;
+	return err;
+}
+
+static long do_undo(void __user *arg)
+{
+	struct ki_undo u;
+	u32 *ids;
+	int err;
+
+	if (copy_from_user(&u, arg, sizeof(u)))
+		return -EFAULT;
+	if (!u.n || u.n > KI_MAX_BATCH || u.reserved || (u.flags & ~KI_UNDO_NO_WAIT))
+		return -EINVAL;
+	ids = vmemdup_user(u64_to_user_ptr(u.ids), array_size(u.n, sizeof(*ids)));
+	if (IS_ERR(ids))
+		return PTR_ERR(ids);
+	u.failed = u.n;
+	mutex_lock(&ki_lock);
+	err = ki_text_undo(ids, u.n, u.flags, &u.failed);
+	mutex_unlock(&ki_lock);
+	kvfree(ids);
+	if (err && copy_to_user(arg, &u, sizeof(u)))
+		return -EFAULT;
+	return err;
+}
+
+static long do_stats(void __user *arg)
+{
+	struct ki_stats st = {};
+
+	mutex_lock(&ki_lock);
+	st.areas = ki_area_count();
+	ki_text_stats(&st);
+	mutex_unlock(&ki_lock);
+	return copy_to_user(arg, &st, sizeof(st)) ? -EFAULT : 0;
+}
+
+static const struct {
+	unsigned int cmd;
+	long (*run)(void __user *arg);
+} calls[] = {
+	[_IOC_NR(KI_IOC_INFO)]      = { KI_IOC_INFO, do_info },
+	[_IOC_NR(KI_IOC_AREA)]      = { KI_IOC_AREA, do_area },
+	[_IOC_NR(KI_IOC_AREA_FREE)] = { KI_IOC_AREA_FREE, do_area_free },
+	[_IOC_NR(KI_IOC_READ)]      = { KI_IOC_READ, do_read },
+	[_IOC_NR(KI_IOC_CODE)]      = { KI_IOC_CODE, do_code },
+	[_IOC_NR(KI_IOC_SPLICE)]    = { KI_IOC_SPLICE, do_splice },
+	[_IOC_NR(KI_IOC_UNDO)]      = { KI_IOC_UNDO, do_undo },
+	[_IOC_NR(KI_IOC_STATS)]     = { KI_IOC_STATS, do_stats },
+};
+
+static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	unsigned int nr = _IOC_NR(cmd);
+
+	if (nr >= ARRAY_SIZE(calls) || calls[nr].cmd != cmd)
+		return -ENOTTY;
+	return calls[nr].run((void __user *)arg);
+}
+
+/*
+ * Undo, free, and either let the module go or keep it. Called with nobody
+ * using the device; the file that is being opened or closed keeps the module
+ * from going away under us.
+ */
+static void clean_up(void)
+{
+	if (ki_text_undo_all()) {
+		ki_area_free_all();
+		if (pinned)
+			module_put(THIS_MODULE);
+		pinned = false;
+		return;
+	}
+	if (!pinned)
+		__module_get(THIS_MODULE);
+	pinned = true;
+	pr_warn(KI_NAME ": some splices could not be undone (a kprobe on them, or a task asleep in a patch); they and the module stay. Remove the probe, then open and close the device\n");
+}
+
+/*
+ * Lockdown: the device writes kernel text, as /dev/mem could, so what forbids
+ * that forbids this; it is an integrity matter, not one of confidentiality
+ * (LOCKDOWN_KPROBES is, because probes read).
+ */
+static int ki_open(struct inode *inode, struct file *file)
+{
+	int err;
+
+	if (!capable(CAP_SYS_MODULE) || !capable(CAP_SYS_RAWIO))
+		return -EPERM;
+	err = security_locked_down(LOCKDOWN_DEV_MEM);
+	if (err)
+		return err;
+	if (test_and_set_bit_lock(0, &opened))
+		return -EBUSY;
+	mutex_lock(&ki_lock);
+	if (pinned)
+		clean_up();
+	mutex_unlock(&ki_lock);
+	return nonseekable_open(inode, file);
+}
+
+/*
+ * The last descriptor and the last mapping of the cells are gone. An exiting
+ * task gets here too; it may sleep, and tasks-RCU does not wait for it.
+ */
+static int ki_release(struct inode *inode, struct file *file)
+{
+	mutex_lock(&ki_lock);
+	clean_up();
+	mutex_unlock(&ki_lock);
+	clear_bit_unlock(0, &opened);
+	return 0;
+}
+
+static int ki_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	int err;
+
+	mutex_lock(&ki_lock);
+	err = ki_area_mmap(vma);
+	mutex_unlock(&ki_lock);
+	return err;
+}
+
+static const struct file_operations ki_fops = {
+	.owner = THIS_MODULE,
+	.open = ki_open,
+	.release = ki_release,
+	.unlocked_ioctl = ki_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = ki_mmap,
+};
+
+static struct miscdevice ki_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = KI_NAME,
+	.mode = 0600,
+	.fops = &ki_fops,
+};
+
+/* The token as a word of its own: "nokerninst.lab=1" or "=10" do not count. */
+static bool in_the_lab(void)
+{
+	const char *p = saved_command_line;
+	size_t n = strlen(TOKEN);
+
+	for (; (p = strstr(p, TOKEN)); p += n)
+		if ((p == saved_command_line || p[-1] == ' ') && (!p[n] || p[n] == ' '))
+			return true;
+	return false;
+}
+
+static int __init ki_init(void)
+{
+	int err = ki_internals_check();
+
+	if (err)
+		return err;
+	if (!in_the_lab() && !i_accept_the_risk) {
+		pr_err(KI_NAME ": this module rewrites the running kernel. Boot with " TOKEN " on the kernel command line, or load it with i_accept_the_risk=1\n");
+		return -EPERM;
+	}
+	return misc_register(&ki_device);
+}
+
+/* The file operations hold a reference: nothing is open, hence nothing live. */
+static void __exit ki_exit(void)
+{
+	misc_deregister(&ki_device);
+}
+
+module_init(ki_init);
+module_exit(ki_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Splices code patches into the running kernel, for kerninstd");

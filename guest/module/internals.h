@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * internals.h - functions and data of the kernel that the module needs and
+ * that are not exported.
+ *
+ * They are left undefined in kerninst.ko. The loader in user space
+ * (agent/kdev, ResolveModule) finds their names in the section
+ * .kerninst.internals and gives each the absolute address that /proc/kallsyms
+ * shows, so that the kernel's own relocation makes direct calls: no indirect
+ * branch, hence nothing for IBT to object to, and no look-up in the module.
+ * Exported symbols stay undefined and keep their version check.
+ *
+ * CODE(f), DATA(d): the module compares the symbol with the kernel's name for
+ * that address at load. MARK(m): a linker's mark, which shares its address
+ * with other symbols; marks are checked by their order.
+ */
+#ifndef _KERNINST_INTERNALS_H
+#define _KERNINST_INTERNALS_H
+
+#include "arch_internals.h"
+
+#define KI_INTERNALS(CODE, DATA, MARK)		\
+	MARK(_text)				\
+	MARK(_stext)				\
+	MARK(_etext)				\
+	MARK(_end)				\
+	DATA(saved_command_line)		\
+	DATA(text_mutex)			\
+	DATA(kprobe_mutex)			\
+	DATA(kprobe_blacklist)			\
+	CODE(get_kprobe)			\
+	CODE(within_kprobe_blacklist)		\
+	CODE(core_kernel_text)			\
+	CODE(__module_address)			\
+	CODE(__module_text_address)		\
+	CODE(kallsyms_lookup_size_offset)	\
+	CODE(jump_label_lock)			\
+	CODE(jump_label_unlock)			\
+	CODE(jump_label_text_reserved)		\
+	CODE(ftrace_text_reserved)		\
+	CODE(put_task_stack)			\
+	CODE(__vmalloc_node_range_noprof)	\
+	KI_ARCH_INTERNALS(CODE, DATA, MARK)
+
+/* Those that no header of the kernel declares. */
+extern struct mutex kprobe_mutex;
+extern struct list_head kprobe_blacklist;
+
+#endif /* _KERNINST_INTERNALS_H */

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * kerninst_mod.h - the seams inside the module, grouped by the file that
+ * implements them. arch/<isa>/arch.c has the same names in each folder.
+ *
+ * Locks, outermost first:
+ *   ki_lock            everything that the device owns: areas, splices
+ *   jump_label_mutex   only while sites are compared with the kernel's own
+ *   kprobe_mutex       kernel: no probe comes or goes
+ *   cpus_read_lock     kernel: no CPU comes or goes
+ *   text_mutex         kernel: nobody else writes text
+ * User memory is copied before the first of them is taken.
+ */
+#ifndef _KERNINST_MOD_H
+#define _KERNINST_MOD_H
+
+#include <linux/interval_tree.h>
+#include <linux/list.h>
+#include <linux/mm_types.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+
+#include "kerninst.h"
+
+#define KI_NAME "kerninst"
+
+/* core.c */
+extern struct mutex ki_lock;
+
+/* internals.c */
+int ki_internals_check(void);
+/*
+ * The linker's marks of the kernel's image. As data, which is relocated with 64
+ * bits: on riscv64 the lowest module is 2 GiB below _end, and an address that
+ * the compiler makes of _end and a constant is out of its code's reach.
+ */
+extern struct ki_marks {
+	unsigned long image, image_end;	/* _text, _end */
+	unsigned long text, text_end;	/* _stext, _etext */
+} ki_marks;
+
+/* area.c: executable memory and cells. All under ki_lock. */
+int ki_area_alloc(struct ki_area *a);
+int ki_area_free(u32 id);
+void ki_area_free_all(void);
+int ki_area_mmap(struct vm_area_struct *vma);
+/* The area whose code, or code and cells, contain all of [addr, addr + len). */
+bool ki_area_has_code(unsigned long addr, unsigned long len);
+bool ki_area_has(unsigned long addr, unsigned long len);
+u32 ki_area_count(void);
+
+/* The kernel's image as far as it is mapped: [start, end). */
+void ki_image(unsigned long *start, unsigned long *end);
+
+/* text.c: what is spliced now. All under ki_lock. */
+int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
+int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
+int ki_text_write_code(unsigned long addr, const void *code, unsigned long len);
+/* Is any patch in the range live, or possibly still being executed? */
+bool ki_text_in_use(unsigned long addr, unsigned long len);
+/* Undoes everything that can be undone; true when nothing is left. */
+bool ki_text_undo_all(void);
+void ki_text_stats(struct ki_stats *st);
+
+/* quiesce.c */
+/* A set of address ranges, asked once per word of every kernel stack. */
+struct ki_ranges {
+	struct rb_root_cached *tree;	/* of interval_tree_node */
+	void (*found)(struct interval_tree_node *node);
+};
+/* On return, every CPU has left each patch that no text leads to any more. */
+void ki_quiesce(void);
+/* Calls found() for each range that a stack or saved register points into. */
+void ki_stacks_scan(const struct ki_ranges *r);
+
+/* One replacement of bytes in live text. */
+struct ki_poke {
+	void *addr;
+	const u8 *from, *to;	/* len bytes each */
+	unsigned int len;
+	unsigned long patch;	/* where a CPU may be sent during the change */
+	bool jump;		/* `to` is a jump and must lead to the patch */
+	u32 index;		/* in the caller's list */
+};
+
+/* stopped.c: for ISAs that write while every other CPU waits. */
+int ki_poke_stopped(struct ki_poke *p, u32 n, u32 *failed);
+void ki_stop_all(void);
+
+/* arch/<isa>/arch.c */
+extern const u32 ki_arch_id;		/* enum ki_arch */
+extern const u32 ki_arch_insn_align;	/* bytes */
+u32 ki_arch_features(void);
+/* Where areas may lie. The kernel's image inside it is excluded by the caller. */
+void ki_arch_area_range(unsigned long *lo, unsigned long *hi);
+/* Can this ISA write these bytes at that address? 0 or -EINVAL. */
+int ki_arch_check(const struct ki_splice *s);
+/* Bytes from the point on that nobody may change while the splice lives. */
+u32 ki_arch_locked_len(const struct ki_splice *s);
+/* Does the kernel itself rewrite a byte of [start, last], beyond what the core knows? */
+bool ki_arch_rewritten(unsigned long start, unsigned long last);
+void ki_arch_fill_traps(void *code, unsigned long len);
+/* Into memory that is already read-only and executable. */
+int ki_arch_write_code(void *dst, const void *src, unsigned long len);
+/*
+ * Writes all, in order, or none: -EILSEQ and *failed where `from` is not found.
+ * Called with cpus_read_lock and text_mutex held.
+ */
+int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed);
+void ki_arch_quiesce(void);
+/* Registers of a task that does not run: where they are, how many, its sp. */
+unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
+			    unsigned int *n);
+/* A word of a stack as an address, without what the ISA adds to it. */
+unsigned long ki_arch_strip(unsigned long word);
+
+/* arch/<isa>/arch.c, only where stopped.o is linked in */
+int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len);
+void ki_arch_sync_core(void);
+
+#endif /* _KERNINST_MOD_H */

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * layout.c - the layout of the device's structures, as literals.
+ *
+ * It makes no code. agent/kdev has the same literals in a table and its test
+ * reads this file: whoever changes a structure must change the header, this
+ * file and the Go side, or something fails.
+ */
+#include <linux/build_bug.h>
+#include <linux/stddef.h>
+
+#include "kerninst.h"
+
+#define SIZE(type, bytes)  static_assert(sizeof(struct type) == (bytes))
+#define FIELD(type, name, offset, bytes)				\
+	static_assert(offsetof(struct type, name) == (offset) &&	\
+		      sizeof(((struct type *)0)->name) == (bytes))
+#define IOCTL(name, number) static_assert((name) == (number))
+
+SIZE(ki_info, 72);
+FIELD(ki_info, abi, 0, 4);
+FIELD(ki_info, arch, 4, 4);
+FIELD(ki_info, image_start, 8, 8);
+FIELD(ki_info, image_end, 16, 8);
+FIELD(ki_info, text_start, 24, 8);
+FIELD(ki_info, text_end, 32, 8);
+FIELD(ki_info, area_lo, 40, 8);
+FIELD(ki_info, area_hi, 48, 8);
+FIELD(ki_info, page_size, 56, 4);
+FIELD(ki_info, cpus, 60, 4);
+FIELD(ki_info, features, 64, 4);
+FIELD(ki_info, reserved, 68, 4);
+
+SIZE(ki_area, 40);
+FIELD(ki_area, lo, 0, 8);
+FIELD(ki_area, hi, 8, 8);
+FIELD(ki_area, code_len, 16, 4);
+FIELD(ki_area, id, 20, 4);
+FIELD(ki_area, addr, 24, 8);
+FIELD(ki_area, mmap_offset, 32, 8);
+
+SIZE(ki_area_free, 8);
+FIELD(ki_area_free, id, 0, 4);
+FIELD(ki_area_free, reserved, 4, 4);
+
+SIZE(ki_read, 24);
+FIELD(ki_read, addr, 0, 8);
+FIELD(ki_read, buf, 8, 8);
+FIELD(ki_read, len, 16, 8);
+
+SIZE(ki_code, 24);
+FIELD(ki_code, addr, 0, 8);
+FIELD(ki_code, buf, 8, 8);
+FIELD(ki_code, len, 16, 8);
+
+SIZE(ki_splice, 64);
+FIELD(ki_splice, point, 0, 8);
+FIELD(ki_splice, patch, 8, 8);
+FIELD(ki_splice, patch_len, 16, 4);
+FIELD(ki_splice, len, 20, 4);
+FIELD(ki_splice, flags, 24, 4);
+FIELD(ki_splice, id, 28, 4);
+FIELD(ki_splice, old, 32, 16);
+FIELD(ki_splice, new, 48, 16);
+
+SIZE(ki_batch, 16);
+FIELD(ki_batch, splices, 0, 8);
+FIELD(ki_batch, n, 8, 4);
+FIELD(ki_batch, failed, 12, 4);
+
+SIZE(ki_undo, 24);
+FIELD(ki_undo, ids, 0, 8);
+FIELD(ki_undo, n, 8, 4);
+FIELD(ki_undo, failed, 12, 4);
+FIELD(ki_undo, flags, 16, 4);
+FIELD(ki_undo, reserved, 20, 4);
+
+SIZE(ki_stats, 40);
+FIELD(ki_stats, areas, 0, 4);
+FIELD(ki_stats, splices, 4, 4);
+FIELD(ki_stats, spliced, 8, 8);
+FIELD(ki_stats, unspliced, 16, 8);
+FIELD(ki_stats, refused, 24, 8);
+FIELD(ki_stats, quarantined, 32, 8);
+
+IOCTL(KI_IOC_INFO, 0x8048ce00);
+IOCTL(KI_IOC_AREA, 0xc028ce01);
+IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
+IOCTL(KI_IOC_READ, 0x4018ce03);
+IOCTL(KI_IOC_CODE, 0x4018ce04);
+IOCTL(KI_IOC_SPLICE, 0xc010ce05);
+IOCTL(KI_IOC_UNDO, 0xc018ce06);
+IOCTL(KI_IOC_STATS, 0x8028ce07);

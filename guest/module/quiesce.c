@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * quiesce.c - the proof that nobody is inside a patch that text no longer
+ * leads to.
+ *
+ * Three kinds of visitor:
+ *   a CPU executing it, or interrupted in it: ki_arch_quiesce() waits until
+ *     each CPU has passed a point at which it cannot be inside;
+ *   a preempted task (amd64): tasks-RCU, part of ki_arch_quiesce(), waits
+ *     until each task has gone to sleep by itself;
+ *   a task that went to sleep inside, in a call or a fault: nothing waits for
+ *     it. Its stack holds an address in the patch, and ki_stacks_scan() looks
+ *     for one while all CPUs are stopped, so that no task can move from "asleep
+ *     and not waited for" to "awake and not on its stack" in between.
+ * The scan is conservative: any word counts. A stale one costs memory until
+ * the next scan, never a crash.
+ */
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task_stack.h>
+#include <linux/stop_machine.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+void ki_quiesce(void)
+{
+	ki_arch_quiesce();
+}
+
+static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n)
+{
+	struct interval_tree_node *node;
+	unsigned long v;
+
+	while (n--) {
+		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
+		for (node = interval_tree_iter_first(r->tree, v, v); node;
+		     node = interval_tree_iter_next(node, v, v))
+			r->found(node);
+	}
+}
+
+static void scan_task(const struct ki_ranges *r, struct task_struct *t)
+{
+	unsigned long stack, sp;
+	const unsigned long *words;
+	unsigned int n = 0;
+	void *base;
+
+	base = try_get_task_stack(t);
+	if (!base)
+		return;		/* dead, and off its stack */
+	stack = (unsigned long)base;
+	sp = ki_arch_saved(t, &words, &n);
+	if (n)
+		scan_words(r, words, n);
+	if (sp < stack || sp >= stack + THREAD_SIZE)
+		sp = stack;
+	sp = round_up(sp, sizeof(long));
+	scan_words(r, (unsigned long *)sp, (stack + THREAD_SIZE - sp) / sizeof(long));
+	put_task_stack(t);
+}
+
+/*
+ * On one CPU, while the others wait with interrupts off. The tasks that are
+ * "running" are the waiting stopper threads. The idle tasks are on no list;
+ * they never sleep in a call and are not preempted.
+ */
+static int scan_all(void *arg)
+{
+	const struct ki_ranges *r = arg;
+	struct task_struct *p, *t;
+
+	rcu_read_lock();
+	for_each_process_thread(p, t)
+		scan_task(r, t);
+	rcu_read_unlock();
+	return 0;
+}
+
+void ki_stacks_scan(const struct ki_ranges *r)
+{
+	stop_machine(scan_all, (void *)r, NULL);
+}

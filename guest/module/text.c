@@ -1,0 +1,648 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * text.c - splices: admitted, written, remembered, undone, and their patches
+ * kept until nobody can be inside.
+ *
+ * A splice goes through four states:
+ *
+ *   admitted  in the trees and in the kernel's kprobe blacklist, nothing
+ *             written: no new probe can come to these bytes
+ *   live      written
+ *   retired   the old bytes are back; a task may still be in the patch
+ *   gone      freed
+ *
+ * Two trees: `points` holds the bytes that a splice occupies or depends on,
+ * `patches` the code that it may send a task to. A retired splice is only in
+ * the second.
+ *
+ * kprobes. Registering one looks into the blacklist first and takes
+ * kprobe_mutex later. So the order here is: blacklist, let a grace period pass
+ * (whoever looked before has gone on to the mutex), take the mutex, look for
+ * probes, write. A probe that slipped through all the same sits on the splice
+ * and makes undoing it answer EBUSY until it is removed.
+ */
+#include <linux/cpu.h>
+#include <linux/ftrace.h>
+#include <linux/jump_label.h>
+#include <linux/kallsyms.h>
+#include <linux/kernel.h>
+#include <linux/kprobes.h>
+#include <linux/memory.h>
+#include <linux/module.h>
+#include <linux/rculist.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <linux/xarray.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+/* Retired patches that may wait for somebody else's quiescence. */
+#define RETIRED_MAX 8192u
+
+struct live {
+	struct interval_tree_node at;	/* in points: written and operand bytes */
+	struct interval_tree_node in;	/* in patches */
+	struct list_head link;		/* in lives, oldest first, or in retired */
+	struct kprobe_blacklist_entry black;
+	struct rcu_head rcu;		/* the blacklist is read under RCU */
+	struct ki_splice s;
+	struct module *owner;		/* of the point, kept loaded; NULL: the kernel */
+	u32 index;			/* in the caller's list, during a call */
+	bool undoing;			/* in that list */
+	bool held;			/* the last scan found a task inside */
+};
+
+static struct rb_root_cached points = RB_ROOT_CACHED;
+static struct rb_root_cached patches = RB_ROOT_CACHED;
+static DEFINE_XARRAY(by_id);
+static LIST_HEAD(lives);
+static LIST_HEAD(retired);
+static u32 live_count, retired_count;
+static u64 spliced, unspliced, refused, quarantined;
+
+/* --- may this be spliced? --- */
+
+static bool all_zero(const u8 *b, u32 from)
+{
+	for (; from < KI_MAX_PATCH; from++)
+		if (b[from])
+			return false;
+	return true;
+}
+
+static int check_form(const struct ki_splice *s)
+{
+	int err;
+
+	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
+	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) ||
+	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
+	    s->point + KI_MAX_PATCH < s->point)
+		return -EINVAL;
+	err = ki_arch_check(s);
+	if (err)
+		return err;
+	if ((s->flags & KI_SPLICE_WINDOW) && IS_ENABLED(CONFIG_PREEMPTION))
+		return -EOPNOTSUPP;
+	return ki_area_has_code(s->patch, s->patch_len) ? 0 : -ERANGE;
+}
+
+/* Text that stays, and whose module, if any, stays with it from now on. */
+static int own_text(unsigned long first, unsigned long last, struct module **owner)
+{
+	struct module *mod;
+	int err = -EACCES;
+
+	*owner = NULL;
+	if (core_kernel_text(first))
+		return core_kernel_text(last) ? 0 : -EACCES;
+	preempt_disable();	/* __module_text_address() walks modules under RCU */
+	mod = __module_text_address(first);
+	if (mod && mod != THIS_MODULE && mod == __module_text_address(last) &&
+	    !within_module_init(first, mod) && try_module_get(mod)) {
+		*owner = mod;
+		err = 0;
+	}
+	preempt_enable();
+	return err;
+}
+
+/* Sites that the kernel rewrites while it runs; it would overwrite our bytes. */
+static bool rewritten(unsigned long first, unsigned long last)
+{
+	bool yes;
+
+	jump_label_lock();
+	yes = jump_label_text_reserved((void *)first, (void *)last) ||
+	      ftrace_text_reserved((void *)first, (void *)last) ||
+	      ki_arch_rewritten(first, last);
+	jump_label_unlock();
+	return yes;
+}
+
+static int check_text(struct live *l)
+{
+	unsigned long first = l->at.start, last = l->at.last;
+	int err = own_text(first, last, &l->owner);
+
+	if (err)
+		return err;
+	if (within_kprobe_blacklist(first) ||
+	    within_kprobe_blacklist(first + l->s.len - 1) || rewritten(first, last)) {
+		module_put(l->owner);
+		return -EACCES;
+	}
+	return 0;
+}
+
+/* --- admitting --- */
+
+static struct live *new_live(const struct ki_splice *s)
+{
+	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
+
+	if (!l)
+		return NULL;
+	l->s = *s;
+	l->at.start = s->point;
+	l->at.last = s->point + ki_arch_locked_len(s) - 1;
+	l->in.start = s->patch;
+	l->in.last = s->patch + s->patch_len - 1;
+	l->black.start_addr = l->at.start;
+	l->black.end_addr = l->at.last + 1;
+	return l;
+}
+
+/*
+ * The written bytes must be nobody's, written or operand. Operand bytes may be
+ * an older splice's written bytes: that is how a successor is spliced first.
+ */
+static int admit(struct live *l)
+{
+	int err;
+
+	if (interval_tree_iter_first(&points, l->s.point, l->s.point + l->s.len - 1))
+		return -EEXIST;
+	err = check_text(l);
+	if (err)
+		return err;
+	err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
+	if (err) {
+		module_put(l->owner);
+		return err;
+	}
+	interval_tree_insert(&l->at, &points);
+	interval_tree_insert(&l->in, &patches);
+	list_add_tail(&l->link, &lives);
+	live_count++;
+	return 0;
+}
+
+/* Takes it out of everything that concerns the point. */
+static void forget_point(struct live *l)
+{
+	interval_tree_remove(&l->at, &points);
+	xa_erase(&by_id, l->s.id);
+	list_del(&l->link);
+	live_count--;
+	module_put(l->owner);
+}
+
+static void forget_patch(struct live *l)
+{
+	interval_tree_remove(&l->in, &patches);
+	kfree_rcu(l, rcu);
+}
+
+static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *failed)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		*failed = i;
+		err = check_form(&s[i]);
+		if (err)
+			goto back;
+		l[i] = new_live(&s[i]);
+		err = l[i] ? admit(l[i]) : -ENOMEM;
+		if (err) {
+			kfree(l[i]);
+			goto back;
+		}
+		l[i]->index = i;
+		cond_resched();
+	}
+	*failed = n;
+	return 0;
+back:
+	while (i--) {
+		forget_point(l[i]);
+		forget_patch(l[i]);
+	}
+	return err;
+}
+
+/* --- kprobes --- */
+
+static void blacklist_add(struct live **l, u32 n)
+{
+	u32 i;
+
+	mutex_lock(&kprobe_mutex);
+	for (i = 0; i < n; i++)
+		list_add_tail_rcu(&l[i]->black.list, &kprobe_blacklist);
+	mutex_unlock(&kprobe_mutex);
+	synchronize_rcu_expedited();
+}
+
+static void blacklist_remove(struct live **l, u32 n)
+{
+	u32 i;
+
+	mutex_lock(&kprobe_mutex);
+	for (i = 0; i < n; i++)
+		list_del_rcu(&l[i]->black.list);
+	mutex_unlock(&kprobe_mutex);
+}
+
+static bool probed(unsigned long start, unsigned long end)
+{
+	for (; start < end; start += ki_arch_insn_align)
+		if (get_kprobe((void *)start))
+			return true;
+	return false;
+}
+
+/*
+ * Armed or not. An optimised probe overwrites bytes behind its own, within the
+ * function: so the whole function counts.
+ */
+static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
+{
+	unsigned long start = 0, end = 0, size, off, point;
+	u32 i;
+
+	lockdep_assert_held(&kprobe_mutex);
+	for (i = 0; i < n; i++) {
+		point = l[i]->s.point;
+		if (probed(l[i]->at.start, l[i]->at.last + 1))
+			goto busy;
+		if (point >= start && point < end)
+			continue;	/* the function looked at last */
+		if (!kallsyms_lookup_size_offset(point, &size, &off))
+			continue;
+		start = point - off;
+		end = start + size;
+		if (probed(start, end))
+			goto busy;
+	}
+	return 0;
+busy:
+	*failed = l[i]->index;
+	return -EBUSY;
+}
+
+static int no_probe_on_splices(struct live **l, u32 n, u32 *failed)
+{
+	u32 i;
+
+	lockdep_assert_held(&kprobe_mutex);
+	for (i = 0; i < n; i++) {
+		if (probed(l[i]->at.start, l[i]->at.last + 1)) {
+			*failed = l[i]->index;
+			return -EBUSY;
+		}
+	}
+	return 0;
+}
+
+/* --- writing --- */
+
+static void lock_text(void)
+{
+	mutex_lock(&kprobe_mutex);
+	cpus_read_lock();
+	mutex_lock(&text_mutex);
+}
+
+static void unlock_text(void)
+{
+	mutex_unlock(&text_mutex);
+	cpus_read_unlock();
+	mutex_unlock(&kprobe_mutex);
+}
+
+static void fill_poke(struct ki_poke *p, const struct live *l, bool undo)
+{
+	p->addr = (void *)l->s.point;
+	p->from = undo ? l->s.new : l->s.old;
+	p->to = undo ? l->s.old : l->s.new;
+	p->len = l->s.len;
+	p->patch = l->s.patch;
+	p->jump = !undo;
+	p->index = l->index;
+}
+
+static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
+{
+	struct ki_poke *p = kvcalloc(n, sizeof(*p), GFP_KERNEL);
+	int err;
+	u32 i;
+
+	if (!p)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		fill_poke(&p[i], l[i], undo);
+	err = ki_arch_poke(p, n, failed);
+	kvfree(p);
+	return err;
+}
+
+static int apply_all(struct live **l, u32 n, u32 *failed)
+{
+	int err;
+
+	blacklist_add(l, n);
+	lock_text();
+	err = no_probe_in_functions(l, n, failed);
+	if (!err)
+		err = poke_all(l, n, false, failed);
+	unlock_text();
+	return err;
+}
+
+int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
+{
+	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
+	u32 i;
+	int err;
+
+	if (!l)
+		return -ENOMEM;
+	err = admit_all(s, n, l, failed);
+	if (err)
+		goto out;
+	err = apply_all(l, n, failed);
+	if (!err) {
+		spliced += n;
+		goto out;
+	}
+	blacklist_remove(l, n);
+	/* What was written and taken back may have been executed meanwhile. */
+	if (err == -EILSEQ)
+		ki_quiesce();
+	for (i = 0; i < n; i++) {
+		forget_point(l[i]);
+		forget_patch(l[i]);
+	}
+out:
+	if (err)
+		refused++;
+	kvfree(l);
+	return err;
+}
+
+/* --- undoing --- */
+
+static int newest_first(const void *a, const void *b)
+{
+	u32 x = (*(struct live **)a)->s.id, y = (*(struct live **)b)->s.id;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int springboards_last(const void *a, const void *b)
+{
+	u32 x = (*(struct live **)a)->s.flags & KI_SPLICE_SPRINGBOARD;
+	u32 y = (*(struct live **)b)->s.flags & KI_SPLICE_SPRINGBOARD;
+
+	return x != y ? (int)x - (int)y : newest_first(a, b);
+}
+
+static void release_marks(struct live **l, u32 n)
+{
+	while (n--)
+		l[n]->undoing = false;
+}
+
+static int look_up(const u32 *ids, u32 n, struct live **l, u32 *failed)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		l[i] = xa_load(&by_id, ids[i]);
+		if (!l[i] || l[i]->undoing) {
+			*failed = i;
+			release_marks(l, i);
+			return l[i] ? -EINVAL : -ENOENT;
+		}
+		l[i]->undoing = true;
+		l[i]->index = i;
+	}
+	return 0;
+}
+
+/*
+ * A newer jump that takes operand bytes from this splice must go first. Older
+ * overlapping ones are those that this splice takes bytes from.
+ */
+static int nobody_depends(struct live **l, u32 n, u32 *failed)
+{
+	struct interval_tree_node *node;
+	unsigned long last;
+	struct live *o;
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		last = l[i]->s.point + l[i]->s.len - 1;
+		for (node = interval_tree_iter_first(&points, l[i]->s.point, last); node;
+		     node = interval_tree_iter_next(node, l[i]->s.point, last)) {
+			o = container_of(node, struct live, at);
+			if (o->s.id > l[i]->s.id && !o->undoing) {
+				*failed = l[i]->index;
+				return -EBUSY;
+			}
+		}
+	}
+	return 0;
+}
+
+static int still_ours(struct live **l, u32 n, u32 *failed)
+{
+	u32 i;
+
+	lockdep_assert_held(&text_mutex);
+	for (i = 0; i < n; i++) {
+		if (memcmp((void *)l[i]->s.point, l[i]->s.new, l[i]->s.len)) {
+			*failed = l[i]->index;
+			return -EILSEQ;
+		}
+	}
+	return 0;
+}
+
+static void retire(struct live **l, u32 n)
+{
+	u32 i;
+
+	blacklist_remove(l, n);
+	for (i = 0; i < n; i++) {
+		forget_point(l[i]);
+		list_add_tail(&l[i]->link, &retired);
+	}
+	retired_count += n;
+	unspliced += n;
+}
+
+/*
+ * Restores l[0..first) and, after a quiescence, the springboards behind them.
+ * All are checked before the first is written. Should something come to a
+ * springboard between the two, it stays live, for a later call.
+ */
+static int restore(struct live **l, u32 first, u32 n, u32 *failed)
+{
+	int err;
+
+	lock_text();
+	err = no_probe_on_splices(l, n, failed);
+	if (!err)
+		err = still_ours(l, n, failed);
+	if (!err && first)
+		err = poke_all(l, first, true, failed);
+	unlock_text();
+	if (err)
+		return err;
+	retire(l, first);
+	if (first == n)
+		return 0;
+	if (first)
+		ki_quiesce();
+	lock_text();
+	err = no_probe_on_splices(l + first, n - first, failed);
+	if (!err)
+		err = poke_all(l + first, n - first, true, failed);
+	unlock_text();
+	if (!err)
+		retire(l + first, n - first);
+	return err;
+}
+
+static void found_task(struct interval_tree_node *node)
+{
+	container_of(node, struct live, in)->held = true;
+}
+
+/* Frees the retired patches that nobody is in. */
+static void reap(void)
+{
+	const struct ki_ranges r = { .tree = &patches, .found = found_task };
+	struct live *l, *next;
+
+	if (list_empty(&retired))
+		return;
+	ki_quiesce();
+	list_for_each_entry(l, &retired, link)
+		l->held = false;
+	ki_stacks_scan(&r);
+	quarantined = 0;
+	list_for_each_entry_safe(l, next, &retired, link) {
+		if (l->held) {
+			quarantined += l->s.patch_len;
+			continue;
+		}
+		list_del(&l->link);
+		retired_count--;
+		forget_patch(l);
+	}
+}
+
+static int undo(struct live **l, u32 n, u32 *failed)
+{
+	u32 first = 0;
+	int err;
+
+	err = nobody_depends(l, n, failed);
+	if (err)
+		return err;
+	sort(l, n, sizeof(*l), springboards_last, NULL);
+	while (first < n && !(l[first]->s.flags & KI_SPLICE_SPRINGBOARD))
+		first++;
+	return restore(l, first, n, failed);
+}
+
+int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed)
+{
+	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
+	int err;
+
+	if (!l)
+		return -ENOMEM;
+	err = look_up(ids, n, l, failed);
+	if (!err) {
+		err = undo(l, n, failed);
+		release_marks(l, n);
+	}
+	kvfree(l);
+	if (!err && (!(flags & KI_UNDO_NO_WAIT) || retired_count > RETIRED_MAX))
+		reap();
+	return err;
+}
+
+/* --- everything at once --- */
+
+/* The newest splices, at most a batch of them. */
+static u32 newest(u32 *ids)
+{
+	struct live *l;
+	u32 n = 0;
+
+	list_for_each_entry_reverse(l, &lives, link) {
+		if (n == KI_MAX_BATCH)
+			break;
+		ids[n++] = l->s.id;
+	}
+	return n;
+}
+
+static void undo_each(void)
+{
+	struct live *l, *older;
+	u32 failed, id;
+
+	list_for_each_entry_safe_reverse(l, older, &lives, link) {
+		id = l->s.id;
+		ki_text_undo(&id, 1, KI_UNDO_NO_WAIT, &failed);
+	}
+}
+
+/*
+ * In batches, newest first; should one be refused, one by one, so that one
+ * foreign probe keeps one splice alive and not four thousand. The first pass
+ * leaves springboards, whose jumps may be in an older batch, to their batch:
+ * they are older than these jumps.
+ */
+bool ki_text_undo_all(void)
+{
+	u32 *ids = kvcalloc(KI_MAX_BATCH, sizeof(*ids), GFP_KERNEL);
+	u32 n, failed;
+
+	while (ids && (n = newest(ids)))
+		if (ki_text_undo(ids, n, KI_UNDO_NO_WAIT, &failed))
+			break;
+	kvfree(ids);
+	undo_each();
+	reap();
+	return list_empty(&lives) && list_empty(&retired);
+}
+
+/* --- code --- */
+
+bool ki_text_in_use(unsigned long addr, unsigned long len)
+{
+	if (!interval_tree_iter_first(&patches, addr, addr + len - 1))
+		return false;
+	reap();
+	return interval_tree_iter_first(&patches, addr, addr + len - 1);
+}
+
+int ki_text_write_code(unsigned long addr, const void *code, unsigned long len)
+{
+	if (!ki_area_has_code(addr, len))
+		return -ERANGE;
+	if (!IS_ALIGNED(addr | len, ki_arch_insn_align))
+		return -EINVAL;
+	if (ki_text_in_use(addr, len))
+		return -EBUSY;
+	return ki_arch_write_code((void *)addr, code, len);
+}
+
+void ki_text_stats(struct ki_stats *st)
+{
+	st->splices = live_count;
+	st->spliced = spliced;
+	st->unspliced = unspliced;
+	st->refused = refused;
+	st->quarantined = quarantined;
+}

@@ -1,0 +1,365 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// keyrings are where Debian's own packages put the archive's keys.
+var keyrings = []string{
+	"/usr/share/keyrings/debian-archive-keyring.gpg",
+	"/usr/share/keyrings/debian-archive-keyring.pgp",
+}
+
+func keyring() (string, error) {
+	for _, k := range keyrings {
+		if _, err := os.Stat(k); err == nil {
+			return k, nil
+		}
+	}
+	return "", errors.New("images: no keys to verify Debian's signatures: " +
+		"apt-get install debian-archive-keyring")
+}
+
+// apt is Debian's apt with a state of its own, for one mirror, host and target.
+type apt struct {
+	mirror       string
+	host, target string // architectures
+	dir          string // of its state
+}
+
+// aptConf is everything apt is told. It is read through APT_CONFIG, before
+// apt looks for the host's configuration, and keeps it from doing so: hooks
+// and lists of the host are not ours. $DIR, $HOST, $ARCHES are replaced.
+const aptConf = `Dir::Etc::main "$DIR/empty";
+Dir::Etc::parts "$DIR/empty.d";
+Dir::Etc::sourcelist "$DIR/sources.list";
+Dir::Etc::sourceparts "$DIR/empty.d";
+Dir::Etc::preferences "$DIR/empty";
+Dir::Etc::preferencesparts "$DIR/empty.d";
+Dir::Etc::trusted "$DIR/empty";
+Dir::Etc::trustedparts "$DIR/empty.d";
+Dir::State "$DIR/state";
+Dir::State::lists "$DIR/lists";
+Dir::State::status "$DIR/empty";
+Dir::Cache "$DIR/cache";
+Dir::Log "$DIR/log";
+APT::Architecture "$HOST";
+APT::Architectures { $ARCHES };
+APT::Install-Recommends "false";
+APT::Install-Suggests "false";
+APT::Get::Assume-Yes "true";
+APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
+Acquire::Languages "none";
+Acquire::Retries "0";
+Acquire::ForceHash "SHA256";
+Acquire::AllowInsecureRepositories "false";
+Acquire::AllowWeakRepositories "false";
+Acquire::AllowDowngradeToInsecureRepositories "false";
+`
+
+// notInherited are the host's Acquire settings that would change what is
+// fetched rather than how.
+var notInherited = []string{
+	"Acquire::IndexTargets", "Acquire::Languages", "Acquire::CompressionTypes",
+	"Acquire::Changelogs", "Acquire::GzipIndexes", "Acquire::Retries",
+	"Acquire::ForceHash", "Acquire::AllowInsecureRepositories",
+	"Acquire::AllowWeakRepositories", "Acquire::AllowDowngradeToInsecureRepositories",
+}
+
+// hostAcquire picks how the host fetches (proxies, timeouts, date checks) out
+// of apt-config's dump.
+func hostAcquire(dump string) string {
+	var keep strings.Builder
+	for _, line := range strings.Split(dump, "\n") {
+		name, value, _ := strings.Cut(line, " ")
+		drop := !strings.HasPrefix(name, "Acquire::") || value == `"";` ||
+			slices.ContainsFunc(notInherited, func(p string) bool {
+				return name == p || strings.HasPrefix(name, p+"::")
+			})
+		if !drop {
+			fmt.Fprintln(&keep, line)
+		}
+	}
+	return keep.String()
+}
+
+// newApt prepares the configuration; nothing is fetched yet.
+func newApt(ctx context.Context, c *cache, mirror, host, target string) (*apt, error) {
+	if err := checkMirror(mirror); err != nil {
+		return nil, err
+	}
+	for _, tool := range []string{"apt-get", "apt-config", "apt-cache", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return nil, fmt.Errorf("images: %s is not here: apt-get install apt dpkg (a Debian host is needed)", tool)
+		}
+	}
+	key, err := keyring()
+	if err != nil {
+		return nil, err
+	}
+	dump, err := exec.CommandContext(ctx, "apt-config", "dump", "Acquire").Output()
+	if err != nil {
+		return nil, fmt.Errorf("images: the host's apt configuration cannot be read: apt-config: %w", err)
+	}
+	name, err := c.path(true, "apt", keyOf(mirror, host, target)[:16], "apt.conf")
+	if err != nil {
+		return nil, err
+	}
+	a := &apt{mirror: mirror, host: host, target: target, dir: filepath.Dir(name)}
+	for _, d := range []string{"empty.d", "state", "lists/partial", "cache/archives/partial", "log"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
+			return nil, c.unwritable(err)
+		}
+	}
+	arches := strings.NewReplacer("$DIR", a.dir, "$HOST", host, "$ARCHES", a.quotedArches())
+	return a, errors.Join(
+		writeFile(name, []byte(hostAcquire(string(dump))+arches.Replace(aptConf)), 0o644),
+		writeFile(filepath.Join(a.dir, "empty"), nil, 0o644),
+		writeFile(filepath.Join(a.dir, "sources.list"), fmt.Appendf(nil,
+			"deb [signed-by=%s] %s %s main\n", key, mirror, suite), 0o644))
+}
+
+func (a *apt) arches() []string {
+	if a.host == a.target {
+		return []string{a.host}
+	}
+	return []string{a.host, a.target}
+}
+
+func (a *apt) quotedArches() string {
+	var b strings.Builder
+	for _, s := range a.arches() {
+		fmt.Fprintf(&b, "%q; ", s)
+	}
+	return b.String()
+}
+
+// run starts one of apt's tools in dir and returns what it printed.
+func (a *apt) run(ctx context.Context, dir, tool string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, tool, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(a.dir, "apt.conf"),
+		"LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		return "", &aptError{tool + " " + args[0], err, aptMessages(errs.String())}
+	}
+	return out.String(), nil
+}
+
+// aptError is what apt says when it fails.
+type aptError struct {
+	command string
+	err     error
+	said    string
+}
+
+func (e *aptError) Error() string { return fmt.Sprintf("%s: %v: %s", e.command, e.err, e.said) }
+func (e *aptError) Unwrap() error { return e.err }
+
+// aptMessages keeps apt's errors and warnings, once each.
+func aptMessages(stderr string) string {
+	var keep []string
+	for _, line := range strings.Split(stderr, "\n") {
+		line = strings.TrimSpace(line)
+		if (strings.HasPrefix(line, "E:") || strings.HasPrefix(line, "W:")) && !slices.Contains(keep, line) {
+			keep = append(keep, line)
+		}
+	}
+	return strings.Join(keep, "; ")
+}
+
+// update fetches and verifies the archive's index.
+func (a *apt) update(ctx context.Context) error {
+	_, err := a.run(ctx, a.dir, "apt-get", "update", "-q")
+	if err == nil {
+		err = a.checkRelease()
+	}
+	var failed *aptError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	why := "cannot be reached"
+	for _, k := range aptCauses {
+		if k.says.MatchString(failed.said) {
+			why = k.means
+			break
+		}
+	}
+	return fmt.Errorf("images: mirror %s %s (%s)", a.mirror, why, failed.said)
+}
+
+// aptCauses puts apt's words into ours; the first that matches counts.
+var aptCauses = []struct {
+	says  *regexp.Regexp
+	means string
+}{
+	{regexp.MustCompile(`NO_PUBKEY|no public key|Missing key`),
+		"has Debian " + suite + " signed by a key that the host does not have: apt-get install --only-upgrade debian-archive-keyring"},
+	{regexp.MustCompile(`not signed|signatures? (was|were|couldn)|GPG error|Sub-process .*sqv`),
+		"has a Debian " + suite + " that is not signed by Debian: use another (MIRROR=)"},
+	{regexp.MustCompile(`does not have a Release file|404|File not found`),
+		"has no Debian " + suite + ": use another, such as MIRROR=http://deb.debian.org/debian"},
+	{regexp.MustCompile(`Hash Sum mismatch|unexpected size`),
+		"is being updated or is broken: wait, or use another (MIRROR=)"},
+	{regexp.MustCompile(`not valid yet|expired`),
+		"has an index whose dates do not fit the host's clock"},
+}
+
+// checkRelease confirms that the verified Release is Debian's.
+func (a *apt) checkRelease() error {
+	names, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*_dists_"+suite+"_*Release"))
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		s := string(b)
+		if strings.Contains(s, "\nOrigin: Debian\n") && strings.Contains(s, "\nCodename: "+suite+"\n") {
+			return nil
+		}
+	}
+	return fmt.Errorf("images: mirror %s: its Release of %s does not say Origin: Debian: use another (MIRROR=)",
+		a.mirror, suite)
+}
+
+// offer is a package on the mirror.
+type offer struct {
+	Package
+	file string // that apt-get download creates
+}
+
+// uriLine is one line of --print-uris: address, file name, size, hash.
+var uriLine = regexp.MustCompile(`(?m)^'[^']+' (\S+) (\d+) SHA256:([0-9a-f]{64})$`)
+
+func parseOffers(out string) ([]offer, error) {
+	var all []offer
+	for _, m := range uriLine.FindAllStringSubmatch(out, -1) {
+		part := strings.Split(strings.TrimSuffix(m[1], ".deb"), "_")
+		if len(part) != 3 {
+			return nil, fmt.Errorf("images: apt names a file %q: want NAME_VERSION_ARCH.deb", m[1])
+		}
+		version, err := url.PathUnescape(part[1])
+		if err != nil {
+			return nil, fmt.Errorf("images: apt names a file %q: %w", m[1], err)
+		}
+		size, err := strconv.ParseInt(m[2], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("images: apt names a size %q: %w", m[2], err)
+		}
+		all = append(all, offer{Package{part[0], version, part[2], Digest{m[3], size}}, m[1]})
+	}
+	return all, nil
+}
+
+// closure resolves what has to be unpacked for pkgs to run on the host.
+func (a *apt) closure(ctx context.Context, pkgs []string) ([]offer, error) {
+	out, err := a.run(ctx, a.dir, "apt-get", append([]string{"install", "--print-uris", "-qq"}, pkgs...)...)
+	if err != nil {
+		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	return parseOffers(out)
+}
+
+// exactly resolves pkgs of an architecture, without what they depend on.
+func (a *apt) exactly(ctx context.Context, arch string, pkgs []string) ([]offer, error) {
+	args := []string{"download", "--print-uris", "-qq"}
+	for _, p := range pkgs {
+		args = append(args, p+":"+arch)
+	}
+	out, err := a.run(ctx, a.dir, "apt-get", args...)
+	if err != nil {
+		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	all, err := parseOffers(out)
+	if err == nil && len(all) != len(pkgs) {
+		err = fmt.Errorf("images: mirror %s has %d of %v for %s", a.mirror, len(all), pkgs, arch)
+	}
+	return all, err
+}
+
+// download fetches into dir; apt verifies hashes against the signed index.
+func (a *apt) download(ctx context.Context, dir string, all []offer) error {
+	args := []string{"download", "-qq"}
+	for _, o := range all {
+		name := o.Name
+		if o.Arch != "all" {
+			name += ":" + o.Arch
+		}
+		args = append(args, name+"="+o.Version)
+	}
+	if _, err := a.run(ctx, dir, "apt-get", args...); err != nil {
+		return fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	return nil
+}
+
+// kernels lists the releases of Debian's stock kernel that the mirror has,
+// each with the version of its package.
+func (a *apt) kernels(ctx context.Context, t target) (map[string]string, error) {
+	names, err := a.run(ctx, a.dir, "apt-cache", "pkgnames", "linux-image-")
+	if err != nil {
+		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	args := []string{"show", "--no-all-versions"}
+	for _, name := range strings.Fields(names) {
+		if _, ok := releaseIn(name, t); ok {
+			args = append(args, name+":"+t.name)
+		}
+	}
+	out, err := a.run(ctx, a.dir, "apt-cache", args...)
+	if err != nil {
+		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	found := map[string]string{}
+	for _, s := range stanzasOf(out) {
+		if v, ok := releaseIn(s["package"], t); ok && s["architecture"] == t.name {
+			found[v] = s["version"]
+		}
+	}
+	return found, nil
+}
+
+// releaseIn takes 6.12.107+deb13 out of linux-image-6.12.107+deb13-amd64.
+func releaseIn(name string, t target) (release string, ok bool) {
+	v, prefix := strings.CutPrefix(name, "linux-image-")
+	v, suffix := strings.CutSuffix(v, "-"+t.name)
+	return v, prefix && suffix && stockRelease.MatchString(v)
+}
+
+// stockRelease tells a release such as 6.12.107+deb13 from flavours (cloud,
+// rt) and from packages without a version in their names.
+var stockRelease = regexp.MustCompile(`^[0-9]+(\.[0-9]+)+\+deb[0-9]+(\.[0-9]+)*$`)
+
+// current is the kernel that Debian's own metapackage asks for.
+func (a *apt) current(ctx context.Context, t target) (string, error) {
+	out, err := a.run(ctx, a.dir, "apt-cache", "show", "--no-all-versions", "linux-image-"+t.name+":"+t.name)
+	if err != nil {
+		return "", fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	for _, s := range stanzasOf(out) {
+		for _, dep := range strings.Split(s["depends"], ",") {
+			name, _, _ := strings.Cut(strings.TrimSpace(dep), " ")
+			if v, ok := releaseIn(name, t); ok {
+				return v, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("images: mirror %s: linux-image-%s depends on no kernel that is known here", a.mirror, t.name)
+}

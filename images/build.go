@@ -1,0 +1,332 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// goPrograms are the guest's Go programs, with the folders whose content
+// decides about them.
+var goPrograms = []struct {
+	name    string // in the guest
+	pkg     string
+	sources []string
+}{
+	{"init", "guest/init", []string{"guest/init"}},
+	{"sbin/kerninstd", "cmd/kerninstd", []string{"cmd/kerninstd", "agent"}},
+}
+
+// goFlags make a binary depend on its source and compiler alone.
+var goFlags = []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="}
+
+// goBuild is what the Go compiler made, and which one it was.
+type goBuild struct {
+	files   files
+	version string
+}
+
+// programs builds goPrograms for the target.
+func (b *builder) programs(ctx context.Context) (*goBuild, error) {
+	gocmd, err := b.gocmd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := b.run(ctx, nil, gocmd, "env", "GOVERSION")
+	if err != nil {
+		return nil, err
+	}
+	made := &goBuild{files{}, strings.TrimSpace(string(out))}
+	for _, p := range goPrograms {
+		src, err := b.read(isGoInput, append([]string{"go.mod", "go.sum"}, p.sources...)...)
+		if err != nil {
+			return nil, err
+		}
+		key := keyOf(append([]string{b.t.name, b.t.level, made.version, p.pkg, sourceKey(src)}, goFlags...)...)
+		got, err := b.cache.made(ctx, "go", key, func() (files, error) {
+			b.say("compiling %s for %s", p.pkg, b.t.name)
+			return b.compile(ctx, gocmd, p.name, p.pkg)
+		})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(made.files, got)
+	}
+	return made, nil
+}
+
+func (b *builder) compile(ctx context.Context, gocmd, name, pkg string) (files, error) {
+	dir, err := b.cache.temp("go")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	bin := filepath.Join(dir, "program")
+	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.t.name, b.t.level, "GOFLAGS=", "GOEXPERIMENT="}
+	argv := append(append([]string{gocmd, "build"}, goFlags...), "-o", bin, "./"+pkg)
+	if _, err := b.run(ctx, env, argv...); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(bin)
+	if err != nil {
+		return nil, fmt.Errorf("images: %s did not come out of its build: %w", pkg, err)
+	}
+	defer f.Close()
+	d, err := b.cache.put(f)
+	return files{name: d}, err
+}
+
+// gocmd finds a Go that is new enough: $GO, the one that ci/setup.sh knows, or
+// the one on the PATH.
+func (b *builder) gocmd(ctx context.Context) (string, error) {
+	if g := os.Getenv("GO"); g != "" {
+		return g, nil
+	}
+	if setup := b.source("ci", "setup.sh"); fileExists(setup) {
+		out, err := b.run(ctx, nil, "/bin/sh", setup, "--go")
+		return strings.TrimSpace(string(out)), err
+	}
+	g, err := exec.LookPath("go")
+	if err != nil {
+		return "", errors.New("images: no Go compiler on the PATH: apt-get install golang-go")
+	}
+	return g, nil
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// run runs a command of the host at the repository's root.
+func (b *builder) run(ctx context.Context, env []string, argv ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = b.opt.Root
+	cmd.Env = append(os.Environ(), env...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("images: %s: %w\n%s", strings.Join(argv, " "), err, tail(errs.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+// read returns the files below the repository's paths that keep wants.
+func (b *builder) read(keep func(name string) bool, paths ...string) ([]source, error) {
+	var all []source
+	for _, p := range paths {
+		err := filepath.WalkDir(b.source(p), func(name string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return fmt.Errorf("images: sources in %s: %w", b.source(p), err)
+			}
+			if d.IsDir() && d.Name() == "testdata" {
+				return filepath.SkipDir
+			}
+			rel, err := filepath.Rel(b.opt.Root, name)
+			if err != nil || d.IsDir() || !keep(filepath.ToSlash(rel)) {
+				return err
+			}
+			data, err := os.ReadFile(name)
+			all = append(all, source{filepath.ToSlash(rel), data})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// isGoInput drops what cannot change a binary: a change of a test or a text
+// shall not change the image's name.
+func isGoInput(name string) bool {
+	return !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md")
+}
+
+// isCInput keeps what compilers and makefiles read, so that a build's leftovers
+// in the working tree have no effect.
+func isCInput(name string) bool {
+	base := path.Base(name)
+	return slices.Contains([]string{".c", ".h", ".S", ".lds"}, path.Ext(base)) ||
+		base == "Kbuild" || base == "Makefile"
+}
+
+func sourceKey(src []source) string {
+	var parts []string
+	for _, s := range src {
+		parts = append(parts, s.name, string(s.data))
+	}
+	return keyOf(parts...)
+}
+
+// below makes names relative to dir.
+func below(dir string, src []source) []source {
+	out := make([]source, len(src))
+	for i, s := range src {
+		out[i] = source{strings.TrimPrefix(s.name, dir+"/"), s.data}
+	}
+	return out
+}
+
+// native builds what needs the C toolchain: the module and the benchmarks.
+func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
+	made := files{}
+	for _, step := range []func(*selection) (job, error){b.module, b.bench} {
+		j, err := step(sel)
+		if err != nil {
+			return nil, err
+		}
+		got, err := b.inRoot(ctx, sel, j)
+		if err != nil {
+			return nil, err
+		}
+		for name, d := range got {
+			made["lib/kerninst/"+installedAs(j.name, name)] = d
+		}
+	}
+	return made, nil
+}
+
+// installedAs is an output's name below /lib/kerninst in the guest.
+func installedAs(job, output string) string {
+	if job == "module" {
+		return path.Base(output)
+	}
+	return job + "/" + output
+}
+
+// inRoot runs the job in the selection's toolchain, once for its inputs.
+func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, error) {
+	key := []string{b.treeKey(sel), j.name, sourceKey(j.sources)}
+	for _, argv := range j.argv {
+		key = append(key, argv...)
+	}
+	return b.cache.made(ctx, j.name, keyOf(append(key, j.outputs...)...), func() (files, error) {
+		root, err := b.tree(ctx, sel)
+		if err != nil {
+			return nil, err
+		}
+		b.say("building %s for %s", j.name, b.t.name)
+		return root.build(ctx, j)
+	})
+}
+
+// modules are what guest/module builds.
+var modules = []string{"kerninst.ko", "peer/peer.ko"}
+
+// module builds guest/module. Undefined symbols are what the daemon sets before
+// it loads the module: modpost's complaints about them are warnings.
+func (b *builder) module(sel *selection) (job, error) {
+	src, err := b.read(isCInput, "guest/module")
+	return job{
+		name:    "module",
+		sources: below("guest/module", src),
+		argv: [][]string{
+			{"make", "-j2", "-s", "-C", "/usr/src/linux-headers-" + sel.Kernel + "-" + b.t.name,
+				"M=/build/module", "ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + b.t.triplet + "-",
+				"CC=" + b.t.gcc(), "KBUILD_MODPOST_WARN=1", "modules"},
+			append([]string{b.t.triplet + "-strip", "--strip-debug"}, modules...),
+		},
+		outputs: modules,
+	}, err
+}
+
+// benchFlags link statically at fixed addresses: an emulator plugin looks for
+// the markers where .kimark is put.
+var benchFlags = []string{"-O2", "-static", "-fno-pie", "-no-pie", "-Wall", "-Werror",
+	"-ffile-prefix-map=/build/bench=.", "-Wl,--build-id=none", "-Wl,--section-start=.kimark=0x7ab00000"}
+
+// bench builds guest/bench: every .c file is a program, every .S file is linked
+// into all of them.
+func (b *builder) bench(*selection) (job, error) {
+	src, err := b.read(isCInput, "guest/bench")
+	j := job{name: "bench", sources: below("guest/bench", src)}
+	var shared []string
+	for _, s := range j.sources {
+		if name, ok := strings.CutSuffix(s.name, ".S"); ok {
+			// By itself: the linker records the names of objects that have
+			// none of a source in them, and temporary names are random.
+			j.argv = append(j.argv, []string{b.t.gcc(), "-Wall", "-Werror", "-c", "-o", name + ".S.o", s.name})
+			shared = append(shared, name+".S.o")
+		}
+	}
+	for _, s := range j.sources {
+		if name, ok := strings.CutSuffix(s.name, ".c"); ok {
+			argv := append(append([]string{b.t.gcc()}, benchFlags...), "-o", name, s.name)
+			j.argv = append(j.argv, append(argv, shared...))
+			j.outputs = append(j.outputs, name)
+		}
+	}
+	if err == nil && len(j.outputs) == 0 {
+		err = fmt.Errorf("images: no programs in %s", b.source("guest", "bench"))
+	}
+	return j, err
+}
+
+// pluginFlags make a shared object that needs nothing of the host but the
+// emulator that loads it, whatever its C library.
+var pluginFlags = []string{"-shared", "-fPIC", "-nostdlib", "-ffreestanding", "-O2", "-Wall", "-Werror",
+	"-fno-stack-protector", "-ffile-prefix-map=/build/plugin=.", "-Wl,--build-id=none"}
+
+// BuildPlugin compiles the .c files in srcDir for the host into one plugin for
+// QEMU, with defines as NAME or NAME=VALUE, and returns its path.
+func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...string) (string, error) {
+	b, err := newBuilder(opt)
+	if err != nil {
+		return "", err
+	}
+	sel, err := b.choose(ctx)
+	if err != nil {
+		return "", err
+	}
+	j, err := b.plugin(srcDir, defines)
+	if err != nil {
+		return "", err
+	}
+	got, err := b.inRoot(ctx, sel, j)
+	if err != nil {
+		return "", err
+	}
+	d := got[j.outputs[0]]
+	if err := b.cache.verify(d); err != nil {
+		b.cache.discard(d, "plugin", err)
+		return "", err
+	}
+	return b.cache.object(d), nil
+}
+
+func (b *builder) plugin(srcDir string, defines []string) (job, error) {
+	argv := append([]string{"gcc-14"}, pluginFlags...)
+	for _, d := range defines {
+		argv = append(argv, "-D"+d)
+	}
+	argv = append(argv, "-o", "plugin.so")
+	at := *b
+	at.opt.Root = srcDir
+	src, err := at.read(isCInput, ".")
+	if err != nil {
+		return job{}, err
+	}
+	n := len(argv)
+	for _, s := range src {
+		if path.Ext(s.name) == ".c" {
+			argv = append(argv, s.name)
+		}
+	}
+	if len(argv) == n {
+		return job{}, fmt.Errorf("images: no .c files in %s", srcDir)
+	}
+	return job{name: "plugin", sources: src, argv: [][]string{argv}, outputs: []string{"plugin.so"}}, nil
+}

@@ -1,0 +1,304 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Digest names an object: its content and its length in bytes.
+type Digest struct {
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+// DamagedError says that a cached file is not what was put there.
+type DamagedError struct {
+	Path string
+	Why  string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("cached file %s is damaged: %s; remove it and run again", e.Path, e.Why)
+}
+
+// cache is the content-addressed store of the package comment.
+type cache struct {
+	dir string
+	say func(format string, args ...any)
+	// used, if not nil, collects the paths of what is found, and nothing is
+	// made: GC and Export look around without changing anything.
+	used map[string]bool
+}
+
+func (c *cache) note(path string) {
+	if c.used != nil {
+		c.used[path] = true
+	}
+}
+
+// openCache names the cache; it is created by the first write.
+func openCache(say func(string, ...any)) (*cache, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("images: no cache directory: %w; set XDG_CACHE_HOME", err)
+	}
+	return &cache{dir: filepath.Join(base, "kerninst"), say: say}, nil
+}
+
+// path is a file of the cache, whose parent is made when create is set.
+func (c *cache) path(create bool, elem ...string) (string, error) {
+	p := filepath.Join(append([]string{c.dir}, elem...)...)
+	if create {
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			return "", c.unwritable(err)
+		}
+	}
+	return p, nil
+}
+
+func (c *cache) unwritable(err error) error {
+	return fmt.Errorf("images: cache directory %s cannot be written: %w; "+
+		"set XDG_CACHE_HOME to one that can", c.dir, err)
+}
+
+func (c *cache) object(d Digest) string {
+	return filepath.Join(c.dir, "sha256", d.SHA256[:2], d.SHA256)
+}
+
+// check looks at the object's length: fs.ErrNotExist, *DamagedError or nil.
+func (c *cache) check(d Digest) error {
+	if !validSum(d.SHA256) {
+		return &DamagedError{c.dir, fmt.Sprintf("an index names %q as a SHA-256", d.SHA256)}
+	}
+	info, err := os.Stat(c.object(d))
+	if err != nil {
+		return err
+	}
+	if info.Size() != d.Size {
+		return &DamagedError{c.object(d), fmt.Sprintf("%d bytes instead of %d", info.Size(), d.Size)}
+	}
+	c.note(c.object(d))
+	return nil
+}
+
+// verify reads the whole object.
+func (c *cache) verify(d Digest) error {
+	if err := c.check(d); err != nil {
+		return err
+	}
+	sum, _, err := hashFile(c.object(d))
+	if err != nil {
+		return err
+	}
+	if sum != d.SHA256 {
+		return &DamagedError{c.object(d), "its SHA-256 is " + sum}
+	}
+	return nil
+}
+
+// discard removes an object that is damaged and says so; other errors mean
+// that there is none.
+func (c *cache) discard(d Digest, what string, err error) {
+	var bad *DamagedError
+	if !errors.As(err, &bad) || !validSum(d.SHA256) {
+		return
+	}
+	c.say("%s: cached file %s is damaged (%s): removed, to be made again", what, bad.Path, bad.Why)
+	os.Remove(c.object(d))
+}
+
+// put stores what r holds.
+func (c *cache) put(r io.Reader) (Digest, error) {
+	tmp, err := c.temp("object")
+	if err != nil {
+		return Digest{}, err
+	}
+	defer os.RemoveAll(tmp)
+	name := filepath.Join(tmp, "data")
+	f, err := os.Create(name)
+	if err != nil {
+		return Digest{}, c.unwritable(err)
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), r)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return Digest{}, fmt.Errorf("images: %s: %w", name, err)
+	}
+	d := Digest{hex.EncodeToString(h.Sum(nil)), n}
+	return d, c.adopt(name, d)
+}
+
+// adopt moves a finished file of the same file system into the store.
+func (c *cache) adopt(name string, d Digest) error {
+	dst, err := c.path(true, "sha256", d.SHA256[:2], d.SHA256)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(name, 0o444); err != nil {
+		return c.unwritable(err)
+	}
+	if err := os.Rename(name, dst); err != nil {
+		return c.unwritable(err)
+	}
+	return nil
+}
+
+// temp makes a directory for unfinished work.
+func (c *cache) temp(kind string) (string, error) {
+	p, err := c.path(true, "tmp", "x")
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(p), kind+"-")
+	if err != nil {
+		return "", c.unwritable(err)
+	}
+	return dir, nil
+}
+
+// lock makes the caller the only one that makes the named entry, among all
+// processes. The kernel releases it if the process dies.
+func (c *cache) lock(ctx context.Context, name string) (unlock func(), err error) {
+	p, err := c.path(true, "lock", name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, c.unwritable(err)
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for waiting := false; ; waiting = true {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("images: lock %s: %w", p, err)
+		}
+		if !waiting {
+			c.say("waiting for another lab that makes %s", name)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// load reads an index entry; false means that there is none to be used.
+func (c *cache) load(kind, key string, v any) bool {
+	p, _ := c.path(false, "index", kind, key)
+	b, err := os.ReadFile(p)
+	if err != nil || json.Unmarshal(b, v) != nil {
+		return false
+	}
+	c.note(p)
+	return true
+}
+
+func (c *cache) store(kind, key string, v any) error {
+	b, err := json.MarshalIndent(v, "", "\t")
+	if err != nil {
+		return err
+	}
+	dst, err := c.path(true, "index", kind, key)
+	if err != nil {
+		return err
+	}
+	return writeFile(dst, append(b, '\n'), 0o644)
+}
+
+// files are what one step made, by name.
+type files map[string]Digest
+
+// made returns the files of the step (kind, key), from the cache if it has
+// them all, else by running it.
+func (c *cache) made(ctx context.Context, kind, key string, step func() (files, error)) (files, error) {
+	if got := c.have(kind, key); got != nil {
+		return got, nil
+	}
+	if c.used != nil {
+		return nil, errNotCached
+	}
+	unlock, err := c.lock(ctx, kind+"-"+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if got := c.have(kind, key); got != nil {
+		return got, nil
+	}
+	got, err := step()
+	if err != nil {
+		return nil, err
+	}
+	return got, c.store(kind, key, got)
+}
+
+func (c *cache) have(kind, key string) files {
+	var got files
+	if !c.load(kind, key, &got) || len(got) == 0 {
+		return nil
+	}
+	for name, d := range got {
+		if err := c.check(d); err != nil {
+			c.discard(d, name, err)
+			return nil
+		}
+	}
+	return got
+}
+
+// writeFile replaces name by a complete file.
+func writeFile(name string, data []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+func hashFile(name string) (sum string, size int64, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// keyOf hashes parts unambiguously: no part can run into the next.
+func keyOf(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		fmt.Fprintf(h, "%d:%s,", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func validSum(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}

@@ -1,0 +1,224 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Options say which image is wanted.
+type Options struct {
+	Arch    string // target: amd64, arm64, riscv64
+	Kernel  string // release, upstream or package version; empty: the locked one
+	Mirror  string // Debian archive; empty: the host's
+	Root    string // of this repository
+	Offline bool   // use the cache only
+	// Progress is told what takes long and what is odd, one line each. May be
+	// nil; called from several goroutines.
+	Progress func(format string, args ...any)
+}
+
+// Image is a guest that can be booted.
+type Image struct {
+	Arch    string
+	Package string // of the kernel
+	Version string // of that package
+	Release string // uname -r
+	Kernel  string // path of the kernel image
+	Base    string // path of the initramfs without a job
+	// Modules is the path of the kernel's package, whose modules can be added.
+	Modules  string
+	Manifest Manifest
+}
+
+// Manifest lists everything that an image was made of. It names no path, time
+// or host, so that equal images have equal manifests.
+type Manifest struct {
+	Schema    int        `json:"schema"`
+	Arch      string     `json:"arch"`
+	Release   string     `json:"release"`
+	Go        string     `json:"go"`
+	Packages  []Package  `json:"packages"`  // in the guest
+	Toolchain []Package  `json:"toolchain"` // that built the rest
+	Files     []NamedSum `json:"files"`     // kernel, initramfs, and what is in it
+	Drift     []string   `json:"drift,omitempty"`
+}
+
+// NamedSum is a file of the image.
+type NamedSum struct {
+	Name string `json:"name"`
+	Digest
+}
+
+// builder makes one image.
+type builder struct {
+	opt   Options
+	t     target
+	host  string
+	cache *cache
+	say   func(format string, args ...any)
+}
+
+func newBuilder(opt Options) (*builder, error) {
+	t, err := targetOf(opt.Arch)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Mirror != "" {
+		if err := checkMirror(opt.Mirror); err != nil {
+			return nil, err
+		}
+	}
+	say := opt.Progress
+	if say == nil {
+		say = func(string, ...any) {}
+	}
+	c, err := openCache(say)
+	if err != nil {
+		return nil, err
+	}
+	return &builder{opt, t, hostArch(), c, say}, nil
+}
+
+// Ensure returns the image, making what the cache lacks. The kernel and the
+// initramfs are hashed each time: what is booted is what was built.
+func Ensure(ctx context.Context, opt Options) (*Image, error) {
+	b, err := newBuilder(opt)
+	if err != nil {
+		return nil, err
+	}
+	// A damaged file is removed where it is found; the second pass makes it.
+	for pass := 0; ; pass++ {
+		img, err := b.ensure(ctx)
+		var bad *DamagedError
+		if pass > 0 || !errors.As(err, &bad) {
+			return img, err
+		}
+	}
+}
+
+func (b *builder) ensure(ctx context.Context) (*Image, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Compiling Go needs the CPU, fetching packages the network. Whichever
+	// fails stops the other.
+	programs := start(func() (*goBuild, error) {
+		got, err := b.programs(ctx)
+		if err != nil {
+			cancel()
+		}
+		return got, err
+	})
+	sel, err := b.choose(ctx)
+	if err != nil {
+		cancel()
+		_, goErr := programs.wait()
+		return nil, firstCause(err, goErr)
+	}
+	unpacked := start(func() (files, error) { return b.unpack(ctx, sel) })
+	native, nativeErr := b.native(ctx, sel)
+	if nativeErr != nil {
+		cancel()
+	}
+	guest, guestErr := unpacked.wait()
+	gob, goErr := programs.wait()
+	if err := firstCause(nativeErr, guestErr, goErr); err != nil {
+		return nil, err
+	}
+	base, err := b.base(ctx, guest, gob.files, native)
+	if err != nil {
+		return nil, err
+	}
+	return b.image(sel, gob.version, base, guest, gob.files, native)
+}
+
+// image verifies what is booted and describes it.
+func (b *builder) image(sel *selection, goVersion string, base Digest, made ...files) (*Image, error) {
+	p, err := sel.guest("linux-image-")
+	if err != nil {
+		return nil, err
+	}
+	m := Manifest{
+		Schema: 1, Arch: b.t.name, Release: sel.Kernel + "-" + b.t.name, Go: goVersion,
+		Packages: sel.Guest, Toolchain: sel.Toolchain, Drift: sel.Drift,
+		Files: []NamedSum{{"initramfs", base}},
+	}
+	for _, fs := range made {
+		for _, name := range sortedNames(fs) {
+			m.Files = append(m.Files, NamedSum{name, fs[name]})
+		}
+	}
+	kernel := made[0]["kernel"]
+	for _, d := range []Digest{kernel, base} {
+		if err := b.cache.verify(d); err != nil {
+			b.cache.discard(d, "image of "+b.t.name, err)
+			return nil, err
+		}
+	}
+	return &Image{
+		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: m.Release,
+		Kernel: b.cache.object(kernel), Base: b.cache.object(base),
+		Modules: b.cache.object(p.Digest), Manifest: m,
+	}, nil
+}
+
+// task is a function that runs by itself.
+type task[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+func start[T any](f func() (T, error)) *task[T] {
+	t := &task[T]{done: make(chan struct{})}
+	go func() {
+		defer close(t.done)
+		t.value, t.err = f()
+	}()
+	return t
+}
+
+func (t *task[T]) wait() (T, error) {
+	<-t.done
+	return t.value, t.err
+}
+
+// firstCause prefers an error that is not the echo of another's cancelling.
+func firstCause(errs ...error) error {
+	var echo error
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		if err != nil {
+			echo = err
+		}
+	}
+	return echo
+}
+
+// WriteInitrd writes the initramfs of one boot to dst: the image's, and the job
+// with extra files in a segment of its own.
+func (img *Image) WriteInitrd(dst string, job []byte, extra ...File) (err error) {
+	out, err := os.Create(dst)
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	defer func() {
+		if e := out.Close(); err == nil && e != nil {
+			err = fmt.Errorf("images: %s: %w", dst, e)
+		}
+	}()
+	if err := copyInto(out, img.Base); err != nil {
+		return err
+	}
+	entries := append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)
+	return jobSegment.write(out, entries)
+}
+
+// source is a path below the repository's root.
+func (b *builder) source(elem ...string) string {
+	return filepath.Join(append([]string{b.opt.Root}, elem...)...)
+}

@@ -1,0 +1,303 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// selection is which packages one image and its toolchain are made of. Once
+// chosen for a lock, host, target and kernel it stays, so that the same
+// command means the same image tomorrow.
+type selection struct {
+	Kernel    string    `json:"kernel"` // release without its architecture
+	Guest     []Package `json:"guest"`
+	Toolchain []Package `json:"toolchain"`
+	Drift     []string  `json:"drift,omitempty"`
+}
+
+func (s *selection) all() []Package {
+	return append(slices.Clone(s.Guest), s.Toolchain...)
+}
+
+// guest finds a package of the target by the start of its name.
+func (s *selection) guest(prefix string) (Package, error) {
+	for _, p := range s.Guest {
+		if strings.HasPrefix(p.Name, prefix) {
+			return p, nil
+		}
+	}
+	return Package{}, fmt.Errorf("images: no %s among the packages for the guest: "+
+		"the lock file is incomplete; lab image build --refresh", prefix)
+}
+
+// selectionOf is what the lock says for the pair; false if it says nothing.
+func selectionOf(host string, t target, l Lock) (*selection, bool) {
+	s := &selection{Guest: l[guestSet(t.name)], Toolchain: l[toolchainSet(host, t.name)]}
+	for _, p := range s.Guest {
+		if v, ok := releaseIn(p.Name, t); ok {
+			s.Kernel = v
+		}
+	}
+	return s, s.Kernel != "" && len(s.Toolchain) > 0
+}
+
+// matches says whether the user's word for a kernel (release, with or without
+// architecture, upstream version, or the package's version) means this one.
+func matches(word, release, version string, t target) bool {
+	upstream, _, _ := strings.Cut(release, "+")
+	return slices.Contains([]string{release, release + "-" + t.name, upstream, version}, word)
+}
+
+// choose finds the selection and sees to it that all its packages are cached.
+func (b *builder) choose(ctx context.Context) (*selection, error) {
+	lock, err := ReadLock(b.opt.Root)
+	if err != nil {
+		return nil, err
+	}
+	key := keyOf("1", b.host, b.t.name, b.opt.Kernel, string(Lock{
+		guestSet(b.t.name):             lock[guestSet(b.t.name)],
+		toolchainSet(b.host, b.t.name): lock[toolchainSet(b.host, b.t.name)],
+	}.format()))
+	if s, _ := b.cached(key, lock); s != nil {
+		return s, nil
+	}
+	unlock, err := b.cache.lock(ctx, "packages-"+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s, missing := b.cached(key, lock)
+	if s != nil {
+		return s, nil
+	}
+	if b.opt.Offline {
+		return nil, fmt.Errorf("images: offline, and the cache %s lacks %s for %s; run once with a network, or import a bundle",
+			b.cache.dir, missing, b.t.name)
+	}
+	s, err = b.fetch(ctx, lock)
+	if err != nil {
+		return nil, err
+	}
+	return s, b.cache.store("packages", key, s)
+}
+
+// cached is the selection for key if every package of it is in the cache,
+// else what is missing.
+func (b *builder) cached(key string, lock Lock) (s *selection, missing string) {
+	s = new(selection)
+	if !b.cache.load("packages", key, s) || s.Kernel == "" {
+		var ok bool
+		if s, ok = selectionOf(b.host, b.t, lock); !ok || !b.wants(s) {
+			return nil, "a list of packages"
+		}
+	}
+	for _, p := range s.all() {
+		if err := b.cache.check(p.Digest); err != nil {
+			b.cache.discard(p.Digest, p.Name, err)
+			return nil, p.String()
+		}
+	}
+	return s, ""
+}
+
+// wants says whether the locked kernel is the one asked for.
+func (b *builder) wants(s *selection) bool {
+	if b.opt.Kernel == "" {
+		return true
+	}
+	p, err := s.guest("linux-image-")
+	return err == nil && matches(b.opt.Kernel, s.Kernel, p.Version, b.t)
+}
+
+// fetch asks the mirror for the packages, locked ones where it still has them,
+// and downloads what the cache lacks.
+func (b *builder) fetch(ctx context.Context, lock Lock) (*selection, error) {
+	a, err := b.mirror(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, offers, err := b.resolve(ctx, a, lock)
+	if err != nil {
+		return nil, err
+	}
+	if len(lock.of(b.host, b.t.name)) == 0 {
+		s.Drift = []string{fmt.Sprintf("no packages are locked for %s on %s: the mirror's are used", b.t.name, b.host)}
+	} else if s.Drift, err = compare(lock.of(b.host, b.t.name), s.all()); err != nil {
+		return nil, err
+	}
+	for _, m := range s.Drift {
+		b.say("lock file: %s", m)
+	}
+	return s, b.download(ctx, a, offers)
+}
+
+// mirror is the first Debian archive that works, its index up to date.
+func (b *builder) mirror(ctx context.Context) (*apt, error) {
+	uris := []string{b.opt.Mirror}
+	if b.opt.Mirror == "" {
+		if uris = hostMirrors("/etc/apt"); len(uris) == 0 {
+			return nil, errors.New("images: the host's apt knows no archive: set MIRROR=http://deb.debian.org/debian or one nearer to you")
+		}
+	}
+	var failed []error
+	for _, uri := range uris {
+		a, err := newApt(ctx, b.cache, strings.TrimRight(uri, "/"), b.host, b.t.name)
+		if err != nil {
+			return nil, err
+		}
+		b.say("reading the index of %s", uri)
+		if err = b.update(ctx, a); err == nil {
+			return a, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		failed = append(failed, err)
+	}
+	return nil, errors.Join(failed...)
+}
+
+// update is a.update while no other process uses the same state.
+func (b *builder) update(ctx context.Context, a *apt) error {
+	unlock, err := b.cache.lock(ctx, "apt-"+filepath.Base(a.dir))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return a.update(ctx)
+}
+
+// resolve picks the kernel and everything that goes with it.
+func (b *builder) resolve(ctx context.Context, a *apt, lock Lock) (*selection, []offer, error) {
+	kernel, err := b.kernel(ctx, a, lock)
+	if err != nil {
+		return nil, nil, err
+	}
+	guest, err := a.exactly(ctx, b.t.name, targetPackages(b.t, kernel))
+	if err != nil {
+		return nil, nil, err
+	}
+	tools, err := a.closure(ctx, toolchainPackages(b.host, b.t, kernel))
+	if err != nil {
+		return nil, nil, err
+	}
+	tools = slices.DeleteFunc(tools, func(o offer) bool {
+		return slices.ContainsFunc(unused, func(u struct{ prefix, why string }) bool {
+			return strings.HasPrefix(o.Name, u.prefix)
+		})
+	})
+	s := &selection{Kernel: kernel, Guest: packagesOf(guest), Toolchain: packagesOf(tools)}
+	return s, append(guest, tools...), nil
+}
+
+func packagesOf(offers []offer) (pkgs []Package) {
+	for _, o := range offers {
+		pkgs = append(pkgs, o.Package)
+	}
+	slices.SortFunc(pkgs, func(x, y Package) int { return strings.Compare(x.String(), y.String()) })
+	return pkgs
+}
+
+// kernel is the release to use: the one asked for, else the locked one, else
+// Debian's current one.
+func (b *builder) kernel(ctx context.Context, a *apt, lock Lock) (string, error) {
+	have, err := a.kernels(ctx, b.t)
+	if err != nil {
+		return "", err
+	}
+	if b.opt.Kernel != "" {
+		var names []string
+		for release, version := range have {
+			if matches(b.opt.Kernel, release, version, b.t) {
+				return release, nil
+			}
+			names = append(names, release)
+		}
+		slices.Sort(names)
+		return "", fmt.Errorf("images: mirror %s has no kernel %s for %s: it has %s",
+			a.mirror, b.opt.Kernel, b.t.name, strings.Join(names, ", "))
+	}
+	if s, ok := selectionOf(b.host, b.t, lock); ok {
+		if _, ok := have[s.Kernel]; ok {
+			return s.Kernel, nil
+		}
+	}
+	return a.current(ctx, b.t)
+}
+
+// download fetches the offers that the cache lacks.
+func (b *builder) download(ctx context.Context, a *apt, offers []offer) error {
+	var size int64
+	want := slices.DeleteFunc(slices.Clone(offers), func(o offer) bool {
+		err := b.cache.check(o.Digest)
+		if err != nil {
+			size += o.Size
+		}
+		return err == nil
+	})
+	if len(want) == 0 {
+		return nil
+	}
+	b.say("fetching %d packages, %d MB, from %s", len(want), size/1e6, a.mirror)
+	dir, err := b.cache.temp("debs")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := a.download(ctx, dir, want); err != nil {
+		return err
+	}
+	for _, o := range want {
+		name := filepath.Join(dir, o.file)
+		sum, n, err := hashFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("images: apt did not fetch %s", o.Package)
+		}
+		if err != nil {
+			return err
+		}
+		if got := (Digest{sum, n}); got != o.Digest {
+			return fmt.Errorf("images: %s from %s has SHA-256 %s and %d bytes instead of %s and %d: not used",
+				o.Package, a.mirror, got.SHA256, got.Size, o.SHA256, o.Size)
+		}
+		if err := b.cache.adopt(name, o.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Refresh rewrites the lock file of the repository with what the mirror has
+// now: Debian's current kernel for every target, and toolchains for every host
+// in lockedHosts. It reports what changed.
+func Refresh(ctx context.Context, opt Options) error {
+	lock := Lock{}
+	for _, host := range lockedHosts {
+		for _, t := range targets {
+			opt.Arch = t.name
+			b, err := newBuilder(opt)
+			if err != nil {
+				return err
+			}
+			b.host = host
+			a, err := b.mirror(ctx)
+			if err != nil {
+				return err
+			}
+			s, _, err := b.resolve(ctx, a, nil)
+			if err != nil {
+				return err
+			}
+			lock[guestSet(t.name)] = s.Guest
+			lock[toolchainSet(host, t.name)] = s.Toolchain
+			b.say("%s on %s: kernel %s, %d packages", t.name, host, s.Kernel, len(s.all()))
+		}
+	}
+	return writeFile(filepath.Join(opt.Root, LockFile), lock.format(), 0o644)
+}

@@ -1,0 +1,98 @@
+package images
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+// suite is the Debian release that guests and toolchains come from.
+const suite = "trixie"
+
+// target is one ISA as Debian, the kernel and the compilers name it.
+type target struct {
+	name    string // of Debian, Go and the lab: all three agree
+	triplet string // of the compilers
+	kbuild  string // ARCH= of the kernel's makefiles
+	level   string // oldest CPU that Go may generate code for
+}
+
+var targets = []target{
+	{"amd64", "x86_64-linux-gnu", "x86", "GOAMD64=v1"},
+	{"arm64", "aarch64-linux-gnu", "arm64", "GOARM64=v8.0"},
+	{"riscv64", "riscv64-linux-gnu", "riscv", "GORISCV64=rva20u64"},
+}
+
+// lockedHosts are the hosts for which Refresh locks a toolchain. Others work,
+// with what the mirror has.
+var lockedHosts = []string{"amd64", "arm64"}
+
+// Arches lists the targets.
+func Arches() []string {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+func targetOf(arch string) (target, error) {
+	for _, t := range targets {
+		if t.name == arch {
+			return t, nil
+		}
+	}
+	return target{}, fmt.Errorf("images: unknown architecture %q: want one of %s",
+		arch, strings.Join(Arches(), ", "))
+}
+
+// hostArch is the Debian name of the machine we run on. Go's names differ for
+// some, but for none that has a trixie cross compiler.
+func hostArch() string { return runtime.GOARCH }
+
+// debName is the triplet as package names spell it.
+func (t target) debName() string { return strings.ReplaceAll(t.triplet, "_", "-") }
+
+// gcc is the compiler for the target inside its toolchain root.
+func (t target) gcc() string { return t.triplet + "-gcc-14" }
+
+// unused are parts of the compilers' closure that nothing here runs or links:
+// unpacking them would cost time and nothing else.
+var unused = []struct{ prefix, why string }{
+	{"libasan", "sanitizer run time"},
+	{"libhwasan", "sanitizer run time"},
+	{"liblsan", "sanitizer run time"},
+	{"libtsan", "sanitizer run time"},
+	{"libubsan", "sanitizer run time"},
+	{"libssl", "wanted by coreutils for one faster checksum, loaded on demand"},
+	{"openssl-provider-legacy", "comes with libssl"},
+}
+
+// toolchainPackages are the roots of the toolchain's closure; kernel is the
+// release without its architecture. Of native packages there is the compiler
+// for the target and the host's own, for emulator plugins.
+func toolchainPackages(host string, t target, kernel string) []string {
+	pkgs := []string{
+		"base-files", "bash", "binutils", "coreutils", "dash", "findutils",
+		"gawk", "gcc-14", "grep", "libc6-dev", "make", "perl-base", "sed",
+		"linux-headers-" + kernel + "-common", "linux-kbuild-" + kernel,
+	}
+	if t.name != host {
+		pkgs = append(pkgs, "gcc-14-"+t.debName(), "libc6-dev-"+t.name+"-cross")
+	}
+	return pkgs
+}
+
+// targetPackages are fetched for the target by name, without what they depend
+// on: the kernel, its headers and the guest's programs.
+func targetPackages(t target, kernel string) []string {
+	return []string{
+		"busybox-static",
+		"linux-headers-" + kernel + "-" + t.name,
+		imagePackage(t, kernel),
+	}
+}
+
+func imagePackage(t target, kernel string) string {
+	return "linux-image-" + kernel + "-" + t.name
+}

@@ -1,0 +1,365 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Root is an unpacked Debian system that builds for one target. It is shared
+// by all labs on this machine and never changed, but for /build.
+type Root struct {
+	Path string // on the host
+	Key  string // of the packages in it
+	t    target
+	c    *cache
+}
+
+// Toolchain returns the root that builds for opt.Arch, making it if needed.
+func Toolchain(ctx context.Context, opt Options) (*Root, error) {
+	b, err := newBuilder(opt)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := b.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.tree(ctx, sel)
+}
+
+// treeVersion is part of a tree's key: count it up when what is added to the
+// packages changes.
+const treeVersion = "1"
+
+// tools are the packages of the toolchain's root: its closure, and the headers
+// for the target.
+func (s *selection) tools() []Package {
+	pkgs := slices.Clone(s.Toolchain)
+	for _, p := range s.Guest {
+		if strings.HasPrefix(p.Name, "linux-headers-") {
+			pkgs = append(pkgs, p)
+		}
+	}
+	// base-files comes first: it makes /bin, /lib... links into /usr.
+	slices.SortStableFunc(pkgs, func(a, b Package) int {
+		return btoi(b.Name == "base-files") - btoi(a.Name == "base-files")
+	})
+	return pkgs
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (b *builder) treeKey(sel *selection) string {
+	key := []string{treeVersion, b.t.name}
+	for _, p := range sel.tools() {
+		key = append(key, p.SHA256)
+	}
+	return keyOf(key...)
+}
+
+// tree unpacks the toolchain unless that is done.
+func (b *builder) tree(ctx context.Context, sel *selection) (*Root, error) {
+	key := b.treeKey(sel)
+	dst, _ := b.cache.path(false, "tree", key)
+	root := &Root{Path: dst, Key: key, t: b.t, c: b.cache}
+	if _, err := os.Stat(dst); err == nil {
+		return root, nil
+	}
+	unlock, err := b.cache.lock(ctx, "tree-"+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := os.Stat(dst); err == nil {
+		return root, nil
+	}
+	b.say("unpacking the toolchain for %s", b.t.name)
+	tmp, err := b.cache.temp("tree")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := b.unpackAll(ctx, sel.tools(), tmp); err != nil {
+		return nil, err
+	}
+	if err := finishTree(tmp); err != nil {
+		return nil, err
+	}
+	if _, err := b.cache.path(true, "tree", key); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(tmp, dst); err != nil {
+		return nil, b.cache.unwritable(err)
+	}
+	return root, nil
+}
+
+// unpackAll verifies and unpacks: the first package alone, the rest two at a
+// time.
+func (b *builder) unpackAll(ctx context.Context, pkgs []Package, dir string) error {
+	one := func(p Package) error {
+		if err := b.cache.verify(p.Digest); err != nil {
+			b.cache.discard(p.Digest, p.Name, err)
+			return err
+		}
+		out, err := exec.CommandContext(ctx, "dpkg-deb", "-x", b.cache.object(p.Digest), dir).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("images: %s cannot be unpacked: %w: %s", p, err, bytes.TrimSpace(out))
+		}
+		return nil
+	}
+	if len(pkgs) == 0 {
+		return errors.New("images: no packages to unpack")
+	}
+	if err := one(pkgs[0]); err != nil {
+		return err
+	}
+	queue := make(chan Package, len(pkgs))
+	for _, p := range pkgs[1:] {
+		queue <- p
+	}
+	close(queue)
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for p := range queue {
+				if errs[i] = one(p); errs[i] != nil {
+					return
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// finishTree adds what maintainer scripts and a running system would.
+func finishTree(dir string) error {
+	in := func(p string) string { return filepath.Join(dir, p) }
+	err := errors.Join(
+		os.MkdirAll(in("build"), 0o755),
+		os.MkdirAll(in("dev"), 0o755),
+		os.MkdirAll(in("tmp"), 0o777),
+		os.Symlink("gawk", in("usr/bin/awk")),
+		os.Symlink("dash", in("usr/bin/sh")))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("images: toolchain: %w", err)
+	}
+	if os.Geteuid() == 0 {
+		err := syscall.Mknod(in("dev/null"), syscall.S_IFCHR|0o666, 1<<8|3)
+		if err == nil {
+			return os.Chmod(in("dev/null"), 0o666)
+		}
+	}
+	// Something to mount the host's on.
+	return os.WriteFile(in("dev/null"), nil, 0o666)
+}
+
+// rootEnv is the environment inside a root: nothing of the host's comes in.
+var rootEnv = []string{
+	"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/tmp", "LC_ALL=C.UTF-8", "TZ=UTC",
+	"SOURCE_DATE_EPOCH=0", "KBUILD_BUILD_USER=lab", "KBUILD_BUILD_HOST=lab",
+	"KBUILD_BUILD_TIMESTAMP=1970-01-01",
+}
+
+// enter starts in the host's sh, in a user namespace where we are root and a
+// mount namespace of our own: gives the root a working /dev/null and enters it.
+// $0 is the root, $1 the directory inside, the rest the command.
+const enter = `mount --bind /dev/null "$0/dev/null" || exit 125
+dir=$1; shift
+exec chroot "$0" /bin/sh -c 'cd "$0" && exec "$@"' "$dir" "$@"`
+
+// Command prepares argv to run inside the root, in dir. Set its Stdin, Stdout
+// and Stderr before starting it.
+func (r *Root) Command(ctx context.Context, dir string, argv ...string) *exec.Cmd {
+	var cmd *exec.Cmd
+	if os.Geteuid() == 0 {
+		cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `exec "$0" "$@"`}, argv...)...)
+		cmd.Dir = dir
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: r.Path, Setpgid: true}
+	} else {
+		cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", enter, r.Path, dir}, argv...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+			Setpgid:     true,
+		}
+	}
+	cmd.Env = rootEnv
+	// make leaves its children behind when it alone is killed.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+// Run runs argv in a private copy of the host's directory src (which may be
+// empty: none) and returns what it printed. The copy is dropped afterwards.
+func (r *Root) Run(ctx context.Context, src string, argv ...string) ([]byte, error) {
+	dir, err := os.MkdirTemp(filepath.Join(r.Path, "build"), "run-")
+	if err != nil {
+		return nil, r.c.unwritable(err)
+	}
+	defer os.RemoveAll(dir)
+	if src != "" {
+		if err := os.CopyFS(filepath.Join(dir, "src"), os.DirFS(src)); err != nil {
+			return nil, fmt.Errorf("images: %w", err)
+		}
+	}
+	return r.output(ctx, "/build/"+path.Join(filepath.Base(dir), map[bool]string{true: "src"}[src != ""]), argv)
+}
+
+func (r *Root) output(ctx context.Context, dir string, argv []string) ([]byte, error) {
+	cmd := r.Command(ctx, dir, argv...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if errors.Is(err, syscall.EPERM) {
+		err = fmt.Errorf("%w: this user may not chroot or make user namespaces: "+
+			"run as root, or sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("images: in the toolchain: %s: %w\n%s%s", strings.Join(argv, " "), err, tail(out.Bytes()), tail(errs.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+// tail keeps the end of a long output.
+func tail(b []byte) []byte {
+	const most = 8000
+	if len(b) > most {
+		return append([]byte("...\n"), b[len(b)-most:]...)
+	}
+	return b
+}
+
+// job is one build inside a root, at a path that is the same everywhere, so
+// that its output is too.
+type job struct {
+	name    string   // below /build
+	sources []source // copied there
+	argv    [][]string
+	outputs []string // below /build/NAME
+}
+
+type source struct {
+	name string // slash-separated, relative
+	data []byte
+}
+
+// build runs the job and stores its outputs by their names.
+func (r *Root) build(ctx context.Context, j job) (files, error) {
+	unlock, err := r.c.lock(ctx, "build-"+j.name+"-"+r.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	dir := filepath.Join(r.Path, "build", j.name)
+	defer os.RemoveAll(dir)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, r.c.unwritable(err)
+	}
+	for _, s := range j.sources {
+		name := filepath.Join(dir, filepath.FromSlash(s.name))
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, s.data, 0o644))
+		if err != nil {
+			return nil, r.c.unwritable(err)
+		}
+	}
+	for _, argv := range j.argv {
+		if _, err := r.output(ctx, "/build/"+j.name, argv); err != nil {
+			return nil, err
+		}
+	}
+	made := files{}
+	for _, name := range j.outputs {
+		f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
+			return nil, fmt.Errorf("images: %s did not come out of its build: %w", name, err)
+		}
+		made[name], err = r.c.put(f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// unpack takes the kernel and busybox out of their packages.
+func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
+	made := files{}
+	for _, part := range []struct{ name, pkg, pattern string }{
+		{"kernel", "linux-image-", "boot/vmlinu?-*"},
+		{"busybox", "busybox-static", "usr/bin/busybox"},
+	} {
+		p, err := sel.guest(part.pkg)
+		if err != nil {
+			return nil, err
+		}
+		got, err := b.cache.made(ctx, part.name, p.SHA256, func() (files, error) {
+			if err := b.cache.verify(p.Digest); err != nil {
+				b.cache.discard(p.Digest, p.Name, err)
+				return nil, err
+			}
+			d, err := b.member(ctx, p, part.pattern)
+			return files{part.name: d}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		made[part.name] = got[part.name]
+	}
+	return made, nil
+}
+
+// member stores the first file of a package whose name matches the pattern.
+func (b *builder) member(ctx context.Context, p Package, pattern string) (Digest, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop() // the rest of the package need not be decompressed
+	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", b.cache.object(p.Digest))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return Digest{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return Digest{}, fmt.Errorf("images: %s: %w", p, err)
+	}
+	defer cmd.Wait()
+	defer stop()
+	for in := tar.NewReader(out); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return Digest{}, fmt.Errorf("images: %s has no %s", p, pattern)
+		}
+		if err != nil {
+			return Digest{}, fmt.Errorf("images: %s: %w", p, err)
+		}
+		if ok, _ := path.Match(pattern, path.Clean(h.Name)); ok && h.Typeflag == tar.TypeReg {
+			return b.cache.put(in)
+		}
+	}
+}

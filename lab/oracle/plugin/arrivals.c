@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * arrivals: counts, outside the guest, how often it arrives at given kernel
+ * instructions, independently of anything that runs inside.
+ *
+ *   -plugin arrivals.so,out=FILE
+ *
+ * The guest names the points and the beginning and end of a measurement by
+ * executing marks: instructions at fixed user addresses (guest/bench/mark.S),
+ * so that neither registers nor memory need to be read. Between the first
+ * `begin` and the matching `end`, each execution of a point's first byte is
+ * one arrival. When the last measurement ends, FILE gets one line per point:
+ *
+ *   arrivals ADDRESS TOTAL CPU0 CPU1 ...
+ *
+ * and, at the end of the run, the line `done`. Later blocks replace earlier
+ * ones: totals are cumulative.
+ *
+ * Counters are per vCPU and written by that vCPU's thread alone: inline
+ * counters of QEMU 7.2 lose updates as soon as there are two vCPUs. A point is
+ * announced before it is spliced; the splice writes the text, which makes QEMU
+ * translate the block anew, now with the callback.
+ *
+ * Freestanding: the object depends on no C library version. What it uses of
+ * the process's own libc is declared below.
+ */
+#include "qemu_plugin.h"
+
+#define EXPORT		__attribute__((visibility("default")))
+
+#ifndef PLUGIN_VERSION
+#define PLUGIN_VERSION	1	/* the interface that the installed QEMU wants */
+#endif
+
+EXPORT int qemu_plugin_version = PLUGIN_VERSION;
+
+int open(const char *path, int flags, ...);
+long write(int fd, const void *buf, unsigned long n);
+
+#define O_WRONLY_CREAT_TRUNC_CLOEXEC	(01 | 0100 | 01000 | 02000000)
+
+/* As guest/bench/mark.h and mark.S have it. */
+#define MARK_BASE	0x7ab00000ull
+#define MARK_END	(MARK_BASE + 0x40)
+#define MARK_POINT	(MARK_BASE + 0x80)
+#define MARK_NIBBLE	(MARK_BASE + 0x100)
+#define MARK_STRIDE	16
+#define MARK_LIMIT	(MARK_NIBBLE + 16 * MARK_STRIDE)
+
+#define MAX_POINTS	4096
+#define MAX_CPUS	16
+
+/* One cache line per vCPU, so that they do not slow each other down. */
+struct point {
+	u64 addr;
+	struct { u64 n; u64 pad[7]; } cpu[MAX_CPUS];
+};
+
+static struct point points[MAX_POINTS];
+static int npoints;		/* published last, after the point is filled */
+static int active;		/* measurements under way */
+static int ncpus;
+static int out = -1;
+static u64 nibbles;		/* the last sixteen, shifted in from the right */
+
+static char line[512];
+static unsigned long used;
+
+static void flush(void)
+{
+	unsigned long at = 0;
+
+	while (at < used) {
+		long n = write(out, line + at, used - at);
+
+		if (n <= 0)
+			break;
+		at += n;
+	}
+	used = 0;
+}
+
+static void put(const char *s)
+{
+	while (*s && used < sizeof(line))
+		line[used++] = *s++;
+}
+
+static void put_number(u64 n, unsigned int base)
+{
+	char digits[21], *d = digits + sizeof(digits) - 1;
+
+	*d = 0;
+	do
+		*--d = "0123456789abcdef"[n % base];
+	while (n /= base);
+	put(d);
+}
+
+static u64 arrivals(const struct point *p, int cpu)
+{
+	return __atomic_load_n(&p->cpu[cpu].n, __ATOMIC_RELAXED);
+}
+
+static void report(void)
+{
+	int n = __atomic_load_n(&npoints, __ATOMIC_ACQUIRE);
+
+	for (int i = 0; i < n; i++) {
+		u64 total = 0;
+
+		for (int c = 0; c < ncpus; c++)
+			total += arrivals(&points[i], c);
+		put("arrivals 0x");
+		put_number(points[i].addr, 16);
+		put(" ");
+		put_number(total, 10);
+		for (int c = 0; c < ncpus; c++) {
+			put(" ");
+			put_number(arrivals(&points[i], c), 10);
+		}
+		put("\n");
+		flush();
+	}
+}
+
+static void on_begin(unsigned int vcpu, void *data)
+{
+	__atomic_add_fetch(&active, 1, __ATOMIC_SEQ_CST);
+}
+
+static void on_end(unsigned int vcpu, void *data)
+{
+	if (__atomic_sub_fetch(&active, 1, __ATOMIC_SEQ_CST) == 0)
+		report();
+}
+
+static void on_nibble(unsigned int vcpu, void *data)
+{
+	nibbles = nibbles << 4 | (u64)data;
+}
+
+static void on_point(unsigned int vcpu, void *data)
+{
+	int n = npoints;
+
+	for (int i = 0; i < n; i++)
+		if (points[i].addr == nibbles)
+			return;
+	if (n == MAX_POINTS) {
+		put("error: more than 4096 points\n");
+		flush();
+		return;
+	}
+	points[n].addr = nibbles;
+	__atomic_store_n(&npoints, n + 1, __ATOMIC_RELEASE);
+}
+
+static void on_arrival(unsigned int vcpu, void *data)
+{
+	struct point *p = data;
+
+	if (__atomic_load_n(&active, __ATOMIC_RELAXED) > 0)
+		__atomic_store_n(&p->cpu[vcpu].n, p->cpu[vcpu].n + 1, __ATOMIC_RELAXED);
+}
+
+static void watch(struct qemu_plugin_insn *insn, udata_cb cb, void *data)
+{
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, cb, QEMU_PLUGIN_CB_NO_REGS, data);
+}
+
+static void watch_mark(struct qemu_plugin_insn *insn, u64 addr)
+{
+	if (addr == MARK_BASE)
+		watch(insn, on_begin, 0);
+	else if (addr == MARK_END)
+		watch(insn, on_end, 0);
+	else if (addr == MARK_POINT)
+		watch(insn, on_point, 0);
+	else if (addr >= MARK_NIBBLE && (addr - MARK_NIBBLE) % MARK_STRIDE == 0)
+		watch(insn, on_nibble, (void *)((addr - MARK_NIBBLE) / MARK_STRIDE));
+}
+
+static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	unsigned long count = qemu_plugin_tb_n_insns(tb);
+	int n = __atomic_load_n(&npoints, __ATOMIC_ACQUIRE);
+
+	for (unsigned long i = 0; i < count; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		u64 addr = qemu_plugin_insn_vaddr(insn);
+
+		if (addr >= MARK_BASE && addr < MARK_LIMIT)
+			watch_mark(insn, addr);
+		for (int p = 0; p < n; p++)
+			if (points[p].addr == addr)
+				watch(insn, on_arrival, &points[p]);
+	}
+}
+
+static void on_exit(qemu_plugin_id_t id, void *data)
+{
+	put("done\n");
+	flush();
+}
+
+static const char *value(const char *arg, const char *key)
+{
+	while (*key)
+		if (*arg++ != *key++)
+			return 0;
+	return *arg == '=' ? arg + 1 : 0;
+}
+
+EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
+			       int argc, char **argv)
+{
+	const char *path = 0;
+
+	for (int i = 0; i < argc; i++)
+		if (value(argv[i], "out"))
+			path = value(argv[i], "out");
+	ncpus = info->system.max_vcpus;
+	if (!path || !info->system_emulation || ncpus > MAX_CPUS)
+		return -1;
+	out = open(path, O_WRONLY_CREAT_TRUNC_CLOEXEC, 0600);
+	if (out < 0)
+		return -1;
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+	qemu_plugin_register_atexit_cb(id, on_exit, 0);
+	return 0;
+}

@@ -1,0 +1,212 @@
+package qemu
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"kerninst/lab/vm"
+)
+
+// Names in the run directory. They are relative, and QEMU's working directory
+// is the run directory, because the path of a unix socket must not exceed 107
+// bytes.
+const (
+	consoleLog  = "console.log"
+	resultsFile = "results"
+	controlSock = "q0"
+	debugSock   = "q1"
+)
+
+// ResultsPort is the name of the virtio-serial port for the guest's records.
+const ResultsPort = "org.kerninst.results"
+
+// baseFlags hold for every machine.
+var baseFlags = []struct {
+	args []string
+	why  string
+}{
+	{[]string{"-no-user-config"}, "the user's own configuration must not change a run"},
+	{[]string{"-nodefaults"}, "only devices that are asked for"},
+	{[]string{"-nic", "none"}, "a network brings host time into the guest"},
+	{[]string{"-display", "none"}, "no window"},
+	{[]string{"-no-reboot"}, "a reset, as after a panic, ends QEMU and is told apart by the SHUTDOWN event"},
+	{sandbox, "what breaks out of the guest can neither start programs nor gain privileges"},
+	{[]string{"-qmp", "unix:" + controlSock + ",server=on,wait=off"}, "control"},
+	{[]string{"-qmp", "unix:" + debugSock + ",server=on,wait=off"}, "for looking into a machine: a QMP socket takes one client"},
+}
+
+var sandbox = []string{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"}
+
+// paused makes QEMU wait for the lab, so that no event is missed however slow
+// the lab is.
+const paused = "-S"
+
+// resultDevices write what the guest sends into a file. ioeventfd=off keeps the
+// write in the thread that runs the guest: it is over before the guest's next
+// instruction, which loses nothing and keeps exact time exact.
+var resultDevices = []string{
+	"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
+	"-chardev", "file,id=results,path=" + resultsFile,
+	"-device", "virtserialport,bus=ports.0,nr=1,chardev=results,name=" + ResultsPort,
+}
+
+// consoleToFile cannot stall the guest, unlike a pty or pipe without a reader.
+var consoleToFile = []string{
+	"-chardev", "file,id=console,path=" + consoleLog,
+	"-serial", "chardev:console",
+}
+
+// consoleOnTerminal shares the terminal between guest and monitor. Ctrl-C goes
+// to the guest; Ctrl-A X leaves.
+var consoleOnTerminal = []string{
+	"-chardev", "stdio,id=console,mux=on,signal=off,logfile=" + consoleLog,
+	"-serial", "chardev:console",
+	"-mon", "chardev=console,mode=readline",
+}
+
+// Argv is the command line for a machine. It depends on nothing but its
+// arguments; v may be the zero value, which leaves names unresolved.
+func Argv(s vm.Spec, v Version) ([]string, error) {
+	r, err := lookup(s.Arch)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.check(s); err != nil {
+		return nil, err
+	}
+	cmdline, err := r.cmdline(s.Append)
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{or(v.Binary, r.binary), "-machine", or(v.Machine, r.machine), "-cpu", r.cpu,
+		"-smp", strconv.Itoa(s.CPUs), "-m", strconv.Itoa(s.MemMiB)}
+	argv = append(argv, timeFlags(s)...)
+	for _, f := range baseFlags {
+		argv = append(argv, f.args...)
+	}
+	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
+	if s.Interactive {
+		argv = append(argv, consoleOnTerminal...)
+	} else {
+		argv = append(argv, consoleToFile...)
+	}
+	argv = append(argv, resultDevices...)
+	for _, p := range s.Plugins {
+		argv = append(argv, "-plugin", p)
+	}
+	return argv, nil
+}
+
+// timeFlags make guest time pass as asked. Under exact time one instruction
+// takes one nanosecond, an idle CPU jumps to its next timer, the clock starts at
+// a fixed date, and the guest's randomness comes from the seed.
+func timeFlags(s vm.Spec) []string {
+	seed := strconv.FormatUint(s.Seed, 10)
+	if s.Time == vm.Exact {
+		return []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off",
+			"-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", seed}
+	}
+	return []string{"-accel", "tcg,thread=multi", "-seed", seed}
+}
+
+// check refuses what QEMU would take and misunderstand.
+func (r row) check(s vm.Spec) error {
+	switch {
+	case s.Time != vm.Exact && s.Time != vm.Host:
+		return fmt.Errorf("time %q is unknown: use %s or %s", s.Time, vm.Exact, vm.Host)
+	case s.CPUs < 1:
+		return fmt.Errorf("%d CPUs: at least 1 is needed", s.CPUs)
+	case s.CPUs > 1 && s.Time == vm.Exact && r.oneCPUExact:
+		return fmt.Errorf("%d CPUs on %s in exact time: QEMU cannot; use 1 CPU, or host time", s.CPUs, s.Arch)
+	case s.MemMiB < 64:
+		return fmt.Errorf("%d MiB of memory: at least 64 are needed", s.MemMiB)
+	case !filepath.IsAbs(s.Kernel):
+		return fmt.Errorf("kernel %q: the path must be absolute", s.Kernel)
+	case !filepath.IsAbs(s.Initrd):
+		return fmt.Errorf("initramfs %q: the path must be absolute", s.Initrd)
+	}
+	return nil
+}
+
+// bootParams hold for every kernel.
+var bootParams = []struct{ param, why string }{
+	{"panic=-1", "a panic resets at once"},
+	{"oops=panic", "after an oops nothing that the guest says can be trusted"},
+	{"kerninst.lab=1", "the token without which the module does not load"},
+	{"quiet", ""},
+	{"loglevel=5", "warnings and worse: a console line costs guest instructions"},
+}
+
+// padTo is the step of the command line's length, in bytes. Its length decides
+// where the kernel's early copies lie and how many instructions parsing takes,
+// so runs that are to be compared need equal lengths.
+const padTo = 512
+
+// pad is a parameter that nobody reads. The dot keeps the kernel from handing it
+// to the guest's init; no module has this name.
+const pad = " lab.pad="
+
+// cmdline is the kernel command line, padded to a multiple of padTo. What the
+// caller adds comes last: it overrides, and what follows a "--" is init's.
+func (r row) cmdline(extra string) (string, error) {
+	if strings.ContainsFunc(extra, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", fmt.Errorf("kernel command line %q: control characters are not allowed", extra)
+	}
+	var words []string
+	for _, p := range bootParams {
+		words = append(words, p.param)
+	}
+	words = append(words, r.boot...) // after loglevel, which then holds for the early console too
+	before := strings.Join(words, " ") + pad
+	after := ""
+	if more := strings.Fields(extra); len(more) > 0 {
+		after = " " + strings.Join(more, " ")
+	}
+	n := len(before) + len(after)
+	if n > r.bootLen {
+		return "", fmt.Errorf("kernel command line of %d bytes: this kernel takes %d", n, r.bootLen)
+	}
+	full := min((n+padTo-1)/padTo*padTo, r.bootLen)
+	return before + strings.Repeat("0", full-n) + after, nil
+}
+
+// ByHand turns the command of a machine into one that people can run in a
+// terminal: the machine does not wait for the lab.
+func ByHand(argv []string) []string {
+	var out []string
+	for _, a := range argv {
+		if a != paused {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Quote writes a command so that a shell takes it apart again as it was.
+func Quote(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, a := range argv {
+		quoted[i] = quoteWord(a)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func quoteWord(w string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.ContainsRune("_-+=.,:/@%", c)
+	}
+	if w != "" && strings.TrimFunc(w, plain) == "" {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

@@ -1,0 +1,161 @@
+package qemu
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kerninst/lab/vm"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func spec(arch string, t vm.Time) vm.Spec {
+	return vm.Spec{
+		Arch: arch, Kernel: "/images/kernel", Initrd: "/images/initrd",
+		CPUs: 2, MemMiB: 512, Time: t, Seed: 42, Dir: "/run/r1",
+	}
+}
+
+// golden compares an argument vector, one argument a line, with a file.
+func golden(t *testing.T, name string, argv []string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	got := strings.Join(argv, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s\n(go test -update writes it anew)", path, got, want)
+	}
+}
+
+func TestArgvGolden(t *testing.T) {
+	for _, arch := range Arches() {
+		for _, mode := range []vm.Time{vm.Exact, vm.Host} {
+			s := spec(arch, mode)
+			if rows[arch].oneCPUExact && mode == vm.Exact {
+				s.CPUs = 1
+			}
+			argv, err := Argv(s, Version{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, fmt.Sprintf("%s.%s.argv", arch, mode), argv)
+		}
+	}
+}
+
+func TestArgvGoldenOptions(t *testing.T) {
+	s := spec("amd64", vm.Exact)
+	s.Append = "nokaslr  preempt=full -- a b"
+	s.Plugins = []string{"/p/a.so,out=x", "/p/b.so"}
+	s.Interactive = true
+	v := Version{Binary: "/usr/bin/qemu-system-x86_64", Machine: "pc-q35-7.2"}
+	argv, err := Argv(s, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "options.argv", argv)
+}
+
+func TestArgvRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		edit func(*vm.Spec)
+		want string
+	}{
+		{"arch", func(s *vm.Spec) { s.Arch = "mips" }, `architecture "mips" is unknown: use one of amd64, arm64, riscv64`},
+		{"no arch", func(s *vm.Spec) { s.Arch = "" }, `architecture ""`},
+		{"time", func(s *vm.Spec) { s.Time = "" }, `time "" is unknown`},
+		{"no CPU", func(s *vm.Spec) { s.CPUs = 0 }, "0 CPUs"},
+		{"riscv64, exact, 2 CPUs", func(s *vm.Spec) { s.Arch = "riscv64" }, "use 1 CPU, or host time"},
+		{"memory", func(s *vm.Spec) { s.MemMiB = 3 }, "3 MiB"},
+		{"kernel", func(s *vm.Spec) { s.Kernel = "kernel" }, "must be absolute"},
+		{"initrd", func(s *vm.Spec) { s.Initrd = "" }, "must be absolute"},
+		{"newline", func(s *vm.Spec) { s.Append = "a\nb" }, "control characters"},
+		{"long", func(s *vm.Spec) { s.Append = strings.Repeat("x ", 2000) }, "this kernel takes 2047"},
+		{"long for riscv64", func(s *vm.Spec) {
+			s.Arch, s.CPUs, s.Append = "riscv64", 1, strings.Repeat("x", 1000)
+		}, "this kernel takes 1023"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := spec("amd64", vm.Exact)
+			tt.edit(&s)
+			argv, err := Argv(s, Version{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("err = %v, want %q", err, tt.want)
+			}
+			if argv != nil {
+				t.Errorf("argv = %q beside an error", argv)
+			}
+		})
+	}
+}
+
+// Runs that are compared differ in their parameters, not in their lengths.
+func TestCmdlineLength(t *testing.T) {
+	for arch, r := range rows {
+		for n := range 900 {
+			line, err := r.cmdline(strings.Repeat("x", n))
+			if err != nil {
+				if arch == "riscv64" && n > 700 {
+					break
+				}
+				t.Fatalf("%s: %d bytes: %v", arch, n, err)
+			}
+			if len(line)%padTo != 0 && len(line) != r.bootLen {
+				t.Fatalf("%s: %d bytes more give a line of %d", arch, n, len(line))
+			}
+		}
+	}
+}
+
+// Every reason in the table is about something that is in the row.
+func TestWhyNamesWhatIsThere(t *testing.T) {
+	for arch, r := range rows {
+		settings := strings.Join(append([]string{r.machine, r.cpu}, r.boot...), " ")
+		if len(r.why) == 0 {
+			t.Errorf("%s: no reasons given", arch)
+		}
+		for name, why := range r.why {
+			if !strings.Contains(settings, name) || why == "" {
+				t.Errorf("%s: the reason for %q (%q) is about nothing in %q", arch, name, why, settings)
+			}
+		}
+	}
+	for _, f := range baseFlags {
+		if f.why == "" {
+			t.Errorf("%q has no reason", f.args)
+		}
+	}
+}
+
+func TestQuote(t *testing.T) {
+	got := Quote([]string{"a", "", "a b", "it's", "x=y,z:/w", "$HOME", "<", "ü"})
+	want := `a '' 'a b' 'it'\''s' x=y,z:/w '$HOME' '<' 'ü'`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestByHand(t *testing.T) {
+	argv, err := Argv(spec("arm64", vm.Exact), Version{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hand := strings.Join(ByHand(argv), " ")
+	if strings.Contains(hand, " -S ") || !strings.Contains(hand, " -kernel /images/kernel ") {
+		t.Errorf("by hand: %s", hand)
+	}
+}

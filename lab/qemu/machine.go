@@ -1,0 +1,264 @@
+// Package qemu runs machines as QEMU processes on this host.
+//
+// What differs between ISAs is a row of a table (rows.go); the command line is a
+// pure function of that row and the machine's specification (argv.go). A machine
+// is started paused, its control connection is made, and only then does it run,
+// so that how it ends is always heard.
+//
+// Nothing is left behind: a machine dies with the lab (child.go), and run
+// directories of labs that were killed are swept by the next (rundir.go).
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	goqemu "github.com/digitalocean/go-qemu/qmp"
+
+	"kerninst/lab/qmp"
+	"kerninst/lab/tail"
+	"kerninst/lab/vm"
+)
+
+var (
+	_ vm.Backend   = Backend{}
+	_ vm.Machine   = (*machine)(nil)
+	_ vm.Inspector = (*machine)(nil)
+	_ vm.Process   = (*machine)(nil)
+)
+
+const (
+	// startLimit bounds the time from exec to the first command.
+	startLimit = 30 * time.Second
+	// redial is how soon QEMU's socket is tried again while QEMU starts.
+	redial = 5 * time.Millisecond
+	// stderrKept is how much of QEMU's own output is kept, in bytes.
+	stderrKept = 64 << 10
+)
+
+// Backend starts QEMU processes.
+type Backend struct{}
+
+// StartError says that QEMU did not come up.
+type StartError struct {
+	Argv   []string
+	Ending vm.Ending
+}
+
+func (e *StartError) Error() string { return "QEMU did not start: " + e.Ending.Detail }
+
+// Command is what was run.
+func (e *StartError) Command() []string { return e.Argv }
+
+// End is how it ended.
+func (e *StartError) End() vm.Ending { return e.Ending }
+
+// Start starts a machine. ctx limits the start, not the machine's life.
+func (Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
+	for _, path := range []*string{&s.Kernel, &s.Initrd} {
+		if err := readable(path); err != nil {
+			return nil, err
+		}
+	}
+	version, err := FindVersion(ctx, s.Arch)
+	if err != nil {
+		return nil, err
+	}
+	argv, err := Argv(s, version)
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, argv, s)
+}
+
+// readable makes the path of an image absolute and checks it here, where the
+// message can be better than QEMU's.
+func readable(path *string) error {
+	abs, err := filepath.Abs(*path)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(abs)
+	if err != nil {
+		return fmt.Errorf("guest image: %w", err)
+	}
+	*path = abs
+	return f.Close()
+}
+
+type machine struct {
+	argv    []string
+	dir     string
+	started time.Time
+	child   *child
+	stderr  *head
+	monitor *qmp.Client
+	results *tail.Reader
+	restore func() // the terminal
+	mute    bool   // it powers off without an event
+
+	reason chan string   // takes one value: the first SHUTDOWN's reason, or ""
+	ended  chan struct{} // closed when ending is valid
+	ending vm.Ending
+}
+
+// start runs argv in the run directory and lets the guest go.
+func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
+	m := &machine{
+		argv:    argv,
+		dir:     s.Dir,
+		mute:    rows[s.Arch].mutePowerOff,
+		stderr:  &head{max: stderrKept},
+		restore: func() {},
+		reason:  make(chan string, 1),
+		ended:   make(chan struct{}),
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = s.Dir
+	cmd.Stderr = m.stderr
+	cmd.Stdout = m.stderr
+	if s.Interactive {
+		m.restore = saveTerminal(os.Stdin)
+		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+	}
+	var err error
+	m.started = time.Now()
+	if m.child, err = startChild(cmd, !s.Interactive); err != nil {
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	m.results = tail.Follow(filepath.Join(s.Dir, resultsFile), m.child.exited)
+	m.monitor = qmp.New(m.dialer(controlSock), qmp.Options{})
+	err = m.release(ctx)
+	go m.reap()
+	if err == nil {
+		return m, nil
+	}
+	if ctx.Err() != nil { // our caller gave up; QEMU is not to blame
+		m.Kill()
+		<-m.ended
+		return nil, ctx.Err()
+	}
+	// QEMU that dies of a bad argument closes the socket a moment before it is
+	// gone; one that hangs has to be killed.
+	select {
+	case <-m.ended:
+	case <-time.After(time.Second):
+		m.Kill()
+		<-m.ended
+	}
+	e := m.ending
+	if e.Kind != vm.LabFault {
+		e.Detail = detail(err.Error(), e.Detail)
+	}
+	return nil, &StartError{Argv: argv, Ending: e}
+}
+
+// release connects to the paused machine, listens for its end, and lets it run.
+func (m *machine) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := m.monitor.ConnectContext(ctx); err != nil {
+		m.reason <- ""
+		return err
+	}
+	events, err := m.monitor.Events(context.Background())
+	if err != nil {
+		m.reason <- ""
+		return err
+	}
+	go func() { m.reason <- firstShutdown(events) }()
+	return m.monitor.Execute(ctx, "cont", nil, nil)
+}
+
+// firstShutdown reads events to their end and returns the reason of the first
+// SHUTDOWN.
+func firstShutdown(events <-chan goqemu.Event) string {
+	reason := ""
+	for e := range events {
+		if e.Event == "SHUTDOWN" && reason == "" {
+			reason, _ = e.Data["reason"].(string)
+		}
+	}
+	return reason
+}
+
+// reap waits for the process and works out how the machine ended.
+func (m *machine) reap() {
+	<-m.child.exited
+	reason := <-m.reason // the process is gone, so the connection has ended
+	m.monitor.Disconnect()
+	m.restore()
+	m.ending = ending(reason, m.child.status(), m.stderr.String(), m.mute)
+	close(m.ended)
+}
+
+// dialer dials one of the machine's sockets, which exists a moment after the
+// process does. The way through /proc keeps the path short however deep the run
+// directory lies.
+func (m *machine) dialer(sock string) qmp.Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		dir, err := os.Open(m.dir)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		dial := qmp.Unix(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), sock))
+		for {
+			conn, err := dial(ctx)
+			if err == nil {
+				return conn, nil
+			}
+			select {
+			case <-time.After(redial):
+			case <-m.child.exited:
+				return nil, errors.New("QEMU has ended")
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+		}
+	}
+}
+
+func (m *machine) Monitor() goqemu.Monitor { return m.monitor }
+func (m *machine) Results() io.Reader      { return m.results }
+func (m *machine) Console() string         { return filepath.Join(m.dir, consoleLog) }
+func (m *machine) Argv() []string          { return append([]string(nil), m.argv...) }
+func (m *machine) Started() time.Time      { return m.started }
+func (m *machine) Pid() int                { return m.child.cmd.Process.Pid }
+func (m *machine) Kill()                   { m.child.kill() }
+
+func (m *machine) Wait(ctx context.Context) (vm.Ending, error) {
+	select {
+	case <-m.ended:
+		return m.ending, nil
+	case <-ctx.Done():
+		return vm.Ending{}, ctx.Err()
+	}
+}
+
+// Inspect stops the machine and returns the registers of all CPUs. It uses the
+// second socket, so that it works while the first is busy.
+func (m *machine) Inspect(ctx context.Context) (string, error) {
+	c := qmp.New(m.dialer(debugSock), qmp.Options{})
+	defer c.Disconnect()
+	if err := c.ConnectContext(ctx); err != nil {
+		return "", err
+	}
+	if err := c.Execute(ctx, "stop", nil, nil); err != nil {
+		return "", err
+	}
+	var out string
+	args := map[string]string{"command-line": "info registers -a"}
+	if err := c.Execute(ctx, "human-monitor-command", args, &out); err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(out, "\r\n", "\n"), nil
+}

@@ -1,0 +1,94 @@
+package qemu
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// row is everything that differs between ISAs.
+type row struct {
+	binary  string
+	pkg     string // Debian package that holds the binary
+	machine string // alias; Version says what it stands for
+	cpu     string
+	boot    []string
+	bootLen int // bytes of kernel command line that the kernel takes, without the NUL
+	// mutePowerOff: the machine's power-off device ends QEMU with status 0 and
+	// no SHUTDOWN event. riscv64 virt does so up to QEMU 8.0 (sifive_test); a
+	// reset is announced by all.
+	mutePowerOff bool
+	// oneCPUExact: with several CPUs QEMU's instruction counter does not let the
+	// second one run while the first waits for it in the firmware, as it does
+	// for every remote fence: the guest does not get past the boot (seen with
+	// 7.2.22, whatever the shift and with sstc or without).
+	oneCPUExact bool
+
+	why map[string]string // for each flag or parameter that is not obvious
+}
+
+// rows has one row per ISA. Why each odd setting is there stands beside it, and
+// a test holds that every name in why occurs in the row.
+var rows = map[string]row{
+	"amd64": {
+		binary:  "qemu-system-x86_64",
+		pkg:     "qemu-system-x86",
+		machine: "q35",
+		cpu:     "max",
+		boot:    []string{"console=ttyS0", "earlyprintk=serial,ttyS0,115200"},
+		bootLen: 2047,
+		why: map[string]string{
+			"q35":         "PCI Express, as on any machine of the last ten years",
+			"max":         "everything that the emulator can do; RDRAND obeys -seed",
+			"earlyprintk": "a panic before the console exists would otherwise be silent",
+		},
+	},
+	"arm64": {
+		binary:  "qemu-system-aarch64",
+		pkg:     "qemu-system-arm",
+		machine: "virt",
+		cpu:     "max,pauth-impdef=on",
+		boot:    []string{"console=ttyAMA0", "earlycon"},
+		bootLen: 2047,
+		why: map[string]string{
+			"max":          "has E0PD; under KASLR a CPU without it gets KPTI, and system calls become 11 times slower",
+			"pauth-impdef": "the architected pointer authentication cipher takes most of the time of an emulated kernel",
+			"earlycon":     "a panic before the console exists would otherwise be silent",
+		},
+	},
+	"riscv64": {
+		binary:  "qemu-system-riscv64",
+		pkg:     "qemu-system-misc (qemu-system-riscv in later releases)",
+		machine: "virt",
+		cpu:     "rv64",
+		boot:    []string{"console=ttyS0", "earlycon"},
+		bootLen: 1023,
+
+		mutePowerOff: true,
+		oneCPUExact:  true,
+
+		why: map[string]string{
+			"rv64":     "RV64GC, which is what the stock kernel requires",
+			"earlycon": "a panic before the console exists would otherwise be silent",
+		},
+	},
+}
+
+// lookup finds the row of an ISA.
+func lookup(arch string) (row, error) {
+	r, ok := rows[arch]
+	if !ok {
+		return row{}, fmt.Errorf("architecture %q is unknown: use one of %s", arch, strings.Join(Arches(), ", "))
+	}
+	return r, nil
+}
+
+// Arches are the architectures that this backend can run, in order.
+func Arches() []string {
+	var all []string
+	for arch := range rows {
+		all = append(all, arch)
+	}
+	sort.Strings(all)
+	return all
+}

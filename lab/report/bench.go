@@ -1,0 +1,103 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// benchfmt renders the metrics of r in the format of Go benchmarks, so that
+// plain benchstat reads them: golang.org/x/perf/benchfmt describes it. A
+// metric a.b of scenario s is the benchmark BenchmarkS/a/b.
+//
+// Under exact time two runs agree to the instruction, so units are declared
+// exact, and benchstat warns of any variation instead of averaging it away.
+func benchfmt(r *Results) []byte {
+	var b bytes.Buffer
+	for _, kv := range []struct{ key, value string }{
+		{"kernel", r.Kernel},
+		{"qemu", r.QEMU},
+		{"seed", strconv.FormatUint(r.Seed, 10)},
+		{"arch", r.Arch},
+		{"time", r.Time},
+	} {
+		fmt.Fprintf(&b, "%s: %s\n", kv.key, strings.Join(strings.Fields(Clean(kv.value)), " "))
+	}
+	b.WriteByte('\n')
+	writeUnits(&b, r)
+	for _, s := range r.Scenarios {
+		for _, name := range sorted(s.Metrics) {
+			m := s.Metrics[name]
+			fmt.Fprintf(&b, "%s %d %s %s\n", benchName(s.Name, name), max(1, m.N),
+				strconv.FormatFloat(m.Value, 'g', -1, 64), benchUnit(m.Unit))
+		}
+	}
+	return b.Bytes()
+}
+
+// writeUnits declares each unit once. benchstat keeps one direction per unit:
+// where metrics of one unit disagree, none is given.
+func writeUnits(b *bytes.Buffer, r *Results) {
+	better := map[string]map[Better]bool{}
+	for _, s := range r.Scenarios {
+		for _, m := range s.Metrics {
+			u := benchUnit(m.Unit)
+			if better[u] == nil {
+				better[u] = map[Better]bool{}
+			}
+			better[u][m.Better] = true
+		}
+	}
+	for _, u := range sorted(better) {
+		var keys []string
+		if r.Time == "exact" {
+			keys = append(keys, "assume=exact")
+		}
+		for _, dir := range []Better{Lower, Higher} {
+			if len(better[u]) == 1 && better[u][dir] {
+				keys = append(keys, "better="+string(dir))
+			}
+		}
+		if len(keys) > 0 {
+			fmt.Fprintf(b, "Unit %s %s\n", u, strings.Join(keys, " "))
+		}
+	}
+}
+
+// benchUnit: a benchmark line has no figure without a unit.
+func benchUnit(unit string) string {
+	if unit == "" {
+		return "count"
+	}
+	return unit
+}
+
+func benchName(scenario, metric string) string {
+	parts := append([]string{scenario}, strings.Split(metric, ".")...)
+	for i, p := range parts {
+		parts[i] = benchPart(p)
+	}
+	first := []rune(parts[0])
+	first[0] = unicode.ToUpper(first[0])
+	parts[0] = string(first)
+	return "Benchmark" + strings.Join(parts, "/")
+}
+
+// benchPart keeps letters, digits and inner hyphens. A hyphen before digits at
+// the end would be read as GOMAXPROCS.
+func benchPart(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' {
+			return r
+		}
+		return '_'
+	}, s)
+	if i := strings.LastIndexByte(s, '-'); i >= 0 {
+		if _, err := strconv.Atoi(s[i+1:]); err == nil {
+			s = s[:i] + "_" + s[i+1:]
+		}
+	}
+	return s
+}

@@ -1,0 +1,200 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteArch writes what is known of one ISA into dir, which it makes if need
+// be: results.json, manifest.json, timings.json and bench.txt. Each file
+// appears whole or not at all; results.json is the last, so where it stands
+// the others do.
+func WriteArch(dir string, r Results, m Manifest, t Timings) error {
+	results, err := encodeResults(r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", ResultsFile, err)
+	}
+	manifest, err := encodeManifest(m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", ManifestFile, err)
+	}
+	t = t.normal()
+	if err := t.validate(); err != nil {
+		return fmt.Errorf("%s: %w", TimingsFile, err)
+	}
+	timings, err := encode(t)
+	if err != nil {
+		return fmt.Errorf("%s: %w", TimingsFile, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{
+		{ManifestFile, manifest},
+		{TimingsFile, timings},
+		{BenchFile, benchfmt(&r)},
+		{ResultsFile, results},
+	} {
+		if err := writeFile(filepath.Join(dir, f.name), f.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Arch is what WriteArch wrote.
+type Arch struct {
+	Results  Results
+	Manifest Manifest
+	Timings  Timings
+}
+
+// ReadArch reads the directory of one ISA back. Keys that it does not know are
+// allowed, as the contract says; an unknown schema, a broken document or a
+// value outside the contract is an error that names the file.
+func ReadArch(dir string) (*Arch, error) {
+	var a Arch
+	for _, f := range []struct {
+		name   string
+		decode func([]byte) error
+	}{
+		{ResultsFile, func(b []byte) (err error) { a.Results, err = decodeResults(b); return err }},
+		{ManifestFile, func(b []byte) (err error) { a.Manifest, err = b, checkManifest(b); return err }},
+		{TimingsFile, func(b []byte) (err error) { a.Timings, err = decodeTimings(b); return err }},
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, f.name))
+		if err != nil {
+			return nil, err
+		}
+		if err := f.decode(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
+		}
+	}
+	return &a, nil
+}
+
+func encodeResults(r Results) ([]byte, error) {
+	r.Schema = Schema
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := encode(r)
+	if err != nil {
+		return nil, err
+	}
+	// Through its own decoder, so that the caller's value is not changed and
+	// what is written is what will be read.
+	if r, err = decodeResults(data); err != nil {
+		return nil, err
+	}
+	return encode(r)
+}
+
+func decodeResults(data []byte) (Results, error) {
+	var r Results
+	if err := decode(data, &r); err != nil {
+		return r, err
+	}
+	clean(&r)
+	r.Failure.bound()
+	if r.Scenarios == nil {
+		r.Scenarios = []Scenario{}
+	}
+	for i := range r.Scenarios {
+		s := &r.Scenarios[i]
+		s.Failure.bound()
+		if s.Metrics == nil {
+			s.Metrics = map[string]Metric{}
+		}
+	}
+	return r, r.Validate()
+}
+
+func decodeTimings(data []byte) (Timings, error) {
+	var t Timings
+	if err := decode(data, &t); err != nil {
+		return t, err
+	}
+	clean(&t)
+	return t, t.validate()
+}
+
+// normal has no nil maps, which JSON would call null.
+func (t Timings) normal() Timings {
+	t.Schema = Schema
+	if t.Seconds == nil {
+		t.Seconds = map[string]float64{}
+	}
+	if t.Host == nil {
+		t.Host = map[string]string{}
+	}
+	return t
+}
+
+func encodeManifest(m Manifest) ([]byte, error) {
+	if err := checkManifest(m); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err := json.Indent(&b, bytes.TrimSpace(m), "", "  ")
+	b.WriteByte('\n')
+	return b.Bytes(), err
+}
+
+func checkManifest(m Manifest) error {
+	var d struct{}
+	return decode(m, &d)
+}
+
+// decode reads one JSON object of our schema, and nothing behind it.
+func decode(data []byte, v any) error {
+	var d struct {
+		Schema *int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	if d.Schema == nil {
+		return errors.New(`no key "schema": not a document of this program`)
+	}
+	if *d.Schema != Schema {
+		return fmt.Errorf("schema %d is unknown here: this program reads and writes schema %d", *d.Schema, Schema)
+	}
+	return json.Unmarshal(data, v)
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // for people who look: it is no HTML
+	enc.SetIndent("", "  ")
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
+// writeFile replaces path at once: readers see the old file or the new one.
+func writeFile(path string, data []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp.Name())
+		}
+	}()
+	_, err = io.Copy(tmp, bytes.NewReader(data))
+	if err = errors.Join(err, tmp.Chmod(fs.FileMode(0o644)), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}

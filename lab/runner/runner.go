@@ -1,0 +1,242 @@
+// Package runner makes guests out of an image and a request, several at a
+// time, and keeps what each of them left behind.
+package runner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"kerninst/agent/wire"
+	"kerninst/images"
+	"kerninst/lab/oracle"
+	"kerninst/lab/qemu"
+	"kerninst/lab/session"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// Limits of host time when a request names none. A guest that is well boots in
+// a tenth of this on an idle machine; exact time is the slowest.
+const (
+	bootTimeout = 90 * time.Second
+	runTimeout  = 180 * time.Second
+)
+
+// defaultMemory fits the padded initramfs twice and a kernel, with room.
+const defaultMemory = 768
+
+// Request is one guest that somebody wants.
+type Request struct {
+	Name   string // of its directory below the runner's
+	CPUs   int
+	MemMiB int // 0: the default
+	Time   vm.Time
+	Append string
+	Oracle bool
+	Job    *wire.Job
+	Files  []images.File // added to the initramfs
+	// Host time until hello, and from there to done; 0: the runner's.
+	BootTimeout, RunTimeout time.Duration
+}
+
+// Guest is what became of a request.
+type Guest struct {
+	Request Request
+	Outcome *session.Outcome // nil when Err is set
+	Oracle  oracle.Report
+	Err     error // the lab's own, or the context's
+	Took    time.Duration
+}
+
+// Runner makes guests of one image. Its fields do not change once Start has
+// been called.
+type Runner struct {
+	Image   *images.Image
+	Backend vm.Backend
+	Plugin  string // path of the arrivals plugin; empty: none is wanted
+	Seed    uint64
+	Dir     string // where guests' artefacts go; empty: nowhere
+	Jobs    int    // guests at a time
+	// Progress is told what happens. It may be called from several goroutines.
+	Progress func(format string, args ...any)
+
+	slots chan struct{}
+}
+
+// New returns r ready to Start.
+func New(r Runner) *Runner {
+	r.slots = make(chan struct{}, max(1, r.Jobs))
+	return &r
+}
+
+// Pending is a guest that has been asked for.
+type Pending struct {
+	done  chan struct{}
+	guest *Guest
+}
+
+// Wait returns when the guest has ended.
+func (p *Pending) Wait() *Guest {
+	<-p.done
+	return p.guest
+}
+
+// Start asks for a guest; it runs as soon as one of the slots is free.
+func (r *Runner) Start(ctx context.Context, q Request) *Pending {
+	p := &Pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.guest = &Guest{Request: q}
+		select {
+		case r.slots <- struct{}{}:
+			defer func() { <-r.slots }()
+		case <-ctx.Done():
+			p.guest.Err = ctx.Err()
+			return
+		}
+		start := time.Now()
+		r.run(ctx, p.guest)
+		p.guest.Took = time.Since(start)
+		r.Progress("%s: %s after %.1f s", q.Name, p.guest.word(), p.guest.Took.Seconds())
+	}()
+	return p
+}
+
+func (g *Guest) word() string {
+	if g.Err != nil {
+		return "error: " + g.Err.Error()
+	}
+	return string(g.Outcome.Status)
+}
+
+// oracleFile is the plugin's report, in the run directory.
+const oracleFile = "oracle"
+
+// run does a request in a run directory of its own, which is gone afterwards.
+func (r *Runner) run(ctx context.Context, g *Guest) {
+	dir, err := qemu.NewRunDir()
+	if err != nil {
+		g.Err = err
+		return
+	}
+	defer dir.Close()
+	spec, err := r.spec(g.Request, dir.Path)
+	if err != nil {
+		g.Err = err
+		return
+	}
+	g.Outcome, g.Err = session.Do(ctx, session.Config{
+		Backend: r.Backend, Spec: spec,
+		BootTimeout: orDefault(g.Request.BootTimeout, bootTimeout),
+		RunTimeout:  orDefault(g.Request.RunTimeout, runTimeout),
+	})
+	if g.Err != nil {
+		return
+	}
+	if g.Request.Oracle && g.Outcome.Status == status.Passed {
+		g.Oracle, g.Err = readOracle(filepath.Join(dir.Path, oracleFile))
+	}
+	if err := r.keep(g, dir.Path); err != nil && g.Err == nil {
+		g.Err = err
+	}
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}
+
+// spec makes the initramfs with the job in it and says how to start.
+func (r *Runner) spec(q Request, dir string) (vm.Spec, error) {
+	job, err := proto.MarshalOptions{Deterministic: true}.Marshal(q.Job)
+	if err != nil {
+		return vm.Spec{}, fmt.Errorf("%s: %w", q.Name, err)
+	}
+	initrd := filepath.Join(dir, "initrd")
+	if err := r.Image.WriteInitrd(initrd, job, q.Files...); err != nil {
+		return vm.Spec{}, fmt.Errorf("%s: %w", q.Name, err)
+	}
+	s := vm.Spec{
+		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Initrd: initrd, Append: q.Append,
+		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed, Dir: dir,
+	}
+	if s.MemMiB == 0 {
+		s.MemMiB = defaultMemory
+	}
+	if q.Oracle {
+		s.Plugins = []string{oracle.Option(r.Plugin, oracleFile)}
+	}
+	return s, nil
+}
+
+func readOracle(file string) (oracle.Report, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("oracle: %w", err)
+	}
+	defer f.Close()
+	return oracle.ReadReport(f)
+}
+
+// keep copies what a person may want to see from the run directory.
+func (r *Runner) keep(g *Guest, dir string) error {
+	if r.Dir == "" {
+		return nil
+	}
+	to := filepath.Join(r.Dir, g.Request.Name)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	console, err := os.ReadFile(filepath.Join(dir, "console.log"))
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"console.log": console,
+		"qemu.argv":   []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
+		"agent.log":   agentLog(g.Outcome.Records),
+	} {
+		if err := os.WriteFile(filepath.Join(to, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agentLog is what the daemon said for people.
+func agentLog(records []*wire.Record) []byte {
+	var b bytes.Buffer
+	for _, rec := range records {
+		if l := rec.GetLog(); l != nil {
+			fmt.Fprintf(&b, "[%12.6f] %s\n", float64(rec.Vns)/1e9, l.Text)
+		}
+	}
+	return b.Bytes()
+}
+
+// Join concatenates one file of the named guests, kept below dir, into the
+// directory to, so that there is one to look at.
+func Join(to, dir string, guests []string, file string) error {
+	sort.Strings(guests)
+	var b bytes.Buffer
+	for _, name := range guests {
+		content, err := os.ReadFile(filepath.Join(dir, name, file))
+		if os.IsNotExist(err) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "==== %s ====\n", name)
+		b.Write(content)
+	}
+	return os.WriteFile(filepath.Join(to, file), b.Bytes(), 0o644)
+}

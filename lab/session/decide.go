@@ -1,0 +1,261 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/console"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// Kind refines a status. It is empty for a run that passed.
+type Kind string
+
+const (
+	StepFailed     Kind = "step-failed"       // the job ended early; Done says why
+	Panicked       Kind = "panic"             // the kernel panicked
+	Oopsed         Kind = "oops"              // the kernel oopsed
+	DaemonDied     Kind = "daemon-died"       // the daemon or init ended without Done
+	Reset          Kind = "reset"             // the guest reset and did not say why
+	Flood          Kind = "console-flood"     // the console never ended
+	PoweredOff     Kind = "power-off"         // the guest powered off before hello
+	Hang           Kind = "hang"              // a time limit was exceeded
+	HangAtPowerOff Kind = "hang-at-power-off" // likewise, after Done
+	QEMUStart      Kind = "qemu-start"        // QEMU did not come up
+	QEMUDied       Kind = "qemu-died"         // QEMU ended by itself
+	QEMUKilled     Kind = "qemu-killed"       // somebody else killed QEMU
+	Protocol       Kind = "protocol"          // the records break the protocol
+)
+
+// cause is why the lab killed the machine.
+type cause int
+
+const (
+	notKilled    cause = iota
+	bootTimeout        // no hello in time
+	runTimeout         // not off in time
+	deadButUp          // the console told of a death, but the machine went on
+	badRecords         // the records break the protocol
+	consoleFlood       // the console exceeds its limit
+)
+
+// kernelDead are the findings after which no kernel goes on, as the lab boots
+// it.
+var kernelDead = map[console.Class]bool{
+	console.Panic:    true,
+	console.Oops:     true,
+	console.InitDied: true,
+}
+
+// kinds says what a fatal finding means.
+var kinds = map[console.Class]Kind{
+	console.Panic:    Panicked,
+	console.Oops:     Oopsed,
+	console.InitDied: DaemonDied,
+	console.Segfault: DaemonDied,
+	console.GoPanic:  DaemonDied,
+}
+
+// facts are everything that an outcome is decided from.
+type facts struct {
+	cause    cause
+	ending   vm.Ending
+	hello    *wire.Hello
+	done     *wire.Done
+	fault    error
+	findings []console.Finding
+	cfg      Config
+}
+
+// verdict decides one kind of outcome, or passes (ok false).
+type verdict func(facts) (status.Status, Kind, string, bool)
+
+// verdicts are asked in turn; the first that does not pass decides. The order is
+// the argument: what QEMU itself did wrong says nothing about the guest; a dead
+// kernel explains garbled records and silence, not the other way round; somebody
+// who kills QEMU explains everything that is left but a broken protocol.
+var verdicts = []verdict{
+	qemuDied,
+	kernelDied,
+	guestReset,
+	flood,
+	protocolBroken,
+	killedFromOutside,
+	daemonDied,
+	hung,
+	poweredOffEarly,
+	stepFailed,
+	passed,
+}
+
+func (f facts) decide() (status.Status, Kind, string) {
+	for _, v := range verdicts {
+		if st, kind, summary, ok := v(f); ok {
+			return st, kind, summary
+		}
+	}
+	return status.LabFailed, QEMUDied, fmt.Sprintf("the machine ended in a way that the lab does not know: %s %s",
+		f.ending.Reason, f.ending.Detail)
+}
+
+// crashed is the status of a guest that died: before hello it did not boot.
+func (f facts) crashed() status.Status {
+	if f.hello == nil {
+		return status.BootFailed
+	}
+	return status.Crashed
+}
+
+// when says how far the guest came.
+func (f facts) when() string {
+	switch {
+	case f.done != nil:
+		return "after done"
+	case f.hello != nil:
+		return "after hello"
+	}
+	return "before hello"
+}
+
+func qemuDied(f facts) (status.Status, Kind, string, bool) {
+	return status.LabFailed, QEMUDied,
+		fmt.Sprintf("QEMU died %s, which is no fault of the guest's: %s; run it again, and `lab doctor` if it repeats",
+			f.when(), f.ending.Detail),
+		f.ending.Kind == vm.LabFault
+}
+
+func kernelDied(f facts) (status.Status, Kind, string, bool) {
+	var first *console.Finding // a daemon's own last words precede init's death
+	for i, finding := range f.findings {
+		if first == nil && finding.Fatal {
+			first = &f.findings[i]
+		}
+		if kernelDead[finding.Class] {
+			kind := kinds[finding.Class]
+			return f.crashed(), kind,
+				fmt.Sprintf("%s %s: %s; the console shows where", diedOf[kind], f.when(), message(first.Line)), true
+		}
+	}
+	return "", "", "", false
+}
+
+var diedOf = map[Kind]string{
+	Panicked:   "the guest's kernel panicked",
+	Oopsed:     "the guest's kernel oopsed",
+	DaemonDied: "the guest's init ended",
+}
+
+func guestReset(f facts) (status.Status, Kind, string, bool) {
+	return f.crashed(), Reset,
+		fmt.Sprintf("the guest reset %s without a word on its console: a triple fault, a panic before the console, or reboot; "+
+			"boot with lab shell to see", f.when()),
+		f.ending.Kind == vm.Panicked
+}
+
+func flood(f facts) (status.Status, Kind, string, bool) {
+	return f.crashed(), Flood,
+		fmt.Sprintf("the guest wrote more than %d MiB to its console; the console's end shows what", consoleLimit>>20),
+		f.cause == consoleFlood
+}
+
+func protocolBroken(f facts) (status.Status, Kind, string, bool) {
+	return status.LabFailed, Protocol,
+		fmt.Sprintf("the guest's records break the protocol: %v; lab and daemon must come from the same build", f.fault),
+		f.fault != nil
+}
+
+func killedFromOutside(f facts) (status.Status, Kind, string, bool) {
+	return status.LabFailed, QEMUKilled,
+		fmt.Sprintf("QEMU was killed from outside %s (%s); if nobody did, look for the kernel's OOM killer on the host",
+			f.when(), f.ending.Reason),
+		f.ending.Kind == vm.Killed && f.cause == notKilled
+}
+
+func daemonDied(f facts) (status.Status, Kind, string, bool) {
+	if f.done != nil {
+		return "", "", "", false
+	}
+	for _, finding := range f.findings {
+		if finding.Fatal {
+			return f.crashed(), DaemonDied,
+				fmt.Sprintf("the daemon died %s: %s; the console shows where", f.when(), message(finding.Line)), true
+		}
+	}
+	return status.Crashed, DaemonDied,
+		"the guest powered off after hello, but its daemon never said done: it died without a word; agent.log shows its last steps",
+		f.hello != nil && f.ending.Kind == vm.Clean
+}
+
+func hung(f facts) (status.Status, Kind, string, bool) {
+	switch f.cause {
+	case bootTimeout:
+		return status.BootFailed, Hang,
+			fmt.Sprintf("the guest did not say hello within %v of host time%s; its registers and the console show where it was",
+				f.cfg.BootTimeout, f.signs()), true
+	case runTimeout:
+		kind := Hang
+		if f.done != nil {
+			kind = HangAtPowerOff
+		}
+		return status.Timeout, kind,
+			fmt.Sprintf("the guest hung %s and was killed %v of host time after hello%s; its registers and the console show where it was",
+				f.when(), f.cfg.RunTimeout, f.signs()), true
+	case deadButUp:
+		return status.Timeout, HangAtPowerOff,
+			fmt.Sprintf("the guest did not power off %s although its daemon had died; the console shows where it was", f.when()), true
+	}
+	return "", "", "", false
+}
+
+// signs lists the kernel's own complaints, which often name the culprit.
+func (f facts) signs() string {
+	var classes []string
+	seen := map[console.Class]bool{}
+	for _, finding := range f.findings {
+		if !seen[finding.Class] {
+			seen[finding.Class] = true
+			classes = append(classes, string(finding.Class))
+		}
+	}
+	if len(classes) == 0 {
+		return ""
+	}
+	return " (its kernel reported " + strings.Join(classes, ", ") + ")"
+}
+
+func poweredOffEarly(f facts) (status.Status, Kind, string, bool) {
+	return status.BootFailed, PoweredOff,
+		"the guest powered off before hello: its init gave up; the console shows why",
+		f.hello == nil && f.ending.Kind == vm.Clean
+}
+
+func stepFailed(f facts) (status.Status, Kind, string, bool) {
+	if f.done == nil || !f.done.Failed {
+		return "", "", "", false
+	}
+	return status.Failed, StepFailed, "the job ended early: " + clean(f.done.Error), true
+}
+
+func passed(f facts) (status.Status, Kind, string, bool) {
+	return status.Passed, "", "the job is done", f.done != nil && f.ending.Kind == vm.Clean
+}
+
+// message is a console line without its time stamp.
+func message(line string) string {
+	if _, rest, ok := strings.Cut(line, "] "); ok && strings.HasPrefix(line, "[") {
+		return rest
+	}
+	return line
+}
+
+// clean makes one line of text that comes from the guest.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r <= 0x9f {
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,326 @@
+// Package session does one run: it starts a machine, follows its console and
+// its records, and says how the run came out and whose fault that is.
+//
+// Nothing is polled for with a time-out. A guest that panics resets, and QEMU
+// says so at once; a daemon that dies closes the record stream without Done; the
+// console names what happened. Time-outs are for guests that hang, and a guest
+// that hangs leaves its registers behind.
+//
+// Three goroutines work on a run: one follows the console, one the records, one
+// waits for the machine. They report to the one that called Do, which alone
+// decides. All have ended when Do returns, and so has the machine.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/console"
+	"kerninst/lab/status"
+	"kerninst/lab/tail"
+	"kerninst/lab/vm"
+)
+
+const (
+	// deathGrace is how long a guest whose kernel or daemon is known to be dead
+	// may take to end by itself.
+	deathGrace = 15 * time.Second
+	// inspectLimit bounds the look into a guest that hangs.
+	inspectLimit = 5 * time.Second
+	// consoleLimit is how much console text is taken, in bytes. A guest that
+	// writes more is out of control.
+	consoleLimit = 64 << 20
+	// decisiveLines is how many console lines an outcome shows.
+	decisiveLines = 20
+)
+
+// Config is what a run is made from.
+type Config struct {
+	Backend vm.Backend
+	Spec    vm.Spec
+	// BootTimeout is host time from the start to hello, RunTimeout from hello to
+	// the guest's power-off. 0 sets no limit.
+	BootTimeout, RunTimeout time.Duration
+	// OnRecord, if set, is called for each record in order, from one goroutine.
+	OnRecord func(*wire.Record)
+	// OnStart, if set, is called once the machine runs. Tests use it to do to a
+	// machine what the outside world does.
+	OnStart func(vm.Machine)
+	// Progress, if set, is told what happens.
+	Progress func(format string, args ...any)
+}
+
+// Outcome is how a run came out.
+type Outcome struct {
+	Status  status.Status
+	Kind    Kind
+	Summary string // one sentence: what happened, and what to do
+
+	Hello    *wire.Hello // nil when the guest never said it
+	Done     *wire.Done  // likewise
+	Records  []*wire.Record
+	Findings []console.Finding
+	// ConsoleTail are the decisive lines of the console, clean.
+	ConsoleTail []string
+	// Registers of all CPUs, of a guest that had to be killed.
+	Registers  string
+	Ending     vm.Ending
+	HelloAfter time.Duration // host time; 0 without hello
+	Argv       []string
+}
+
+// Do does one run. The error is the context's when it ended first, and nil
+// otherwise: the lab's own faults are outcomes too.
+func Do(ctx context.Context, cfg Config) (*Outcome, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, ...any) {}
+	}
+	m, err := cfg.Backend.Start(ctx, cfg.Spec)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return notStarted(err), nil
+	}
+	r := &run{cfg: cfg, machine: m, ended: make(chan struct{}), signals: make(chan signal, 16)}
+	r.begin()
+	if cfg.OnStart != nil {
+		cfg.OnStart(m)
+	}
+	cfg.Progress("%s: started", cfg.Spec.Arch)
+	err = r.watch(ctx)
+	m.Kill()
+	<-r.ended
+	r.drain()
+	if err != nil {
+		return nil, err
+	}
+	return r.outcome(), nil
+}
+
+// notStarted is the outcome of a machine that never ran.
+func notStarted(err error) *Outcome {
+	o := &Outcome{Status: status.LabFailed, Kind: QEMUStart, Summary: err.Error()}
+	var failed interface {
+		Command() []string
+		End() vm.Ending
+	}
+	if errors.As(err, &failed) {
+		o.Argv, o.Ending = failed.Command(), failed.End()
+	}
+	return o
+}
+
+// run is a run that is under way. The goroutine that called Do owns cause,
+// registers and helloAfter; the console's goroutine owns classifier and the
+// records' goroutine owns stream until they have ended.
+type run struct {
+	cfg     Config
+	machine vm.Machine
+	working sync.WaitGroup
+	signals chan signal
+
+	ended  chan struct{} // closed when ending is valid
+	ending vm.Ending
+
+	classifier *console.Classifier
+	stream     stream
+
+	cause      cause
+	registers  string
+	helloAfter time.Duration
+}
+
+// signal is what a goroutine reports.
+type signal struct {
+	what    what
+	finding console.Finding
+}
+
+type what int
+
+const (
+	gotHello what = iota
+	gotRecord
+	gotDone
+	badStream
+	died // fatal finding
+	flooded
+)
+
+// begin starts the goroutines.
+func (r *run) begin() {
+	go func() {
+		r.ending, _ = r.machine.Wait(context.Background())
+		close(r.ended)
+	}()
+	r.classifier = console.New()
+	r.classifier.OnFinding = func(f console.Finding) {
+		if f.Fatal {
+			r.signals <- signal{what: died, finding: f}
+		}
+	}
+	r.working.Go(r.readConsole)
+	r.working.Go(r.readRecords)
+}
+
+// readConsole follows the console to its end.
+func (r *run) readConsole() {
+	text := tail.Follow(r.machine.Console(), r.ended)
+	defer text.Close()
+	defer r.classifier.Flush()
+	buf := make([]byte, 64<<10)
+	for total := 0; total < consoleLimit; {
+		n, err := text.Read(buf)
+		r.classifier.Write(buf[:n])
+		if total += n; err != nil {
+			return
+		}
+	}
+	r.signals <- signal{what: flooded}
+}
+
+// readRecords follows the record stream to its end or first fault.
+func (r *run) readRecords() {
+	r.stream.read(r.machine.Results(), func(rec *wire.Record) {
+		if r.cfg.OnRecord != nil {
+			r.cfg.OnRecord(rec)
+		}
+		switch rec.Body.(type) {
+		case *wire.Record_Hello:
+			r.signals <- signal{what: gotHello}
+		case *wire.Record_Done:
+			r.signals <- signal{what: gotDone}
+		default:
+			r.signals <- signal{what: gotRecord}
+		}
+	})
+	if r.stream.fault != nil {
+		r.signals <- signal{what: badStream}
+	}
+}
+
+// watch returns when the machine has ended, or has to be killed; cause then says
+// why. The error is the context's.
+func (r *run) watch(ctx context.Context) error {
+	boot := newTimer(r.cfg.BootTimeout)
+	job := newTimer(0)
+	grace := newTimer(0)
+	var dead console.Finding
+	defer func() { boot.stop(); job.stop(); grace.stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.ended:
+			return nil
+		case <-boot.c:
+			return r.hang(ctx, bootTimeout)
+		case <-job.c:
+			return r.hang(ctx, runTimeout)
+		case <-grace.c:
+			return r.hang(ctx, deadButUp)
+		case s := <-r.signals:
+			switch s.what {
+			case gotHello:
+				r.helloAfter = time.Since(r.machine.Started())
+				r.cfg.Progress("%s: hello after %.1f s", r.cfg.Spec.Arch, r.helloAfter.Seconds())
+				boot.stop()
+				job = newTimer(r.cfg.RunTimeout)
+			case gotDone:
+				r.cfg.Progress("%s: done", r.cfg.Spec.Arch)
+			case badStream:
+				r.cause = badRecords
+				return nil
+			case flooded:
+				r.cause = consoleFlood
+				return nil
+			case died:
+				r.cfg.Progress("%s: %s", r.cfg.Spec.Arch, s.finding.Line)
+				if dead.Line == "" {
+					dead, grace = s.finding, newTimer(deathGrace)
+				}
+			}
+			if s.what <= gotDone && !kernelDead[dead.Class] {
+				grace.stop() // whoever died, it was not the daemon
+				dead = console.Finding{}
+			}
+		}
+	}
+}
+
+// hang looks into a guest that has to be killed.
+func (r *run) hang(ctx context.Context, c cause) error {
+	r.cause = c
+	in, ok := r.machine.(vm.Inspector)
+	if !ok {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	regs, err := in.Inspect(limited)
+	if err != nil {
+		regs = fmt.Sprintf("not available: %v", err)
+	}
+	r.registers = regs
+	return ctx.Err()
+}
+
+// drain waits for the goroutines, taking what they still report.
+func (r *run) drain() {
+	finished := make(chan struct{})
+	go func() {
+		r.working.Wait()
+		close(finished)
+	}()
+	for {
+		select {
+		case s := <-r.signals:
+			if s.what == gotHello {
+				r.helloAfter = time.Since(r.machine.Started())
+			}
+		case <-finished:
+			return
+		}
+	}
+}
+
+// outcome puts together what is known once everything has ended.
+func (r *run) outcome() *Outcome {
+	f := facts{
+		cause: r.cause, ending: r.ending, hello: r.stream.hello, done: r.stream.done,
+		fault: r.stream.fault, findings: r.classifier.Findings(), cfg: r.cfg,
+	}
+	o := &Outcome{
+		Hello: r.stream.hello, Done: r.stream.done, Records: r.stream.records,
+		Findings: f.findings, ConsoleTail: r.classifier.Decisive(decisiveLines),
+		Registers: r.registers, Ending: r.ending, HelloAfter: r.helloAfter, Argv: r.machine.Argv(),
+	}
+	o.Status, o.Kind, o.Summary = f.decide()
+	return o
+}
+
+// timer is a time.Timer that may have no limit.
+type timer struct {
+	t *time.Timer
+	c <-chan time.Time
+}
+
+func newTimer(d time.Duration) *timer {
+	if d <= 0 {
+		return &timer{}
+	}
+	t := time.NewTimer(d)
+	return &timer{t: t, c: t.C}
+}
+
+func (t *timer) stop() {
+	if t.t != nil {
+		t.t.Stop()
+	}
+	t.c = nil
+}

@@ -1,0 +1,288 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/digitalocean/go-qemu/qmp"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/qemu"
+	"kerninst/lab/qemu/qemutest"
+	"kerninst/lab/status"
+	"kerninst/lab/tail"
+	"kerninst/lab/vm"
+)
+
+// script is a machine that has said and done all it ever will before anybody
+// looks. With a zero end it hangs until it is killed.
+type script struct {
+	console string
+	results []byte
+	end     vm.Ending
+	err     error // of the start
+	regs    string
+}
+
+func (s script) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	m := &fake{script: s, dir: spec.Dir, started: time.Now(), ended: make(chan struct{})}
+	for name, content := range map[string][]byte{"console.log": []byte(s.console), "results": s.results} {
+		if err := os.WriteFile(filepath.Join(spec.Dir, name), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if s.end.Kind != vm.KindInvalid {
+		m.finish(s.end)
+	}
+	return m, nil
+}
+
+type fake struct {
+	script
+	dir     string
+	started time.Time
+	once    sync.Once
+	ended   chan struct{}
+	ending  vm.Ending
+}
+
+func (f *fake) finish(e vm.Ending) {
+	f.once.Do(func() { f.ending = e; close(f.ended) })
+}
+
+func (f *fake) Monitor() qmp.Monitor                    { return nil }
+func (f *fake) Results() io.Reader                      { return tail.Follow(filepath.Join(f.dir, "results"), f.ended) }
+func (f *fake) Console() string                         { return filepath.Join(f.dir, "console.log") }
+func (f *fake) Argv() []string                          { return []string{"qemu"} }
+func (f *fake) Started() time.Time                      { return f.started }
+func (f *fake) Kill()                                   { f.finish(vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}) }
+func (f *fake) Inspect(context.Context) (string, error) { return f.regs, nil }
+func (f *fake) Wait(context.Context) (vm.Ending, error) {
+	<-f.ended
+	return f.ending, nil
+}
+
+// Records that a daemon may send.
+var (
+	hello  = &wire.Record{Body: &wire.Record_Hello{Hello: &wire.Hello{Schema: 1}}}
+	logged = &wire.Record{Body: &wire.Record_Log{Log: &wire.Log{Text: "a step"}}}
+	done   = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{}}}
+	failed = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{Failed: true, Error: "step \x1b[31mx\x1b[0m"}}}
+)
+
+// stream of records with right sequence numbers.
+func records(all ...*wire.Record) []byte {
+	var b bytes.Buffer
+	for i, r := range all {
+		protodelim.MarshalTo(&b, &wire.Record{Seq: uint32(i), Body: r.Body})
+	}
+	return b.Bytes()
+}
+
+const (
+	panicText = "[    1.000000] Kernel panic - not syncing: because\n[    1.000001] CPU: 0\n"
+	oopsText  = "[    1.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n" +
+		"[    1.100000] Kernel panic - not syncing: Fatal exception\n"
+	goText   = "panic: index out of range\n\ngoroutine 1 [running]:\n"
+	initText = "[    2.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000200\n"
+)
+
+var (
+	off    = vm.Ending{Kind: vm.Clean, Reason: "guest-shutdown"}
+	reset  = vm.Ending{Kind: vm.Panicked, Reason: "guest-reset"}
+	killed = vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}
+	fault  = vm.Ending{Kind: vm.LabFault, Detail: "QEMU ended by signal: aborted"}
+)
+
+func TestOutcomes(t *testing.T) {
+	full := records(hello, logged, done)
+	tests := []struct {
+		name   string
+		script script
+		status status.Status
+		kind   Kind
+		says   string // in the summary
+	}{
+		{"passed", script{results: full, end: off}, status.Passed, "", "done"},
+		{"job ended early", script{results: records(hello, failed), end: off}, status.Failed, StepFailed, "step  [31mx [0m"},
+
+		{"panic", script{console: panicText, results: records(hello), end: reset}, status.Crashed, Panicked, "after hello: Kernel panic - not syncing: because;"},
+		{"panic after done", script{console: panicText, results: full, end: reset}, status.Crashed, Panicked, "after done"},
+		{"panic in a record", script{console: panicText, results: full[:len(full)-1], end: reset}, status.Crashed, Panicked, "panicked"},
+		{"panic and garbage", script{console: panicText, results: records(logged), end: reset}, status.BootFailed, Panicked, "panicked"},
+		{"panic, then killed", script{console: panicText, results: records(hello), end: killed}, status.Crashed, Panicked, "panicked"},
+		{"oops", script{console: oopsText, results: records(hello), end: reset}, status.Crashed, Oopsed, "NULL pointer"},
+		{"oops that the kernel survived", script{console: oopsText, results: full, end: off}, status.Crashed, Oopsed, "after done"},
+		{"reset without a word", script{results: records(hello), end: reset}, status.Crashed, Reset, "triple fault"},
+
+		{"boot panic", script{console: panicText, end: reset}, status.BootFailed, Panicked, "before hello"},
+		{"boot reset", script{end: reset}, status.BootFailed, Reset, "before hello"},
+		{"boot power-off", script{end: off}, status.BootFailed, PoweredOff, "before hello"},
+		{"boot hang", script{regs: "PC=1"}, status.BootFailed, Hang, "within 30ms of host time;"},
+
+		{"hang", script{results: records(hello), regs: "PC=1"}, status.Timeout, Hang, "hung after hello and was killed 30ms"},
+		{"hang with signs", script{results: records(hello), console: "[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n"},
+			status.Timeout, Hang, "(its kernel reported soft-lockup)"},
+		{"hang at power-off", script{results: full}, status.Timeout, HangAtPowerOff, "hung after done"},
+
+		{"daemon without a word", script{results: records(hello, logged), end: off}, status.Crashed, DaemonDied, "never said done"},
+		{"daemon in a record", script{results: full[:len(full)-1], end: off}, status.Crashed, DaemonDied, "never said done"},
+		{"Go panic", script{console: goText, results: records(hello), end: off}, status.Crashed, DaemonDied, "index out of range"},
+		{"Go panic kills init", script{console: goText + initText, results: records(hello), end: reset}, status.Crashed, DaemonDied, "index out of range"},
+		{"init killed", script{console: initText, results: records(hello), end: reset}, status.Crashed, DaemonDied, "Attempted to kill init"},
+		{"Go panic before hello", script{console: goText, end: off}, status.BootFailed, DaemonDied, "before hello"},
+		{"Go panic of something else", script{console: goText, results: full, end: off}, status.Passed, "", "done"},
+
+		{"QEMU died", script{results: records(hello), end: fault}, status.LabFailed, QEMUDied, "aborted"},
+		{"QEMU died in a panic", script{console: panicText, results: records(hello), end: fault}, status.LabFailed, QEMUDied, "aborted"},
+		{"QEMU killed", script{results: records(hello), end: killed}, status.LabFailed, QEMUKilled, "from outside after hello"},
+		{"QEMU killed after done", script{results: full, end: killed}, status.LabFailed, QEMUKilled, "after done"},
+		{"no QEMU", script{err: &qemu.MissingError{Binary: "q", Package: "p"}}, status.LabFailed, QEMUStart, "not installed"},
+
+		{"no hello first", script{results: records(logged, hello), end: off}, status.LabFailed, Protocol, "hello is the first"},
+		{"hello twice", script{results: records(hello, hello), end: off}, status.LabFailed, Protocol, "record 1: hello is the first"},
+		{"record after done", script{results: records(hello, done, logged), end: off}, status.LabFailed, Protocol, "record 2: follows done"},
+		{"half a record after done", script{results: append(records(hello, done), 9, 1), end: off}, status.LabFailed, Protocol, "record 2"},
+		{"sequence", script{results: append(records(hello), records(hello, logged, done)[len(records(hello, logged)):]...), end: off},
+			status.LabFailed, Protocol, "record 1: has sequence number 2"},
+		{"empty record", script{results: records(&wire.Record{}), end: off}, status.LabFailed, Protocol, "empty"},
+		{"too long", script{results: protowire.AppendVarint(nil, maxRecord+1), end: off}, status.LabFailed, Protocol, "record 0"},
+		{"garbage, and it goes on", script{results: bytes.Repeat([]byte{0xff}, 30)}, status.LabFailed, Protocol, "record 0"},
+
+		{"flood", script{console: strings.Repeat(strings.Repeat("x", 1023)+"\n", consoleLimit>>10), results: records(hello)},
+			status.Crashed, Flood, "64 MiB"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o, err := Do(context.Background(), Config{
+				Backend: tt.script, Spec: vm.Spec{Arch: "amd64", Dir: t.TempDir()},
+				BootTimeout: limit(tt.kind), RunTimeout: limit(tt.kind),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Status != tt.status || o.Kind != tt.kind || !strings.Contains(o.Summary, tt.says) {
+				t.Errorf("got %s, %s: %s\nwant %s, %s: …%s…", o.Status, o.Kind, o.Summary, tt.status, tt.kind, tt.says)
+			}
+			if strings.ContainsAny(o.Summary, "\x1b\n") {
+				t.Errorf("summary is not one clean line: %q", o.Summary)
+			}
+			if o.Registers != tt.script.regs {
+				t.Errorf("registers = %q, want %q", o.Registers, tt.script.regs)
+			}
+		})
+	}
+}
+
+// limit is short only where a case waits for it.
+func limit(k Kind) time.Duration {
+	if k == Hang || k == HangAtPowerOff {
+		return 30 * time.Millisecond
+	}
+	return time.Minute
+}
+
+func TestOutcomeHoldsEverything(t *testing.T) {
+	var seen []uint32
+	started := false
+	o, err := Do(context.Background(), Config{
+		Backend:  script{console: "one\n" + panicText, results: records(hello, logged, logged), end: reset},
+		Spec:     vm.Spec{Dir: t.TempDir()},
+		OnRecord: func(r *wire.Record) { seen = append(seen, r.Seq) },
+		OnStart:  func(vm.Machine) { started = true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != 3 || len(o.Records) != 3 || o.Hello == nil || o.Done != nil || !started {
+		t.Errorf("records %d, callbacks %v, hello %v, done %v", len(o.Records), seen, o.Hello, o.Done)
+	}
+	if o.HelloAfter <= 0 || o.Ending != reset || len(o.Argv) != 1 || len(o.Findings) != 1 {
+		t.Errorf("outcome = %+v", o)
+	}
+	if tail := strings.Join(o.ConsoleTail, "|"); !strings.HasPrefix(tail, "one|[    1.000000] Kernel panic") {
+		t.Errorf("tail = %s", tail)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var m vm.Machine
+	o, err := Do(ctx, Config{
+		Backend: script{results: records(hello)}, Spec: vm.Spec{Dir: t.TempDir()},
+		OnStart:  func(started vm.Machine) { m = started },
+		OnRecord: func(*wire.Record) { cancel() },
+	})
+	if !errors.Is(err, context.Canceled) || o != nil {
+		t.Errorf("Do = %v, %v", o, err)
+	}
+	if e, _ := m.Wait(context.Background()); e.Kind != vm.Killed {
+		t.Errorf("the machine lives on: %+v", e)
+	}
+}
+
+// The daemon's last words are on the console, but the guest does not end.
+func TestDeadButUp(t *testing.T) {
+	f := facts{cause: deadButUp, ending: killed, hello: &wire.Hello{}}
+	if st, kind, _ := f.decide(); st != status.Timeout || kind != HangAtPowerOff {
+		t.Errorf("without a finding: %s, %s", st, kind)
+	}
+}
+
+// tiny runs a guest of a few dozen bytes under the real backend.
+func tiny(t *testing.T, arch, text string, act qemutest.Act, cfg Config) *Outcome {
+	t.Helper()
+	d, err := qemu.NewRunDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	cfg.Backend = qemu.Backend{}
+	cfg.Spec = vm.Spec{
+		Arch: arch, Kernel: qemutest.Kernel(t, arch, text, act), Initrd: qemutest.Initrd(t),
+		CPUs: 1, MemMiB: 128, Time: vm.Host, Seed: 1, Dir: d.Path,
+	}
+	o, err := Do(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// The same through a real QEMU, for what needs no daemon.
+func TestRealMachines(t *testing.T) {
+	for _, arch := range qemu.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			if o := tiny(t, arch, panicText, qemutest.Reset, Config{}); o.Status != status.BootFailed || o.Kind != Panicked {
+				t.Errorf("panic: %s, %s: %s", o.Status, o.Kind, o.Summary)
+			}
+			if o := tiny(t, arch, "bye\n", qemutest.PowerOff, Config{}); o.Status != status.BootFailed || o.Kind != PoweredOff {
+				t.Errorf("power-off: %s, %s: %s", o.Status, o.Kind, o.Summary)
+			}
+			o := tiny(t, arch, "here I hang", qemutest.Hang, Config{BootTimeout: 800 * time.Millisecond})
+			if o.Status != status.BootFailed || o.Kind != Hang || len(o.Registers) < 100 {
+				t.Errorf("hang: %s, %s: %s; %d bytes of registers", o.Status, o.Kind, o.Summary, len(o.Registers))
+			}
+			o = tiny(t, arch, "", qemutest.Hang, Config{OnStart: func(m vm.Machine) {
+				syscall.Kill(m.(vm.Process).Pid(), syscall.SIGKILL)
+			}})
+			if o.Status != status.LabFailed || o.Kind != QEMUKilled {
+				t.Errorf("killed: %s, %s: %s", o.Status, o.Kind, o.Summary)
+			}
+		})
+	}
+}

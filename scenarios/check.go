@@ -1,0 +1,149 @@
+package scenarios
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/measure"
+	"kerninst/lab/oracle"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// Answer is what came back from one guest.
+type Answer struct {
+	Hello   *wire.Hello
+	Results map[string]*wire.Result // by step
+	Oracle  oracle.Report           // where it was asked for
+	Exact   bool                    // ran in exact time: it says the same each time
+}
+
+const vmExact = vm.Exact
+
+// T is the state of one check: the answers it looks at, and what it found.
+type T struct {
+	Arch    string
+	Release string // of the kernel that the image holds
+	Guests  map[string]*Answer
+	Metrics map[string]report.Metric
+	Checks  []report.Check
+	Points  []report.Point
+	g       gomega.Gomega
+}
+
+// NewT makes the state for a check. fail is called with the first assertion
+// that does not hold, and must not return.
+func NewT(arch, release string, guests map[string]*Answer, fail func(message string)) *T {
+	return &T{
+		Arch: arch, Release: release, Guests: guests, Metrics: map[string]report.Metric{},
+		g: gomega.NewGomega(func(message string, _ ...int) { fail(message) }),
+	}
+}
+
+// expect records an assertion and makes it.
+func (t *T) expect(what string, got any, want string, m gomega.OmegaMatcher) {
+	ok, err := m.Match(got)
+	t.Checks = append(t.Checks, report.Check{What: what, Got: fmt.Sprint(got), Want: want, OK: ok && err == nil})
+	t.g.Expect(got).To(m, what)
+}
+
+func (t *T) equal(what string, got, want any) {
+	t.expect(what, got, fmt.Sprint(want), gomega.Equal(want))
+}
+
+func (t *T) atMost(what string, got, limit float64) {
+	t.expect(what, got, fmt.Sprintf("at most %g", limit), gomega.BeNumerically("<=", limit))
+}
+
+func (t *T) atLeast(what string, got, limit float64) {
+	t.expect(what, got, fmt.Sprintf("at least %g", limit), gomega.BeNumerically(">=", limit))
+}
+
+func (t *T) count(name string, n uint64) {
+	t.Metrics[name] = report.Metric{Value: float64(n), Unit: "arrivals", N: 1}
+}
+
+func (t *T) insns(name string, v float64) {
+	t.Metrics[name] = report.Metric{Value: v, Unit: "insns", Better: "lower", N: samples}
+}
+
+// result is the answer to a step, which must have been reached.
+func (t *T) result(guest, step string) *wire.Result {
+	r := t.Guests[guest].Results[step]
+	t.g.Expect(r).NotTo(gomega.BeNil(), "guest %s did not reach step %s", guest, step)
+	return r
+}
+
+// done is the answer to a step that must have succeeded.
+func (t *T) done(guest, step string) *wire.Result {
+	r := t.result(guest, step)
+	t.equal(guest+": "+step, r.Error, "")
+	return r
+}
+
+// spliced is the only point of a splice that must have been made.
+func (t *T) spliced(guest, step string) *wire.PointResult {
+	p := t.done(guest, step).Points[0]
+	t.point(guest, p)
+	return p
+}
+
+// point files a point. Addresses in a guest of host time differ from run to
+// run, so those are left out: results have to be repeatable.
+func (t *T) point(guest string, p *wire.PointResult) {
+	if t.Guests[guest].Exact {
+		t.Points = append(t.Points, pointReport(p))
+	}
+}
+
+// ran is the output of each copy of a program that must have succeeded.
+func (t *T) ran(guest, step string) [][]byte {
+	var out [][]byte
+	for i, r := range t.done(guest, step).Runs {
+		what := fmt.Sprintf("%s: %s: exit status", guest, nth(step, i))
+		if r.Exit != 0 {
+			what += " (" + string(r.Stderr) + ")"
+		}
+		t.equal(what, r.Exit, int32(0))
+		out = append(out, r.Stdout)
+	}
+	return out
+}
+
+// benches is what a bench step printed, of each copy.
+func (t *T) benches(guest, step string) []*measure.Bench {
+	var out []*measure.Bench
+	for _, text := range t.ran(guest, step) {
+		b, err := measure.ParseBench(text)
+		t.g.Expect(err).NotTo(gomega.HaveOccurred())
+		out = append(out, b)
+	}
+	return out
+}
+
+// value is the counter of a point, at a read step.
+func (t *T) value(guest, step string, p *wire.PointResult) uint64 {
+	for _, v := range t.done(guest, step).Values {
+		if v.Symbol == p.Symbol && v.Offset == p.Offset {
+			return v.Count
+		}
+	}
+	t.g.Expect(p).To(gomega.BeNil(), "step %s has no counter for the point", step)
+	return 0
+}
+
+func pointReport(p *wire.PointResult) report.Point {
+	out := report.Point{
+		Spec: p.Spec, Symbol: p.Symbol, Offset: fmt.Sprintf("%#x", p.Offset), Address: fmt.Sprintf("%#x", p.Address),
+		Mechanism: p.Mechanism, Old: hex.EncodeToString(p.OldBytes), New: hex.EncodeToString(p.NewBytes),
+		Patch: hex.EncodeToString(p.PatchBytes), PatchAddress: fmt.Sprintf("%#x", p.PatchAddress),
+		Displaced: p.Displaced, Added: int(p.Added), Spilled: int(p.Spilled), Cell: p.Cell,
+	}
+	if r := p.Refusal; r != nil {
+		out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
+	}
+	return out
+}

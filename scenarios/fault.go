@@ -1,0 +1,45 @@
+package scenarios
+
+import (
+	"time"
+
+	"kerninst/lab/vm"
+)
+
+var faultLabel = []string{"fault"}
+
+// faults fail on purpose, each in its own way: they show that the lab tells
+// one way from another, and they are not part of any default run.
+func faults() []Scenario {
+	return []Scenario{
+		{Name: "fault-assert", Title: "an assertion that does not hold", Labels: faultLabel,
+			Guests: one(Guest{Job: job(shell("true", "true"))}),
+			Check:  func(t *T) { t.equal("one is two", 1, 2) }},
+		{Name: "fault-panic", Title: "the guest's kernel panics in a scenario", Labels: faultLabel,
+			Guests: one(Guest{Job: job(shell("panic", "echo c > /proc/sysrq-trigger"))}),
+			Check:  unreachable},
+		{Name: "fault-boot-panic", Title: "the guest's kernel finds no init", Labels: faultLabel,
+			Guests: one(Guest{Append: "rdinit=/nonexistent", Job: job()}),
+			Check:  unreachable},
+		{Name: "fault-boot-hang", Title: "the guest hangs at boot", Labels: faultLabel,
+			Guests: one(Guest{Append: "rdinit=/bin/sleep -- 1000000", Job: job(), BootTimeout: 8 * time.Second}),
+			Check:  unreachable},
+		{Name: "fault-hang", Title: "a scenario's program never ends", Labels: faultLabel,
+			Guests: one(Guest{Job: job(shell("hang", "while :; do :; done")), RunTimeout: 3 * time.Second}),
+			Check:  unreachable},
+		{Name: "fault-daemon", Title: "the daemon dies in a scenario", Labels: faultLabel,
+			Guests: one(Guest{Job: job(shell("kill", "kill -9 $(pidof kerninstd); sleep 1000"))}),
+			Check:  unreachable},
+		{Name: "fault-step", Title: "a step of a job cannot be done", Labels: faultLabel,
+			Guests: one(Guest{Job: job(splice("splice", at("no_such_function", 0)))}),
+			Check:  func(t *T) { t.done("guest", "splice") }},
+	}
+}
+
+func one(g Guest) func(string) []Guest {
+	g.Name, g.CPUs, g.Time = "guest", 1, vm.Host
+	return func(string) []Guest { return []Guest{g} }
+}
+
+// unreachable is the check of a scenario whose guest does not end well.
+func unreachable(t *T) { t.equal("the guest ended well", true, false) }

@@ -1,0 +1,104 @@
+package scenarios
+
+import (
+	"fmt"
+	"strconv"
+
+	"kerninst/agent/wire"
+)
+
+// Where the image has the guest's programs.
+const (
+	benchProgram = "/lib/kerninst/bench/bench"
+	daemon       = "/sbin/kerninstd"
+)
+
+// Size of the workloads: operations in a sample and samples. Short enough that
+// some sample lies between two timer interrupts, long enough that a tick of
+// the slowest guest clock (100 ns) is 1/20 of an instruction an operation.
+const (
+	ops     = 2000
+	samples = 20
+)
+
+func job(steps ...*wire.Step) *wire.Job { return &wire.Job{Schema: 1, Steps: steps} }
+
+func splice(name string, points ...*wire.Point) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{Points: points}}}
+}
+
+// announced also tells the oracle where the points are.
+func announced(s *wire.Step) *wire.Step {
+	s.GetSplice().Announce = true
+	return s
+}
+
+func mayFail(s *wire.Step) *wire.Step {
+	s.MayFail = true
+	return s
+}
+
+func unsplice(of string) *wire.Step {
+	return &wire.Step{Name: "un" + of, Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: of}}}
+}
+
+func read(name string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Read{Read: &wire.Read{}}}
+}
+
+func run(name string, argv ...string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv}}}
+}
+
+// bench runs one of guest/bench's operations, at once on that many CPUs.
+func bench(name, op string, copies uint32) *wire.Step {
+	s := run(name, benchProgram, op, strconv.Itoa(ops), strconv.Itoa(samples))
+	s.GetRun().Copies = copies
+	return s
+}
+
+func shell(name, command string) *wire.Step { return run(name, "/bin/sh", "-c", command) }
+
+func snapshot(name, against string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Snapshot{Snapshot: &wire.Snapshot{Against: against}}}
+}
+
+func module(name string, op wire.Module_Op) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Module{Module: &wire.Module{Op: op}}}
+}
+
+func kprobe(name, of string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of}}}
+}
+
+func unkprobe(of string) *wire.Step {
+	return &wire.Step{Name: "un" + of, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Remove: true}}}
+}
+
+// at is the point at an offset, which must be spliceable.
+func at(function string, offset uint64) *wire.Point {
+	return &wire.Point{Function: function, Offset: offset}
+}
+
+// cheap is the first point of a function where the snippet needs to save
+// nothing: what the figures are about.
+func cheap(function string) *wire.Point {
+	return &wire.Point{Function: function, Search: true, Cheap: true}
+}
+
+// somewhere is the first point of a function that can be spliced at all.
+func somewhere(function string) *wire.Point {
+	return &wire.Point{Function: function, Search: true}
+}
+
+// syscallEntry is the function of a system call without arguments, which the
+// compiler may or may not inline into its wrapper: the wrapper is always there.
+func syscallEntry(arch, name string) string {
+	return map[string]string{
+		"amd64":   "__x64_sys_",
+		"arm64":   "__arm64_sys_",
+		"riscv64": "__riscv_sys_",
+	}[arch] + name
+}
+
+func nth(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }

@@ -1,0 +1,139 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/runner"
+	"kerninst/lab/status"
+)
+
+// Env is what scenarios run in: one ISA, one image, one seed.
+type Env struct {
+	Arch    string
+	Release string // of the image's kernel
+	Ctx     context.Context
+	Runner  *runner.Runner
+	// Rerun is the command that repeats one scenario, for failure cards.
+	Rerun func(scenario string) string
+
+	// Results has one entry per scenario that has run, in order.
+	Results []report.Scenario
+	// Took is the host time of each guest in seconds, by name.
+	Took map[string]float64
+	// HelloAfter is the host time from start to hello, likewise.
+	HelloAfter map[string]float64
+	// Guests are the names of those that ran.
+	Guests []string
+}
+
+// Register asks for all guests of the given scenarios and makes one ginkgo
+// spec of each scenario. It has to be called before ginkgo.RunSpecs.
+func Register(env *Env, list []Scenario) {
+	env.Took, env.HelloAfter = map[string]float64{}, map[string]float64{}
+	for _, s := range list {
+		var pending []*runner.Pending
+		guests := s.Guests(env.Arch)
+		for _, g := range guests {
+			pending = append(pending, env.Runner.Start(env.Ctx, request(s, g)))
+		}
+		ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
+			out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
+			message := env.run(s, guests, pending, &out)
+			env.Results = append(env.Results, out)
+			if message != "" {
+				ginkgo.Fail(message)
+			}
+		})
+	}
+}
+
+func request(s Scenario, g Guest) runner.Request {
+	return runner.Request{
+		Name: s.Name + "." + g.Name, CPUs: g.CPUs, Time: g.Time, Append: g.Append,
+		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+	}
+}
+
+// run waits for a scenario's guests and checks them. The result is the message
+// of the first thing that is wrong, or nothing.
+func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *report.Scenario) string {
+	answers := map[string]*Answer{}
+	out.Status = status.Passed
+	for i, p := range pending {
+		g := p.Wait()
+		env.Took[g.Request.Name] = g.Took.Seconds()
+		if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
+			env.HelloAfter[g.Request.Name] = g.Outcome.HelloAfter.Seconds()
+		}
+		env.Guests = append(env.Guests, g.Request.Name)
+		if failure, st := env.failure(s, g); failure != nil {
+			if status.Worst(out.Status, st) != out.Status {
+				out.Status, out.Failure = st, failure
+			}
+			continue
+		}
+		answers[guests[i].Name] = answer(g)
+	}
+	if out.Failure == nil {
+		env.check(s, answers, out)
+	}
+	if out.Failure == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
+}
+
+// failure says why a guest's answers are not worth looking at.
+func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.Status) {
+	switch {
+	case errors.Is(g.Err, context.Canceled):
+		return &report.Failure{Kind: "interrupted", Summary: "interrupted by the user"}, status.LabFailed
+	case g.Err != nil:
+		return &report.Failure{Kind: "lab", Summary: g.Err.Error(), Rerun: env.Rerun(s.Name)}, status.LabFailed
+	case g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed:
+		return &report.Failure{
+			Kind: string(g.Outcome.Kind), Summary: g.Request.Name + ": " + g.Outcome.Summary,
+			Console: g.Outcome.ConsoleTail, Rerun: env.Rerun(s.Name),
+		}, g.Outcome.Status
+	}
+	return nil, status.Passed
+}
+
+func answer(g *runner.Guest) *Answer {
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vmExact}
+	for _, rec := range g.Outcome.Records {
+		if h := rec.GetHello(); h != nil {
+			a.Hello = h
+		}
+		if r := rec.GetResult(); r != nil {
+			a.Results[r.Step] = r
+		}
+	}
+	return a
+}
+
+// stop is what unwinds a check at its first failure.
+type stop struct{ message string }
+
+// check runs a scenario's check and files what it found, also when it fails.
+func (env *Env) check(s Scenario, answers map[string]*Answer, out *report.Scenario) {
+	t := NewT(env.Arch, env.Release, answers, func(message string) { panic(stop{message}) })
+	defer func() {
+		out.Metrics, out.Checks, out.Points = t.Metrics, t.Checks, t.Points
+		switch p := recover().(type) {
+		case nil:
+		case stop:
+			out.Status = status.Failed
+			out.Failure = &report.Failure{Kind: "assertion", Summary: p.message, Rerun: env.Rerun(s.Name)}
+		default:
+			panic(p) // ours: ginkgo reports it with its stack
+		}
+	}()
+	s.Check(t)
+}

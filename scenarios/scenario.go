@@ -1,0 +1,91 @@
+// Package scenarios is what the lab asks of a kernel.
+//
+// A scenario is data and one function: the guests it needs, each with the job
+// that it is to do, and a check of what came back. Guests are started by the
+// caller (Env), several at a time; a check runs when its own have ended.
+package scenarios
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/vm"
+)
+
+// Scenario is one question with its answer's test.
+type Scenario struct {
+	Name   string
+	Title  string   // what it shows, for people
+	Labels []string // smoke: part of the default run; fault: fails on purpose
+	Guests func(arch string) []Guest
+	Check  func(t *T)
+}
+
+// Guest is one machine of a scenario.
+type Guest struct {
+	Name   string // unique in the scenario
+	CPUs   int
+	Time   vm.Time
+	Append string // added to the kernel's command line
+	Oracle bool   // count arrivals outside the guest
+	Job    *wire.Job
+	// Host time until hello, and from there to done; 0: the lab's own limits.
+	BootTimeout, RunTimeout time.Duration
+}
+
+// All is every scenario, in the order in which they run.
+func All() []Scenario {
+	return append(smoke(), faults()...)
+}
+
+// Select returns the scenarios that a comma-separated list of names and labels
+// asks for, in the order of All.
+func Select(list string) ([]Scenario, error) {
+	want := strings.Split(list, ",")
+	used := map[string]bool{}
+	var out []Scenario
+	for _, s := range All() {
+		for _, w := range want {
+			if s.Name == w || contains(s.Labels, w) {
+				used[w] = true
+				if len(out) == 0 || out[len(out)-1].Name != s.Name {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	for _, w := range want {
+		if !used[w] {
+			return nil, fmt.Errorf("no scenario or label %q; there are %s", w, strings.Join(Words(), ", "))
+		}
+	}
+	return out, nil
+}
+
+// Words lists every name and label that Select understands.
+func Words() []string {
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range All() {
+		for _, w := range append([]string{s.Name}, s.Labels...) {
+			if !seen[w] {
+				seen[w] = true
+				out = append(out, w)
+			}
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
