@@ -71,6 +71,10 @@ func newBuilder(opt Options) (*builder, error) {
 			return nil, err
 		}
 	}
+	// Commands run there, and are named by paths below it.
+	if opt.Root, err = filepath.Abs(opt.Root); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
 	say := opt.Progress
 	if say == nil {
 		say = func(string, ...any) {}

@@ -36,21 +36,29 @@ type Env struct {
 // spec of each scenario. It has to be called before ginkgo.RunSpecs.
 func Register(env *Env, list []Scenario) {
 	env.Took, env.HelloAfter = map[string]float64{}, map[string]float64{}
-	for _, s := range list {
-		var pending []*runner.Pending
-		guests := s.Guests(env.Arch)
-		for _, g := range guests {
-			pending = append(pending, env.Runner.Start(env.Ctx, request(s, g)))
+	// One container: ginkgo shuffles those of the top, and keeps the order in
+	// each.
+	ginkgo.Describe(env.Arch, func() {
+		for _, s := range list {
+			env.register(s)
 		}
-		ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
-			out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
-			message := env.run(s, guests, pending, &out)
-			env.Results = append(env.Results, out)
-			if message != "" {
-				ginkgo.Fail(message)
-			}
-		})
+	})
+}
+
+func (env *Env) register(s Scenario) {
+	var pending []*runner.Pending
+	guests := s.Guests(env.Arch)
+	for _, g := range guests {
+		pending = append(pending, env.Runner.Start(env.Ctx, request(s, g)))
 	}
+	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
+		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
+		message := env.run(s, guests, pending, &out)
+		env.Results = append(env.Results, out)
+		if message != "" {
+			ginkgo.Fail(message)
+		}
+	})
 }
 
 func request(s Scenario, g Guest) runner.Request {

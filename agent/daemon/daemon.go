@@ -111,7 +111,7 @@ func (d *Daemon) loadModule() error {
 	if err != nil {
 		return err
 	}
-	return kdev.Load(ko, "")
+	return kdev.LoadFrom(ko, "", bytes.NewReader(d.kallsyms))
 }
 
 // module unloads or loads the module; the device is closed meanwhile.

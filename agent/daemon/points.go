@@ -52,6 +52,17 @@ func (d *Daemon) request(p *wire.Point) (plan.Request, error) {
 
 // plan plans one point, with the result to report.
 func (d *Daemon) plan(p *wire.Point) (*plan.Plan, *wire.PointResult, error) {
+	if p.SameAs != "" {
+		known := d.resolved[p.SameAs]
+		if len(known) == 0 {
+			return nil, &wire.PointResult{}, fmt.Errorf("step %q resolved no point", p.SameAs)
+		}
+		f, ok := d.text.Locate(known[0])
+		if !ok {
+			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
+		}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset}
+	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	req, err := d.request(p)
 	if err != nil {

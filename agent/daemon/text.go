@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"fmt"
 
 	"kerninst/agent/isa"
@@ -24,8 +24,7 @@ func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error
 		return fmt.Errorf("kernel text: %w", err)
 	}
 	d.snapshots[name] = now
-	sum := sha256.Sum256(now)
-	res.Text = &wire.TextDiff{Sha256: sum[:], Bytes: uint64(len(now))}
+	res.Text = &wire.TextDiff{Bytes: uint64(len(now))}
 	if s.Against == "" {
 		return nil
 	}
@@ -53,17 +52,26 @@ func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error
 // span is [lo, hi) in bytes.
 type span struct{ lo, hi int }
 
+// page is how much is compared at once: nearly all pages are equal.
+const page = 4096
+
 // differences lists the spans in which two texts of one length differ.
 func differences(a, b []byte) []span {
 	var out []span
-	for i := 0; i < len(a); i++ {
-		if a[i] == b[i] {
+	for lo := 0; lo < len(a); lo += page {
+		hi := min(lo+page, len(a))
+		if bytes.Equal(a[lo:hi], b[lo:hi]) {
 			continue
 		}
-		if n := len(out); n > 0 && i-out[n-1].hi < gap {
-			out[n-1].hi = i + 1
-		} else {
-			out = append(out, span{i, i + 1})
+		for i := lo; i < hi; i++ {
+			if a[i] == b[i] {
+				continue
+			}
+			if n := len(out); n > 0 && i-out[n-1].hi < gap {
+				out[n-1].hi = i + 1
+			} else {
+				out = append(out, span{i, i + 1})
+			}
 		}
 	}
 	return out

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 )
 
 // Addr is a virtual address in the guest's kernel.
@@ -114,6 +115,19 @@ const (
 	Lost
 )
 
+var traitNames = [...]string{"pcrel", "mem", "privileged", "exclusive", "opens", "landing", "shadow", "lost"}
+
+// String lists the traits, joined by commas.
+func (t Traits) String() string {
+	var names []string
+	for k, n := range traitNames {
+		if t>>k&1 != 0 {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
 // Insn is one decoded instruction. Writes lists what is overwritten whole, on
 // every execution; Clobbers what may be changed only in part or only
 // sometimes. An instruction with FlowUnknown reads everything.
@@ -136,6 +150,15 @@ func (i Insn) End() Addr { return i.Addr + Addr(i.Len) }
 // falls through.
 func (i Insn) Plain() bool {
 	return i.Flow == FlowNone && i.Traits&(PCRel|Privileged|Exclusive|Landing|Shadow) == 0
+}
+
+// Names lists the members of a set, joined by commas.
+func (r *Arch) Names(s RegSet) string {
+	var names []string
+	for _, x := range s.Regs() {
+		names = append(names, r.RegName(x))
+	}
+	return strings.Join(names, ",")
 }
 
 // Arch describes one ISA.

@@ -5,6 +5,7 @@ package kdev
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -17,17 +18,23 @@ const ModuleName = "kerninst"
 // unexported symbols that it lists are taken from /proc/kallsyms. A module that
 // lists none (peer.ko) is loaded as it is.
 func Load(ko []byte, params string) error {
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return LoadFrom(ko, params, f)
+}
+
+// LoadFrom is Load for a caller that has read /proc/kallsyms already: reading
+// it takes a slow guest a second.
+func LoadFrom(ko []byte, params string, kallsyms io.Reader) error {
 	names, err := Internals(ko)
 	if err != nil {
 		return err
 	}
 	if len(names) > 0 {
-		f, err := os.Open("/proc/kallsyms")
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		syms, err := ReadKallsyms(f, names)
+		syms, err := ReadKallsyms(kallsyms, names)
 		if err != nil {
 			return err
 		}

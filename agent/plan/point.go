@@ -207,7 +207,7 @@ func (fn *function) closed(w window) *Refusal {
 	}
 	if a, ok := m.First(lo+1, hi); ok {
 		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
-			fn.Func, a-fn.Addr, fn.off(w.first))
+			fn.Func, isa.Off(a-fn.Addr), fn.off(w.first))
 	}
 	return nil
 }

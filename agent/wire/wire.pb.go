@@ -380,7 +380,8 @@ type Point struct {
 	// set, needs no spill. For scenarios that must work on any build.
 	Search        bool   `protobuf:"varint,4,opt,name=search,proto3" json:"search,omitempty"`
 	Cheap         bool   `protobuf:"varint,5,opt,name=cheap,proto3" json:"cheap,omitempty"`
-	Mechanism     string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"` // force this one, or refuse; empty: the ladder
+	Mechanism     string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`         // force this one, or refuse; empty: the ladder
+	SameAs        string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +454,13 @@ func (x *Point) GetCheap() bool {
 func (x *Point) GetMechanism() string {
 	if x != nil {
 		return x.Mechanism
+	}
+	return ""
+}
+
+func (x *Point) GetSameAs() string {
+	if x != nil {
+		return x.SameAs
 	}
 	return ""
 }
@@ -599,8 +607,8 @@ func (*Read) Descriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
 }
 
-// Snapshot hashes kernel text and keeps a copy under its name; with against,
-// it compares with that earlier copy.
+// Snapshot keeps a copy of kernel text under its name; with against, it compares
+// with that earlier copy.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Against       string                 `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
@@ -1518,10 +1526,9 @@ func (x *Value) GetCount() uint64 {
 
 type TextDiff struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sha256        []byte                 `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`                                   // compared
-	RuntimeBytes  uint64                 `protobuf:"varint,3,opt,name=runtime_bytes,json=runtimeBytes,proto3" json:"runtime_bytes,omitempty"` // differing bytes at sites that the kernel owns
-	Differing     []*Range               `protobuf:"bytes,4,rep,name=differing,proto3" json:"differing,omitempty"`                            // elsewhere; at most 64
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                   // of kernel text
+	RuntimeBytes  uint64                 `protobuf:"varint,2,opt,name=runtime_bytes,json=runtimeBytes,proto3" json:"runtime_bytes,omitempty"` // differing bytes at sites that the kernel owns
+	Differing     []*Range               `protobuf:"bytes,3,rep,name=differing,proto3" json:"differing,omitempty"`                            // elsewhere; at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1554,13 +1561,6 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *TextDiff) GetSha256() []byte {
-	if x != nil {
-		return x.Sha256
-	}
-	return nil
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -1666,14 +1666,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
-	"\bannounce\x18\x03 \x01(\bR\bannounce\"\x9f\x01\n" +
+	"\bannounce\x18\x03 \x01(\bR\bannounce\"\xb8\x01\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06search\x18\x04 \x01(\bR\x06search\x12\x14\n" +
 	"\x05cheap\x18\x05 \x01(\bR\x05cheap\x12\x1c\n" +
-	"\tmechanism\x18\x06 \x01(\tR\tmechanism\"\"\n" +
+	"\tmechanism\x18\x06 \x01(\tR\tmechanism\x12\x17\n" +
+	"\asame_as\x18\a \x01(\tR\x06sameAs\"\"\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\"P\n" +
 	"\x03Run\x12\x12\n" +
@@ -1758,12 +1759,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x04R\x05count\"\x91\x01\n" +
-	"\bTextDiff\x12\x16\n" +
-	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12#\n" +
-	"\rruntime_bytes\x18\x03 \x01(\x04R\fruntimeBytes\x122\n" +
-	"\tdiffering\x18\x04 \x03(\v2\x14.kerninst.wire.RangeR\tdiffering\"O\n" +
+	"\x05count\x18\x04 \x01(\x04R\x05count\"y\n" +
+	"\bTextDiff\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12#\n" +
+	"\rruntime_bytes\x18\x02 \x01(\x04R\fruntimeBytes\x122\n" +
+	"\tdiffering\x18\x03 \x03(\v2\x14.kerninst.wire.RangeR\tdiffering\"O\n" +
 	"\x05Range\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\x04R\aaddress\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\fR\x06before\x12\x14\n" +

@@ -88,9 +88,12 @@ func (c *Classifier) endLine() {
 
 // match returns the rule that classifies a line, or nil.
 func match(line string) *rule {
+	all := messages(line)
 	for i := range rules {
-		if rules[i].pattern.MatchString(line) {
-			return &rules[i]
+		for _, m := range all {
+			if rules[i].pattern.MatchString(m) {
+				return &rules[i]
+			}
 		}
 	}
 	return nil
@@ -115,7 +118,7 @@ func (c *Classifier) extend(line string) {
 			c.growing = i + 1 // those before it are older, hence full
 		}
 	}
-	if end.MatchString(line) {
+	if matches(end, line) {
 		c.growing = len(c.findings)
 	}
 }
@@ -162,7 +165,7 @@ func (c *Classifier) Decisive(n int) []string {
 func telling(lines []string) []string {
 	var out []string
 	for _, l := range lines {
-		if l != "" && !boilerplate.MatchString(l) {
+		if l != "" && !matches(boilerplate, l) {
 			out = append(out, l)
 		}
 	}

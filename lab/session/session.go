@@ -31,12 +31,13 @@ const (
 	deathGrace = 15 * time.Second
 	// inspectLimit bounds the look into a guest that hangs.
 	inspectLimit = 5 * time.Second
-	// consoleLimit is how much console text is taken, in bytes. A guest that
-	// writes more is out of control.
-	consoleLimit = 64 << 20
 	// decisiveLines is how many console lines an outcome shows.
 	decisiveLines = 20
 )
+
+// consoleLimit is how much console text is taken, in bytes. A guest that writes
+// more is out of control. Only tests change it.
+var consoleLimit = 64 << 20
 
 // Config is what a run is made from.
 type Config struct {

@@ -109,6 +109,8 @@ var (
 )
 
 func TestOutcomes(t *testing.T) {
+	defer func(old int) { consoleLimit = old }(consoleLimit)
+	consoleLimit = 1 << 20
 	full := records(hello, logged, done)
 	tests := []struct {
 		name   string
@@ -164,7 +166,7 @@ func TestOutcomes(t *testing.T) {
 		{"garbage, and it goes on", script{results: bytes.Repeat([]byte{0xff}, 30)}, status.LabFailed, Protocol, "record 0"},
 
 		{"flood", script{console: strings.Repeat(strings.Repeat("x", 1023)+"\n", consoleLimit>>10), results: records(hello)},
-			status.Crashed, Flood, "64 MiB"},
+			status.Crashed, Flood, "1 MiB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
