@@ -25,7 +25,7 @@ lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR
 test: ## everything that CI runs
 	@$(setup_test)
 	@$(MAKE) --no-print-directory bin/lab
-	@$(with_go) && "$$GO" vet ./... && \
+	@$(with_go) && "$$GO" vet -composites=false ./... && \
 		{ "$$GO" test -json -count=1 -timeout 40m ./... || true; } | "$$GO" run ./ci/tally
 
 bench: ## the figures, printed

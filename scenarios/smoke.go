@@ -149,7 +149,7 @@ func undoGuests(arch string) []Guest {
 	all := splice("splice", undoPoints(arch)...)
 	all.GetSplice().SkipRefused = true
 	again := splice("again", somewhere(syscallEntry(arch, "getppid")))
-	return []Guest{{Name: "undo", CPUs: 1, Time: vm.Exact, Job: job(
+	return []Guest{{Name: "undo", CPUs: 2, Time: vm.Host, Job: job(
 		snapshot("before", ""),
 		all,
 		snapshot("during", "before"),
@@ -232,7 +232,7 @@ func refuseGuests(arch string) []Guest {
 		unsplice("live"),
 		snapshot("after", "before"),
 	)
-	return []Guest{{Name: "refuse", CPUs: 1, Time: vm.Exact, Job: job(steps...)}}
+	return []Guest{{Name: "refuse", CPUs: 1, Time: vm.Host, Job: job(steps...)}}
 }
 
 func checkRefuse(t *T) {

@@ -30,7 +30,13 @@ func (p *poker) WriteCode(a isa.Addr, code []byte) error { return p.dev.WriteCod
 func (p *poker) Undo(ids []uint32) error                 { return blame(p.dev.Undo(ids)) }
 
 func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
-	a, err := p.dev.AllocArea(max(lo, p.info.AreaLo), min(hi, p.info.AreaHi), codeLen)
+	lo, hi = max(lo, p.info.AreaLo), min(hi, p.info.AreaHi)
+	// Above the image first: on amd64, operands in per-CPU memory are distances
+	// to addresses near 0, which the lowest ones below the image do not reach.
+	a, err := p.dev.AllocArea(max(lo, p.info.ImageEnd), hi, codeLen)
+	if err != nil {
+		a, err = p.dev.AllocArea(lo, hi, codeLen)
+	}
 	if err != nil {
 		return splice.Area{}, err
 	}

@@ -1,7 +1,7 @@
 // Package gen turns a snippet into the machine code of a patch.
 //
 // A patch is: save what is not free, snippet, restore, the displaced
-// instructions unchanged, jump back. It is told which registers are free; it
+// instructions with their meaning unchanged, jump back. It is told which registers are free; it
 // does not ask whether they really are. Together with the code it returns the
 // state map: for each part of the patch, where the kernel would be without it
 // and what lies on the stack, so that nothing has to be inferred from bytes
@@ -88,12 +88,13 @@ func (b *builder) state(orig isa.Addr, sp int, saved []isa.Reg) {
 	b.out.States = append(b.out.States, State{len(b.out.Code), orig, sp, saved})
 }
 
-// displaced copies the original instructions.
+// displaced moves the original instructions.
 func (b *builder) displaced() {
 	k := 0
 	for _, i := range b.in.Displaced {
 		b.state(i.Addr, 0, nil)
-		b.out.Code = append(b.out.Code, b.in.Bytes[k:k+i.Len]...)
+		code, err := i.Move(b.in.Bytes[k:], b.pc())
+		b.emit(code, 0, reach(err))
 		k += i.Len
 	}
 	b.state(b.in.Back, 0, nil)
@@ -173,8 +174,8 @@ func checkDisplaced(in Input) error {
 	}
 	n := 0
 	for _, i := range in.Displaced {
-		if !i.Plain() {
-			return fmt.Errorf("%v: an instruction that is not plain cannot be displaced", i.Addr)
+		if !i.Movable() {
+			return fmt.Errorf("%v: an instruction that cannot be moved cannot be displaced", i.Addr)
 		}
 		n += i.Len
 	}

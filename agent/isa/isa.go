@@ -10,6 +10,7 @@ package isa
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -140,7 +141,11 @@ type Insn struct {
 	Writes   RegSet
 	Clobbers RegSet
 	Traits   Traits
-	Text     string // disassembly, for people; Decode leaves it empty
+	// Rel32 is where in the instruction a signed 32-bit distance from its end
+	// to the memory at Operand stands; 0: it has none.
+	Rel32   int
+	Operand Addr
+	Text    string // disassembly, for people; Decode leaves it empty
 }
 
 // End is the address of the byte after the instruction.
@@ -150,6 +155,31 @@ func (i Insn) End() Addr { return i.Addr + Addr(i.Len) }
 // falls through.
 func (i Insn) Plain() bool {
 	return i.Flow == FlowNone && i.Traits&(PCRel|Privileged|Exclusive|Landing|Shadow) == 0
+}
+
+// Movable reports whether the instruction only falls through and does the same
+// at another address, its one distance to memory corrected there (see Move).
+func (i Insn) Movable() bool {
+	fixed := PCRel
+	if i.Rel32 > 0 {
+		fixed = 0
+	}
+	return i.Flow == FlowNone && i.Traits&(fixed|Privileged|Exclusive|Landing|Shadow) == 0
+}
+
+// Move encodes at another address what code, the bytes of i, does at i.Addr.
+// The length stays. It fails if the memory is out of reach from there.
+func (i Insn) Move(code []byte, to Addr) ([]byte, error) {
+	out := append([]byte(nil), code[:i.Len]...)
+	if i.Rel32 == 0 {
+		return out, nil
+	}
+	d := int64(i.Operand - (to + Addr(i.Len)))
+	if d < math.MinInt32 || d > math.MaxInt32 {
+		return nil, fmt.Errorf("the operand at %v is %d bytes from %v, more than 2 GiB", i.Operand, d, to)
+	}
+	ByteOrder.PutUint32(out[i.Rel32:], uint32(int32(d)))
+	return out, nil
 }
 
 // Names lists the members of a set, joined by commas.

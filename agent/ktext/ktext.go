@@ -24,7 +24,8 @@ type Text struct {
 
 	sym   *symbols
 	read  Reader
-	traps []span // of the blacklist
+	traps []span        // of the blacklist
+	parts []Reservation // sections that are reserved
 	lo    isa.Addr
 	hi    isa.Addr
 
@@ -58,6 +59,7 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 	if !ok1 || !ok2 || t.lo >= t.hi {
 		return nil, fmt.Errorf("kallsyms: no _stext below _etext")
 	}
+	t.parts = t.reservedSections()
 	if opt.Blacklist != nil {
 		if t.traps, err = parseBlacklist(opt.Blacklist); err != nil {
 			return nil, err

@@ -247,12 +247,23 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	return Reservation{}, false, nil
 }
 
-func (t *Text) bySection(_ Func, lo, hi isa.Addr) (Reservation, bool) {
+// reservedSections finds the sections that this kernel has.
+func (t *Text) reservedSections() []Reservation {
+	var out []Reservation
 	for _, s := range sections {
-		a, ok1 := t.sym.markers[s.lo]
-		b, ok2 := t.sym.markers[s.hi]
-		if ok1 && ok2 && a < hi && lo < b {
-			return Reservation{s.class, a, b, s.why}, true
+		lo, ok1 := t.sym.markers[s.lo]
+		hi, ok2 := t.sym.markers[s.hi]
+		if ok1 && ok2 && lo < hi {
+			out = append(out, Reservation{s.class, lo, hi, s.why})
+		}
+	}
+	return out
+}
+
+func (t *Text) bySection(_ Func, lo, hi isa.Addr) (Reservation, bool) {
+	for _, r := range t.parts {
+		if r.Lo < hi && lo < r.Hi {
+			return r, true
 		}
 	}
 	return Reservation{}, false

@@ -26,8 +26,8 @@ func (p *Plan) Check(arch *isa.Arch) error {
 func (p *Plan) checkShape(arch *isa.Arch) error {
 	n := 0
 	for _, i := range p.Displaced {
-		if i.Addr != p.Point+isa.Addr(n) || !i.Plain() {
-			return fmt.Errorf("displaced instruction at %v is not plain or not in its place", i.Addr)
+		if i.Addr != p.Point+isa.Addr(n) || !i.Movable() {
+			return fmt.Errorf("displaced instruction at %v cannot be moved or not in its place", i.Addr)
 		}
 		n += i.Len
 	}
@@ -79,14 +79,35 @@ func (p *Plan) checkCode(arch *isa.Arch) error {
 	if displaced == nil {
 		return errors.New("the patch does not jump back")
 	}
-	if shared := min(len(p.Old), int(p.Back-p.Point)); !bytes.HasPrefix(tail(displaced, int(p.Back-p.Point)), p.Old[:shared]) {
+	return p.checkDisplaced(arch, displaced)
+}
+
+// checkDisplaced compares the displaced instructions in the patch, moved back
+// to where they came from, with the bytes expected there.
+// code is the patch without its way back.
+func (p *Plan) checkDisplaced(arch *isa.Arch, code []byte) error {
+	n := int(p.Back - p.Point)
+	if len(code) < n {
+		return errors.New("the patch is shorter than what it displaces")
+	}
+	at, moved := p.Patch+isa.Addr(len(code)-n), code[len(code)-n:]
+	var original []byte
+	for _, i := range p.Displaced {
+		j := arch.Decode(moved[len(original):], at+isa.Addr(len(original)))
+		if j.Len != i.Len || j.Rel32 != i.Rel32 || j.Operand != i.Operand {
+			return fmt.Errorf("the patch has another instruction for that at %v", i.Addr)
+		}
+		back, err := j.Move(moved[len(original):], i.Addr)
+		if err != nil {
+			return err
+		}
+		original = append(original, back...)
+	}
+	if !bytes.HasPrefix(original, p.Old) {
 		return errors.New("the patch does not end in the displaced bytes")
 	}
 	return nil
 }
-
-// tail is the last n bytes of b, or all of them.
-func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
 // followJump decodes a direct jump, or auipc and jalr through one register.
 func followJump(arch *isa.Arch, b []byte, a isa.Addr) (to isa.Addr, n int, ok bool) {

@@ -18,6 +18,7 @@ type function struct {
 	insns []isa.Insn
 	// exclusive marks instructions between a load-exclusive and its store.
 	exclusive []bool
+	lost      int     // index of the first instruction whose length is a guess
 	ftrace    isa.Off // bytes at the start that belong to ftrace
 	jumpsTo   *string // cached result of indirectJump
 	jumpsAt   int
@@ -49,10 +50,14 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code))}
 	fn.insns = make([]isa.Insn, 0, len(code)/text.Arch.MinLen/2+1)
+	fn.lost = -1
 	for k := 0; k+text.Arch.MinLen <= len(code); {
 		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
 		if k+i.Len > len(code) { // runs over the end: not this function's
 			break
+		}
+		if i.Traits&isa.Lost != 0 && fn.lost < 0 {
+			fn.lost = len(fn.insns)
 		}
 		fn.insns = append(fn.insns, i)
 		k += i.Len
@@ -99,10 +104,8 @@ func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 	if k < 0 || off >= isa.Off(fn.insns[k].End()-fn.Addr) {
 		return 0, refuse(Undecodable, "%v+%#x: no instruction ends there", fn.Func, off)
 	}
-	for j := range k + 1 {
-		if fn.insns[j].Traits&isa.Lost != 0 {
-			return 0, refuse(Undecodable, "%v+%#x: the bytes at +%#x are no known instruction", fn.Func, off, fn.off(j))
-		}
+	if fn.lost >= 0 && fn.lost <= k {
+		return 0, refuse(Undecodable, "%v+%#x: the bytes at +%#x are no known instruction", fn.Func, off, fn.off(fn.lost))
 	}
 	if fn.off(k) != off {
 		return 0, refuse(InsideInstruction, "%v+%#x is inside an instruction: one starts at +%#x, the next at +%#x",
@@ -119,9 +122,18 @@ var forbidden = []struct {
 }{
 	{func(i isa.Insn) bool { return i.Flow == isa.FlowUnknown }, Undecodable, "is not understood"},
 	{func(i isa.Insn) bool { return i.Flow != isa.FlowNone }, ControlFlow, "changes the flow of control"},
-	{func(i isa.Insn) bool { return i.Traits&isa.PCRel != 0 }, PCRelative, "depends on its address"},
+	{func(i isa.Insn) bool { return i.Traits&isa.PCRel != 0 && i.Rel32 == 0 }, PCRelative, "depends on its address"},
 	{func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 }, ReservedText, "is a landing pad"},
 	{func(i isa.Insn) bool { return i.Traits&(isa.Privileged|isa.Shadow) != 0 }, PrivilegedInsn, "is a system instruction"},
+}
+
+// rewritable lists first bytes of instructions that the kernel rewrites outside
+// its tables.
+var rewritable = map[string]struct {
+	first byte
+	why   string
+}{
+	"amd64": {0x3e, "a lock prefix that is put back when a second CPU starts"},
 }
 
 // displaceable reports why instruction k must stay where it is.
@@ -138,6 +150,9 @@ func (fn *function) displaceable(k int) *Refusal {
 		return refuse(MayFault, "%s has an exception-table entry", fn.name(k))
 	case reserved:
 		return refuse(ReservedText, "%s is a %v: %s", fn.name(k), res.Class, res.Why)
+	}
+	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
+		return refuse(ReservedText, "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {
 		if f.is(i) {

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -287,7 +288,7 @@ func fromGen(err error) *Refusal {
 	case errors.Is(err, gen.ErrNoAtomics):
 		return refuse(NoAtomics, "%v", err)
 	case errors.Is(err, gen.ErrReach):
-		return refuse(OutOfReach, "%v", err)
+		return refuse(OutOfReach, "%s", strings.TrimPrefix(err.Error(), gen.ErrReach.Error()+": "))
 	}
 	return refuse(PatchTooLong, "%v", err)
 }

@@ -114,5 +114,7 @@ var end = pattern(`---\[ end (?:trace|Kernel panic)`)
 // boilerplate are the lines of a report that say nothing to a person at first
 // sight: they are left out of the decisive lines.
 var boilerplate = pattern(`Modules linked in:|Code: |Hardware name: |Mem abort info:|  (?:ESR|EC|SET|EA|FSC) = |Data abort info:|  (?:ISV|CM|GCS|Xs) ?=|` +
-	`[a-z]{1,3}\d?\d? ?: [0-9a-f]{16}|\s*(?:R[A-Z0-9]{2}|[A-Z]S|CR\d): |\s*x\d+ ?: |\s*(?:epc|gp|t\d|s\d+|a\d) : |` +
-	`---\[ |(?:Kernel|SMP|PHYS_OFFSET|CPU features|Memory Limit)[^:]*: |Rebooting in |pstate: |sp : |<(?:/)?TASK>|user pgtable|\[[0-9a-f]{16}\] (?:pgd|user)|status: `)
+	`\s*(?:R[0-9A-HJ-Z][0-9A-Z]|RSP|[A-Z]S|CR\d|PKRU): |` + // amd64; RIP says where
+	`\s*x\d+ ?: |sp : |pstate: |user pgtable|\[[0-9a-f]{16}\] |swapper pgtable|` + // arm64
+	`\s*(?:epc|ra|sp|gp|tp|[ast]\d+) ?: [0-9a-f]{16}|status: |` + // riscv64
+	`---\[ |------------\[|(?:Kernel Offset|SMP: stopping|PHYS_OFFSET|CPU features|Memory Limit)|Rebooting in |\s*</?TASK>`)

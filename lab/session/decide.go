@@ -149,8 +149,8 @@ var diedOf = map[Kind]string{
 
 func guestReset(f facts) (status.Status, Kind, string, bool) {
 	return f.crashed(), Reset,
-		fmt.Sprintf("the guest reset %s without a word on its console: a triple fault, a panic before the console, or reboot; "+
-			"boot with lab shell to see", f.when()),
+		fmt.Sprintf("the guest reset %s, and its kernel told of no panic: a reboot, a triple fault, or a panic before the console; "+
+			"lab shell boots the same guest to look at", f.when()),
 		f.ending.Kind == vm.Panicked
 }
 

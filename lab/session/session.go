@@ -37,7 +37,7 @@ const (
 
 // consoleLimit is how much console text is taken, in bytes. A guest that writes
 // more is out of control. Only tests change it.
-var consoleLimit = 64 << 20
+var consoleLimit = 16 << 20
 
 // Config is what a run is made from.
 type Config struct {

@@ -21,6 +21,7 @@ type insn struct {
 
 	modrm    byte
 	ripRel   bool
+	rel32    int        // index of a rip-relative displacement
 	addrRegs isa.RegSet // registers that the memory operand's address uses
 	disp     int64      // of a branch
 }
@@ -324,7 +325,7 @@ func (d *insn) operand() {
 			d.addrRegs |= isa.Set(isa.Reg(base | (d.rex&1)<<3))
 		}
 	case rm == 5 && mod == 0:
-		disp, d.ripRel = 4, true
+		disp, d.ripRel, d.rel32 = 4, true, d.n
 	default:
 		d.addrRegs |= isa.Set(isa.Reg(rm | (d.rex&1)<<3))
 	}
@@ -444,6 +445,10 @@ func (d *insn) modrmEffects(i *isa.Insn, r *row) {
 		i.Reads |= d.addrRegs
 		if d.ripRel {
 			i.Traits |= isa.PCRel
+			if !d.addr32 { // with 67h the address is cut to 32 bits
+				i.Rel32 = d.rel32
+				i.Operand = i.End() + isa.Addr(int32(isa.ByteOrder.Uint32(d.b[d.rel32:])))
+			}
 		}
 		if r.e != no && r.e != adr {
 			i.Traits |= isa.Mem

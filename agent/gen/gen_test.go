@@ -1,0 +1,194 @@
+package gen
+
+import (
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/snippet"
+)
+
+// bases are where the tests' patches lie.
+var bases = map[string]isa.Addr{
+	"amd64": 0xffffffffa0000040, "arm64": 0xffff800082000040, "riscv64": 0xffffffff02000040,
+}
+
+// victims are displaced instructions: amd64 mov $0,(%rsp); arm64 mov x29, sp;
+// riscv64 four compressed ones.
+var victims = map[string]string{
+	"amd64": "48c7042400000000", "arm64": "fd030091", "riscv64": "411122e006e40008",
+}
+
+const codeLen = 65536
+
+func input(t *testing.T, a *isa.Arch, free isa.RegSet) Input {
+	t.Helper()
+	b, err := hex.DecodeString(victims[a.Name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := bases[a.Name]
+	point := patch - 16<<20
+	in := Input{Snippet: snippet.Count(), Patch: patch, Cell: patch + codeLen, Free: free, Bytes: b,
+		BackFree: isa.Set(6, 10), Features: Features{LSE: true}}
+	for n := 0; n < len(b); {
+		i := a.Decode(b[n:], point+isa.Addr(n))
+		in.Displaced = append(in.Displaced, i)
+		n += i.Len
+	}
+	in.Back = point + isa.Addr(len(b))
+	return in
+}
+
+func listing(a *isa.Arch, code []byte, at isa.Addr) string {
+	var out []string
+	for n := 0; n < len(code); {
+		i := a.Decode(code[n:], at+isa.Addr(n))
+		out = append(out, a.Text(code[n:], i.Addr))
+		n += i.Len
+	}
+	return strings.Join(out, "; ")
+}
+
+func TestCount(t *testing.T) {
+	for _, c := range []struct {
+		arch           string
+		free           isa.RegSet
+		added, spilled int
+		want           string
+	}{
+		{"amd64", isa.Set(16), 2, 0,
+			"lock incq 0xfff8(%rip); movq $0x0,(%rsp); jmp 0xffffffff9f000048"},
+		{"amd64", 0, 4, 1,
+			"pushfq; lock incq 0xfff7(%rip); popfq; movq $0x0,(%rsp); jmp 0xffffffff9f000048"},
+		{"arm64", isa.Set(3, 20), 4, 0,
+			"adr x3, .+0x10000; mov x20, #0x1; stadd x20, [x3]; mov x29, sp; b 0xffff800081000044"},
+		{"arm64", isa.Set(3), 6, 1,
+			"str x16, [sp,#-16]!; adr x3, .+0xfffc; mov x16, #0x1; stadd x16, [x3]; ldr x16, [sp],#16; mov x29, sp; b 0xffff800081000044"},
+		{"arm64", 0, 6, 2,
+			"stp x16, x17, [sp,#-16]!; adr x16, .+0xfffc; mov x17, #0x1; stadd x17, [x16]; ldp x16, x17, [sp],#16; mov x29, sp; b 0xffff800081000044"},
+		{"riscv64", isa.Set(12, 14), 5, 0,
+			"auipc x14,0x10; li x12,1; amoadd.d x0,x12,(x14); addi x2,x2,-16; sd x8,0(x2); sd x1,8(x2); addi x8,x2,16; auipc x6,0xff000; jr -10(x6)"},
+		{"riscv64", isa.Set(12), 10, 1,
+			"addi x2,x2,-16; sd x6,0(x2); auipc x12,0x10; addi x12,x12,-6; li x6,1; amoadd.d x0,x6,(x12); ld x6,0(x2); addi x2,x2,16; " +
+				"addi x2,x2,-16; sd x8,0(x2); sd x1,8(x2); addi x8,x2,16; auipc x6,0xff000; jr -26(x6)"},
+	} {
+		a, err := all.Lookup(c.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := input(t, a, c.free)
+		out, err := Patch(a, in)
+		if err != nil {
+			t.Errorf("%s: %v", c.arch, err)
+			continue
+		}
+		if got := listing(a, out.Code, in.Patch); got != c.want {
+			t.Errorf("%s free %s:\n got %s\nwant %s", c.arch, a.Names(c.free), got, c.want)
+		}
+		if out.Added != c.added || out.Spilled != c.spilled {
+			t.Errorf("%s: %d added, %d spilled; want %d, %d", c.arch, out.Added, out.Spilled, c.added, c.spilled)
+		}
+		checkStates(t, a, in, out)
+	}
+}
+
+// checkStates: the map begins at 0, follows the code, and ends on the way back
+// with the stack as the kernel left it.
+func checkStates(t *testing.T, a *isa.Arch, in Input, out Output) {
+	t.Helper()
+	s := out.States
+	if s[0].Off != 0 || s[0].Orig != in.Displaced[0].Addr || s[0].SP != 0 {
+		t.Errorf("%s: starts with %+v", a.Name, s[0])
+	}
+	last := s[len(s)-1]
+	if last.Orig != in.Back || last.SP != 0 || last.Saved != nil {
+		t.Errorf("%s: ends with %+v", a.Name, last)
+	}
+	for k := 1; k < len(s); k++ {
+		if s[k].Off <= s[k-1].Off || s[k].Orig < s[k-1].Orig {
+			t.Errorf("%s: %+v after %+v", a.Name, s[k], s[k-1])
+		}
+	}
+	i := a.Decode(out.Code[last.Off:], in.Patch+isa.Addr(last.Off))
+	if a.Name != "riscv64" && i.Target != in.Back {
+		t.Errorf("%s: the way back goes to %v", a.Name, i.Target)
+	}
+}
+
+// TestNeverUse claims that everything is free: the registers that must never be
+// touched are not, by any instruction of the snippet.
+func TestNeverUse(t *testing.T) {
+	for _, a := range all.Arches() {
+		in := input(t, a, a.All)
+		in.BackFree = a.All
+		out, err := Patch(a, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < len(out.Code); {
+			i := a.Decode(out.Code[n:], in.Patch+isa.Addr(n))
+			if own := n < len(out.Code)-len(in.Bytes)-8; own && i.Writes&a.NeverUse != 0 {
+				t.Errorf("%s: %s writes %s", a.Name, a.Text(out.Code[n:], i.Addr), a.Names(i.Writes))
+			}
+			n += i.Len
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		arch   string
+		change func(*Input)
+		want   error
+		in     string
+	}{
+		{"arm64", func(in *Input) { in.Features.LSE = false }, ErrNoAtomics, ""},
+		{"arm64", func(in *Input) { in.Cell = in.Patch + 1<<21 }, ErrReach, "adr"},
+		{"arm64", func(in *Input) { in.Back += 1 << 28 }, ErrReach, "b:"},
+		{"amd64", func(in *Input) { in.Cell -= 1 << 32 }, ErrReach, "lock incq"},
+		{"riscv64", func(in *Input) { in.BackFree = 0 }, ErrNoRegister, "way back"},
+		{"riscv64", func(in *Input) { in.BackFree = isa.Set(2, 3, 4, 8) }, ErrNoRegister, "way back"},
+		{"amd64", func(in *Input) { in.Snippet = snippet.Snippet{} }, nil, "snippet"},
+		{"amd64", func(in *Input) { in.Displaced = nil }, nil, "displaced"},
+		{"amd64", func(in *Input) { in.Bytes = in.Bytes[1:] }, nil, "displaced bytes"},
+		{"amd64", func(in *Input) { in.Displaced[0].Flow = isa.FlowCall }, nil, "cannot be moved"},
+	} {
+		a, err := all.Lookup(c.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := input(t, a, a.All)
+		c.change(&in)
+		out, err := Patch(a, in)
+		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.in) {
+			t.Errorf("%s: %x, %v; want %v with %q", c.arch, out.Code, err, c.want, c.in)
+		}
+	}
+}
+
+// TestLongest displaces as much as a splice can and must still fit a slot.
+func TestLongest(t *testing.T) {
+	for _, a := range all.Arches() {
+		in := input(t, a, 0)
+		pad := map[string]string{"amd64": "66662e0f1f84000000000066662e0f", "arm64": "1f2003d5", "riscv64": "01000100010013000000"}[a.Name]
+		b, _ := hex.DecodeString(pad)
+		in.Bytes, in.Displaced = nil, nil
+		for n := 0; n < len(b); {
+			i := a.Decode(b[n:], in.Back-16+isa.Addr(n))
+			if i.Flow != isa.FlowNone {
+				break
+			}
+			in.Displaced = append(in.Displaced, i)
+			in.Bytes = append(in.Bytes, b[n:n+i.Len]...)
+			n += i.Len
+		}
+		out, err := Patch(a, in)
+		if err != nil || len(out.Code) > MaxPatch(a) {
+			t.Errorf("%s: %d bytes, %v", a.Name, len(out.Code), err)
+		}
+	}
+}

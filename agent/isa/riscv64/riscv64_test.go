@@ -1,0 +1,173 @@
+package riscv64
+
+import (
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/isatest"
+)
+
+func TestGolden(t *testing.T) { isatest.Golden(t, Arch, "testdata/golden.txt") }
+
+// TestHand holds edges of the encoding, by the manual: x0, reserved compressed
+// forms, the two lengths, system instructions.
+func TestHand(t *testing.T) {
+	isatest.Hand(t, Arch, []isatest.Want{
+		{"13000000", isa.FlowNone, "", "", "", 0},                                       // nop
+		{"0100", isa.FlowNone, "", "", "", 0},                                           // c.nop
+		{"0000", isa.FlowTrap, "", "", "", 0},                                           // c.unimp
+		{"731000c0", isa.FlowTrap, "", "", "", 0},                                       // unimp
+		{"0290", isa.FlowTrap, "", "", "", 0},                                           // c.ebreak
+		{"73001000", isa.FlowTrap, "", "", "", 0},                                       // ebreak
+		{"73000000", isa.FlowTrap, "", "", "", 0},                                       // ecall
+		{"73002010", isa.FlowTrap, "", "", "", isa.Privileged},                          // sret
+		{"73005010", isa.FlowNone, "", "", "", isa.Privileged},                          // wfi
+		{"73000512", isa.FlowNone, "a0", "", "", isa.Privileged},                        // sfence.vma a0
+		{"73250010", isa.FlowNone, "", "a0", "", isa.Privileged},                        // csrr a0, sstatus
+		{"73701500", isa.FlowNone, "", "", "", isa.Privileged},                          // csrrci
+		{"0f100000", isa.FlowNone, "", "", "", isa.Privileged},                          // fence.i
+		{"0f00f00f", isa.FlowNone, "", "", "", isa.Mem},                                 // fence
+		{"8280", isa.FlowReturn, "ra", "", "", 0},                                       // ret
+		{"67800000", isa.FlowReturn, "ra", "", "", 0},                                   // jalr x0, 0(ra)
+		{"67804000", isa.FlowIndirectJump, "ra", "", "", 0},                             // jalr x0, 4(ra) is no return
+		{"8282", isa.FlowIndirectJump, "t0", "", "", 0},                                 // c.jr t0
+		{"8292", isa.FlowIndirectCall, "t0", "ra", "", 0},                               // c.jalr t0
+		{"02a0", isa.FlowNone, "sp", "", "", isa.Mem},                                   // c.fsdsp
+		{"01a0", isa.FlowJump, "", "", "", isa.PCRel},                                   // c.j .
+		{"6f000000", isa.FlowJump, "", "", "", isa.PCRel},                               // j .
+		{"ef000000", isa.FlowCall, "", "ra", "", isa.PCRel},                             // jal ra, .
+		{"97000000", isa.FlowNone, "", "ra", "", isa.PCRel},                             // auipc
+		{"37050000", isa.FlowNone, "", "a0", "", 0},                                     // lui
+		{"0141", isa.FlowNone, "", "sp", "", 0},                                         // c.li sp, 0
+		{"3971", isa.FlowNone, "sp", "sp", "", 0},                                       // c.addi16sp
+		{"0161", isa.FlowUnknown, "", "", "", 0},                                        // c.addi16sp 0 is reserved
+		{"0120", isa.FlowUnknown, "", "", "", 0},                                        // c.addiw x0 is reserved
+		{"0240", isa.FlowUnknown, "", "", "", 0},                                        // c.lwsp x0 is reserved
+		{"0280", isa.FlowUnknown, "", "", "", 0},                                        // c.jr x0 is reserved
+		{"2a85", isa.FlowNone, "a0", "a0", "", 0},                                       // c.mv a0, a0
+		{"2e95", isa.FlowNone, "a0,a1", "a0", "", 0},                                    // c.add a0, a1
+		{"2f35a510", isa.FlowUnknown, "", "", "", 0},                                    // lr.d with a second source
+		{"2f350510", isa.FlowNone, "a0", "a0", "", isa.Mem | isa.Exclusive | isa.Opens}, // lr.d a0, (a0)
+		{"af35b518", isa.FlowNone, "a0,a1", "a1", "", isa.Mem | isa.Exclusive},          // sc.d a1, a1, (a0)
+		{"2f30b500", isa.FlowNone, "a0,a1", "", "", isa.Mem},                            // amoadd.d x0, a1, (a0)
+		{"0738050d", isa.FlowNone, "a0", "", "", isa.Mem},                               // fld
+		{"07700502", isa.FlowUnknown, "", "", "", 0},                                    // vector load
+		{"53000502", isa.FlowUnknown, "", "", "", 0},                                    // OP-FP
+		{"13150560", isa.FlowNone, "a0", "a0", "", 0},                                   // clz
+		{"13152560", isa.FlowNone, "a0", "a0", "", 0},                                   // cpop
+		{"13153560", isa.FlowUnknown, "", "", "", 0},                                    // no such unary operation
+		{"3305b502", isa.FlowNone, "a0,a1", "a0", "", 0},                                // mul
+		{"3b45b508", isa.FlowUnknown, "", "", "", 0},                                    // zext.h with a second source
+		{"630000fe", isa.FlowCond, "", "", "", isa.PCRel},                               // beq x0, x0
+		{"632000fe", isa.FlowUnknown, "", "", "", 0},                                    // no such comparison
+		{"1f00", isa.FlowUnknown, "", "", "", 0},                                        // longer than 32 bits
+	})
+}
+
+func TestEncode(t *testing.T) {
+	const a isa.Addr = 0xffffffff80100000
+	for _, d := range []int64{0, 0x7ff, 0x800, -0x800, -0x801, 1<<31 - 0x801, -1<<31 - 0x800, 0x12345678} {
+		to := (a + isa.Addr(d)) &^ 1
+		b, err := FarJump(6, a, to)
+		got, n, ok := Far(b, a)
+		if err != nil || !ok || got != to || n != FarJumpLen {
+			t.Errorf("far jump %+d: %x leads to %v, %v", d, b, got, err)
+		}
+	}
+	for _, d := range []int64{1<<31 - 0x800, -1<<31 - 0x801} {
+		if b, err := FarJump(6, a, a+isa.Addr(d)); err == nil {
+			t.Errorf("far jump %+d encoded as %x", d, b)
+		}
+	}
+	if _, err := FarJump(0, a, a); err == nil {
+		t.Error("far jump through x0 was encoded")
+	}
+	for _, d := range []int64{0, 2, -2, 1<<20 - 2, -1 << 20, 0x1554, -0x2aaaa} {
+		b, err := Jump(a, a+isa.Addr(d))
+		if err != nil {
+			t.Errorf("jal %+d: %v", d, err)
+		} else if i := Decode(b, a); i.Flow != isa.FlowJump || i.Target != a+isa.Addr(d) {
+			t.Errorf("jal %+d decodes as %+v", d, i)
+		}
+	}
+	for _, d := range []int64{1 << 20, -1<<20 - 2, 1} {
+		if b, err := Jump(a, a+isa.Addr(d)); err == nil {
+			t.Errorf("jal %+d encoded as %x", d, b)
+		}
+	}
+	for _, v := range []int8{-33, 32} {
+		if b, err := LoadImm(5, v); err == nil {
+			t.Errorf("c.li %d encoded as %x", v, b)
+		}
+	}
+}
+
+// TestSnippetText reads back what the encoders of a snippet made.
+func TestSnippetText(t *testing.T) {
+	push, n1, err1 := Push(6, 28)
+	pop, n2, err2 := Pop(6, 28)
+	near, n3, err3 := Address(7, 0x1000, 0x11000)
+	far, n4, err4 := Address(7, 0x1006, 0x11000)
+	li, err5 := LoadImm(10, 1)
+	add, err6 := AtomicAdd(10, 7)
+	for k, err := range []error{err1, err2, err3, err4, err5, err6} {
+		if err != nil {
+			t.Fatalf("%d: %v", k, err)
+		}
+	}
+	for _, c := range []struct {
+		b    []byte
+		n    int
+		want []string
+	}{
+		{push, n1, []string{"addi x2,x2,-16", "sd x6,0(x2)", "sd x28,8(x2)"}},
+		{pop, n2, []string{"ld x6,0(x2)", "ld x28,8(x2)", "addi x2,x2,16"}},
+		{near, n3, []string{"auipc x7,0x10"}},
+		{far, n4, []string{"auipc x7,0x10", "addi x7,x7,-6"}},
+		{li, 1, []string{"li x10,1"}},
+		{add, 1, []string{"amoadd.d x0,x10,(x7)"}},
+	} {
+		if c.n != len(c.want) {
+			t.Errorf("%x: %d instructions, want %d", c.b, c.n, len(c.want))
+		}
+		for k, b := 0, c.b; len(b) > 0; k++ {
+			i := Decode(b, 0)
+			if got := Text(b, 0); k >= len(c.want) || got != c.want[k] {
+				t.Errorf("%x: %s, want %s", b[:i.Len], got, c.want[min(k, len(c.want)-1)])
+			}
+			b = b[i.Len:]
+		}
+	}
+}
+
+// TestScan looks for targets of every kind, at odd halfwords too.
+func TestScan(t *testing.T) {
+	const a isa.Addr = 0xffffffff80100000
+	jal, _ := Jump(a+2, a+0x100)
+	far, _ := FarJump(6, a+6, a+0x200)
+	lea, _, _ := Address(7, a+14, a+0x2f0)
+	b := append([]byte{0x01, 0x00}, jal...)
+	b = append(b, far...)
+	b = append(b, lea...)
+	b = append(b, 0x01, 0xa0)             // c.j .
+	b = append(b, 0x11, 0xc1)             // c.beqz a0, +4
+	b = append(b, 0x63, 0x06, 0x05, 0x00) // beqz a0, +12
+	b = append(b, make([]byte, scanTail)...)
+	m := isa.NewMarks(a, a+0x1000, 2)
+	Scan(b, a, m)
+	for _, want := range []isa.Addr{a + 0x100, a + 0x200, a + 0x2f0, a + 22, a + 24 + 4, a + 26 + 12} {
+		if _, ok := m.First(want, want+2); !ok {
+			t.Errorf("%v was not found", want)
+		}
+	}
+	if got, ok := m.First(a+0x300, a+0x1000); ok {
+		t.Errorf("nothing jumps to %v", got)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, w := range []uint32{0x00000013, 0x0000a001, 0x00008082, 0, 0xffffffff} {
+		f.Add(isa.ByteOrder.AppendUint32(nil, w))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) { isatest.Contract(t, Arch, b) })
+}

@@ -1,0 +1,269 @@
+package ktext_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+)
+
+// synthetic is a kallsyms with aliases, a duplicate, data, a gap and modules.
+const synthetic = `ffffffff81000000 T _stext
+ffffffff81000000 T first
+ffffffff81000000 t first_alias
+ffffffff81000040 t twice
+ffffffff81000080 t foo.isra.0
+ffffffff810000c0 t twice
+ffffffff81000100 W weak
+ffffffff81000140 T last
+ffffffff81000200 T _etext
+ffffffff81100000 D data
+ffffffffc0000100 t own	[mod]
+ffffffffc0000180 t later	[mod]
+ffffffffc0000000 t other	[two]
+`
+
+func noMemory(a isa.Addr, _ []byte) error { return fmt.Errorf("nothing at %v", a) }
+
+func load(t *testing.T, kallsyms string) *ktext.Text {
+	t.Helper()
+	x, err := ktext.New(amd64.Arch, strings.NewReader(kallsyms), noMemory, ktext.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func TestFunction(t *testing.T) {
+	x := load(t, synthetic)
+	for _, c := range []struct {
+		module, name string
+		addr         isa.Addr
+		size         isa.Off
+	}{
+		{"", "first", 0xffffffff81000000, 0x40},
+		{"", "first_alias", 0xffffffff81000000, 0x40},
+		{"", "weak", 0xffffffff81000100, 0x40},
+		{"", "last", 0xffffffff81000140, 0xc0}, // ends at _etext
+		{"mod", "own", 0xffffffffc0000100, 0x80},
+		{"mod", "later", 0xffffffffc0000180, 0xe80}, // ends at its page
+		{"two", "other", 0xffffffffc0000000, 0x1000},
+	} {
+		f, err := x.Function(c.module, c.name)
+		if err != nil || f.Addr != c.addr || f.Size != c.size {
+			t.Errorf("%s:%s = %v %#x, %v; want %v %#x", c.module, c.name, f.Addr, f.Size, err, c.addr, c.size)
+		}
+	}
+	if f, ok := x.Locate(0xffffffff81000099); !ok || f.Name != "foo.isra.0" {
+		t.Errorf("located %v, %v", f, ok)
+	}
+	if f, ok := x.Locate(0xffffffff80000000); ok {
+		t.Errorf("located %v below everything", f)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	x := load(t, synthetic)
+	for _, c := range []struct {
+		module, name, in string
+		same             int
+	}{
+		{"", "twice", "2 functions", 2},
+		{"", "foo", "there is foo.isra.0", 0},
+		{"", "firs", "there is first, first_alias", 0},
+		{"", "own", "the kernel has no function own", 0}, // it is in a module
+		{"mod", "first", "module mod has no function", 0},
+		{"", "data", "no function", 0},
+		{"", "", "no function", 0},
+	} {
+		_, err := x.Function(c.module, c.name)
+		var nf *ktext.NotFound
+		if !errors.As(err, &nf) || len(nf.Same) != c.same || !strings.Contains(err.Error(), c.in) {
+			t.Errorf("%s:%s: %v, want %q", c.module, c.name, err, c.in)
+		}
+	}
+}
+
+func TestBadKallsyms(t *testing.T) {
+	for _, c := range []struct{ text, in string }{
+		{"", "no text symbols"},
+		{"0000000000000000 T _stext\n0000000000000000 T _etext\n", "kptr_restrict"},
+		{"ffffffff81000000 T a\n", "_stext"},
+		{"xyz T a\n", "line 1"},
+		{"ffffffff81000000 T\n", "line 1"},
+		{"ffffffff81000000 T _stext\nffffffff8100000012 T b\n", "line 2"},
+	} {
+		_, err := ktext.New(amd64.Arch, strings.NewReader(c.text), noMemory, ktext.Options{})
+		if err == nil || !strings.Contains(err.Error(), c.in) {
+			t.Errorf("%q: %v, want %q", c.text, err, c.in)
+		}
+	}
+}
+
+func FuzzKallsyms(f *testing.F) {
+	f.Add([]byte(synthetic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := ktext.New(amd64.Arch, bytes.NewReader(b), noMemory, ktext.Options{})
+		if (x == nil) == (err == nil) {
+			t.Fatal("a view and an error, or neither")
+		}
+		if err == nil {
+			x.Functions("", func(f ktext.Func) bool {
+				if _, ok := x.Locate(f.Addr); !ok && f.Size > 0 {
+					t.Fatalf("%v is not found at its own address", f)
+				}
+				return true
+			})
+		}
+	})
+}
+
+// TestRecordedTables counts what the recorded stretches are known to hold.
+func TestRecordedTables(t *testing.T) {
+	for _, c := range []struct {
+		arch  string
+		class map[ktext.Class]int
+	}{
+		{"amd64", map[ktext.Class]int{ktext.StaticKey: 2, ktext.Exception: 2, ktext.Bug: 4}},
+		{"arm64", map[ktext.Class]int{ktext.StaticKey: 3, ktext.Exception: 4, ktext.Bug: 6}},
+		{"riscv64", map[ktext.Class]int{ktext.StaticKey: 7, ktext.Exception: 3, ktext.Bug: 4}},
+	} {
+		k := ktexttest.Load(t, c.arch)
+		x := k.Text(t)
+		got := map[ktext.Class]int{}
+		x.Functions("", func(f ktext.Func) bool {
+			if strings.HasPrefix(f.Name, "gap") {
+				return true
+			}
+			code, err := x.Code(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; n < len(code); {
+				i := k.Arch.Decode(code[n:], f.Addr+isa.Addr(n))
+				if r, ok, err := x.Site(i.Addr, i.End()); err != nil {
+					t.Fatal(err)
+				} else if ok {
+					got[r.Class]++
+				}
+				n += i.Len
+			}
+			return true
+		})
+		for class, want := range c.class {
+			if got[class] != want {
+				t.Errorf("%s: %d sites of class %v, want %d", c.arch, got[class], class, want)
+			}
+		}
+	}
+}
+
+func TestReserved(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	x := k.TextWith(t, k.Read, ktext.Options{Blacklist: strings.NewReader("0xffffffff8ec42b00-0xffffffff8ec42b08\tsomething\n")})
+	for _, c := range []struct {
+		f      ktext.Func
+		lo, hi isa.Addr
+		want   ktext.Class
+	}{
+		{ktext.Func{Name: "text_poke_bp", Addr: 0xffffffff8ec42000}, 0xffffffff8ec42000, 0xffffffff8ec42001, ktext.NotReserved},
+		{ktext.Func{Name: "f"}, 0xffffffff8ec42afc, 0xffffffff8ec42b00, ktext.NotReserved},
+		{ktext.Func{Name: "f"}, 0xffffffff8ec42afc, 0xffffffff8ec42b01, ktext.Blacklist},
+		{ktext.Func{Name: "f"}, 0xffffffff8ec42b07, 0xffffffff8ec42b10, ktext.Blacklist},
+		{ktext.Func{Name: "f"}, 0xffffffff8ec42b08, 0xffffffff8ec42b10, ktext.NotReserved},
+		{ktext.Func{Name: "f", Module: "m"}, 0xffffffffc0000000, 0xffffffffc0000001, ktext.Outside},
+		{ktext.Func{Name: "f"}, 0xffffffff00000000, 0xffffffff00000001, ktext.Outside},
+	} {
+		r, ok, err := x.Reserved(c.f, c.lo, c.hi)
+		if err != nil || r.Class != c.want || ok != (c.want != ktext.NotReserved) {
+			t.Errorf("%v %v-%v: %v, %v; want %v", c.f, c.lo, c.hi, r, err, c.want)
+		}
+	}
+	pfx, err := x.Function("", "__pfx_vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, _, _ := x.Reserved(pfx, pfx.Addr, pfx.Addr+1); r.Class != ktext.Thunk {
+		t.Errorf("padding is %v", r.Class)
+	}
+}
+
+// TestTablesMustMakeSense breaks the tables and expects refusal, not guesses.
+func TestTablesMustMakeSense(t *testing.T) {
+	k := ktexttest.Load(t, "arm64")
+	odd := strings.Replace(k.Kallsyms, "D __stop___ex_table", "D __stop_other", 1)
+	for name, kallsyms := range map[string]string{
+		"no end":  odd,
+		"no keys": strings.Replace(k.Kallsyms, "__start___jump_table", "gone", 1),
+	} {
+		x, err := ktext.New(k.Arch, strings.NewReader(kallsyms), k.Read, ktext.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lo, _ := x.Bounds()
+		if _, _, err := x.Site(lo, lo+4); err == nil {
+			t.Errorf("%s: the tables were taken as they are", name)
+		}
+	}
+}
+
+func TestFtraceSite(t *testing.T) {
+	for _, c := range []struct {
+		arch, name string
+		want       int
+	}{
+		{"amd64", "ksys_read", 9}, // behind a landing pad
+		{"arm64", "ksys_read", 8},
+		{"riscv64", "ksys_read", 8},
+	} {
+		x := ktexttest.Load(t, c.arch).Text(t)
+		f, err := x.Function("", c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := x.Code(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.FtraceSite(code); got != c.want {
+			t.Errorf("%s %s: site of %d bytes, want %d", c.arch, c.name, got, c.want)
+		}
+		if got := x.FtraceSite(code[c.want:]); got != 0 {
+			t.Errorf("%s %s: site of %d bytes where there is none", c.arch, c.name, got)
+		}
+	}
+}
+
+// TestTargets looks for branches of a real function among the collected ones.
+func TestTargets(t *testing.T) {
+	k := ktexttest.Load(t, "riscv64")
+	x := k.Text(t)
+	m, err := x.Targets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	x.Functions("", func(f ktext.Func) bool {
+		code, _ := x.Code(f)
+		for o := 0; o < len(code) && !strings.HasPrefix(f.Name, "gap"); {
+			i := k.Arch.Decode(code[o:], f.Addr+isa.Addr(o))
+			if lo, hi := x.Bounds(); i.Target >= lo && i.Target < hi {
+				n++
+				if _, ok := m.First(i.Target, i.Target+2); !ok {
+					t.Errorf("%v jumps to %v, which is not marked", i.Addr, i.Target)
+				}
+			}
+			o += i.Len
+		}
+		return true
+	})
+	if n < 200 || m.Count() < 100 {
+		t.Errorf("%d branches, %d targets: too few to mean anything", n, m.Count())
+	}
+}

@@ -1,0 +1,120 @@
+package place
+
+import (
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+)
+
+func arch(t *testing.T, name string) *isa.Arch {
+	t.Helper()
+	a, err := all.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestReach(t *testing.T) {
+	const text, end isa.Addr = 0xffffffff80000000, 0xffffffff81000000
+	for _, c := range []struct {
+		arch         string
+		lo, hi       isa.Addr
+		wantLo, want isa.Addr
+	}{
+		{"arm64", 0xffff800080000000, 0xffff800081000000, 0xffff800081000000 - 1<<27 + 4096, 0xffff800080000000 + 1<<27 - 4096},
+		{"amd64", text, end, 0xffffffff81000000 - 1<<31 + 4096, 0xfffffffffffff000},
+		{"amd64", text + 1<<20, end, 0xffffffff81000000 - 1<<31 + 4096, ^isa.Addr(0)}, // clamped at the top
+		{"riscv64", text, end, 0xffffffff81000000 - 1<<31 + 8192, 0xffffffffffffe000},
+		{"amd64", 0x1000, 0x2000, 0, 0x1000 + 1<<31 - 4096}, // and at the bottom
+	} {
+		w := Reach(arch(t, c.arch), c.lo, c.hi)
+		if w.Lo != c.wantLo || w.Hi != c.want {
+			t.Errorf("%s %v-%v: %v-%v, want %v-%v", c.arch, c.lo, c.hi, w.Lo, w.Hi, c.wantLo, c.want)
+		}
+	}
+	if w := Reach(arch(t, "arm64"), 0, 1<<30); w.Size() != 0 {
+		t.Errorf("points 1 GiB apart share the window %v", w)
+	}
+}
+
+func TestCheckCodeLen(t *testing.T) {
+	for _, c := range []struct {
+		arch string
+		n    int
+		ok   bool
+	}{
+		{"amd64", 4096, true}, {"amd64", 4095, false}, {"amd64", 0, false}, {"riscv64", 16 << 20, true},
+		{"arm64", 1 << 20, false}, {"arm64", 1<<20 - 4096, true},
+	} {
+		if err := CheckCodeLen(arch(t, c.arch), c.n); (err == nil) != c.ok {
+			t.Errorf("%s %d: %v", c.arch, c.n, err)
+		}
+	}
+}
+
+// take is Peek and Take of what it found.
+func take(t *testing.T, h *Heap, n int, w Window) isa.Addr {
+	t.Helper()
+	a, _, ok := h.Peek(n, w)
+	if !ok || !h.Take(a, n) {
+		t.Fatalf("no %d bytes in %v", n, w)
+	}
+	return a
+}
+
+var everywhere = Window{0, ^isa.Addr(0)}
+
+func TestHeap(t *testing.T) {
+	h := &Heap{}
+	h.Add(NewArea(2, 0x20000, 4096))
+	h.Add(NewArea(1, 0x10000, 4096))
+	for k := range isa.Addr(4) {
+		if a := take(t, h, 60, everywhere); a != 0x10000+k*Line {
+			t.Errorf("slot %d at %v", k, a)
+		}
+	}
+	if !h.Free(0x10000, 60) || h.Free(0x10000, 60) {
+		t.Error("a slot is freed once")
+	}
+	if a := take(t, h, 1, everywhere); a != 0x10100 {
+		t.Errorf("a dirty slot at %v came before a clean one", a)
+	}
+	if a := take(t, h, 65, everywhere); a != 0x10140 {
+		t.Errorf("two lines at %v", a)
+	}
+	if h.Take(0x10180, 1) || h.Take(0x10181, 1) || h.Take(0x30000, 1) || h.Take(0x10fc0, 65) {
+		t.Error("took what is used, not aligned, outside, or runs over the end")
+	}
+	if a := take(t, h, 1, Window{0x20fc0, 0x21000}); a != 0x20fc0 {
+		t.Errorf("the window's only slot at %v", a)
+	}
+	if a, _, ok := h.Peek(1, Window{0x20fc0, 0x21000}); ok {
+		t.Errorf("found %v in a full window", a)
+	}
+	r, ok := h.Find(0x10040)
+	if !ok || r.ID != 1 || r.Cell(0x10040) != 0x11040 {
+		t.Errorf("area %+v", r)
+	}
+	c, u, d := h.Usage()
+	if c+u+d != 128 || u != 7 || d != 1 {
+		t.Errorf("%d clean, %d used, %d dirty", c, u, d)
+	}
+}
+
+// TestDirtyIsReused fills an area, frees one slot and gets exactly that.
+func TestDirtyIsReused(t *testing.T) {
+	h := &Heap{}
+	h.Add(NewArea(1, 0x10000, 4096))
+	for range 4096 / Line {
+		take(t, h, Line, everywhere)
+	}
+	if a, _, ok := h.Peek(1, everywhere); ok {
+		t.Fatalf("found %v in a full heap", a)
+	}
+	h.Free(0x10400, Line)
+	if a := take(t, h, Line, everywhere); a != 0x10400 {
+		t.Errorf("reused %v", a)
+	}
+}
