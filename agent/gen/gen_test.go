@@ -123,6 +123,9 @@ func checkStates(t *testing.T, a *isa.Arch, in Input, out Output) {
 // touched are not, by any instruction of the snippet.
 func TestNeverUse(t *testing.T) {
 	for _, a := range all.Arches() {
+		if bad := isa.Set(generators[a.Name].order...) & a.NeverUse; bad != 0 {
+			t.Errorf("%s: %s are offered", a.Name, a.Names(bad))
+		}
 		in := input(t, a, a.All)
 		in.BackFree = a.All
 		out, err := Patch(a, in)

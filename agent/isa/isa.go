@@ -251,7 +251,8 @@ func (m *Marks) Add(a Addr) {
 
 // First returns the lowest member in [lo, hi).
 func (m *Marks) First(lo, hi Addr) (Addr, bool) {
-	lo, hi = max(lo, m.lo), min(hi, m.hi)
+	unit := Addr(1)<<m.shift - 1
+	lo, hi = (max(lo, m.lo)+unit)&^unit, min(hi, m.hi)
 	for a := lo; a < hi; a += 1 << m.shift {
 		n := uint64(a-m.lo) >> m.shift
 		if m.bits[n/64]>>(n%64)&1 != 0 {

@@ -267,3 +267,46 @@ func TestTargets(t *testing.T) {
 		t.Errorf("%d branches, %d targets: too few to mean anything", n, m.Count())
 	}
 }
+
+// TestTableTargets points a static key at an address that no branch reaches.
+func TestTableTargets(t *testing.T) {
+	k := ktexttest.Load(t, "riscv64")
+	x := k.Text(t)
+	f, err := x.Function("", "ksys_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := f.Addr + 0x12
+	if m, err := x.Targets(); err != nil {
+		t.Fatal(err)
+	} else if a, ok := m.First(free, free+2); ok {
+		t.Fatalf("something reaches %v", a)
+	}
+	for _, table := range []string{"__start___jump_table", "__start___ex_table"} {
+		k := ktexttest.Load(t, "riscv64")
+		x := k.Text(t)
+		at, ok := x.Symbol(table)
+		if !ok {
+			t.Fatalf("no %s", table)
+		}
+		k.Write(at+4, isa.ByteOrder.AppendUint32(nil, uint32(free-at-4)))
+		if m, err := x.Targets(); err != nil {
+			t.Fatal(err)
+		} else if _, ok := m.First(free, free+2); !ok {
+			t.Errorf("the target in %s is not marked", table)
+		}
+	}
+}
+
+// TestWordsBeforeEntry: on arm64 a function's last eight bytes belong to the
+// next when that has an ftrace site.
+func TestWordsBeforeEntry(t *testing.T) {
+	x := ktexttest.Load(t, "arm64").Text(t)
+	f, err := x.Function("", "vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := x.Code(f); err != nil || len(code) != int(f.Size)-8 {
+		t.Errorf("%d bytes of %d, %v", len(code), f.Size, err)
+	}
+}

@@ -24,6 +24,8 @@ type Request struct {
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
+	// dry leaves the heap as it is.
+	dry bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
 }
@@ -58,12 +60,10 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	if r != nil {
 		return r
 	}
+	req.dry = true
 	for _, i := range fn.insns {
 		req.Offset = isa.Off(i.Addr - f.Addr)
 		p, r := fn.plan(req)
-		if p != nil {
-			req.Heap.Free(p.Patch, SlotSize(text.Arch))
-		}
 		if !visit(req.Offset, p, r) {
 			break
 		}
@@ -263,7 +263,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
-	req.Heap.Take(patch, size)
+	if !req.dry {
+		req.Heap.Take(patch, size)
+	}
 	return p, nil
 }
 

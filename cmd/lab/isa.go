@@ -47,9 +47,9 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	guests, cancel := context.WithCancel(ctx)
 	defer cancel()
-	env, results, manifest, err := f.environment(ctx, list)
+	env, results, manifest, err := f.environment(guests, list)
 	if err != nil {
 		return err
 	}
@@ -62,22 +62,14 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdout)
 	reporter.JUnitReport = filepath.Join(f.out, "junit.xml")
 	ginkgo.RunSpecs(&suite{}, "kerninst on "+f.arch, suiteConfig, reporter)
+	// On an interrupt, ginkgo returns while guests still run: they have to be
+	// gone, with their run directories, before this process is.
 	cancel()
-
-	if err := ctxErr(env, ctx); err != nil {
+	env.Runner.Drain()
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return f.finish(env, results, manifest, start, prepared)
-}
-
-// ctxErr is the interrupt that ended the run, if one did.
-func ctxErr(env *scenarios.Env, _ context.Context) error {
-	for _, s := range env.Results {
-		if s.Failure != nil && s.Failure.Kind == "interrupted" {
-			return context.Canceled
-		}
-	}
-	return nil
 }
 
 // environment makes everything that scenarios run in.

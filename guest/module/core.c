@@ -382,13 +382,20 @@ static int __init ki_init(void)
 		pr_err(KI_NAME ": this module rewrites the running kernel. Boot with " TOKEN " on the kernel command line, or load it with i_accept_the_risk=1\n");
 		return -EPERM;
 	}
-	return misc_register(&ki_device);
+	err = ki_sites_init();
+	if (err)
+		return err;
+	err = misc_register(&ki_device);
+	if (err)
+		ki_sites_exit();
+	return err;
 }
 
 /* The file operations hold a reference: nothing is open, hence nothing live. */
 static void __exit ki_exit(void)
 {
 	misc_deregister(&ki_device);
+	ki_sites_exit();
 }
 
 module_init(ki_init);

@@ -24,12 +24,16 @@
 	MARK(_stext)				\
 	MARK(_etext)				\
 	MARK(_end)				\
+	MARK(__start___jump_table)		\
+	MARK(__stop___jump_table)		\
 	DATA(saved_command_line)		\
 	DATA(text_mutex)			\
 	DATA(kprobe_mutex)			\
 	DATA(kprobe_blacklist)			\
 	CODE(get_kprobe)			\
 	CODE(within_kprobe_blacklist)		\
+	CODE(arch_within_kprobe_blacklist)	\
+	CODE(lookup_symbol_name)		\
 	CODE(core_kernel_text)			\
 	CODE(__module_address)			\
 	CODE(__module_text_address)		\

@@ -38,7 +38,16 @@ int ki_internals_check(void);
 extern struct ki_marks {
 	unsigned long image, image_end;	/* _text, _end */
 	unsigned long text, text_end;	/* _stext, _etext */
+	unsigned long jump_table, jump_end;	/* __start___jump_table, __stop_ */
 } ki_marks;
+
+/* sites.c: text of the image that is never spliced. */
+int ki_sites_init(void);
+void ki_sites_exit(void);
+/* Does the kernel rewrite a byte of [first, last] while it runs? */
+bool ki_core_rewritten(unsigned long first, unsigned long last);
+/* Is a probe forbidden there? */
+bool ki_core_banned(unsigned long addr);
 
 /* area.c: executable memory and cells. All under ki_lock. */
 int ki_area_alloc(struct ki_area *a);
@@ -98,8 +107,13 @@ void ki_arch_area_range(unsigned long *lo, unsigned long *hi);
 int ki_arch_check(const struct ki_splice *s);
 /* Bytes from the point on that nobody may change while the splice lives. */
 u32 ki_arch_locked_len(const struct ki_splice *s);
-/* Does the kernel itself rewrite a byte of [start, last], beyond what the core knows? */
-bool ki_arch_rewritten(unsigned long start, unsigned long last);
+/*
+ * Sites of the image that the kernel rewrites beside static keys and ftrace:
+ * their number, and their addresses in any order unless to is NULL.
+ */
+u32 ki_arch_sites(unsigned long *to);
+/* The same question for text of modules. */
+bool ki_arch_rewritten(unsigned long first, unsigned long last);
 void ki_arch_fill_traps(void *code, unsigned long len);
 /* Into memory that is already read-only and executable. */
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);

@@ -108,11 +108,22 @@ static int own_text(unsigned long first, unsigned long last, struct module **own
 	return err;
 }
 
-/* Sites that the kernel rewrites while it runs; it would overwrite our bytes. */
-static bool rewritten(unsigned long first, unsigned long last)
+/*
+ * Sites that the kernel rewrites while it runs: it would overwrite our bytes.
+ * Places where it allows no probe, because probing or entry code runs there.
+ */
+static bool core_off_limits(unsigned long first, unsigned long last, unsigned long written)
+{
+	return ki_core_banned(first) || ki_core_banned(written) ||
+	       ki_core_rewritten(first, last);
+}
+
+static bool module_off_limits(unsigned long first, unsigned long last, unsigned long written)
 {
 	bool yes;
 
+	if (within_kprobe_blacklist(first) || within_kprobe_blacklist(written))
+		return true;
 	jump_label_lock();
 	yes = jump_label_text_reserved((void *)first, (void *)last) ||
 	      ftrace_text_reserved((void *)first, (void *)last) ||
@@ -124,12 +135,13 @@ static bool rewritten(unsigned long first, unsigned long last)
 static int check_text(struct live *l)
 {
 	unsigned long first = l->at.start, last = l->at.last;
+	unsigned long written = first + l->s.len - 1;
 	int err = own_text(first, last, &l->owner);
 
 	if (err)
 		return err;
-	if (within_kprobe_blacklist(first) ||
-	    within_kprobe_blacklist(first + l->s.len - 1) || rewritten(first, last)) {
+	if (l->owner ? module_off_limits(first, last, written) :
+		       core_off_limits(first, last, written)) {
 		module_put(l->owner);
 		return -EACCES;
 	}

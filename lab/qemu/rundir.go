@@ -193,7 +193,7 @@ func killThoseIn(dir string) error {
 			continue // it has just ended
 		}
 		if worksIn(proc, dir) {
-			err = nil
+			err = unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0)
 		}
 		unix.Close(handle)
 		if err != nil && err != unix.ESRCH {

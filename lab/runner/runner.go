@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -68,11 +69,12 @@ type Runner struct {
 	Progress func(format string, args ...any)
 
 	slots chan struct{}
+	all   *sync.WaitGroup
 }
 
 // New returns r ready to Start.
 func New(r Runner) *Runner {
-	r.slots = make(chan struct{}, max(1, r.Jobs))
+	r.slots, r.all = make(chan struct{}, max(1, r.Jobs)), &sync.WaitGroup{}
 	return &r
 }
 
@@ -91,7 +93,9 @@ func (p *Pending) Wait() *Guest {
 // Start asks for a guest; it runs as soon as one of the slots is free.
 func (r *Runner) Start(ctx context.Context, q Request) *Pending {
 	p := &Pending{done: make(chan struct{})}
+	r.all.Add(1)
 	go func() {
+		defer r.all.Done()
 		defer close(p.done)
 		p.guest = &Guest{Request: q}
 		select {
@@ -108,6 +112,9 @@ func (r *Runner) Start(ctx context.Context, q Request) *Pending {
 	}()
 	return p
 }
+
+// Drain returns when every guest that was asked for has ended.
+func (r *Runner) Drain() { r.all.Wait() }
 
 func (g *Guest) word() string {
 	if g.Err != nil {

@@ -17,7 +17,7 @@ const interval = 10 * time.Millisecond
 type Reader struct {
 	path string
 	done <-chan struct{}
-	file *os.File
+	file io.ReadCloser // nil until the file is there
 }
 
 // Follow reads path, which need not exist yet. Once done is closed, nobody

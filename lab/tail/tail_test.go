@@ -71,3 +71,34 @@ func TestFollowIsAReader(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// lateWriter writes its last words just after a reader has seen the end, and is
+// done.
+type lateWriter struct {
+	words string
+	reads int
+	done  chan struct{}
+}
+
+func (w *lateWriter) Read(p []byte) (int, error) {
+	w.reads++
+	switch w.reads {
+	case 1:
+		close(w.done)
+		return 0, io.EOF
+	case 2:
+		return copy(p, w.words), nil
+	}
+	return 0, io.EOF
+}
+
+func (w *lateWriter) Close() error { return nil }
+
+func TestFollowLosesNoLastWords(t *testing.T) {
+	done := make(chan struct{})
+	r := Follow("", done)
+	r.file = &lateWriter{words: "the end", done: done}
+	if b, err := io.ReadAll(r); err != nil || string(b) != "the end" {
+		t.Errorf("got %q, %v", b, err)
+	}
+}

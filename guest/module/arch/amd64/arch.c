@@ -97,9 +97,25 @@ u32 ki_arch_locked_len(const struct ki_splice *s)
 	return s->new[k] == JMP32_INSN_OPCODE ? k + JMP32_INSN_SIZE : s->len;
 }
 
-bool ki_arch_rewritten(unsigned long start, unsigned long last)
+/* Not constant, so that it stays data: see ki_marks. */
+struct static_call_site *ki_static_calls[2] = {
+	__start_static_call_sites, __stop_static_call_sites,
+};
+
+/* Static calls. The address is relative to the entry. */
+u32 ki_arch_sites(unsigned long *to)
 {
-	return static_call_text_reserved((void *)start, (void *)last);
+	struct static_call_site *s;
+
+	if (to)
+		for (s = ki_static_calls[0]; s < ki_static_calls[1]; s++)
+			*to++ = (unsigned long)&s->addr + s->addr;
+	return ki_static_calls[1] - ki_static_calls[0];
+}
+
+bool ki_arch_rewritten(unsigned long first, unsigned long last)
+{
+	return static_call_text_reserved((void *)first, (void *)last);
 }
 
 void ki_arch_fill_traps(void *code, unsigned long len)

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+#include <linux/static_call_types.h>
+
+extern struct static_call_site __start_static_call_sites[], __stop_static_call_sites[];
+
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
+	MARK(__start_static_call_sites)		\
+	MARK(__stop_static_call_sites)		\
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke_bp)			\

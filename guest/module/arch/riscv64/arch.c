@@ -56,7 +56,12 @@ u32 ki_arch_locked_len(const struct ki_splice *s)
 	return s->len;
 }
 
-bool ki_arch_rewritten(unsigned long start, unsigned long last)
+u32 ki_arch_sites(unsigned long *to)
+{
+	return 0;
+}
+
+bool ki_arch_rewritten(unsigned long first, unsigned long last)
 {
 	return false;
 }

@@ -1,0 +1,393 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// heap lies behind the recorded text, in reach of all of it.
+func heap(x *ktext.Text) *place.Heap {
+	_, hi := x.Bounds()
+	h := &place.Heap{}
+	h.Add(place.NewArea(7, (hi+32<<20)&^4095, 64<<10))
+	return h
+}
+
+func request(x *ktext.Text, function string, off isa.Off) plan.Request {
+	return plan.Request{Function: function, Offset: off, Features: gen.Features{LSE: true}, Heap: heap(x)}
+}
+
+// smoke lists, for every ISA, a function of the getppid or read path and what
+// its first point without a save costs.
+var smoke = []struct {
+	arch, function string
+	at             isa.Off
+	mechanism      plan.Mechanism
+	added          int
+}{
+	{"amd64", "ksys_read", 0x39, plan.Jump, 3},
+	{"amd64", "vfs_read", 0x17, plan.Jump, 3},
+	{"arm64", "__arm64_sys_getppid", 0xc, plan.Jump, 5},
+	{"arm64", "ksys_read", 0x20, plan.Jump, 5},
+	{"riscv64", "__riscv_sys_getppid", 0x8, plan.Quiesced, 7},
+	{"riscv64", "ksys_read", 0xe, plan.Quiesced, 7},
+}
+
+func TestSearchCheap(t *testing.T) {
+	for _, c := range smoke {
+		k := ktexttest.Load(t, c.arch)
+		x := k.Text(t)
+		req := request(x, c.function, 0)
+		req.NoSpill = true
+		p, r := plan.Search(x, req)
+		if r != nil {
+			t.Errorf("%s %s: %v", c.arch, c.function, r)
+			continue
+		}
+		if p.Offset != c.at || p.Mechanism != c.mechanism || p.Added != c.added || p.Spilled != 0 {
+			t.Errorf("%s %s+%#x: %v, %d added, %d spilled; want +%#x, %v, %d",
+				c.arch, c.function, uint64(p.Offset), p.Mechanism, p.Added, p.Spilled, uint64(c.at), c.mechanism, c.added)
+		}
+		if _, used, _ := req.Heap.Usage(); used != 1 {
+			t.Errorf("%s: %d lines of the heap taken", c.arch, used)
+		}
+	}
+}
+
+// TestSurvey plans every instruction of the recorded text. Whatever is planned
+// passes its check, is cheap, and can be sent as JSON; planning is repeatable.
+func TestSurvey(t *testing.T) {
+	added := map[string][]int{"amd64": {3, 5}, "arm64": {5, 7}, "riscv64": {7, 12, 14}}
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		planned, refused := 0, map[plan.Reason]int{}
+		x.Functions("", func(f ktext.Func) bool {
+			if strings.HasPrefix(f.Name, "gap") || f.Size == 0 {
+				return true
+			}
+			seen := 0
+			plan.Survey(x, f, request(x, "", 0), func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
+				seen++
+				if (p == nil) == (r == nil) {
+					t.Fatalf("%v+%#x: plan %v and refusal %v", f, uint64(off), p, r)
+				}
+				if r != nil {
+					refused[r.Reason]++
+					if r.Detail == "" || r.Reason == plan.ReasonInvalid {
+						t.Errorf("%v+%#x: %v", f, uint64(off), r)
+					}
+					return true
+				}
+				planned++
+				if err := p.Check(x.Arch); err != nil {
+					t.Error(err)
+				}
+				if want := added[arch]; p.Added != want[min(p.Spilled, len(want)-1)] {
+					t.Errorf("%v+%#x: %d added with %d spilled", f, uint64(off), p.Added, p.Spilled)
+				}
+				again, _ := plan.At(x, f, withOffset(request(x, "", 0), off))
+				if !reflect.DeepEqual(p, again) {
+					t.Errorf("%v+%#x: planned twice, differs", f, uint64(off))
+				}
+				throughJSON(t, p)
+				return seen < 200
+			})
+			return true
+		})
+		if planned < 50 || len(refused) < 4 {
+			t.Errorf("%s: %d planned, refused %v: too few to mean anything", arch, planned, refused)
+		}
+	}
+}
+
+func withOffset(r plan.Request, off isa.Off) plan.Request {
+	r.Offset = off
+	return r
+}
+
+func throughJSON(t *testing.T, p *plan.Plan) {
+	t.Helper()
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back plan.Plan
+	if err := json.Unmarshal(b, &back); err != nil || !reflect.DeepEqual(*p, back) {
+		t.Errorf("%s came back as %+v, %v", b, back, err)
+	}
+}
+
+// TestRefusals asks for one point of each kind.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		arch, function string
+		off            isa.Off
+		change         func(*plan.Request)
+		want           plan.Reason
+		in             string
+	}{
+		{"amd64", "no_such", 0, nil, plan.NoSuchFunction, "no function no_such"},
+		{"amd64", "ksys_read", 0xffff, nil, plan.OutsideFunction, "offset 0xffff"},
+		{"amd64", "ksys_read", 0x3a, nil, plan.InsideInstruction, "one starts at +0x39, the next at +0x41"},
+		{"amd64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
+		{"amd64", "ksys_read", 4, nil, plan.ReservedText, "ftrace"},
+		{"amd64", "__pfx_ksys_read", 0, nil, plan.ReservedText, "padding"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Mechanism = plan.Trap }, plan.UnsupportedMechanism, "trap"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Heap = nil }, plan.OutOfReach, "no patch memory"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Heap = far() }, plan.OutOfReach, "no free slot"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) {
+			r.Taken = func(lo, hi isa.Addr) bool { return hi-lo == 8 }
+		}, plan.AlreadySpliced, "live splice"},
+		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE = false }, plan.NoAtomics, "FEAT_LSE"},
+		{"arm64", "ksys_read", 0x22, nil, plan.InsideInstruction, "one starts at +0x20"},
+		{"arm64", "ksys_read", 0x8, nil, plan.ReservedText, "landing pad"},
+		{"arm64", "__arm64_sys_getppid", 0x20, func(r *plan.Request) { r.NoSpill = true }, plan.NeedsSpill, "1 registers"},
+		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism, "preempted"},
+		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.UnsupportedMechanism, "jump"},
+		{"riscv64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
+	} {
+		x := ktexttest.Load(t, c.arch).Text(t)
+		req := request(x, c.function, c.off)
+		if c.change != nil {
+			c.change(&req)
+		}
+		p, r := plan.Point(x, req)
+		if r == nil {
+			t.Errorf("%s %s+%#x was planned: %+v", c.arch, c.function, uint64(c.off), p)
+			continue
+		}
+		if r.Reason != c.want || !strings.Contains(r.Detail, c.in) {
+			t.Errorf("%s %s+%#x: %v; want %v with %q", c.arch, c.function, uint64(c.off), r, c.want, c.in)
+		}
+		if req.Heap != nil {
+			if _, used, _ := req.Heap.Usage(); used != 0 {
+				t.Errorf("%s %s+%#x: the refusal took %d lines", c.arch, c.function, uint64(c.off), used)
+			}
+		}
+	}
+}
+
+func far() *place.Heap {
+	h := &place.Heap{}
+	h.Add(place.NewArea(1, 0x10000, 4096))
+	return h
+}
+
+// edited is the recorded kernel with a function overwritten from an offset.
+func edited(t *testing.T, arch, function string, off isa.Off, code string) *ktext.Text {
+	t.Helper()
+	k := ktexttest.Load(t, arch)
+	x := k.Text(t)
+	f, err := x.Function("", function)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Write(f.Addr+isa.Addr(off), []byte(code))
+	return k.Text(t)
+}
+
+// TestEditedText changes one thing near a point that is fine and expects the
+// reason that it now has.
+func TestEditedText(t *testing.T) {
+	const (
+		cj      = "\x01\xa0"         // riscv64 c.j .
+		lr      = "\x2f\x35\x05\x10" // lr.d a0, (a0)
+		jrT1    = "\x02\x83"         // c.jr t1
+		csrr    = "\x73\x25\x00\x10" // csrr a0, sstatus
+		badAmd  = "\x06"
+		stiAmd  = "\x90\x90\xfb"
+		ldxr    = "\x20\x7c\x5f\xc8"
+		callAmd = "\xe8\x00\x00\x00\x00"
+	)
+	for _, c := range []struct {
+		name, arch, function string
+		point, at            isa.Off
+		code                 string
+		want                 plan.Reason
+	}{
+		{"point jumps", "riscv64", "__riscv_sys_getppid", 8, 8, cj, plan.ControlFlow},
+		{"window jumps", "riscv64", "__riscv_sys_getppid", 8, 0xa, cj, plan.ControlFlow},
+		{"jump into window", "riscv64", "__riscv_sys_getppid", 8, 0x1a, "\xdd\xbf", plan.TargetInWindow},
+		{"system instruction in window", "riscv64", "__riscv_sys_getppid", 8, 0xa, csrr, plan.PrivilegedInsn},
+		{"exclusive in window", "riscv64", "__riscv_sys_getppid", 8, 0xa, lr, plan.ExclusiveSequence},
+		{"after an exclusive load", "riscv64", "ksys_read", 0xe, 8, lr, plan.ExclusiveSequence},
+		{"indirect jump", "riscv64", "__riscv_sys_getppid", 8, 0x1c, jrT1, plan.IndirectJump},
+		{"unknown before the point", "amd64", "ksys_read", 0x39, 0x20, badAmd, plan.Undecodable},
+		{"shadow", "amd64", "ksys_read", 0x39, 0x36, stiAmd, plan.PrivilegedInsn},
+		{"exclusive before", "arm64", "ksys_read", 0x20, 0x1c, ldxr, plan.ExclusiveSequence},
+		{"call at the point", "amd64", "ksys_read", 0x39, 0x39, callAmd, plan.ControlFlow},
+	} {
+		x := edited(t, c.arch, c.function, c.at, c.code)
+		req := request(x, c.function, c.point)
+		if c.name == "jump into window" {
+			req.Offset = 0xa // windows from here hold the target at +0x10
+		}
+		p, r := plan.Point(x, req)
+		switch {
+		case r == nil:
+			t.Errorf("%s: planned at +%#x", c.name, uint64(p.Offset))
+		case r.Reason != c.want:
+			t.Errorf("%s: %v; want %v", c.name, r, c.want)
+		}
+	}
+}
+
+// TestSites marks points of the recorded tables: a fault entry and a static key
+// refuse the point, and both end the search for an overwriting instruction.
+func TestSites(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		got := map[plan.Reason]int{}
+		x.Functions("", func(f ktext.Func) bool {
+			if strings.HasPrefix(f.Name, "gap") {
+				return true
+			}
+			plan.Survey(x, f, request(x, "", 0), func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
+				res, site, err := x.Site(f.Addr+isa.Addr(off), f.Addr+isa.Addr(off)+1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if site && r == nil {
+					t.Errorf("%s: %v+%#x is a %v and was planned", arch, f, uint64(off), res.Class)
+				}
+				if site && r != nil {
+					got[r.Reason]++
+				}
+				return true
+			})
+			return true
+		})
+		if got[plan.MayFault] < 2 || got[plan.ReservedText] < 4 {
+			t.Errorf("%s: sites refused %v", arch, got)
+		}
+	}
+}
+
+// TestCheckCatches breaks each field of a good plan.
+func TestCheckCatches(t *testing.T) {
+	for _, c := range smoke {
+		x := ktexttest.Load(t, c.arch).Text(t)
+		good, r := plan.Point(x, request(x, c.function, c.at))
+		if r != nil {
+			t.Fatal(r)
+		}
+		for name, spoil := range map[string]func(*plan.Plan){
+			"old too short": func(p *plan.Plan) { p.Old = p.Old[1:] },
+			"old differs":   func(p *plan.Plan) { p.Old = flip(p.Old, 0) },
+			"new differs":   func(p *plan.Plan) { p.New = flip(p.New, len(p.New)-1) },
+			"patch moved":   func(p *plan.Plan) { p.Patch += place.Line },
+			"patch askew":   func(p *plan.Plan) { p.Patch += 4 },
+			"cell askew":    func(p *plan.Plan) { p.Cell++ },
+			"code cut":      func(p *plan.Plan) { p.Code = p.Code[:len(p.Code)-2] },
+			"code longer":   func(p *plan.Plan) { p.Code = append(append([]byte(nil), p.Code...), p.Code[len(p.Code)-8:]...) },
+			"back moved":    func(p *plan.Plan) { p.Back += 2 },
+			"point moved":   func(p *plan.Plan) { p.Point += 4 },
+			"window":        func(p *plan.Plan) { p.Window = !p.Window },
+			"displaced":     func(p *plan.Plan) { p.Displaced = nil },
+			"no bytes":      func(p *plan.Plan) { p.Old, p.New = nil, nil },
+		} {
+			p := *good
+			spoil(&p)
+			if err := p.Check(x.Arch); err == nil {
+				t.Errorf("%s %s: %s: not noticed", c.arch, c.function, name)
+			}
+		}
+	}
+}
+
+func flip(b []byte, k int) []byte {
+	out := append([]byte(nil), b...)
+	out[k] ^= 0x40
+	return out
+}
+
+func TestWords(t *testing.T) {
+	for m := plan.MechanismInvalid + 1; m <= plan.Trap; m++ {
+		if got, ok := plan.ParseMechanism(m.String()); !ok || got != m {
+			t.Errorf("%v parses as %v, %v", m, got, ok)
+		}
+	}
+	if m, ok := plan.ParseMechanism("invalid"); ok {
+		t.Errorf("invalid parses as %v", m)
+	}
+	seen := map[string]bool{}
+	for r := plan.ReasonInvalid; r <= plan.PatchTooLong; r++ {
+		if s := r.String(); s == "" || seen[s] || strings.HasPrefix(s, "reason(") {
+			t.Errorf("reason %d is %q", r, s)
+		} else {
+			seen[s] = true
+		}
+	}
+}
+
+// TestDeadEndsAtSite overwrites two registers behind a static key: they are
+// not free before it, since the key may become a jump.
+func TestDeadEndsAtSite(t *testing.T) {
+	const block = "\x1f\x20\x03\xd5" + "\x1f\x20\x03\xd5" + "\x10\x00\x80\xd2" + "\x11\x00\x80\xd2" // nop nop mov x16 mov x17
+	k := ktexttest.Load(t, "arm64")
+	x := k.Text(t)
+	var site isa.Addr
+	lo, hi := x.Bounds()
+	for a := lo; a < hi && site == 0; a += 4 {
+		if r, ok, err := x.Site(a, a+4); err != nil {
+			t.Fatal(err)
+		} else if ok && r.Class == ktext.StaticKey {
+			site = a
+		}
+	}
+	for _, c := range []struct {
+		point   isa.Addr
+		spilled int
+	}{{site - 4, 2}, {site + 4, 0}} {
+		k.Write(site-4, []byte(block))
+		f, ok := x.Locate(c.point)
+		if !ok {
+			t.Fatal("no function at the site")
+		}
+		p, r := plan.At(x, f, request(x, "", isa.Off(c.point-f.Addr)))
+		if r != nil {
+			t.Fatal(r)
+		}
+		if p.Spilled != c.spilled {
+			t.Errorf("%v beside the site at %v saves %d registers, want %d", c.point, site, p.Spilled, c.spilled)
+		}
+	}
+}
+
+// TestFarTailCall: auipc and jr through one register is a direct jump.
+func TestFarTailCall(t *testing.T) {
+	x := edited(t, "riscv64", "__riscv_sys_getppid", 0x18, "\x17\x03\x00\x00"+"\x67\x00\x03\x00") // auipc t1; jr t1
+	if p, r := plan.Point(x, request(x, "__riscv_sys_getppid", 8)); r != nil {
+		t.Errorf("%+v, %v", p, r)
+	}
+}
+
+// TestColdHalf: the cold half of a function that jumps indirectly may be
+// entered through the same table.
+func TestColdHalf(t *testing.T) {
+	for _, indirect := range []bool{false, true} {
+		k := ktexttest.Load(t, "riscv64")
+		f, err := k.Text(t).Function("", "vfs_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if indirect {
+			k.Write(f.Addr+0x40, []byte("\x02\x83"))
+		}
+		k.Kallsyms = strings.Replace(k.Kallsyms, " ksys_read\n", " vfs_read.cold\n", 1)
+		x := k.Text(t)
+		_, r := plan.Point(x, request(x, "vfs_read.cold", 0xe))
+		if indirect != (r != nil) || r != nil && (r.Reason != plan.IndirectJump || !strings.Contains(r.Detail, "vfs_read jumps")) {
+			t.Errorf("indirect jump %v: %v", indirect, r)
+		}
+	}
+}

@@ -1,0 +1,413 @@
+package splice_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+)
+
+// kernel is a Poker over a recorded kernel. It refuses what the module
+// refuses, as far as the tests need it, and fails at call number failAt.
+type kernel struct {
+	*ktexttest.Kernel
+	areas    map[uint32]area
+	live     map[uint32]splice.Splice
+	next     uint32
+	calls    []string
+	failAt   int    // 1 is the first call that can fail
+	failWith string // only calls of this name count; "" is all
+}
+
+type area struct {
+	addr isa.Addr
+	len  int
+	k    *kernel
+}
+
+var errInjected = errors.New("injected")
+
+func newKernel(t *testing.T, arch string) *kernel {
+	return &kernel{Kernel: ktexttest.Load(t, arch), areas: map[uint32]area{}, live: map[uint32]splice.Splice{}}
+}
+
+// call records a call and fails it when its turn has come.
+func (k *kernel) call(name string) error {
+	k.calls = append(k.calls, name)
+	if k.failWith != "" && k.failWith != name || k.failAt == 0 {
+		return nil
+	}
+	if k.failAt--; k.failAt == 0 {
+		return errInjected
+	}
+	return nil
+}
+
+func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
+	if err := k.call("alloc"); err != nil {
+		return splice.Area{}, err
+	}
+	k.next++
+	r := area{(hi - isa.Addr(2*codeLen) - 1<<20) &^ 4095, codeLen, k}
+	if hi > ^isa.Addr(0)-8<<20 { // the recorded kernels end far below
+		r.addr = (lo + 1<<30) &^ 4095
+	}
+	k.Write(r.addr, bytes.Repeat([]byte{0xcc}, codeLen))
+	k.Write(r.addr+isa.Addr(codeLen), make([]byte, codeLen))
+	k.areas[k.next] = r
+	return splice.Area{ID: k.next, Addr: r.addr, Cells: r}, nil
+}
+
+func (k *kernel) FreeArea(id uint32) error {
+	if err := k.call("free"); err != nil {
+		return err
+	}
+	r, ok := k.areas[id]
+	if !ok {
+		return errors.New("no such area")
+	}
+	k.Unmap(r.addr, 2*r.len)
+	delete(k.areas, id)
+	return nil
+}
+
+func (k *kernel) WriteCode(a isa.Addr, code []byte) error {
+	if err := k.call("code"); err != nil {
+		return err
+	}
+	for _, s := range k.live {
+		if s.Patch < a+isa.Addr(len(code)) && a < s.Patch+isa.Addr(s.PatchLen) {
+			return errors.New("a live splice leads there")
+		}
+	}
+	k.Write(a, code)
+	return nil
+}
+
+func (k *kernel) Splice(batch []splice.Splice) error {
+	if err := k.call("splice"); err != nil {
+		return &splice.BatchError{Index: len(batch) - 1, Err: err}
+	}
+	for n, s := range batch {
+		if !k.hold(s.Point, s.Old) {
+			return &splice.BatchError{Index: n, Err: errors.New("other bytes")}
+		}
+	}
+	for n, s := range batch {
+		k.next++
+		batch[n].ID = k.next
+		k.live[k.next] = batch[n]
+		k.Write(s.Point, s.New)
+	}
+	return nil
+}
+
+func (k *kernel) Undo(ids []uint32) error {
+	if err := k.call("undo"); err != nil {
+		return err
+	}
+	for n, id := range ids {
+		if _, ok := k.live[id]; !ok {
+			return &splice.BatchError{Index: n, Err: errors.New("no such splice")}
+		}
+	}
+	for _, id := range ids {
+		k.Write(k.live[id].Point, k.live[id].Old)
+		delete(k.live, id)
+	}
+	return nil
+}
+
+func (k *kernel) hold(a isa.Addr, want []byte) bool {
+	got := make([]byte, len(want))
+	return k.Read(a, got) == nil && bytes.Equal(got, want)
+}
+
+func (r area) Load(off int) uint64 {
+	var b [8]byte
+	if err := r.k.Read(r.addr+isa.Addr(r.len+off), b[:]); err != nil {
+		panic(err)
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+func (r area) Store(off int, v uint64) {
+	r.k.Write(r.addr+isa.Addr(r.len+off), binary.LittleEndian.AppendUint64(nil, v))
+}
+
+// bench is a splicer over a fresh kernel, and plans for some of its points.
+type bench struct {
+	k     *kernel
+	s     *splice.Splicer
+	text  *ktext.Text
+	plans []*plan.Plan
+}
+
+func setUp(t *testing.T, arch string) *bench {
+	t.Helper()
+	b := &bench{k: newKernel(t, arch)}
+	b.s = splice.New(b.k.Arch, b.k)
+	b.text = b.k.TextWith(t, b.s.Read, ktext.Options{})
+	lo, hi := b.text.Bounds()
+	if err := b.s.Reserve(lo, hi, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	b.plans = b.plan(t, 5)
+	return b
+}
+
+// plan makes n plans that do not overlap.
+func (b *bench) plan(t *testing.T, n int) []*plan.Plan {
+	t.Helper()
+	var out []*plan.Plan
+	for _, f := range []string{"ksys_read", "vfs_read", "ksys_write", "vfs_write"} {
+		off := isa.Off(0)
+		for len(out) < n {
+			p, r := plan.Search(b.text, plan.Request{Function: f, Offset: off, Heap: b.s.Heap(),
+				Taken: b.s.Taken, Features: gen.Features{LSE: true}})
+			if r != nil {
+				break
+			}
+			off = isa.Off(p.Back - p.Point + isa.Addr(p.Offset))
+			out = append(out, p)
+		}
+	}
+	if len(out) < n {
+		t.Fatalf("only %d points", len(out))
+	}
+	return out
+}
+
+// text is the memory outside the areas.
+func (b *bench) outside() map[isa.Addr][]byte {
+	out := b.k.Dump()
+	for _, r := range b.k.areas {
+		for p := r.addr / 4096; p < (r.addr+isa.Addr(2*r.len))/4096; p++ {
+			delete(out, p)
+		}
+	}
+	return out
+}
+
+func (b *bench) used() int {
+	_, u, _ := b.s.Heap().Usage()
+	return u
+}
+
+func TestApplyUndo(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		b := setUp(t, arch)
+		before := b.outside()
+		b.k.Write(b.plans[0].Cell, []byte{99}) // left by an earlier patch
+		live, err := b.s.Apply(b.plans)
+		if err != nil {
+			t.Fatalf("%s: %v", arch, err)
+		}
+		if n := live[0].Count(); n != 0 {
+			t.Errorf("%s: starts counting at %d", arch, n)
+		}
+		if err := b.s.Verify(); err != nil {
+			t.Error(err)
+		}
+		for n, l := range live {
+			if !b.k.hold(l.Plan.Point, l.Plan.New) || !b.k.hold(l.Plan.Patch, l.Plan.Code) {
+				t.Errorf("%s: splice %d is not in memory", arch, n)
+			}
+			b.k.Write(l.Plan.Cell, []byte{byte(n + 1)})
+			if l.Count() != uint64(n+1) {
+				t.Errorf("%s: splice %d counts %d", arch, n, l.Count())
+			}
+		}
+		original := make([]byte, 16)
+		if err := b.s.Read(live[0].Plan.Point, original); err != nil || !bytes.HasPrefix(original, live[0].Plan.Old) {
+			t.Errorf("%s: the original reads %x, %v", arch, original, err)
+		}
+		if err := b.s.Undo([]*splice.Live{live[3], live[0]}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(b.s.Live()); got != 3 || b.used() != 3 {
+			t.Errorf("%s: %d live, %d lines used", arch, got, b.used())
+		}
+		if err := b.s.Undo(b.s.Live()); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(before, b.outside()) {
+			t.Errorf("%s: memory differs after undo", arch)
+		}
+		if _, err := b.s.Apply(b.plan(t, 5)); err != nil {
+			t.Errorf("%s: again: %v", arch, err)
+		}
+		if err := b.s.Close(); err != nil || len(b.k.areas) != 0 || !reflect.DeepEqual(before, b.outside()) {
+			t.Errorf("%s: closing left %d areas, %v", arch, len(b.k.areas), err)
+		}
+	}
+}
+
+// TestOrder: all patches are written before the first point, undo runs
+// backwards.
+func TestOrder(t *testing.T) {
+	b := setUp(t, "arm64")
+	if _, err := b.s.Apply(b.plans); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := "alloc code code code code code splice undo free"
+	if got := strings.Join(b.k.calls, " "); got != want {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
+// TestErrorsLeaveNothing fails each call in turn.
+func TestErrorsLeaveNothing(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		for _, step := range []string{"code", "splice"} {
+			for n := 1; n <= 5; n++ {
+				b := setUp(t, arch)
+				before := b.outside()
+				b.k.failWith, b.k.failAt = step, n
+				live, err := b.s.Apply(b.plans)
+				if step == "splice" && n > 1 {
+					if err != nil {
+						t.Errorf("%s: %v", arch, err)
+					}
+					continue
+				}
+				what := fmt.Sprintf("%s, %s call %d", arch, step, n)
+				if !errors.Is(err, errInjected) || live != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				if !reflect.DeepEqual(before, b.outside()) || len(b.s.Live()) != 0 || b.used() != 0 {
+					t.Errorf("%s: text differs, %d live, %d lines used", what, len(b.s.Live()), b.used())
+				}
+				if _, err := b.s.Apply(b.plan(t, 5)); err != nil {
+					t.Errorf("%s: afterwards: %v", what, err)
+				}
+			}
+		}
+	}
+}
+
+func TestUndoFails(t *testing.T) {
+	b := setUp(t, "amd64")
+	live, err := b.s.Apply(b.plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.k.failWith, b.k.failAt = "undo", 1
+	if err := b.s.Undo(live); !errors.Is(err, errInjected) {
+		t.Error(err)
+	}
+	if len(b.s.Live()) != 5 || b.used() != 5 || b.s.Verify() != nil {
+		t.Errorf("%d live, %d lines used, %v", len(b.s.Live()), b.used(), b.s.Verify())
+	}
+	if err := b.s.Undo([]*splice.Live{live[0], live[0]}); err == nil {
+		t.Error("the same splice was undone twice")
+	}
+	if err := b.s.Undo(live); err != nil {
+		t.Error(err)
+	}
+	if err := b.s.Undo(live[:1]); err == nil {
+		t.Error("a dead splice was undone")
+	}
+}
+
+func TestReserve(t *testing.T) {
+	b := setUp(t, "arm64")
+	lo, hi := b.text.Bounds()
+	b.k.failWith, b.k.failAt = "alloc", 1
+	for name, err := range map[string]error{
+		"refused":    b.s.Reserve(lo, hi, 4096),
+		"not pages":  b.s.Reserve(lo, hi, 100),
+		"too long":   b.s.Reserve(lo, hi, 2<<20),
+		"no address": b.s.Reserve(lo, lo+1<<30, 4096),
+	} {
+		if err == nil {
+			t.Errorf("%s: reserved", name)
+		}
+	}
+	if len(b.k.areas) != 1 {
+		t.Errorf("%d areas", len(b.k.areas))
+	}
+}
+
+// TestRefused gives Apply what it must not take.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		plans func(*bench) []*plan.Plan
+		in    string
+	}{
+		"live already":  {func(b *bench) []*plan.Plan { return b.plans[1:3] }, "overlaps a live splice"},
+		"twice":         {func(b *bench) []*plan.Plan { return []*plan.Plan{b.plans[4], b.plans[4]} }, "same batch"},
+		"wrong":         {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.New = p.Old; return []*plan.Plan{&p} }, "do not jump"},
+		"other area":    {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.Cell += 8; return []*plan.Plan{&p} }, "not in an area"},
+		"changed bytes": {func(b *bench) []*plan.Plan { b.k.Write(b.plans[4].Point, []byte{0}); return b.plans[4:] }, "other bytes"},
+	} {
+		b := setUp(t, "riscv64")
+		first, err := b.s.Apply(b.plans[:3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.s.Apply(c.plans(b))
+		if err == nil || !strings.Contains(err.Error(), c.in) || !strings.Contains(err.Error(), "+0x") {
+			t.Errorf("%s: %v, want %q and the point", name, err, c.in)
+		}
+		if err := b.s.Verify(); err != nil || len(b.s.Live()) != 3 {
+			t.Errorf("%s: %v, %d live", name, err, len(b.s.Live()))
+		}
+		for _, l := range first {
+			if b.s.Heap().Take(l.Plan.Patch, 1) {
+				t.Errorf("%s: the slot of a live patch was free", name)
+			}
+		}
+		if err := b.s.Undo(first); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestVerifyNotices changes a live point and a live patch behind its back.
+func TestVerifyNotices(t *testing.T) {
+	b := setUp(t, "amd64")
+	live, err := b.s.Apply(b.plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.k.Write(live[1].Plan.Point, []byte{0x90})
+	b.k.Write(live[2].Plan.Patch, []byte{0x90})
+	err = b.s.Verify()
+	for _, l := range live[1:3] {
+		if err == nil || !strings.Contains(err.Error(), l.Plan.Point.String()) {
+			t.Errorf("%v does not name %v", err, l.Plan.Point)
+		}
+	}
+}
+
+// TestPlansAreNotTakenTwice plans again over live text: the same points are
+// refused, and their neighbours decode as if nothing had happened.
+func TestPlansAreNotTakenTwice(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		b := setUp(t, arch)
+		if _, err := b.s.Apply(b.plans); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range b.plans {
+			again, r := plan.Point(b.text, plan.Request{Function: p.Symbol, Offset: p.Offset, Heap: b.s.Heap(),
+				Taken: b.s.Taken, Features: gen.Features{LSE: true}})
+			if r == nil || r.Reason != plan.AlreadySpliced {
+				t.Errorf("%s %s+%#x: %v, %v", arch, p.Symbol, uint64(p.Offset), again, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sites.c - places in the kernel's own text that are never spliced: those that
+ * the kernel rewrites while it runs, and those where it allows no probe.
+ *
+ * The kernel answers both questions by walking its tables from end to end:
+ * some 300,000 instructions for one address. The tables of the image never
+ * change after boot, so they are copied once, sorted by address, and searched.
+ * Text of modules comes and goes; for that the kernel is asked.
+ */
+#include <linux/ftrace.h>
+#include <linux/jump_label.h>
+#include <linux/kallsyms.h>
+#include <linux/kprobes.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+/* Longest of all sites, in bytes: a call or jump with a 32-bit displacement. */
+#define SITE_MAX 5
+
+struct ban {
+	unsigned long start, end;
+};
+
+static unsigned long *sites;
+static u32 site_count;
+static struct ban *banned;
+static u32 banned_count;
+
+static int by_value(const void *a, const void *b)
+{
+	unsigned long x = *(unsigned long *)a, y = *(unsigned long *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int copy_sites(void)
+{
+	struct jump_entry *e, *end = (struct jump_entry *)ki_marks.jump_end;
+	struct jump_entry *start = (struct jump_entry *)ki_marks.jump_table;
+	u32 n = end - start, more = ki_arch_sites(NULL);
+
+	sites = kvcalloc(n + more, sizeof(*sites), GFP_KERNEL);
+	if (!sites)
+		return -ENOMEM;
+	for (e = start; e < end; e++)
+		sites[site_count++] = jump_entry_code(e);
+	site_count += ki_arch_sites(sites + site_count);
+	sort(sites, site_count, sizeof(*sites), by_value, NULL);
+	return 0;
+}
+
+static int copy_banned(void)
+{
+	struct kprobe_blacklist_entry *b;
+	u32 n = 0;
+	int err = 0;
+
+	mutex_lock(&kprobe_mutex);
+	list_for_each_entry(b, &kprobe_blacklist, list)
+		n++;
+	banned = kvcalloc(n, sizeof(*banned), GFP_KERNEL);
+	if (banned)
+		list_for_each_entry(b, &kprobe_blacklist, list)
+			banned[banned_count++] = (struct ban){ b->start_addr, b->end_addr };
+	else
+		err = -ENOMEM;
+	mutex_unlock(&kprobe_mutex);
+	return err;
+}
+
+int ki_sites_init(void)
+{
+	int err = copy_sites();
+
+	if (!err)
+		err = copy_banned();
+	if (err)
+		ki_sites_exit();
+	return err;
+}
+
+void ki_sites_exit(void)
+{
+	kvfree(sites);
+	kvfree(banned);
+}
+
+/* Does a site begin in [from, last]? */
+static bool site_in(unsigned long from, unsigned long last)
+{
+	u32 lo = 0, hi = site_count, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (sites[mid] < from)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < site_count && sites[lo] <= last;
+}
+
+/* ftrace sorts its records and searches them; no copy needed. */
+bool ki_core_rewritten(unsigned long first, unsigned long last)
+{
+	return site_in(first - SITE_MAX + 1, last) ||
+	       ftrace_text_reserved((void *)first, (void *)last);
+}
+
+/*
+ * A part that the compiler split off (foo.cold) is banned with its function;
+ * that rule needs the kernel's look-up by name, which only such parts pay for.
+ */
+bool ki_core_banned(unsigned long addr)
+{
+	char name[KSYM_NAME_LEN];
+	u32 i;
+
+	if (arch_within_kprobe_blacklist(addr))
+		return true;
+	for (i = 0; i < banned_count; i++)
+		if (addr >= banned[i].start && addr < banned[i].end)
+			return true;
+	return !lookup_symbol_name(addr, name) && strchr(name, '.') &&
+	       within_kprobe_blacklist(addr);
+}
