@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,6 +46,12 @@ type Daemon struct {
 	resolved  map[string][]addr // addresses of points by step, also undone ones
 	snapshots map[string][]byte
 	kallsyms  []byte
+	phases    []string // of the start, with the time at which each ended
+}
+
+// phase notes that a part of the start has ended.
+func (d *Daemon) phase(what string) {
+	d.phases = append(d.phases, fmt.Sprintf("ready after %.3f s: %s", time.Since(boot).Seconds(), what))
 }
 
 type addr = isa.Addr
@@ -61,14 +68,17 @@ func Open(arch string) (*Daemon, error) {
 	if d.kallsyms, err = os.ReadFile("/proc/kallsyms"); err != nil {
 		return nil, err
 	}
+	d.phase("symbols read")
 	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); errors.Is(err, os.ErrNotExist) {
 		if err := d.loadModule(); err != nil {
 			return nil, err
 		}
 	}
+	d.phase("module loaded")
 	if err := d.open(); err != nil {
 		return nil, err
 	}
+	d.phase("symbols understood")
 	return d, nil
 }
 
@@ -161,6 +171,9 @@ func (d *Daemon) Serve(job *wire.Job, w io.Writer) error {
 	s := newStream(w)
 	if err := s.send(&wire.Record{Body: &wire.Record_Hello{Hello: d.hello()}}); err != nil {
 		return err
+	}
+	for _, p := range d.phases {
+		s.log(p)
 	}
 	done := &wire.Done{}
 	for _, step := range job.Steps {

@@ -36,6 +36,7 @@ var smoke = []struct {
 }{
 	{"amd64", "ksys_read", 0x39, plan.Jump, 3},
 	{"amd64", "vfs_read", 0x17, plan.Jump, 3},
+	{"amd64", "__x64_sys_getppid", 0xf, plan.Jump, 3}, // its operand is rip-relative
 	{"arm64", "__arm64_sys_getppid", 0xc, plan.Jump, 5},
 	{"arm64", "ksys_read", 0x20, plan.Jump, 5},
 	{"riscv64", "__riscv_sys_getppid", 0x8, plan.Quiesced, 7},

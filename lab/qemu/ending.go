@@ -15,10 +15,10 @@ var reasons = map[string]vm.Kind{
 	"guest-shutdown":        vm.Clean,
 	"guest-reset":           vm.Panicked, // panic=-1, a triple fault, or reboot(2)
 	"guest-panic":           vm.Panicked, // pvpanic
-	"host-qmp-quit":         vm.Killed,
+	"host-qmp-quit":         vm.Killed,   // quit, or Ctrl-A X
 	"host-qmp-system-reset": vm.Killed,
 	"host-signal":           vm.Killed,
-	"host-ui":               vm.Killed, // Ctrl-A X
+	"host-ui":               vm.Killed, // its window was closed
 	"host-error":            vm.LabFault,
 	"subsystem-reset":       vm.LabFault,
 	"snapshot-load":         vm.LabFault,

@@ -13,71 +13,71 @@ func TestGolden(t *testing.T) { isatest.Golden(t, Arch, "testdata/golden.txt") }
 
 // TestHand holds the cases where x86 is treacherous, by the manual.
 func TestHand(t *testing.T) {
-	isatest.Hand(t, Arch, []isatest.Want{
-		{"f30f1efa", isa.FlowNone, "", "", "", isa.Landing},                           // endbr64
-		{"0f01ca", isa.FlowNone, "", "", "", isa.Privileged},                          // clac
-		{"0f01cb", isa.FlowNone, "", "", "", isa.Privileged},                          // stac
-		{"90", isa.FlowNone, "", "", "", 0},                                           // nop
-		{"f390", isa.FlowNone, "", "", "", 0},                                         // pause
-		{"4190", isa.FlowNone, "rax,r8", "rax,r8", "", 0},                             // xchg %r8d,%eax, not nop
-		{"0f1f440000", isa.FlowNone, "rax", "", "", 0},                                // nop that forms an address
-		{"31c0", isa.FlowNone, "", "rax,flags", "", 0},                                // xor %eax,%eax
-		{"4531c0", isa.FlowNone, "", "r8,flags", "", 0},                               // xor %r8d,%r8d
-		{"6631c0", isa.FlowNone, "rax", "flags", "rax", 0},                            // xor %ax,%ax keeps the rest
-		{"30c0", isa.FlowNone, "rax", "flags", "rax", 0},                              // xor %al,%al
-		{"19c0", isa.FlowNone, "rax,flags", "rax,flags", "", 0},                       // sbb %eax,%eax reads the carry
-		{"89d8", isa.FlowNone, "rbx", "rax", "", 0},                                   // 32 bits overwrite 64
-		{"88d8", isa.FlowNone, "rbx", "", "rax", 0},                                   // 8 bits do not
-		{"88fc", isa.FlowNone, "rbx", "", "rax", 0},                                   // mov %bh,%ah
-		{"4088fc", isa.FlowNone, "rdi", "", "rsp", 0},                                 // with REX: mov %dil,%spl
-		{"ffc0", isa.FlowNone, "rax", "rax", "flags", 0},                              // inc keeps CF
-		{"d3e0", isa.FlowNone, "rax,rcx", "rax", "flags", 0},                          // shl %cl: none for 0
-		{"d1e0", isa.FlowNone, "rax", "rax,flags", "", 0},                             // shl by 1
-		{"d1c0", isa.FlowNone, "rax", "rax", "flags", 0},                              // rol: CF and OF only
-		{"d1d0", isa.FlowNone, "rax,flags", "rax", "flags", 0},                        // rcl
-		{"0fa3c8", isa.FlowNone, "rax,rcx", "", "flags", 0},                           // bt
-		{"480f45c1", isa.FlowNone, "rax,rcx,flags", "", "rax", 0},                     // cmovne
-		{"0f94c0", isa.FlowNone, "flags", "", "rax", 0},                               // sete
-		{"480fbcc1", isa.FlowNone, "rax,rcx", "", "rax,flags", 0},                     // bsf may keep rax
-		{"f3480fb8c1", isa.FlowNone, "rcx", "rax,flags", "", 0},                       // popcnt
-		{"48f7f1", isa.FlowNone, "rax,rcx,rdx", "rax,rdx", "flags", 0},                // div
-		{"f6f1", isa.FlowNone, "rax,rcx", "", "rax,flags", 0},                         // div %cl
-		{"f3a4", isa.FlowNone, "rcx,rsi,rdi", "", "rcx,rsi,rdi", isa.Mem},             // rep movsb
-		{"f3a6", isa.FlowNone, "rcx,rsi,rdi", "", "rcx,rsi,rdi,flags", isa.Mem},       // repz cmpsb: none for 0
-		{"a6", isa.FlowNone, "rsi,rdi", "flags", "rsi,rdi", isa.Mem},                  // cmpsb
-		{"f0480fb111", isa.FlowNone, "rax,rcx,rdx", "flags", "rax", isa.Mem},          // lock cmpxchg
-		{"48c7c001000000", isa.FlowNone, "", "rax", "", 0},                            // mov $1,%rax
-		{"66b80100", isa.FlowNone, "", "", "rax", 0},                                  // mov $1,%ax
-		{"48b80102030405060708", isa.FlowNone, "", "rax", "", 0},                      // movabs
-		{"48a10102030405060708", isa.FlowNone, "", "rax", "", isa.Mem},                // mov moffs64
-		{"488d0500000000", isa.FlowNone, "", "rax", "", isa.PCRel},                    // lea 0(%rip)
-		{"488b0500000000", isa.FlowNone, "", "rax", "", isa.PCRel | isa.Mem},          // mov 0(%rip)
-		{"65488b042528000000", isa.FlowNone, "", "rax", "", isa.Mem},                  // %gs:0x28
-		{"4a8b04a500000000", isa.FlowNone, "r12", "rax", "", isa.Mem},                 // index r12, no base
-		{"498b0424", isa.FlowNone, "r12", "rax", "", isa.Mem},                         // base r12 through SIB
-		{"498b4500", isa.FlowNone, "r13", "rax", "", isa.Mem},                         // base r13 needs disp8
-		{"9c", isa.FlowNone, "rsp,flags", "rsp", "", isa.Mem},                         // pushfq
-		{"9d", isa.FlowNone, "rsp", "rsp,flags", "", isa.Mem | isa.Privileged},        // popfq
-		{"fb", isa.FlowNone, "", "", "", isa.Privileged | isa.Shadow},                 // sti
-		{"c3", isa.FlowReturn, "rsp", "rsp", "", 0},                                   //
-		{"f3c3", isa.FlowReturn, "rsp", "rsp", "", 0},                                 // repz ret
-		{"ffe0", isa.FlowIndirectJump, "rax", "", "", 0},                              //
-		{"ff1500000000", isa.FlowIndirectCall, "rsp", "rsp", "", isa.PCRel | isa.Mem}, // call *0(%rip)
-		{"2ee800000000", isa.FlowCall, "rsp", "rsp", "", isa.PCRel},                   // cs call
-		{"e3fe", isa.FlowCond, "rcx", "", "", isa.PCRel},                              // jrcxz
-		{"0f0b", isa.FlowTrap, "", "", "", 0},                                         // ud2
-		{"670fb94002", isa.FlowTrap, "rax", "", "", 0},                                // ud1
-		{"0fae00", isa.FlowUnknown, "", "", "", 0},                                    // fxsave
-		{"0f38c8c1", isa.FlowUnknown, "", "", "", 0},                                  // sha1nexte
-		{"c5f877", isa.FlowUnknown, "", "", "", 0},                                    // vzeroupper
-		{"c4e2fbf7c1", isa.FlowNone, "rax,rcx", "rax", "", 0},                         // shrx %rax,%rcx,%rax
-		{"62f17c48100400", isa.FlowUnknown, "", "", "", 0},                            // EVEX
-		{"06", isa.FlowUnknown, "", "", "", isa.Lost},                                 // not in 64-bit mode
-		{"4866b80100", isa.FlowUnknown, "", "", "", isa.Lost},                         // REX before a prefix
-		{"66e800000000", isa.FlowUnknown, "", "", "", 0},                              // length of the displacement differs by CPU
-		{"0f05", isa.FlowTrap, "", "", "", 0},                                         // syscall
-		{"480fc709", isa.FlowNone, "rax,rcx,rdx,rbx", "", "rax,rdx,flags", isa.Mem},   // cmpxchg16b (%rcx)
-	})
+	isatest.Hand(t, Arch, `
+f30f1efa | none |  |  |  | landing | endbr64
+0f01ca | none |  |  |  | privileged | clac
+0f01cb | none |  |  |  | privileged | stac
+90 | none |  |  |  |  | nop
+f390 | none |  |  |  |  | pause
+4190 | none | rax,r8 | rax,r8 |  |  | xchg %r8d,%eax, not nop
+0f1f440000 | none | rax |  |  |  | nop that forms an address
+31c0 | none |  | rax,flags |  |  | xor %eax,%eax
+4531c0 | none |  | r8,flags |  |  | xor %r8d,%r8d
+6631c0 | none | rax | flags | rax |  | xor %ax,%ax keeps the rest
+30c0 | none | rax | flags | rax |  | xor %al,%al
+19c0 | none | rax,flags | rax,flags |  |  | sbb %eax,%eax reads the carry
+89d8 | none | rbx | rax |  |  | 32 bits overwrite 64
+88d8 | none | rbx |  | rax |  | 8 bits do not
+88fc | none | rbx |  | rax |  | mov %bh,%ah
+4088fc | none | rdi |  | rsp |  | with REX: mov %dil,%spl
+ffc0 | none | rax | rax | flags |  | inc keeps CF
+d3e0 | none | rax,rcx | rax | flags |  | shl %cl: none for 0
+d1e0 | none | rax | rax,flags |  |  | shl by 1
+d1c0 | none | rax | rax | flags |  | rol: CF and OF only
+d1d0 | none | rax,flags | rax | flags |  | rcl
+0fa3c8 | none | rax,rcx |  | flags |  | bt
+480f45c1 | none | rax,rcx,flags |  | rax |  | cmovne
+0f94c0 | none | flags |  | rax |  | sete
+480fbcc1 | none | rax,rcx |  | rax,flags |  | bsf may keep rax
+f3480fb8c1 | none | rcx | rax,flags |  |  | popcnt
+48f7f1 | none | rax,rcx,rdx | rax,rdx | flags |  | div
+f6f1 | none | rax,rcx |  | rax,flags |  | div %cl
+f3a4 | none | rcx,rsi,rdi |  | rcx,rsi,rdi | mem | rep movsb
+f3a6 | none | rcx,rsi,rdi |  | rcx,rsi,rdi,flags | mem | repz cmpsb: none for 0
+a6 | none | rsi,rdi | flags | rsi,rdi | mem | cmpsb
+f0480fb111 | none | rax,rcx,rdx | flags | rax | mem | lock cmpxchg
+48c7c001000000 | none |  | rax |  |  | mov $1,%rax
+66b80100 | none |  |  | rax |  | mov $1,%ax
+48b80102030405060708 | none |  | rax |  |  | movabs
+48a10102030405060708 | none |  | rax |  | mem | mov moffs64
+488d0500000000 | none |  | rax |  | pcrel | lea 0(%rip)
+488b0500000000 | none |  | rax |  | pcrel,mem | mov 0(%rip)
+65488b042528000000 | none |  | rax |  | mem | %gs:0x28
+4a8b04a500000000 | none | r12 | rax |  | mem | index r12, no base
+498b0424 | none | r12 | rax |  | mem | base r12 through SIB
+498b4500 | none | r13 | rax |  | mem | base r13 needs disp8
+9c | none | rsp,flags | rsp |  | mem | pushfq
+9d | none | rsp | rsp,flags |  | mem,privileged | popfq
+fb | none |  |  |  | privileged,shadow | sti
+c3 | return | rsp | rsp |  |  |
+f3c3 | return | rsp | rsp |  |  | repz ret
+ffe0 | indirect-jump | rax |  |  |  |
+ff1500000000 | indirect-call | rsp | rsp |  | pcrel,mem | call *0(%rip)
+2ee800000000 | call | rsp | rsp |  | pcrel | cs call
+e3fe | cond | rcx |  |  | pcrel | jrcxz
+0f0b | trap |  |  |  |  | ud2
+670fb94002 | trap | rax |  |  |  | ud1
+0fae00 | unknown |  |  |  |  | fxsave
+0f38c8c1 | unknown |  |  |  |  | sha1nexte
+c5f877 | unknown |  |  |  |  | vzeroupper
+c4e2fbf7c1 | none | rax,rcx | rax |  |  | shrx %rax,%rcx,%rax
+62f17c48100400 | unknown |  |  |  |  | EVEX
+06 | unknown |  |  |  | lost | not in 64-bit mode
+4866b80100 | unknown |  |  |  | lost | REX before a prefix
+66e800000000 | unknown |  |  |  |  | length of the displacement differs by CPU
+0f05 | trap |  |  |  |  | syscall
+480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | mem | cmpxchg16b (%rcx)
+`)
 }
 
 func TestEncode(t *testing.T) {
@@ -106,6 +106,35 @@ func TestEncode(t *testing.T) {
 	}
 	if _, err := LockInc(a, a+1<<33); err == nil {
 		t.Error("lock incq out of reach was encoded")
+	}
+}
+
+// TestMove encodes rip-relative operands at other addresses: the memory stays.
+func TestMove(t *testing.T) {
+	const from isa.Addr = 0xffffffff81000000
+	for _, code := range []string{
+		"\x48\x8d\x05\x10\x00\x00\x00",                 // lea 16(%rip),%rax
+		"\x48\xc7\x05\xf0\xff\xff\xff\x01\x00\x00\x00", // movq $1,-16(%rip): an immediate follows
+		"\x65\x48\x8b\x05\x39\x1d\x75\x71",             // mov %gs:…(%rip),%rax
+		"\x48\x89\xc3",                                 // no operand in memory
+	} {
+		i := Decode([]byte(code), from)
+		for _, to := range []isa.Addr{from + 1, from + 1<<20, 0xffffffff90000000} {
+			moved, err := i.Move([]byte(code), to)
+			if err != nil {
+				t.Errorf("%x to %v: %v", code, to, err)
+				continue
+			}
+			if j := Decode(moved, to); j.Operand != i.Operand || j.Len != i.Len || j.Reads != i.Reads || j.Writes != i.Writes {
+				t.Errorf("%x at %v is %x with operand %v, not %v", code, to, moved, j.Operand, i.Operand)
+			}
+		}
+		if moved, err := i.Move([]byte(code), 1<<32); err == nil && i.Rel32 != 0 {
+			t.Errorf("%x far away is %x", code, moved)
+		}
+	}
+	if i := Decode([]byte("\x67\x48\x8d\x05\x10\x00\x00\x00"), from); i.Movable() {
+		t.Error("an address that is cut to 32 bits was called movable")
 	}
 }
 

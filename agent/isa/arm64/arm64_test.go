@@ -12,66 +12,66 @@ func TestGolden(t *testing.T) { isatest.Golden(t, Arch, "testdata/golden.txt") }
 // TestHand holds edges of the encoding, by the manual: the two meanings of
 // register 31, write-back, narrow forms, atomics, pointer authentication.
 func TestHand(t *testing.T) {
-	isatest.Hand(t, Arch, []isatest.Want{
-		{"1f2003d5", isa.FlowNone, "", "", "", 0},                                       // nop
-		{"3f2303d5", isa.FlowNone, "x30,sp", "x30", "", isa.Landing},                    // paciasp
-		{"bf2303d5", isa.FlowNone, "x30,sp", "x30", "", 0},                              // autiasp
-		{"5f2403d5", isa.FlowNone, "", "", "", isa.Landing},                             // bti c
-		{"df2803d5", isa.FlowUnknown, "", "", "", 0},                                    // a hint not known
-		{"ff0300d1", isa.FlowNone, "sp", "sp", "", 0},                                   // sub sp, sp, #0
-		{"1f0000f1", isa.FlowNone, "x0", "flags", "", 0},                                // cmp x0, #0
-		{"e00300aa", isa.FlowNone, "x0", "x0", "", 0},                                   // mov x0, x0
-		{"e003002a", isa.FlowNone, "x0", "x0", "", 0},                                   // mov w0, w0: whole
-		{"e0033faa", isa.FlowNone, "", "x0", "", 0},                                     // mvn x0, xzr
-		{"000080f2", isa.FlowNone, "x0", "x0", "", 0},                                   // movk keeps bits
-		{"00004032", isa.FlowUnknown, "", "", "", 0},                                    // orr w with N=1
-		{"00000010", isa.FlowNone, "", "x0", "", isa.PCRel},                             // adr
-		{"fd7bbfa9", isa.FlowNone, "x29,x30,sp", "sp", "", isa.Mem},                     // stp x29, x30, [sp,#-16]!
-		{"fd7bc1a8", isa.FlowNone, "sp", "x29,x30,sp", "", isa.Mem},                     // ldp x29, x30, [sp],#16
-		{"e10740f8", isa.FlowNone, "sp", "x1,sp", "", isa.Mem},                          // ldr x1, [sp],#0
-		{"410840f8", isa.FlowNone, "x2", "x1", "", isa.Mem},                             // ldtr x1, [x2]
-		{"00008039", isa.FlowNone, "x0", "x0", "", isa.Mem},                             // ldrsb x0, [x0]
-		{"000080f9", isa.FlowNone, "x0", "", "", 0},                                     // prfm
-		{"0000003d", isa.FlowNone, "x0", "", "", isa.Mem},                               // str b0, [x0]
-		{"207c5fc8", isa.FlowNone, "x1", "x0", "", isa.Mem | isa.Exclusive | isa.Opens}, // ldxr
-		{"207c02c8", isa.FlowNone, "x0,x1", "x2", "", isa.Mem | isa.Exclusive},          // stxr w2, x0, [x1]
-		{"5f3f03d5", isa.FlowNone, "", "", "", isa.Exclusive},                           // clrex
-		{"207ca2c8", isa.FlowNone, "x0,x1,x2", "x2", "", isa.Mem},                       // cas x2, x0, [x1]
-		{"417c2048", isa.FlowUnknown, "", "", "", 0},                                    // casp with an odd register
-		{"407c2048", isa.FlowNone, "x0,x1,x2", "x0,x1", "", isa.Mem},                    // casp x0, x1, x0, x1, [x2]
-		{"3f0022f8", isa.FlowNone, "x1,x2", "", "", isa.Mem},                            // stadd x2, [x1]
-		{"200022f8", isa.FlowNone, "x1,x2", "x0", "", isa.Mem},                          // ldadd x2, x0, [x1]
-		{"2080e2f8", isa.FlowNone, "x1,x2", "x0", "", isa.Mem},                          // swpal x2, x0, [x1]
-		{"20c0bff8", isa.FlowNone, "x1", "x0", "", isa.Mem},                             // ldapr
-		{"20d03ff8", isa.FlowUnknown, "", "", "", 0},                                    // ld64b
-		{"004138d5", isa.FlowNone, "", "x0", "", 0},                                     // mrs x0, sp_el0
-		{"00421bd5", isa.FlowNone, "x0", "flags", "", 0},                                // msr nzcv, x0
-		{"00423bd5", isa.FlowNone, "flags", "x0", "", 0},                                // mrs x0, nzcv
-		{"df4303d5", isa.FlowNone, "flags", "", "flags", isa.Privileged},                // msr daifset, #3
-		{"9f3b03d5", isa.FlowNone, "", "", "", isa.Privileged},                          // dsb ish
-		{"bf3b03d5", isa.FlowNone, "", "", "", isa.Mem},                                 // dmb ish
-		{"20087efa", isa.FlowUnknown, "", "", "", 0},                                    // op2 3 is reserved
-		{"200842fa", isa.FlowNone, "x1,flags", "flags", "", 0},                          // ccmp x1, #2, #0, eq
-		{"2000829a", isa.FlowNone, "x1,x2,flags", "x0", "", 0},                          // csel
-		{"207cc29b", isa.FlowNone, "x1,x2", "x0", "", 0},                                // umulh
-		{"20080e9b", isa.FlowNone, "x1,x2,x14", "x0", "", 0},                            // madd x0, x1, x14, x2
-		{"c0035fd6", isa.FlowReturn, "x30", "", "", 0},                                  // ret
-		{"ff0b5fd6", isa.FlowReturn, "x30,sp", "", "", 0},                               // retaa
-		{"20015fd6", isa.FlowIndirectJump, "x9", "", "", 0},                             // ret x9
-		{"00001fd6", isa.FlowIndirectJump, "x0", "", "", 0},                             // br
-		{"00003fd6", isa.FlowIndirectCall, "x0", "x30", "", 0},                          // blr
-		{"e0039fd6", isa.FlowTrap, "", "", "", isa.Privileged},                          // eret
-		{"c0039fd6", isa.FlowUnknown, "", "", "", 0},                                    // eret with a register
-		{"00100054", isa.FlowCond, "flags", "", "", isa.PCRel},                          // b.eq
-		{"10000054", isa.FlowUnknown, "", "", "", 0},                                    // bc.eq
-		{"000020d4", isa.FlowTrap, "", "", "", 0},                                       // brk
-		{"00000000", isa.FlowTrap, "", "", "", 0},                                       // udf
-		{"0000221e", isa.FlowUnknown, "", "", "", 0},                                    // scvtf
-		{"60008052", isa.FlowNone, "", "x0", "", 0},                                     // mov w0, #3
-		{"40000058", isa.FlowNone, "", "x0", "", isa.Mem | isa.PCRel},                   // ldr x0, literal
-		{"20fc9fc8", isa.FlowNone, "x0,x1", "", "", isa.Mem},                            // stlr
-		{"e003009a", isa.FlowNone, "x0,flags", "x0", "", 0},                             // adc x0, xzr, x0
-	})
+	isatest.Hand(t, Arch, `
+1f2003d5 | none |  |  |  |  | nop
+3f2303d5 | none | x30,sp | x30 |  | landing | paciasp
+bf2303d5 | none | x30,sp | x30 |  |  | autiasp
+5f2403d5 | none |  |  |  | landing | bti c
+df2803d5 | unknown |  |  |  |  | a hint not known
+ff0300d1 | none | sp | sp |  |  | sub sp, sp, #0
+1f0000f1 | none | x0 | flags |  |  | cmp x0, #0
+e00300aa | none | x0 | x0 |  |  | mov x0, x0
+e003002a | none | x0 | x0 |  |  | mov w0, w0: whole
+e0033faa | none |  | x0 |  |  | mvn x0, xzr
+000080f2 | none | x0 | x0 |  |  | movk keeps bits
+00004032 | unknown |  |  |  |  | orr w with N=1
+00000010 | none |  | x0 |  | pcrel | adr
+fd7bbfa9 | none | x29,x30,sp | sp |  | mem | stp x29, x30, [sp,#-16]!
+fd7bc1a8 | none | sp | x29,x30,sp |  | mem | ldp x29, x30, [sp],#16
+e10740f8 | none | sp | x1,sp |  | mem | ldr x1, [sp],#0
+410840f8 | none | x2 | x1 |  | mem | ldtr x1, [x2]
+00008039 | none | x0 | x0 |  | mem | ldrsb x0, [x0]
+000080f9 | none | x0 |  |  |  | prfm
+0000003d | none | x0 |  |  | mem | str b0, [x0]
+207c5fc8 | none | x1 | x0 |  | mem,exclusive,opens | ldxr
+207c02c8 | none | x0,x1 | x2 |  | mem,exclusive | stxr w2, x0, [x1]
+5f3f03d5 | none |  |  |  | exclusive | clrex
+207ca2c8 | none | x0,x1,x2 | x2 |  | mem | cas x2, x0, [x1]
+417c2048 | unknown |  |  |  |  | casp with an odd register
+407c2048 | none | x0,x1,x2 | x0,x1 |  | mem | casp x0, x1, x0, x1, [x2]
+3f0022f8 | none | x1,x2 |  |  | mem | stadd x2, [x1]
+200022f8 | none | x1,x2 | x0 |  | mem | ldadd x2, x0, [x1]
+2080e2f8 | none | x1,x2 | x0 |  | mem | swpal x2, x0, [x1]
+20c0bff8 | none | x1 | x0 |  | mem | ldapr
+20d03ff8 | unknown |  |  |  |  | ld64b
+004138d5 | none |  | x0 |  |  | mrs x0, sp_el0
+00421bd5 | none | x0 | flags |  |  | msr nzcv, x0
+00423bd5 | none | flags | x0 |  |  | mrs x0, nzcv
+df4303d5 | none | flags |  | flags | privileged | msr daifset, #3
+9f3b03d5 | none |  |  |  | privileged | dsb ish
+bf3b03d5 | none |  |  |  | mem | dmb ish
+20087efa | unknown |  |  |  |  | op2 3 is reserved
+200842fa | none | x1,flags | flags |  |  | ccmp x1, #2, #0, eq
+2000829a | none | x1,x2,flags | x0 |  |  | csel
+207cc29b | none | x1,x2 | x0 |  |  | umulh
+20080e9b | none | x1,x2,x14 | x0 |  |  | madd x0, x1, x14, x2
+c0035fd6 | return | x30 |  |  |  | ret
+ff0b5fd6 | return | x30,sp |  |  |  | retaa
+20015fd6 | indirect-jump | x9 |  |  |  | ret x9
+00001fd6 | indirect-jump | x0 |  |  |  | br
+00003fd6 | indirect-call | x0 | x30 |  |  | blr
+e0039fd6 | trap |  |  |  | privileged | eret
+c0039fd6 | unknown |  |  |  |  | eret with a register
+00100054 | cond | flags |  |  | pcrel | b.eq
+10000054 | unknown |  |  |  |  | bc.eq
+000020d4 | trap |  |  |  |  | brk
+00000000 | trap |  |  |  |  | udf
+0000221e | unknown |  |  |  |  | scvtf
+60008052 | none |  | x0 |  |  | mov w0, #3
+40000058 | none |  | x0 |  | pcrel,mem | ldr x0, literal
+20fc9fc8 | none | x0,x1 |  |  | mem | stlr
+e003009a | none | x0,flags | x0 |  |  | adc x0, xzr, x0
+`)
 }
 
 func TestEncode(t *testing.T) {

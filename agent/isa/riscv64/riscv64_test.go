@@ -12,56 +12,56 @@ func TestGolden(t *testing.T) { isatest.Golden(t, Arch, "testdata/golden.txt") }
 // TestHand holds edges of the encoding, by the manual: x0, reserved compressed
 // forms, the two lengths, system instructions.
 func TestHand(t *testing.T) {
-	isatest.Hand(t, Arch, []isatest.Want{
-		{"13000000", isa.FlowNone, "", "", "", 0},                                       // nop
-		{"0100", isa.FlowNone, "", "", "", 0},                                           // c.nop
-		{"0000", isa.FlowTrap, "", "", "", 0},                                           // c.unimp
-		{"731000c0", isa.FlowTrap, "", "", "", 0},                                       // unimp
-		{"0290", isa.FlowTrap, "", "", "", 0},                                           // c.ebreak
-		{"73001000", isa.FlowTrap, "", "", "", 0},                                       // ebreak
-		{"73000000", isa.FlowTrap, "", "", "", 0},                                       // ecall
-		{"73002010", isa.FlowTrap, "", "", "", isa.Privileged},                          // sret
-		{"73005010", isa.FlowNone, "", "", "", isa.Privileged},                          // wfi
-		{"73000512", isa.FlowNone, "a0", "", "", isa.Privileged},                        // sfence.vma a0
-		{"73250010", isa.FlowNone, "", "a0", "", isa.Privileged},                        // csrr a0, sstatus
-		{"73701500", isa.FlowNone, "", "", "", isa.Privileged},                          // csrrci
-		{"0f100000", isa.FlowNone, "", "", "", isa.Privileged},                          // fence.i
-		{"0f00f00f", isa.FlowNone, "", "", "", isa.Mem},                                 // fence
-		{"8280", isa.FlowReturn, "ra", "", "", 0},                                       // ret
-		{"67800000", isa.FlowReturn, "ra", "", "", 0},                                   // jalr x0, 0(ra)
-		{"67804000", isa.FlowIndirectJump, "ra", "", "", 0},                             // jalr x0, 4(ra) is no return
-		{"8282", isa.FlowIndirectJump, "t0", "", "", 0},                                 // c.jr t0
-		{"8292", isa.FlowIndirectCall, "t0", "ra", "", 0},                               // c.jalr t0
-		{"02a0", isa.FlowNone, "sp", "", "", isa.Mem},                                   // c.fsdsp
-		{"01a0", isa.FlowJump, "", "", "", isa.PCRel},                                   // c.j .
-		{"6f000000", isa.FlowJump, "", "", "", isa.PCRel},                               // j .
-		{"ef000000", isa.FlowCall, "", "ra", "", isa.PCRel},                             // jal ra, .
-		{"97000000", isa.FlowNone, "", "ra", "", isa.PCRel},                             // auipc
-		{"37050000", isa.FlowNone, "", "a0", "", 0},                                     // lui
-		{"0141", isa.FlowNone, "", "sp", "", 0},                                         // c.li sp, 0
-		{"3971", isa.FlowNone, "sp", "sp", "", 0},                                       // c.addi16sp
-		{"0161", isa.FlowUnknown, "", "", "", 0},                                        // c.addi16sp 0 is reserved
-		{"0120", isa.FlowUnknown, "", "", "", 0},                                        // c.addiw x0 is reserved
-		{"0240", isa.FlowUnknown, "", "", "", 0},                                        // c.lwsp x0 is reserved
-		{"0280", isa.FlowUnknown, "", "", "", 0},                                        // c.jr x0 is reserved
-		{"2a85", isa.FlowNone, "a0", "a0", "", 0},                                       // c.mv a0, a0
-		{"2e95", isa.FlowNone, "a0,a1", "a0", "", 0},                                    // c.add a0, a1
-		{"2f35a510", isa.FlowUnknown, "", "", "", 0},                                    // lr.d with a second source
-		{"2f350510", isa.FlowNone, "a0", "a0", "", isa.Mem | isa.Exclusive | isa.Opens}, // lr.d a0, (a0)
-		{"af35b518", isa.FlowNone, "a0,a1", "a1", "", isa.Mem | isa.Exclusive},          // sc.d a1, a1, (a0)
-		{"2f30b500", isa.FlowNone, "a0,a1", "", "", isa.Mem},                            // amoadd.d x0, a1, (a0)
-		{"0738050d", isa.FlowNone, "a0", "", "", isa.Mem},                               // fld
-		{"07700502", isa.FlowUnknown, "", "", "", 0},                                    // vector load
-		{"53000502", isa.FlowUnknown, "", "", "", 0},                                    // OP-FP
-		{"13150560", isa.FlowNone, "a0", "a0", "", 0},                                   // clz
-		{"13152560", isa.FlowNone, "a0", "a0", "", 0},                                   // cpop
-		{"13153560", isa.FlowUnknown, "", "", "", 0},                                    // no such unary operation
-		{"3305b502", isa.FlowNone, "a0,a1", "a0", "", 0},                                // mul
-		{"3b45b508", isa.FlowUnknown, "", "", "", 0},                                    // zext.h with a second source
-		{"630000fe", isa.FlowCond, "", "", "", isa.PCRel},                               // beq x0, x0
-		{"632000fe", isa.FlowUnknown, "", "", "", 0},                                    // no such comparison
-		{"1f00", isa.FlowUnknown, "", "", "", 0},                                        // longer than 32 bits
-	})
+	isatest.Hand(t, Arch, `
+13000000 | none |  |  |  |  | nop
+0100 | none |  |  |  |  | c.nop
+0000 | trap |  |  |  |  | c.unimp
+731000c0 | trap |  |  |  |  | unimp
+0290 | trap |  |  |  |  | c.ebreak
+73001000 | trap |  |  |  |  | ebreak
+73000000 | trap |  |  |  |  | ecall
+73002010 | trap |  |  |  | privileged | sret
+73005010 | none |  |  |  | privileged | wfi
+73000512 | none | a0 |  |  | privileged | sfence.vma a0
+73250010 | none |  | a0 |  | privileged | csrr a0, sstatus
+73701500 | none |  |  |  | privileged | csrrci
+0f100000 | none |  |  |  | privileged | fence.i
+0f00f00f | none |  |  |  | mem | fence
+8280 | return | ra |  |  |  | ret
+67800000 | return | ra |  |  |  | jalr x0, 0(ra)
+67804000 | indirect-jump | ra |  |  |  | jalr x0, 4(ra) is no return
+8282 | indirect-jump | t0 |  |  |  | c.jr t0
+8292 | indirect-call | t0 | ra |  |  | c.jalr t0
+02a0 | none | sp |  |  | mem | c.fsdsp
+01a0 | jump |  |  |  | pcrel | c.j .
+6f000000 | jump |  |  |  | pcrel | j .
+ef000000 | call |  | ra |  | pcrel | jal ra, .
+97000000 | none |  | ra |  | pcrel | auipc
+37050000 | none |  | a0 |  |  | lui
+0141 | none |  | sp |  |  | c.li sp, 0
+3971 | none | sp | sp |  |  | c.addi16sp
+0161 | unknown |  |  |  |  | c.addi16sp 0 is reserved
+0120 | unknown |  |  |  |  | c.addiw x0 is reserved
+0240 | unknown |  |  |  |  | c.lwsp x0 is reserved
+0280 | unknown |  |  |  |  | c.jr x0 is reserved
+2a85 | none | a0 | a0 |  |  | c.mv a0, a0
+2e95 | none | a0,a1 | a0 |  |  | c.add a0, a1
+2f35a510 | unknown |  |  |  |  | lr.d with a second source
+2f350510 | none | a0 | a0 |  | mem,exclusive,opens | lr.d a0, (a0)
+af35b518 | none | a0,a1 | a1 |  | mem,exclusive | sc.d a1, a1, (a0)
+2f30b500 | none | a0,a1 |  |  | mem | amoadd.d x0, a1, (a0)
+0738050d | none | a0 |  |  | mem | fld
+07700502 | unknown |  |  |  |  | vector load
+53000502 | unknown |  |  |  |  | OP-FP
+13150560 | none | a0 | a0 |  |  | clz
+13152560 | none | a0 | a0 |  |  | cpop
+13153560 | unknown |  |  |  |  | no such unary operation
+3305b502 | none | a0,a1 | a0 |  |  | mul
+3b45b508 | unknown |  |  |  |  | zext.h with a second source
+630000fe | cond |  |  |  | pcrel | beq x0, x0
+632000fe | unknown |  |  |  |  | no such comparison
+1f00 | unknown |  |  |  |  | longer than 32 bits
+`)
 }
 
 func TestEncode(t *testing.T) {
