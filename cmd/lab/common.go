@@ -88,7 +88,7 @@ func (c *common) image(ctx context.Context, arch string) (*images.Image, images.
 // plugin builds the arrivals plugin for the QEMU that is installed.
 func plugin(ctx context.Context, opts images.Options, v qemu.Version) (string, error) {
 	define := fmt.Sprintf("PLUGIN_VERSION=%d", oracle.InterfaceVersion(v.Major))
-	return images.BuildPlugin(ctx, opts, oracle.Plugin, define)
+	return images.BuildPlugin(ctx, opts, filepath.Join(opts.Root, oracle.Plugin), define)
 }
 
 func parseTime(s string) (vm.Time, error) {

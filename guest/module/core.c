@@ -33,6 +33,8 @@ module_param(i_accept_the_risk, bool, 0444);
 MODULE_PARM_DESC(i_accept_the_risk, "load although the kernel command line does not hold " TOKEN);
 
 DEFINE_MUTEX(ki_lock);
+static DEFINE_MUTEX(call_lock);
+struct ki_caller ki_caller;	/* under call_lock, or with the file's only user */
 
 static unsigned long opened;	/* bit 0: somebody has the device */
 static bool pinned;		/* under ki_lock: leftovers hold the module */
@@ -185,11 +187,11 @@ static long do_code(void __user *arg)
  */
 static int name_splices(struct ki_splice __user *to, struct ki_splice *s, u32 n)
 {
-	static atomic_t last;	/* atomic: ki_lock may not be held while copying */
+	static u32 last;	/* under call_lock */
 	u32 i;
 
 	for (i = 0; i < n; i++)
-		s[i].id = atomic_inc_return(&last);
+		s[i].id = ++last;
 	return copy_to_user(to, s, array_size(n, sizeof(*s))) ? -EFAULT : 0;
 }
 
@@ -255,6 +257,10 @@ static long do_stats(void __user *arg)
 	return copy_to_user(arg, &st, sizeof(st)) ? -EFAULT : 0;
 }
 
+/* In the function at the bottom of our part of the stack: it holds no patch address. */
+#define SET_CALLER()							\
+	(ki_caller = (struct ki_caller){ current, (unsigned long)__builtin_frame_address(0) })
+
 static const struct {
 	unsigned int cmd;
 	long (*run)(void __user *arg);
@@ -272,10 +278,15 @@ static const struct {
 static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
 	unsigned int nr = _IOC_NR(cmd);
+	long err;
 
 	if (nr >= ARRAY_SIZE(calls) || calls[nr].cmd != cmd)
 		return -ENOTTY;
-	return calls[nr].run((void __user *)arg);
+	mutex_lock(&call_lock);
+	SET_CALLER();
+	err = calls[nr].run((void __user *)arg);
+	mutex_unlock(&call_lock);
+	return err;
 }
 
 /*
@@ -283,7 +294,7 @@ static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
  * using the device; the file that is being opened or closed keeps the module
  * from going away under us.
  */
-static void clean_up(void)
+static noinline void clean_up(void)
 {
 	if (ki_text_undo_all()) {
 		ki_area_free_all();
@@ -314,6 +325,7 @@ static int ki_open(struct inode *inode, struct file *file)
 		return err;
 	if (test_and_set_bit_lock(0, &opened))
 		return -EBUSY;
+	SET_CALLER();
 	mutex_lock(&ki_lock);
 	if (pinned)
 		clean_up();
@@ -327,6 +339,7 @@ static int ki_open(struct inode *inode, struct file *file)
  */
 static int ki_release(struct inode *inode, struct file *file)
 {
+	SET_CALLER();
 	mutex_lock(&ki_lock);
 	clean_up();
 	mutex_unlock(&ki_lock);

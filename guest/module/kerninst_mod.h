@@ -4,12 +4,14 @@
  * implements them. arch/<isa>/arch.c has the same names in each folder.
  *
  * Locks, outermost first:
+ *   call_lock          core.c: one call at a time; user memory may be touched
+ *   mmap_lock          kernel: of the caller's memory
  *   ki_lock            everything that the device owns: areas, splices
  *   jump_label_mutex   only while sites are compared with the kernel's own
  *   kprobe_mutex       kernel: no probe comes or goes
  *   cpus_read_lock     kernel: no CPU comes or goes
  *   text_mutex         kernel: nobody else writes text
- * User memory is copied before the first of them is taken.
+ * User memory is copied before ki_lock is taken: mmap() has mmap_lock first.
  */
 #ifndef _KERNINST_MOD_H
 #define _KERNINST_MOD_H
@@ -27,6 +29,14 @@
 
 /* core.c */
 extern struct mutex ki_lock;
+/*
+ * The task that is in a call of the device, and where its stack begins to be
+ * ours: below, our own frames are full of patch addresses.
+ */
+extern struct ki_caller {
+	struct task_struct *task;
+	unsigned long frame;
+} ki_caller;
 
 /* internals.c */
 int ki_internals_check(void);

@@ -53,7 +53,9 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 		return;		/* dead, and off its stack */
 	stack = (unsigned long)base;
 	sp = ki_arch_saved(t, &words, &n);
-	if (n)
+	if (t == ki_caller.task)
+		sp = ki_caller.frame;	/* who asks is not in a patch below that */
+	else if (n)
 		scan_words(r, words, n);
 	if (sp < stack || sp >= stack + THREAD_SIZE)
 		sp = stack;
