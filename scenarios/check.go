@@ -16,6 +16,7 @@ import (
 // Answer is what came back from one guest.
 type Answer struct {
 	Hello   *wire.Hello
+	Done    *wire.Done
 	Results map[string]*wire.Result // by step
 	Oracle  oracle.Report           // where it was asked for
 	Exact   bool                    // ran in exact time: it says the same each time
@@ -73,7 +74,7 @@ func (t *T) insns(name string, v float64) {
 // result is the answer to a step, which must have been reached.
 func (t *T) result(guest, step string) *wire.Result {
 	r := t.Guests[guest].Results[step]
-	t.g.Expect(r).NotTo(gomega.BeNil(), "guest %s did not reach step %s", guest, step)
+	t.g.Expect(r).NotTo(gomega.BeNil(), "guest %s did not reach step %s: %s", guest, step, t.Guests[guest].Done.GetError())
 	return r
 }
 

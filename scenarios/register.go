@@ -119,6 +119,9 @@ func answer(g *runner.Guest) *Answer {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h
 		}
+		if d := rec.GetDone(); d != nil {
+			a.Done = d
+		}
 		if r := rec.GetResult(); r != nil {
 			a.Results[r.Step] = r
 		}

@@ -203,7 +203,7 @@ func (f *runFlags) print(out string, isas []string) error {
 func headline(s report.Scenario) string {
 	switch {
 	case s.Failure != nil:
-		return s.Failure.Summary
+		return strings.Join(strings.Fields(s.Failure.Summary), " ")
 	case s.Status == status.Skipped:
 		return s.Reason
 	}

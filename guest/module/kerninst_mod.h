@@ -115,6 +115,12 @@ u32 ki_arch_features(void);
 void ki_arch_area_range(unsigned long *lo, unsigned long *hi);
 /* Can this ISA write these bytes at that address? 0 or -EINVAL. */
 int ki_arch_check(const struct ki_splice *s);
+/*
+ * Where the new bytes lead, as far as they say so themselves: not for a jump
+ * whose displacement is completed by what follows it (compared by
+ * ki_arch_poke), nor for a sequence that the module does not know.
+ */
+bool ki_arch_target(const struct ki_splice *s, unsigned long *to);
 /* Bytes from the point on that nobody may change while the splice lives. */
 u32 ki_arch_locked_len(const struct ki_splice *s);
 /*

@@ -48,6 +48,9 @@ struct live {
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
 	struct ki_splice s;
 	struct module *owner;		/* of the point, kept loaded; NULL: the kernel */
+	struct live *board;		/* the springboard that the point jumps to */
+	u32 users;			/* points that jump here */
+	u32 leaving;			/* those of them that a call undoes */
 	u32 index;			/* in the caller's list, during a call */
 	bool undoing;			/* in that list */
 	bool held;			/* the last scan found a task inside */
@@ -150,6 +153,30 @@ static int check_text(struct live *l)
 
 /* --- admitting --- */
 
+/*
+ * The jump must lead to the patch, or to a springboard that leads there. A
+ * displacement that was cut off would send the kernel anywhere.
+ */
+static int check_target(struct live *l)
+{
+	struct interval_tree_node *node;
+	unsigned long to;
+	struct live *o;
+
+	if (!ki_arch_target(&l->s, &to) || to == l->s.patch)
+		return 0;
+	node = interval_tree_iter_first(&points, to, to);
+	for (; node; node = interval_tree_iter_next(node, to, to)) {
+		o = container_of(node, struct live, at);
+		if (o->s.point == to && o->s.patch == l->s.patch &&
+		    (o->s.flags & KI_SPLICE_SPRINGBOARD)) {
+			l->board = o;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
 static struct live *new_live(const struct ki_splice *s)
 {
 	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
@@ -176,7 +203,9 @@ static int admit(struct live *l)
 
 	if (interval_tree_iter_first(&points, l->s.point, l->s.point + l->s.len - 1))
 		return -EEXIST;
-	err = check_text(l);
+	err = check_target(l);
+	if (!err)
+		err = check_text(l);
 	if (err)
 		return err;
 	err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
@@ -188,6 +217,8 @@ static int admit(struct live *l)
 	interval_tree_insert(&l->in, &patches);
 	list_add_tail(&l->link, &lives);
 	live_count++;
+	if (l->board)
+		l->board->users++;
 	return 0;
 }
 
@@ -198,6 +229,8 @@ static void forget_point(struct live *l)
 	xa_erase(&by_id, l->s.id);
 	list_del(&l->link);
 	live_count--;
+	if (l->board)
+		l->board->users--;
 	module_put(l->owner);
 }
 
@@ -415,8 +448,10 @@ static int springboards_last(const void *a, const void *b)
 
 static void release_marks(struct live **l, u32 n)
 {
-	while (n--)
+	while (n--) {
 		l[n]->undoing = false;
+		l[n]->leaving = 0;
+	}
 }
 
 static int look_up(const u32 *ids, u32 n, struct live **l, u32 *failed)
@@ -550,12 +585,31 @@ static void reap(void)
 	}
 }
 
+/* A springboard that some other point jumps to has to stay. */
+static int nobody_jumps(struct live **l, u32 n, u32 *failed)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (l[i]->board)
+			l[i]->board->leaving++;
+	for (i = 0; i < n; i++) {
+		if (l[i]->users > l[i]->leaving) {
+			*failed = l[i]->index;
+			return -EBUSY;
+		}
+	}
+	return 0;
+}
+
 static int undo(struct live **l, u32 n, u32 *failed)
 {
 	u32 first = 0;
 	int err;
 
 	err = nobody_depends(l, n, failed);
+	if (!err)
+		err = nobody_jumps(l, n, failed);
 	if (err)
 		return err;
 	sort(l, n, sizeof(*l), springboards_last, NULL);
@@ -572,10 +626,8 @@ int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed)
 	if (!l)
 		return -ENOMEM;
 	err = look_up(ids, n, l, failed);
-	if (!err) {
+	if (!err)
 		err = undo(l, n, failed);
-		release_marks(l, n);
-	}
 	kvfree(l);
 	if (!err && (!(flags & KI_UNDO_NO_WAIT) || retired_count > RETIRED_MAX))
 		reap();
