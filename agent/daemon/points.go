@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -77,21 +78,26 @@ func (d *Daemon) plan(p *wire.Point) (*plan.Plan, *wire.PointResult, error) {
 		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
 		return nil, res, nil
 	}
-	describe(made, res)
-	return made, res, nil
+	return made, res, d.describe(made, res)
 }
 
-// describe fills a result in from a plan.
-func describe(p *plan.Plan, res *wire.PointResult) {
+// describe fills a result in from a plan. Bytes are those of whole displaced
+// instructions, so that people can read them: what is behind the jump stays.
+func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
+	res.OldBytes = make([]byte, p.Back-p.Point)
+	if err := d.text.Read(p.Point, res.OldBytes); err != nil {
+		return err
+	}
+	res.NewBytes = append(bytes.Clone(p.New), res.OldBytes[len(p.New):]...)
 	res.Spec = fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Symbol, p.Offset)
 	res.Offset, res.Address = uint64(p.Offset), uint64(p.Point)
 	res.Mechanism = p.Mechanism.String()
-	res.OldBytes, res.NewBytes = p.Old, p.New
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
 	for _, i := range p.Displaced {
 		res.Displaced = append(res.Displaced, i.Text)
 	}
+	return nil
 }
 
 // splice plans the points of a step and, if none is refused or refused ones

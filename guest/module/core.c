@@ -303,8 +303,9 @@ static noinline void clean_up(void)
 		pinned = false;
 		return;
 	}
-	if (!pinned)
-		__module_get(THIS_MODULE);
+	if (pinned)
+		return;
+	__module_get(THIS_MODULE);
 	pinned = true;
 	pr_warn(KI_NAME ": some splices could not be undone (a kprobe on them, or a task asleep in a patch); they and the module stay. Remove the probe, then open and close the device\n");
 }

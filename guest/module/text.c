@@ -240,6 +240,15 @@ static void forget_patch(struct live *l)
 	kfree_rcu(l, rcu);
 }
 
+/* Newest first: a point knows its springboard. */
+static void forget_all(struct live **l, u32 n)
+{
+	while (n--) {
+		forget_point(l[n]);
+		forget_patch(l[n]);
+	}
+}
+
 static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *failed)
 {
 	u32 i;
@@ -262,10 +271,7 @@ static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *fai
 	*failed = n;
 	return 0;
 back:
-	while (i--) {
-		forget_point(l[i]);
-		forget_patch(l[i]);
-	}
+	forget_all(l, i);
 	return err;
 }
 
@@ -401,7 +407,6 @@ static int apply_all(struct live **l, u32 n, u32 *failed)
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 {
 	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
-	u32 i;
 	int err;
 
 	if (!l)
@@ -418,10 +423,7 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 	/* What was written and taken back may have been executed meanwhile. */
 	if (err == -EILSEQ)
 		ki_quiesce();
-	for (i = 0; i < n; i++) {
-		forget_point(l[i]);
-		forget_patch(l[i]);
-	}
+	forget_all(l, n);
 out:
 	if (err)
 		refused++;
@@ -450,7 +452,8 @@ static void release_marks(struct live **l, u32 n)
 {
 	while (n--) {
 		l[n]->undoing = false;
-		l[n]->leaving = 0;
+		if (l[n]->board)
+			l[n]->board->leaving = 0;
 	}
 }
 
@@ -626,8 +629,10 @@ int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed)
 	if (!l)
 		return -ENOMEM;
 	err = look_up(ids, n, l, failed);
-	if (!err)
+	if (!err) {
 		err = undo(l, n, failed);
+		release_marks(l, n);	/* nothing has been freed yet */
+	}
 	kvfree(l);
 	if (!err && (!(flags & KI_UNDO_NO_WAIT) || retired_count > RETIRED_MAX))
 		reap();

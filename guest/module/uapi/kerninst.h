@@ -125,7 +125,8 @@ struct ki_splice {
  * single one is to blame).
  *
  * EINVAL      misaligned, a length or form the ISA cannot write, a flag or a
- *             byte beyond len that must be zero
+ *             byte beyond len that must be zero, a jump that leads neither to
+ *             the patch nor to a springboard for it
  * ERANGE      the patch is not in the code of an own area
  * EACCES      not kernel text, or text that must not be changed: freed or
  *             unprobeable code, sites that the kernel itself rewrites
@@ -133,7 +134,8 @@ struct ki_splice {
  *             bytes that a live jump takes from its successor
  * EBUSY       a kprobe is registered in the function
  * EOPNOTSUPP  a window on a kernel that can preempt itself
- * EILSEQ      the bytes at the point are not `old`
+ * EILSEQ      the bytes at the point are not `old`, or a jmp rel32, with the
+ *             bytes that complete it, does not lead to the patch
  *
  * The bytes of a jump that is completed by its successor's first bytes (amd64)
  * stay locked with it: they may belong to an older splice, never to a newer.
@@ -159,8 +161,8 @@ struct ki_batch {
  * ki_stats counts it, and KI_IOC_CODE answers EBUSY there until it is empty.
  *
  * ENOENT  no such splice        EINVAL  the same one twice
- * EBUSY   someone put a kprobe on the splice, or a newer splice that is not
- *         in the list takes operand bytes from it
+ * EBUSY   someone put a kprobe on the splice, or a splice that is not in the
+ *         list takes operand bytes from it or jumps to it
  * EILSEQ  someone else has changed the bytes
  */
 struct ki_undo {

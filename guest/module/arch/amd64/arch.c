@@ -90,6 +90,16 @@ int ki_arch_check(const struct ki_splice *s)
 	return s->new[k] == JMP32_INSN_OPCODE ? 0 : -EINVAL;
 }
 
+bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
+{
+	u32 k = prefixes(s->new, s->len);
+
+	if (s->new[k] != JMP8_INSN_OPCODE)
+		return false;	/* jmp rel32: ki_arch_poke compares it */
+	*to = s->point + s->len + (s8)s->new[k + 1];
+	return true;
+}
+
 u32 ki_arch_locked_len(const struct ki_splice *s)
 {
 	u32 k = prefixes(s->new, s->len);
@@ -143,7 +153,7 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 
 /*
  * Does the jump that will stand there, completed by what is in memory now,
- * lead to the patch? A jmp rel8 leads to a springboard; that one is compared.
+ * lead to the patch? A jmp rel8 was looked at when it was admitted.
  */
 static bool leads_to_patch(const struct ki_poke *p)
 {

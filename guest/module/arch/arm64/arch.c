@@ -5,6 +5,7 @@
  * A displaced instruction is of any kind, so all splices are written in
  * stopped.c, and every CPU then passes an isb.
  */
+#include <linux/bitops.h>
 #include <linux/errno.h>
 #include <linux/rcupdate.h>
 #include <linux/string.h>
@@ -38,13 +39,40 @@ void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
 	*hi = VMALLOC_END;
 }
 
+static u32 first_word(const struct ki_splice *s)
+{
+	u32 w;
+
+	memcpy(&w, s->new, sizeof(w));
+	return le32_to_cpu((__force __le32)w);
+}
+
+/* b: 000101 imm26, in words (Arm ARM C6.2.26). */
+static bool is_b(u32 w)
+{
+	return w >> 26 == 0x05;
+}
+
+bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
+{
+	u32 w = first_word(s);
+
+	if (!is_b(w))
+		return false;
+	*to = s->point + ((s64)sign_extend32(w, 25) << 2);
+	return true;
+}
+
+/* One b; or, in a window or a springboard, whatever gets there. */
 int ki_arch_check(const struct ki_splice *s)
 {
 	if (!IS_ALIGNED(s->point | s->patch | s->len, AARCH64_INSN_SIZE) || !s->len)
 		return -EINVAL;
-	if (!(s->flags & KI_SPLICE_WINDOW) && s->len != AARCH64_INSN_SIZE)
+	if (s->flags & KI_SPLICE_WINDOW)
+		return 0;
+	if (s->len != AARCH64_INSN_SIZE)
 		return -EINVAL;
-	return 0;
+	return is_b(first_word(s)) || (s->flags & KI_SPLICE_SPRINGBOARD) ? 0 : -EINVAL;
 }
 
 u32 ki_arch_locked_len(const struct ki_splice *s)

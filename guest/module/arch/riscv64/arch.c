@@ -6,6 +6,7 @@
  * one, as flush_icache_range() does, would wait for ever there: they have
  * interrupts off.
  */
+#include <linux/bitops.h>
 #include <linux/errno.h>
 #include <linux/memory.h>
 #include <linux/rcupdate.h>
@@ -42,13 +43,79 @@ void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
 	*lo = PAGE_ALIGN(ki_marks.image_end) - SZ_2G;
 }
 
+static u32 parcels(const u8 *b)
+{
+	u32 w;
+
+	memcpy(&w, b, sizeof(w));
+	return w;
+}
+
+/*
+ * jal x0: imm[20|10:1|11|19:12] rd=0 1101111 (Unprivileged ISA 2.5). Into rd
+ * 0 only: a link register would be overwritten.
+ */
+static bool jal_target(u32 w, s64 *d)
+{
+	if ((w & 0xfff) != 0x06f)
+		return false;
+	*d = sign_extend32((w >> 31 & 1) << 20 | (w >> 12 & 0xff) << 12 |
+			   (w >> 20 & 1) << 11 | (w >> 21 & 0x3ff) << 1, 20);
+	return true;
+}
+
+/* c.j: 101 imm[11|4|9:8|10|6|7|3:1|5] 01 */
+static bool cj_target(u32 w, s64 *d)
+{
+	if ((w & 0xe003) != 0xa001)
+		return false;
+	*d = sign_extend32((w >> 12 & 1) << 11 | (w >> 11 & 1) << 4 | (w >> 9 & 3) << 8 |
+			   (w >> 8 & 1) << 10 | (w >> 7 & 1) << 6 | (w >> 6 & 1) << 7 |
+			   (w >> 3 & 7) << 1 | (w >> 2 & 1) << 5, 11);
+	return true;
+}
+
+/* auipc rd, hi; jalr x0, lo(rd) */
+static bool far_target(u32 w, u32 w2, s64 *d)
+{
+	u32 rd = w >> 7 & 31;
+
+	if ((w & 0x7f) != 0x17 || (w2 & 0x7fff) != 0x67 || (w2 >> 15 & 31) != rd)
+		return false;
+	*d = (s64)(s32)(w & 0xfffff000) + ((s32)w2 >> 20);
+	return true;
+}
+
+static bool known_jump(const struct ki_splice *s, s64 *d)
+{
+	u32 w = parcels(s->new);
+
+	return cj_target(w, d) || (s->len >= 4 && jal_target(w, d)) ||
+	       (s->len >= 8 && far_target(w, parcels(s->new + 4), d));
+}
+
+bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
+{
+	s64 d;
+
+	if (!known_jump(s, &d))
+		return false;
+	*to = s->point + d;
+	return true;
+}
+
+/* One c.j or jal; or, in a window or a springboard, whatever gets there. */
 int ki_arch_check(const struct ki_splice *s)
 {
+	s64 d;
+
 	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len)
 		return -EINVAL;
-	if (!(s->flags & KI_SPLICE_WINDOW) && s->len > LONGEST)
+	if (s->flags & KI_SPLICE_WINDOW)
+		return 0;
+	if (s->len > LONGEST)
 		return -EINVAL;
-	return 0;
+	return known_jump(s, &d) || (s->flags & KI_SPLICE_SPRINGBOARD) ? 0 : -EINVAL;
 }
 
 u32 ki_arch_locked_len(const struct ki_splice *s)
