@@ -392,3 +392,20 @@ func TestColdHalf(t *testing.T) {
 		}
 	}
 }
+
+// Planning one point of a known kernel, the release of its slot included.
+func BenchmarkSearch(b *testing.B) {
+	for _, c := range smoke {
+		b.Run(c.arch+"/"+c.function, func(b *testing.B) {
+			x := ktexttest.Load(b, c.arch).Text(b)
+			req := request(x, c.function, 0)
+			for b.Loop() {
+				p, r := plan.Search(x, req)
+				if r != nil {
+					b.Fatal(r)
+				}
+				req.Heap.Free(p.Patch, plan.SlotSize(x.Arch))
+			}
+		})
+	}
+}

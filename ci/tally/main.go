@@ -79,7 +79,11 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 				get(e.Package + "\x00" + e.Test[:i]).parent = true
 			}
 			if e.Test == "" {
-				fmt.Fprintf(w, "%-4s %s %.1fs\n", e.Action, e.Package, e.Elapsed)
+				word := e.Action
+				if word == "skip" {
+					word = "none" // it has no tests
+				}
+				fmt.Fprintf(w, "%-4s %s %.1fs\n", word, e.Package, e.Elapsed)
 				failed = failed || e.Action == "fail"
 			}
 			if e.Action != "pass" && e.Test != "" {
