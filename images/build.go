@@ -223,6 +223,17 @@ func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, err
 	})
 }
 
+// undefinedCheck fails on a symbol that neither the kernel exports nor the
+// daemon sets: since modpost only warns, it would be found at load. $1 is the
+// triplet of the tools, $2 the kernel's headers.
+const undefinedCheck = `
+"$1-objcopy" -O binary --only-section=.kerninst.internals --set-section-flags .kerninst.internals=alloc kerninst.ko internals.bin
+{ awk '{ print $2 }' "$2/Module.symvers"; tr '\0' '\n' <internals.bin; } | LC_ALL=C sort -u >known
+"$1-nm" -u kerninst.ko | awk '{ print $2 }' | LC_ALL=C sort -u >wanted
+unknown=$(LC_ALL=C comm -13 known wanted)
+[ -z "$unknown" ] || { echo "undefined, not exported, not in internals.h: $unknown" >&2; exit 1; }
+`
+
 // modules are what guest/module builds.
 var modules = []string{"kerninst.ko", "peer/peer.ko"}
 
@@ -237,6 +248,7 @@ func (b *builder) module(sel *selection) (job, error) {
 			{"make", "-j2", "-s", "-C", "/usr/src/linux-headers-" + sel.Kernel + "-" + b.t.name,
 				"M=/build/module", "ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + b.t.triplet + "-",
 				"CC=" + b.t.gcc(), "KBUILD_MODPOST_WARN=1", "modules"},
+			{"sh", "-ec", undefinedCheck, "sh", b.t.triplet, "/usr/src/linux-headers-" + sel.Kernel + "-" + b.t.name},
 			append([]string{b.t.triplet + "-strip", "--strip-debug"}, modules...),
 		},
 		outputs: modules,

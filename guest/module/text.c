@@ -203,12 +203,12 @@ static int admit(struct live *l)
 
 	if (interval_tree_iter_first(&points, l->s.point, l->s.point + l->s.len - 1))
 		return -EEXIST;
-	err = check_target(l);
-	if (!err)
-		err = check_text(l);
+	err = check_text(l);
 	if (err)
 		return err;
-	err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
+	err = check_target(l);
+	if (!err)
+		err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
 	if (err) {
 		module_put(l->owner);
 		return err;
