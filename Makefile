@@ -6,6 +6,7 @@ SCENARIO ?= smoke
 TIME     ?= exact
 SEED     ?= 1
 OUT      ?=
+KERNEL   ?=
 MIRROR   ?=
 export MIRROR
 
@@ -17,10 +18,10 @@ with_go    = GO=$$(ci/setup.sh --go) && export GO
 
 .PHONY: lab test bench generate bin/lab clean
 
-lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR
+lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR KERNEL
 	@$(setup_lab)
 	@$(MAKE) --no-print-directory bin/lab
-	@$(with_go) && bin/lab run --arch '$(ARCH)' --scenario '$(SCENARIO)' --time '$(TIME)' --seed '$(SEED)' $(if $(OUT),--out '$(OUT)')
+	@$(with_go) && bin/lab run --arch '$(ARCH)' --scenario '$(SCENARIO)' --time '$(TIME)' --seed '$(SEED)' $(if $(OUT),--out '$(OUT)') $(if $(KERNEL),--kernel '$(KERNEL)')
 
 test: ## everything that CI runs
 	@$(setup_test)

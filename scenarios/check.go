@@ -10,7 +10,6 @@ import (
 	"kerninst/lab/measure"
 	"kerninst/lab/oracle"
 	"kerninst/lab/report"
-	"kerninst/lab/vm"
 )
 
 // Answer is what came back from one guest.
@@ -22,7 +21,6 @@ type Answer struct {
 	Exact   bool                    // ran in exact time: it says the same each time
 }
 
-const vmExact = vm.Exact
 
 // T is the state of one check: the answers it looks at, and what it found.
 type T struct {

@@ -11,6 +11,7 @@ import (
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
+	"kerninst/lab/vm"
 )
 
 // Env is what scenarios run in: one ISA, one image, one seed.
@@ -19,6 +20,7 @@ type Env struct {
 	Release string // of the image's kernel
 	Ctx     context.Context
 	Runner  *runner.Runner
+	Time    vm.Time // of guests that run in either
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 
@@ -49,7 +51,7 @@ func (env *Env) register(s Scenario) {
 	var pending []*runner.Pending
 	guests := s.Guests(env.Arch)
 	for _, g := range guests {
-		pending = append(pending, env.Runner.Start(env.Ctx, request(s, g)))
+		pending = append(pending, env.Runner.Start(env.Ctx, env.request(s, g)))
 	}
 	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
@@ -61,7 +63,10 @@ func (env *Env) register(s Scenario) {
 	})
 }
 
-func request(s Scenario, g Guest) runner.Request {
+func (env *Env) request(s Scenario, g Guest) runner.Request {
+	if g.Time == "" {
+		g.Time = env.Time
+	}
 	return runner.Request{
 		Name: s.Name + "." + g.Name, CPUs: g.CPUs, Time: g.Time, Append: g.Append,
 		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
@@ -114,7 +119,7 @@ func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.St
 }
 
 func answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vmExact}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vm.Exact}
 	for _, rec := range g.Outcome.Records {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h

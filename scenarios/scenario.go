@@ -28,7 +28,7 @@ type Scenario struct {
 type Guest struct {
 	Name   string // unique in the scenario
 	CPUs   int
-	Time   vm.Time
+	Time   vm.Time // empty: what the run asks for
 	Append string // added to the kernel's command line
 	Oracle bool   // count arrivals outside the guest
 	Job    *wire.Job

@@ -17,6 +17,7 @@ import (
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
+	"kerninst/lab/vm"
 	"kerninst/scenarios"
 )
 
@@ -97,7 +98,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	manifest, err := manifestOf(f, img, version)
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Runner: runner.New(r),
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r),
 		Rerun: func(s string) string {
 			return fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
 		},
