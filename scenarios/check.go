@@ -21,7 +21,6 @@ type Answer struct {
 	Exact   bool                    // ran in exact time: it says the same each time
 }
 
-
 // T is the state of one check: the answers it looks at, and what it found.
 type T struct {
 	Arch    string

@@ -29,8 +29,8 @@ type Guest struct {
 	Name   string // unique in the scenario
 	CPUs   int
 	Time   vm.Time // empty: what the run asks for
-	Append string // added to the kernel's command line
-	Oracle bool   // count arrivals outside the guest
+	Append string  // added to the kernel's command line
+	Oracle bool    // count arrivals outside the guest
 	Job    *wire.Job
 	// Host time until hello, and from there to done; 0: the lab's own limits.
 	BootTimeout, RunTimeout time.Duration

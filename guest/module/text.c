@@ -667,10 +667,10 @@ static void undo_each(void)
 }
 
 /*
- * In batches, newest first; should one be refused, one by one, so that one
- * foreign probe keeps one splice alive and not four thousand. The first pass
- * leaves springboards, whose jumps may be in an older batch, to their batch:
- * they are older than these jumps.
+ * In batches, newest first: what depends on a splice (a jump to a springboard,
+ * one that takes operand bytes) is newer than it. Should a batch be refused,
+ * one by one, so that one foreign probe keeps one splice alive and not four
+ * thousand.
  */
 bool ki_text_undo_all(void)
 {
