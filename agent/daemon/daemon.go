@@ -7,6 +7,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,8 @@ type Daemon struct {
 	sets      map[string]*set   // live splices by step
 	resolved  map[string][]addr // addresses of points by step, also undone ones
 	snapshots map[string][]byte
+	base      map[*splice.Live]uint64 // counts when the last splice was in
+	counts    map[*splice.Live]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
 	phases    []string // of the start, with the time at which each ended
 }
@@ -167,7 +170,8 @@ func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
 
 // Serve does one job and reports on w. It returns an error when w is broken;
 // what goes wrong with the job itself is in the records.
-func (d *Daemon) Serve(job *wire.Job, w io.Writer) error {
+// When ctx ends, so does the program that runs, and the job with it.
+func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	s := newStream(w)
 	if err := s.send(&wire.Record{Body: &wire.Record_Hello{Hello: d.hello()}}); err != nil {
 		return err
@@ -179,11 +183,15 @@ func (d *Daemon) Serve(job *wire.Job, w io.Writer) error {
 	for _, step := range job.Steps {
 		s.log("step " + step.Name)
 		res := &wire.Result{Step: step.Name}
-		if err := d.step(step, res); err != nil {
+		err := d.step(ctx, step, res)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			res.Error = err.Error()
 		}
 		if err := s.send(&wire.Record{Body: &wire.Record_Result{Result: res}}); err != nil {
-			return err
+			return errors.Join(err, d.undoAll())
 		}
 		if res.Error != "" && !step.MayFail {
 			done.Failed, done.Error = true, step.Name+": "+res.Error
@@ -197,7 +205,7 @@ func (d *Daemon) Serve(job *wire.Job, w io.Writer) error {
 }
 
 // step does one step; what it found is in res, also when it fails.
-func (d *Daemon) step(step *wire.Step, res *wire.Result) error {
+func (d *Daemon) step(ctx context.Context, step *wire.Step, res *wire.Result) error {
 	if d.dev == nil && step.GetModule() == nil && step.GetRun() == nil {
 		return errors.New("the module is unloaded: only a module step or a program can come now")
 	}
@@ -207,7 +215,7 @@ func (d *Daemon) step(step *wire.Step, res *wire.Result) error {
 	case *wire.Step_Unsplice:
 		return d.unsplice(do.Unsplice.Splice)
 	case *wire.Step_Run:
-		return d.run(do.Run, res)
+		return d.run(ctx, do.Run, res)
 	case *wire.Step_Read:
 		d.read(res)
 		return nil

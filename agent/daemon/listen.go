@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -42,13 +43,21 @@ func (d *Daemon) Listen(path string) error {
 	}
 }
 
-// answer does the one job of a connection.
+// answer does the one job of a connection. A client sends nothing after its
+// job; when it goes away, its job ends.
 func (d *Daemon) answer(conn net.Conn) error {
 	defer conn.Close()
 	var job wire.Job
+	in := bufio.NewReader(conn)
 	opt := protodelim.UnmarshalOptions{MaxSize: maxJob}
-	if err := opt.UnmarshalFrom(bufio.NewReader(conn), &job); err != nil {
+	if err := opt.UnmarshalFrom(in, &job); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
-	return d.Serve(&job, conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = in.ReadByte()
+		cancel()
+	}()
+	return d.Serve(ctx, &job, conn)
 }

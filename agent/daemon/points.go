@@ -35,11 +35,20 @@ func (d *Daemon) prepare() error {
 }
 
 // request is what a point's plan is asked for with.
-func (d *Daemon) request(p *wire.Point) (plan.Request, error) {
+// before are the plans of the same batch: they will be live together.
+func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, error) {
+	taken := func(lo, hi isa.Addr) bool {
+		for _, q := range before {
+			if q.Point < hi && lo < q.Back {
+				return true
+			}
+		}
+		return d.splicer.Taken(lo, hi)
+	}
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
-		Heap:     d.splicer.Heap(), Taken: d.splicer.Taken,
+		Heap:     d.splicer.Heap(), Taken: taken,
 	}
 	if p.Mechanism != "" {
 		m, ok := plan.ParseMechanism(p.Mechanism)
@@ -52,7 +61,7 @@ func (d *Daemon) request(p *wire.Point) (plan.Request, error) {
 }
 
 // plan plans one point, with the result to report.
-func (d *Daemon) plan(p *wire.Point) (*plan.Plan, *wire.PointResult, error) {
+func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.PointResult, error) {
 	if p.SameAs != "" {
 		known := d.resolved[p.SameAs]
 		if len(known) == 0 {
@@ -65,7 +74,7 @@ func (d *Daemon) plan(p *wire.Point) (*plan.Plan, *wire.PointResult, error) {
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
-	req, err := d.request(p)
+	req, err := d.request(p, before)
 	if err != nil {
 		return nil, res, err
 	}
@@ -110,7 +119,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	var plans []*plan.Plan
 	var refused *wire.Refusal
 	for _, p := range s.Points {
-		one, r, err := d.plan(p)
+		one, r, err := d.plan(p, plans)
 		if err != nil {
 			d.splicer.Release(plans...)
 			return err
@@ -139,7 +148,22 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		return err
 	}
 	d.sets[name] = made
+	// Points may have been hit while others of the batch were written: counting
+	// starts now, when the last is in.
+	d.base, d.counts = d.countAll(), nil
 	return nil
+}
+
+// countAll reads every live counter.
+func (d *Daemon) countAll() map[*splice.Live]uint64 {
+	counts := map[*splice.Live]uint64{}
+	if d.dev == nil {
+		return counts
+	}
+	for _, l := range d.splicer.Live() {
+		counts[l] = l.Count()
+	}
+	return counts
 }
 
 // announce tells an observer outside the guest which addresses are points. It
@@ -184,8 +208,13 @@ func (d *Daemon) undoAll() error {
 	return errors.Join(errs...)
 }
 
-// read reports all live counters, in the order in which they were made.
+// read reports all live counters, in the order in which they were made: from
+// the last splice to the end of the last program, or until now.
 func (d *Daemon) read(res *wire.Result) {
+	counts := d.counts
+	if counts == nil {
+		counts = d.countAll()
+	}
 	spec := map[*splice.Live]string{}
 	for _, s := range d.sets {
 		for i, l := range s.live {
@@ -194,7 +223,7 @@ func (d *Daemon) read(res *wire.Result) {
 	}
 	for _, l := range d.splicer.Live() {
 		res.Values = append(res.Values, &wire.Value{
-			Spec: spec[l], Symbol: l.Plan.Symbol, Offset: uint64(l.Plan.Offset), Count: l.Count(),
+			Spec: spec[l], Symbol: l.Plan.Symbol, Offset: uint64(l.Plan.Offset), Count: counts[l] - d.base[l],
 		})
 	}
 }

@@ -19,17 +19,20 @@ const maxOutput = 1 << 20
 
 // bounded keeps the first maxOutput bytes and forgets the rest, so that a
 // program may print without end and neither block nor fill the memory.
+//
+// The buffer is a field, not embedded: its ReadFrom would be used instead of
+// Write, and know no bound.
 type bounded struct {
-	bytes.Buffer
+	kept      bytes.Buffer
 	truncated bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	n := len(p)
-	if room := maxOutput - b.Len(); n > room {
+	if room := maxOutput - b.kept.Len(); n > room {
 		p, b.truncated = p[:room], true
 	}
-	b.Buffer.Write(p)
+	b.kept.Write(p)
 	return n, nil
 }
 
@@ -40,11 +43,11 @@ type program struct {
 }
 
 // run starts the copies that a step asks for, waits for all, and reports each.
-func (d *Daemon) run(s *wire.Run, res *wire.Result) error {
+// Counting stops with the last copy: what is read later is what was there.
+func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 	if len(s.Argv) == 0 {
 		return errors.New("no program given")
 	}
-	ctx := context.Background()
 	if s.TimeoutNs > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(s.TimeoutNs))
@@ -76,11 +79,12 @@ func (d *Daemon) run(s *wire.Run, res *wire.Result) error {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{
 			Exit: exitStatus(p.cmd, err), TimedOut: ctx.Err() != nil,
-			Stdout: p.stdout.Bytes(), Stderr: p.stderr.Bytes(),
+			Stdout: p.stdout.kept.Bytes(), Stderr: p.stderr.kept.Bytes(),
 			Truncated: p.stdout.truncated || p.stderr.truncated,
 		}
 		res.Runs = append(res.Runs, r)
 	}
+	d.counts = d.countAll()
 	return nil
 }
 

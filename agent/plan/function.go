@@ -209,6 +209,15 @@ func (fn *function) indirectJump() (string, int) {
 			at = parent.ownIndirectJump()
 		}
 	}
+	if cold := fn.Name + ".cold"; at < 0 && !strings.Contains(fn.Name, ".cold") {
+		if _, err := fn.text.Function(fn.Module, cold); err == nil {
+			if half, r := analyse(fn.text, fn.Module, cold); r != nil {
+				name, at = cold, 0
+			} else if k := half.ownIndirectJump(); k >= 0 {
+				name, at = cold, k
+			}
+		}
+	}
 	fn.jumpsTo, fn.jumpsAt = &name, at
 	return name, at
 }

@@ -48,6 +48,9 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// MechanismNames are the words that ParseMechanism knows.
+func MechanismNames() []string { return append([]string(nil), mechanismNames[1:]...) }
+
 // ParseMechanism is the inverse of String.
 func ParseMechanism(s string) (Mechanism, bool) {
 	for i, n := range mechanismNames[1:] {

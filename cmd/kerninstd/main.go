@@ -10,6 +10,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -61,5 +62,5 @@ func serve() error {
 		return err
 	}
 	defer port.Close()
-	return d.Serve(&job, port)
+	return d.Serve(context.Background(), &job, port)
 }

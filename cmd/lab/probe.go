@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
+	"kerninst/lab/vm"
 )
 
 type probeFlags struct {
@@ -65,6 +68,39 @@ func probeCommand() *cobra.Command {
 	return c
 }
 
+// maxCPUs is what every row of machines can have.
+const maxCPUs = 8
+
+func checkCPUs(n int) error {
+	if n < 1 || n > maxCPUs {
+		return fmt.Errorf("--cpus %d: want 1 to %d", n, maxCPUs)
+	}
+	return nil
+}
+
+// check looks at the flags that need no guest to be wrong.
+func (f *probeFlags) check() error {
+	if f.mechanism != "" {
+		if _, ok := plan.ParseMechanism(f.mechanism); !ok {
+			return fmt.Errorf("--mechanism %s: want one of %s", f.mechanism, strings.Join(plan.MechanismNames(), ", "))
+		}
+	}
+	if f.timeout <= 0 {
+		return fmt.Errorf("--timeout %v: want more than 0", f.timeout)
+	}
+	return checkCPUs(f.cpus)
+}
+
+// hostLimit is the host time after which a guest is given up whose workload
+// may take that much guest time: exact time runs an order of magnitude slower
+// than the host's clock when the machine is busy.
+func hostLimit(guest time.Duration, mode vm.Time) time.Duration {
+	if mode == vm.Exact {
+		return 20*guest + time.Minute
+	}
+	return 2*guest + time.Minute
+}
+
 // job is what the guest does: splice, run, read, undo.
 func (f *probeFlags) job() (*wire.Job, error) {
 	specs, err := probe.ParseAll(f.specs)
@@ -105,6 +141,9 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return usage(fmt.Errorf("--arch %s: a probe runs on one ISA", f.arch))
 	}
 	job, err := f.job()
+	if err == nil {
+		err = f.check()
+	}
 	if err != nil {
 		return usage(err)
 	}
@@ -120,7 +159,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return err
 	}
 	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Progress: progress})
-	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: f.cpus, Time: mode, Job: job}).Wait()
+	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: f.cpus, Time: mode, Job: job, RunTimeout: hostLimit(f.timeout, mode)}).Wait()
 	if g.Err != nil {
 		return g.Err
 	}
@@ -207,6 +246,11 @@ func (f *probeFlags) print(g *runner.Guest) error {
 	}
 	if code == 0 {
 		return nil
+	}
+	if d.Failure != nil && !f.json {
+		for _, line := range d.Failure.Console {
+			progress("console: %s", line)
+		}
 	}
 	e := &exit{code: code}
 	if d.Reason != "" && !f.json {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,9 @@ func reportCommand() *cobra.Command {
 		Example: "  lab report out/latest",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if _, err := os.Stat(args[0]); err != nil {
+				return usage(err)
+			}
 			if err := report.WriteReport(args[0]); err != nil {
 				return err
 			}

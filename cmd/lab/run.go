@@ -164,6 +164,7 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 	var e *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
+		_ = os.Remove(dir) // only if it is empty
 		return 0, ctx.Err()
 	case err == nil:
 		return 0, nil

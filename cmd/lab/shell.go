@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,12 @@ func (f *common) shell(ctx context.Context, cpus int) error {
 	}
 	if len(isas) != 1 {
 		return usage(fmt.Errorf("--arch %s: a shell is in one guest", f.arch))
+	}
+	if err := checkCPUs(cpus); err != nil {
+		return usage(err)
+	}
+	if !isTerminal(os.Stdin) {
+		return usage(fmt.Errorf("a shell needs a terminal; lab probe runs a command without one"))
 	}
 	if err := qemu.Sweep(); err != nil {
 		return err

@@ -117,4 +117,5 @@ var boilerplate = pattern(`Modules linked in:|Code: |Hardware name: |Mem abort i
 	`\s*(?:R[0-9A-HJ-Z][0-9A-Z]|RSP|[A-Z]S|CR\d|PKRU): |` + // amd64; RIP says where
 	`\s*x\d+ ?: |sp : |pstate: |user pgtable|\[[0-9a-f]{16}\] |swapper pgtable|` + // arm64
 	`\s*(?:epc|ra|sp|gp|tp|[ast]\d+) ?: [0-9a-f]{16}|status: |` + // riscv64
+	`OpenSBI |(?:Platform|Firmware|Runtime|Domain0|Boot HART|Standard|SBI) .*: |[ |_/\\().<>'-]+$|` + // riscv64's firmware
 	`---\[ |------------\[|(?:Kernel Offset|SMP: stopping|PHYS_OFFSET|CPU features|Memory Limit)|Rebooting in |\s*</?TASK>`)

@@ -208,10 +208,14 @@ func (r *Runner) keep(g *Guest, dir string) error {
 		return err
 	}
 	for name, content := range map[string][]byte{
+		"registers":   []byte(g.Outcome.Registers),
 		"console.log": console,
 		"qemu.argv":   []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
 		"agent.log":   agentLog(g.Outcome.Records),
 	} {
+		if name == "registers" && len(content) == 0 {
+			continue // of a guest that did not hang
+		}
 		if err := os.WriteFile(filepath.Join(to, name), content, 0o644); err != nil {
 			return err
 		}
