@@ -52,7 +52,7 @@ func List(opt Options) ([]Entry, error) {
 		var made files
 		if kind != "packages" && c.load(kind, filepath.Base(name), &made) {
 			for _, n := range sortedNames(made) {
-				add(kind, n, made[n])
+				add(kind, n+" "+filepath.Base(name)[:12], made[n])
 			}
 		}
 	}
