@@ -82,7 +82,7 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 	}
 	argv := []string{or(v.Binary, r.binary), "-machine", or(v.Machine, r.machine), "-cpu", r.cpu,
 		"-smp", strconv.Itoa(s.CPUs), "-m", strconv.Itoa(s.MemMiB)}
-	argv = append(argv, timeFlags(s)...)
+	argv = append(argv, r.timeFlags(s, v)...)
 	for _, f := range baseFlags {
 		argv = append(argv, f.args...)
 	}
@@ -102,13 +102,17 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 // timeFlags make guest time pass as asked. Under exact time one instruction
 // takes one nanosecond, an idle CPU jumps to its next timer, the clock starts at
 // a fixed date, and the guest's randomness comes from the seed.
-func timeFlags(s vm.Spec) []string {
+func (r row) timeFlags(s vm.Spec, v Version) []string {
 	seed := strconv.FormatUint(s.Seed, 10)
 	if s.Time == vm.Exact {
 		return []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off",
 			"-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", seed}
 	}
-	return []string{"-accel", "tcg,thread=multi", "-seed", seed}
+	threads := "multi"
+	if v.Major < r.threadsFrom[0] || v.Major == r.threadsFrom[0] && v.Minor < r.threadsFrom[1] {
+		threads = "single" // the CPUs take turns
+	}
+	return []string{"-accel", "tcg,thread=" + threads, "-seed", seed}
 }
 
 // check refuses what QEMU would take and misunderstand.

@@ -159,3 +159,20 @@ func TestByHand(t *testing.T) {
 		t.Errorf("by hand: %s", hand)
 	}
 }
+
+// An amd64 kernel that is rewritten while it runs needs a QEMU that notices.
+func TestThreadsByVersion(t *testing.T) {
+	for _, tt := range []struct {
+		arch         string
+		major, minor int
+		want         string
+	}{
+		{"amd64", 7, 2, "single"}, {"amd64", 8, 0, "single"}, {"amd64", 8, 1, "multi"}, {"amd64", 10, 0, "multi"},
+		{"arm64", 7, 2, "multi"}, {"riscv64", 7, 2, "multi"},
+	} {
+		argv := rows[tt.arch].timeFlags(vm.Spec{Time: vm.Host}, Version{Major: tt.major, Minor: tt.minor})
+		if argv[1] != "tcg,thread="+tt.want {
+			t.Errorf("%s with QEMU %d.%d: %v, want %s", tt.arch, tt.major, tt.minor, argv, tt.want)
+		}
+	}
+}
