@@ -83,6 +83,14 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		find = plan.Search
 	}
 	made, refusal := find(d.text, req)
+	if refusal == nil {
+		if refusal, err = foreign(made); err != nil || refusal != nil {
+			d.splicer.Release(made)
+		}
+	}
+	if err != nil {
+		return nil, res, err
+	}
 	if refusal != nil {
 		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
 		return nil, res, nil
