@@ -63,12 +63,15 @@ func (env *Env) register(s Scenario) {
 	})
 }
 
+// GuestName names a guest among those of all scenarios.
+func GuestName(s Scenario, g Guest) string { return s.Name + "." + g.Name }
+
 func (env *Env) request(s Scenario, g Guest) runner.Request {
 	if g.Time == "" {
 		g.Time = env.Time
 	}
 	return runner.Request{
-		Name: s.Name + "." + g.Name, CPUs: g.CPUs, Time: g.Time, Append: g.Append,
+		Name: GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Append: g.Append,
 		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

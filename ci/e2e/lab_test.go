@@ -181,6 +181,8 @@ func TestWrongCalls(t *testing.T) {
 		{"twin probes", []string{"probe", "kinst::f:8", "kinst::f:0x8", "--run", "true"}, "twice"},
 		{"unknown action", []string{"probe", "kinst::f:8", "--do", "dance", "--run", "true"}, "count"},
 		{"report of nothing", []string{"report"}, "arg"},
+		{"repro of nothing", []string{"repro"}, "arg"},
+		{"repro of no run", []string{"repro", full}, "no manifest"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@
 // makes splices, and says what it counted.
 //
 //	kerninstd -job FILE -port FILE   do one job, write records, end
+//	kerninstd -mailbox -port FILE    likewise, with the job that the host puts into the mailbox
 //	kerninstd -serve                 do jobs that kinst asks for
 //
 // Under the name kinst it is the client:
@@ -38,6 +39,7 @@ func main() {
 
 func serve() error {
 	jobFile := flag.String("job", "", "file with a job to do")
+	mailbox := flag.Bool("mailbox", false, "do the job in the mailbox")
 	portFile := flag.String("port", "", "where records go")
 	listen := flag.Bool("serve", false, "do jobs that kinst asks for")
 	flag.Parse()
@@ -46,21 +48,48 @@ func serve() error {
 		return err
 	}
 	defer d.Close()
-	if *listen {
+	switch {
+	case *listen:
 		return d.Listen(daemon.Socket)
+	case *mailbox:
+		return serveMail(d, *portFile)
 	}
 	text, err := os.ReadFile(*jobFile)
 	if err != nil {
 		return err
-	}
-	var job wire.Job
-	if err := proto.Unmarshal(text, &job); err != nil {
-		return fmt.Errorf("%s: %w", *jobFile, err)
 	}
 	port, err := os.OpenFile(*portFile, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer port.Close()
+	return serveJob(d, *jobFile, text, port)
+}
+
+// serveMail does the job that comes by mail. The host waits for the port to be
+// opened: all that is slow comes before.
+func serveMail(d *daemon.Daemon, portFile string) error {
+	box, err := daemon.OpenMailbox()
+	if err != nil {
+		return err
+	}
+	runtime.GC() // here, not in the middle of a measurement
+	port, err := os.OpenFile(portFile, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	text, err := box.Wait()
+	if err != nil {
+		return err
+	}
+	return serveJob(d, "mailbox", text, port)
+}
+
+func serveJob(d *daemon.Daemon, from string, text []byte, port *os.File) error {
+	var job wire.Job
+	if err := proto.Unmarshal(text, &job); err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
 	return d.Serve(context.Background(), &job, port)
 }

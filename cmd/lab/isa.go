@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"kerninst/images"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
+	"kerninst/lab/repro"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
 	"kerninst/lab/vm"
@@ -89,14 +89,14 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	r := runner.Runner{
 		Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: f.jobs,
-		Dir: filepath.Join(f.out, "guests"), Progress: progress,
+		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress,
 	}
 	if wantsOracle(list, f.arch) {
 		if r.Plugin, err = plugin(ctx, opts, version); err != nil {
 			return nil, none, nil, err
 		}
 	}
-	manifest, err := manifestOf(f, img, version)
+	manifest, err := manifestOf(f, img, version, list)
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r),
 		Rerun: func(s string) string {
@@ -119,13 +119,20 @@ func wantsOracle(list []scenarios.Scenario, arch string) bool {
 	return false
 }
 
-// manifestOf says what the run was made of: every input by hash, and what was
-// asked for.
-func manifestOf(f *runFlags, img *images.Image, v qemu.Version) (report.Manifest, error) {
-	return json.MarshalIndent(map[string]any{
-		"schema": 1, "arch": f.arch, "scenario": f.scenario, "time": f.time, "seed": f.seed,
-		"qemu": v.String(), "go": runtime.Version(), "image": img.Manifest,
-	}, "", "  ")
+// manifestOf says what the run is made of.
+func manifestOf(f *runFlags, img *images.Image, v qemu.Version, list []scenarios.Scenario) (report.Manifest, error) {
+	m := repro.Manifest{
+		Arch: f.arch, Scenario: f.scenario, Time: f.time, Seed: f.seed, Kernel: f.kernel,
+		QEMU: v.String(), Go: runtime.Version(), Image: img.Manifest,
+	}
+	for _, s := range list {
+		for _, g := range s.Guests(f.arch) {
+			if g.Time == vm.Exact || g.Time == "" && f.time == string(vm.Exact) {
+				m.Exact = append(m.Exact, scenarios.GuestName(s, g))
+			}
+		}
+	}
+	return m.Encode()
 }
 
 // finish writes the results and turns them into an exit status.
@@ -149,8 +156,8 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
 		return err
 	}
-	for _, file := range []string{"console.log", "qemu.argv", "agent.log"} {
-		if err := runner.Join(f.out, filepath.Join(f.out, "guests"), env.Guests, file); err != nil {
+	for _, file := range []string{repro.ConsoleFile, "qemu.argv", "agent.log"} {
+		if err := runner.Join(f.out, filepath.Join(f.out, repro.GuestsDir), env.Guests, file); err != nil {
 			return err
 		}
 	}

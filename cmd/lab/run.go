@@ -34,6 +34,9 @@ type runFlags struct {
 	json     bool
 }
 
+// defaultJobs is how many guests run at a time.
+const defaultJobs = 2
+
 func runCommand() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
@@ -58,7 +61,7 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host, for scenarios that run in either")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guests' randomness")
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
-	c.Flags().IntVar(&f.jobs, "jobs", 2, "guests at a time")
+	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
 }
 
 func (f *runFlags) run(ctx context.Context) error {

@@ -2,8 +2,8 @@
 // daemon on the job that came with the initramfs, or a shell on the console,
 // and powers off.
 //
-// The kernel's command line decides: lab.mode=job (the default) or
-// lab.mode=shell. Whatever goes wrong is said on the console, and the guest
+// The kernel's command line decides: lab.mode=job (the default), lab.mode=mailbox
+// (the job comes by mail, later) or lab.mode=shell. Whatever goes wrong is said on the console, and the guest
 // powers off: a process 1 that dies is a kernel panic, which the lab would take
 // for a crash of the kernel under test.
 package main
@@ -74,11 +74,13 @@ func run() error {
 	}
 	switch mode := parameter(string(text), "lab.mode"); mode {
 	case "", "job":
-		return runJob()
+		return runJob("-job", job)
+	case "mailbox":
+		return runJob("-mailbox")
 	case "shell":
 		return runShell()
 	default:
-		return fmt.Errorf("lab.mode=%s on the kernel's command line: want job or shell", mode)
+		return fmt.Errorf("lab.mode=%s on the kernel's command line: want job, mailbox or shell", mode)
 	}
 }
 
@@ -145,12 +147,13 @@ func parameter(cmdline, name string) (value string) {
 	return value
 }
 
-func runJob() error {
+// runJob runs the daemon to its end; source says where the job comes from.
+func runJob(source ...string) error {
 	port, err := findPort("/sys/class/virtio-ports", 10*time.Second)
 	if err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(daemon, []string{daemon, "-job", job, "-port", port},
+	pid, err := syscall.ForkExec(daemon, append([]string{daemon, "-port", port}, source...),
 		&syscall.ProcAttr{Env: environment, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return fmt.Errorf("%s: %w", daemon, err)

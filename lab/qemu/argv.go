@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kerninst/agent/wire"
 	"kerninst/lab/vm"
 )
 
@@ -15,6 +16,7 @@ import (
 const (
 	consoleLog  = "console.log"
 	resultsFile = "results"
+	mailboxFile = "mailbox"
 	controlSock = "q0"
 	debugSock   = "q1"
 )
@@ -49,12 +51,34 @@ const paused = "-S"
 var resultDevices = []string{
 	"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
 	"-chardev", "file,id=results,path=" + resultsFile,
-	"-device", "virtserialport,bus=ports.0,nr=1,chardev=results,name=" + ResultsPort,
+	"-device", "virtserialport,bus=ports.0,nr=1,id=" + resultsID + ",chardev=results,name=" + ResultsPort,
+}
+
+// resultsID names the port in QEMU's events: without it there are none.
+const resultsID = "results-port"
+
+// mailboxFlags share a file with the guest. Bytes that are sent to a guest
+// arrive at no exact time; memory that is written while its CPUs are stopped was
+// always there.
+var mailboxFlags = []struct {
+	args []string
+	why  string
+}{
+	{[]string{"-object", fmt.Sprintf("memory-backend-file,id=mailbox,size=%d,share=on,mem-path=%s", wire.MailboxSize, mailboxFile)},
+		"share=on: what the lab writes into the file is in the guest's memory"},
+	{[]string{"-device", "ivshmem-plain,memdev=mailbox,master=on"},
+		"found by its PCI numbers, with no driver in the guest; master=on: without it a machine that shares memory has no state to save"},
 }
 
 // consoleToFile cannot stall the guest, unlike a pty or pipe without a reader.
 var consoleToFile = []string{
 	"-chardev", "file,id=console,path=" + consoleLog,
+	"-serial", "chardev:console",
+}
+
+// consoleContinued adds to the console of the boot that a state comes from.
+var consoleContinued = []string{
+	"-chardev", "file,id=console,path=" + consoleLog + ",append=on",
 	"-serial", "chardev:console",
 }
 
@@ -87,12 +111,20 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 		argv = append(argv, f.args...)
 	}
 	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
-	if s.Interactive {
+	switch {
+	case s.Interactive:
 		argv = append(argv, consoleOnTerminal...)
-	} else {
+	case s.State != "":
+		argv = append(argv, consoleContinued...)
+	default:
 		argv = append(argv, consoleToFile...)
 	}
 	argv = append(argv, resultDevices...)
+	if s.Mailbox {
+		for _, f := range mailboxFlags {
+			argv = append(argv, f.args...)
+		}
+	}
 	for _, p := range s.Plugins {
 		argv = append(argv, "-plugin", p)
 	}
@@ -128,6 +160,14 @@ func (r row) check(s vm.Spec) error {
 		return fmt.Errorf("%d MiB of memory: at least 64 are needed", s.MemMiB)
 	case !filepath.IsAbs(s.Kernel):
 		return fmt.Errorf("kernel %q: the path must be absolute", s.Kernel)
+	case s.State != "" && r.losesTimers:
+		return fmt.Errorf("a %s machine cannot go on from a state: QEMU saves none of its timers", s.Arch)
+	case s.State != "" && (!s.Mailbox || s.Interactive):
+		return fmt.Errorf("a state is that of a machine with a mailbox and without a terminal")
+	case len(s.Mail) > wire.MailboxSize || len(s.Mail) > 0 && s.State == "":
+		return fmt.Errorf("%d bytes of mail: they go to a machine with a state, which takes %d", len(s.Mail), wire.MailboxSize)
+	case s.State != "" && !filepath.IsAbs(s.State):
+		return fmt.Errorf("state %q: the path must be absolute", s.State)
 	case !filepath.IsAbs(s.Initrd):
 		return fmt.Errorf("initramfs %q: the path must be absolute", s.Initrd)
 	}

@@ -60,9 +60,15 @@ func TestArgvGoldenOptions(t *testing.T) {
 	s.Append = "nokaslr  preempt=full -- a b"
 	s.Plugins = []string{"/p/a.so,out=x", "/p/b.so"}
 	s.Interactive = true
-	v := Version{Binary: "/usr/bin/qemu-system-x86_64", Machine: "pc-q35-7.2"}
-	argv, err := Argv(s, v)
+	mail := spec("arm64", vm.Exact)
+	mail.Mailbox, mail.State, mail.Mail = true, "/run/r1/state", []byte("mail")
+	argv, err := Argv(mail, Version{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "state.argv", argv)
+	v := Version{Binary: "/usr/bin/qemu-system-x86_64", Machine: "pc-q35-7.2"}
+	if argv, err = Argv(s, v); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "options.argv", argv)
@@ -80,6 +86,11 @@ func TestArgvRefuses(t *testing.T) {
 		{"no CPU", func(s *vm.Spec) { s.CPUs = 0 }, "0 CPUs"},
 		{"riscv64, exact, 2 CPUs", func(s *vm.Spec) { s.Arch = "riscv64" }, "use 1 CPU, or host time"},
 		{"memory", func(s *vm.Spec) { s.MemMiB = 3 }, "3 MiB"},
+		{"state without a mailbox", func(s *vm.Spec) { s.State = "/s" }, "with a mailbox"},
+		{"state and a terminal", func(s *vm.Spec) { s.State, s.Mailbox, s.Interactive = "/s", true, true }, "without a terminal"},
+		{"state on riscv64", func(s *vm.Spec) { s.Arch, s.CPUs, s.State, s.Mailbox = "riscv64", 1, "/s", true }, "timers"},
+		{"state's path", func(s *vm.Spec) { s.State, s.Mailbox = "s", true }, "must be absolute"},
+		{"mail for nobody", func(s *vm.Spec) { s.Mail = []byte("m") }, "mail"},
 		{"kernel", func(s *vm.Spec) { s.Kernel = "kernel" }, "must be absolute"},
 		{"initrd", func(s *vm.Spec) { s.Initrd = "" }, "must be absolute"},
 		{"newline", func(s *vm.Spec) { s.Append = "a\nb" }, "control characters"},
@@ -134,7 +145,7 @@ func TestWhyNamesWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range baseFlags {
+	for _, f := range append(baseFlags, mailboxFlags...) {
 		if f.why == "" {
 			t.Errorf("%q has no reason", f.args)
 		}

@@ -33,6 +33,7 @@ var (
 	_ vm.Machine   = (*machine)(nil)
 	_ vm.Inspector = (*machine)(nil)
 	_ vm.Process   = (*machine)(nil)
+	_ vm.Freezer   = (*machine)(nil)
 )
 
 const (
@@ -136,10 +137,16 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	}
 	m.results = tail.Follow(filepath.Join(s.Dir, resultsFile), m.child.exited)
 	m.monitor = qmp.New(m.dialer(controlSock), qmp.Options{})
-	err = m.release(ctx)
+	err = m.release(ctx, s)
 	go m.reap()
 	if err == nil {
 		return m, nil
+	}
+	var state *vm.StateError
+	if ctx.Err() == nil && errors.As(err, &state) {
+		m.Kill()
+		<-m.ended
+		return nil, err
 	}
 	if ctx.Err() != nil { // our caller gave up; QEMU is not to blame
 		m.Kill()
@@ -161,8 +168,9 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	return nil, &StartError{Argv: argv, Ending: e}
 }
 
-// release connects to the paused machine, listens for its end, and lets it run.
-func (m *machine) release(ctx context.Context) error {
+// release connects to the paused machine, listens for its end, gives it its
+// state if it has one, and lets it run.
+func (m *machine) release(ctx context.Context, s vm.Spec) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	if err := m.monitor.ConnectContext(ctx); err != nil {
@@ -175,6 +183,11 @@ func (m *machine) release(ctx context.Context) error {
 		return err
 	}
 	go func() { m.reason <- firstShutdown(events) }()
+	if s.State != "" {
+		if err := m.thaw(ctx, s); err != nil {
+			return err
+		}
+	}
 	return m.monitor.Execute(ctx, "cont", nil, nil)
 }
 

@@ -23,6 +23,10 @@ type row struct {
 	// for every remote fence: the guest does not get past the boot (seen with
 	// 7.2.22, whatever the shift and with sstc or without).
 	oneCPUExact bool
+	// losesTimers: the state that QEMU saves has no running timer of the CPUs in
+	// it. A machine that goes on from there sleeps for ever (seen with 7.2.22,
+	// with sstc and without; the sources of 10.1 still have it so).
+	losesTimers bool
 	// threadsFrom is the first QEMU that may run the guest's CPUs in threads of
 	// their own. Before, one CPU could run code that another had just rewritten
 	// as it was: a stock kernel that toggles its own static keys dies of a stale
@@ -76,6 +80,7 @@ var rows = map[string]row{
 
 		mutePowerOff: true,
 		oneCPUExact:  true,
+		losesTimers:  true,
 
 		why: map[string]string{
 			"rv64":     "RV64GC, which is what the stock kernel requires",
@@ -92,6 +97,9 @@ func lookup(arch string) (row, error) {
 	}
 	return r, nil
 }
+
+// CanRestore says whether a machine of this architecture can go on from a state.
+func CanRestore(arch string) bool { return !rows[arch].losesTimers }
 
 // Arches are the architectures that this backend can run, in order.
 func Arches() []string {

@@ -134,17 +134,12 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 		return
 	}
 	defer dir.Close()
-	spec, err := r.spec(g.Request, dir.Path)
-	if err != nil {
-		g.Err = err
-		return
+	start := r.cold
+	if r.fromGolden(g.Request) {
+		start = r.restored
 	}
-	g.Outcome, g.Err = session.Do(ctx, session.Config{
-		Backend: r.Backend, Spec: spec,
-		BootTimeout: orDefault(g.Request.BootTimeout, bootTimeout),
-		RunTimeout:  orDefault(g.Request.RunTimeout, runTimeout),
-	})
-	if g.Err != nil {
+	if g.Outcome, g.Err = start(ctx, g.Request, dir.Path); g.Err != nil {
+		g.Err = fmt.Errorf("%s: %w", g.Request.Name, g.Err)
 		return
 	}
 	if g.Request.Oracle && g.Outcome.Status == status.Passed {
@@ -155,6 +150,31 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	}
 }
 
+// cold boots a guest with its job in the initramfs.
+func (r *Runner) cold(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
+	job, err := marshal(q.Job)
+	if err != nil {
+		return nil, err
+	}
+	spec := r.spec(q, dir)
+	if spec.Initrd, err = r.initrd(dir, job, q.Files...); err != nil {
+		return nil, err
+	}
+	return session.Do(ctx, r.session(q, spec))
+}
+
+func (r *Runner) session(q Request, spec vm.Spec) session.Config {
+	return session.Config{
+		Backend: r.Backend, Spec: spec,
+		BootTimeout: orDefault(q.BootTimeout, bootTimeout),
+		RunTimeout:  orDefault(q.RunTimeout, runTimeout),
+	}
+}
+
+func marshal(job *wire.Job) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(job)
+}
+
 func orDefault(d, def time.Duration) time.Duration {
 	if d == 0 {
 		return def
@@ -162,18 +182,16 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// spec makes the initramfs with the job in it and says how to start.
-func (r *Runner) spec(q Request, dir string) (vm.Spec, error) {
-	job, err := proto.MarshalOptions{Deterministic: true}.Marshal(q.Job)
-	if err != nil {
-		return vm.Spec{}, fmt.Errorf("%s: %w", q.Name, err)
-	}
+// initrd writes the initramfs of one boot.
+func (r *Runner) initrd(dir string, job []byte, files ...images.File) (string, error) {
 	initrd := filepath.Join(dir, "initrd")
-	if err := r.Image.WriteInitrd(initrd, job, q.Files...); err != nil {
-		return vm.Spec{}, fmt.Errorf("%s: %w", q.Name, err)
-	}
+	return initrd, r.Image.WriteInitrd(initrd, job, files...)
+}
+
+// spec says how to start a guest, but for its initramfs.
+func (r *Runner) spec(q Request, dir string) vm.Spec {
 	s := vm.Spec{
-		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Initrd: initrd, Append: q.Append,
+		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Append: q.Append,
 		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed, Dir: dir,
 	}
 	if s.MemMiB == 0 {
@@ -182,7 +200,7 @@ func (r *Runner) spec(q Request, dir string) (vm.Spec, error) {
 	if q.Oracle {
 		s.Plugins = []string{oracle.Option(r.Plugin, oracleFile)}
 	}
-	return s, nil
+	return s
 }
 
 func readOracle(file string) (oracle.Report, error) {
@@ -203,15 +221,15 @@ func (r *Runner) keep(g *Guest, dir string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	console, err := os.ReadFile(filepath.Join(dir, "console.log"))
+	console, err := os.ReadFile(filepath.Join(dir, consoleFile))
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	for name, content := range map[string][]byte{
-		"registers":   []byte(g.Outcome.Registers),
-		"console.log": console,
-		"qemu.argv":   []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
-		"agent.log":   agentLog(g.Outcome.Records),
+		"registers": []byte(g.Outcome.Registers),
+		consoleFile: console,
+		"qemu.argv": []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
+		"agent.log": agentLog(g.Outcome.Records),
 	} {
 		if name == "registers" && len(content) == 0 {
 			continue // of a guest that did not hang

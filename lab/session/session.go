@@ -72,6 +72,7 @@ type Outcome struct {
 	Ending     vm.Ending
 	HelloAfter time.Duration // host time; 0 without hello
 	Argv       []string
+	Err        error // why the machine did not start
 }
 
 // Do does one run. The error is the context's when it ended first, and nil
@@ -105,7 +106,7 @@ func Do(ctx context.Context, cfg Config) (*Outcome, error) {
 
 // notStarted is the outcome of a machine that never ran.
 func notStarted(err error) *Outcome {
-	o := &Outcome{Status: status.LabFailed, Kind: QEMUStart, Summary: err.Error()}
+	o := &Outcome{Status: status.LabFailed, Kind: QEMUStart, Summary: err.Error(), Err: err}
 	var failed interface {
 		Command() []string
 		End() vm.Ending

@@ -4,6 +4,7 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -29,6 +30,13 @@ type Spec struct {
 	Time    Time
 	Seed    uint64
 	Plugins []string // "path,key=value,..." for -plugin
+	// Mailbox gives the guest memory that the host can put a job into.
+	Mailbox bool
+	// State, if set, is a file that Freeze wrote: the machine goes on from there
+	// instead of booting, after Mail has been put into its mailbox, and adds to
+	// the console.log that it finds. The file is used up.
+	State string
+	Mail  []byte
 	// Interactive joins the guest's console to the terminal. Ctrl-A X leaves.
 	Interactive bool
 	// Dir is the run directory: absolute, existing, mode 0700. Sockets,
@@ -77,6 +85,29 @@ type Machine interface {
 type Inspector interface {
 	Inspect(ctx context.Context) (string, error)
 }
+
+// Freezer is a machine with a mailbox whose state can be kept.
+type Freezer interface {
+	// Freeze waits until the guest is ready for mail, stops it and writes its
+	// state into a new file. The guest does not run again: it has to be killed.
+	// ErrTooLate: the guest did not wait long enough for this host.
+	Freeze(ctx context.Context, file string) error
+}
+
+// ErrTooLate says that a guest looked for mail before it could be stopped.
+var ErrTooLate = errors.New("the guest looked for mail before it was stopped: this host is very busy")
+
+// StateError says that a machine could not go on from a state: the state is
+// damaged, or of another build of the emulator.
+type StateError struct {
+	File string
+	Err  error
+}
+
+func (e *StateError) Error() string {
+	return "the state in " + e.File + " cannot be used: " + e.Err.Error()
+}
+func (e *StateError) Unwrap() error { return e.Err }
 
 // Process is a machine that is a process on this host.
 type Process interface {

@@ -1,0 +1,158 @@
+package golden
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fixture is a store of a test's own, and what it said.
+type fixture struct {
+	*Store
+	mu   sync.Mutex
+	said []string
+	made int
+}
+
+func newFixture(t *testing.T) *fixture {
+	f := &fixture{}
+	f.Store = at(filepath.Join(t.TempDir(), "golden"), func(format string, _ ...any) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.said = append(f.said, format)
+	})
+	return f
+}
+
+// get gets an entry whose file says what is in it.
+func (f *fixture) get(t *testing.T, key, content string) string {
+	t.Helper()
+	to := t.TempDir()
+	err := f.Get(context.Background(), key, to, func(dir string) error {
+		f.mu.Lock()
+		f.made++
+		f.mu.Unlock()
+		return os.WriteFile(filepath.Join(dir, "state"), []byte(content), 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(to, "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestMadeOnce(t *testing.T) {
+	f := newFixture(t)
+	for range 3 {
+		if got := f.get(t, Key("a"), "one"); got != "one" {
+			t.Errorf("got %q", got)
+		}
+	}
+	if got := f.get(t, Key("b"), "two"); got != "two" || f.made != 2 {
+		t.Errorf("another key: got %q, made %d times", got, f.made)
+	}
+	if Key("ab", "c") == Key("a", "bc") {
+		t.Error("parts of a key run into each other")
+	}
+}
+
+// Many at once, each with an open file of its own as separate labs have.
+func TestMadeOnceByMany(t *testing.T) {
+	f := newFixture(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { f.get(t, Key("a"), "one") })
+	}
+	all.Wait()
+	if f.made != 1 {
+		t.Errorf("made %d times", f.made)
+	}
+}
+
+func TestDamageIsFoundAndMended(t *testing.T) {
+	for name, damage := range map[string]func(dir string) error{
+		"a byte":       func(dir string) error { return os.WriteFile(filepath.Join(dir, "state"), []byte("oNe"), 0o600) },
+		"cut short":    func(dir string) error { return os.Truncate(filepath.Join(dir, "state"), 1) },
+		"file is gone": func(dir string) error { return os.Remove(filepath.Join(dir, "state")) },
+		"no sums":      func(dir string) error { return os.Remove(filepath.Join(dir, sumsFile)) },
+		"bad sums":     func(dir string) error { return os.WriteFile(filepath.Join(dir, sumsFile), []byte("{"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.get(t, Key("a"), "one")
+			if err := damage(filepath.Join(f.dir, Key("a"))); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.get(t, Key("a"), "one"); got != "one" || f.made != 2 {
+				t.Errorf("got %q, made %d times", got, f.made)
+			}
+			if len(f.said) != 1 || !strings.Contains(f.said[0], "damaged") {
+				t.Errorf("said %q", f.said)
+			}
+		})
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	f := newFixture(t)
+	f.get(t, Key("a"), "one")
+	if err := f.Discard(context.Background(), Key("a"), errors.New("why")); err != nil {
+		t.Fatal(err)
+	}
+	if f.get(t, Key("a"), "two"); f.made != 2 {
+		t.Errorf("made %d times", f.made)
+	}
+}
+
+// What cannot be made leaves nothing, and its error is the caller's.
+func TestFailureLeavesNothing(t *testing.T) {
+	f := newFixture(t)
+	sorry := errors.New("sorry")
+	err := f.Get(context.Background(), Key("a"), t.TempDir(), func(dir string) error {
+		os.WriteFile(filepath.Join(dir, "state"), []byte("half"), 0o600)
+		return sorry
+	})
+	if !errors.Is(err, sorry) {
+		t.Errorf("error %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(f.dir, "tmp", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if got := f.get(t, Key("a"), "one"); got != "one" {
+		t.Errorf("then got %q", got)
+	}
+}
+
+func TestCancelledWhileWaiting(t *testing.T) {
+	f := newFixture(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	err := f.Get(ctx, Key("a"), t.TempDir(), func(string) error {
+		cancel()
+		return f.Get(ctx, Key("a"), t.TempDir(), func(string) error { t.Error("made twice"); return nil })
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEviction(t *testing.T) {
+	f := newFixture(t)
+	f.room = 400 // bytes: an entry has some 150
+	for _, key := range []string{"a", "b", "a", "c", "d"} {
+		f.get(t, Key(key), strings.Repeat(key, 50))
+	}
+	all, total := f.entries()
+	if total > f.room || len(all) != 2 {
+		t.Errorf("%d entries of %d bytes", len(all), total)
+	}
+	if f.made = 0; f.get(t, Key("d"), "") != strings.Repeat("d", 50) || f.made != 0 {
+		t.Error("the newest went")
+	}
+}

@@ -1,0 +1,189 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/qmp"
+	"kerninst/lab/vm"
+)
+
+// A state is kept as an internal snapshot of a qcow2 file that belongs to no
+// device of the machine. stateNode and stateTag name file and snapshot to QEMU.
+const (
+	stateNode = "state"
+	stateTag  = "ready"
+	// jobLimit bounds one of QEMU's jobs. They take a fraction of a second.
+	jobLimit = 60 * time.Second
+	// jobInterval is how often a job is asked whether it has ended.
+	jobInterval = 5 * time.Millisecond
+)
+
+type object = map[string]any
+
+// Freeze waits until the guest opens its results port, which it does when it is
+// ready for mail, stops it and writes its state to file.
+func (m *machine) Freeze(ctx context.Context, file string) error {
+	if err := m.awaitPort(ctx); err != nil {
+		return err
+	}
+	stopped := m.monitor.Execute(ctx, "stop", nil, nil)
+	// First: a guest that has looked and found nothing is off a moment later.
+	if err := m.stillUnread(); err != nil {
+		return err
+	}
+	if stopped != nil {
+		return stopped
+	}
+	return m.save(ctx, file)
+}
+
+// save writes the state of a machine that is stopped.
+func (m *machine) save(ctx context.Context, file string) error {
+	if err := m.makeState(ctx, file); err != nil {
+		return fmt.Errorf("state file: %w", err)
+	}
+	return m.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}})
+}
+
+// stillUnread fails when the guest has looked into its mailbox already.
+func (m *machine) stillUnread() error {
+	box, err := os.Open(filepath.Join(m.dir, mailboxFile))
+	if err != nil {
+		return fmt.Errorf("mailbox: %w", err)
+	}
+	defer box.Close()
+	var looked [1]byte
+	if _, err := box.ReadAt(looked[:], wire.MailboxLooked); err != nil {
+		return fmt.Errorf("mailbox: %w", err)
+	}
+	if looked[0] != 0 {
+		return vm.ErrTooLate
+	}
+	return nil
+}
+
+// awaitPort returns when the guest has opened its results port.
+func (m *machine) awaitPort(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := m.monitor.Events(ctx)
+	if err != nil {
+		return err
+	}
+	for e := range events {
+		if e.Event == "VSERPORT_CHANGE" && e.Data["id"] == resultsID && e.Data["open"] == true {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.New("the machine ended before its guest was ready")
+}
+
+// makeState makes an empty qcow2 file and gives it to QEMU. QEMU does it itself,
+// because qemu-img need not be installed.
+func (m *machine) makeState(ctx context.Context, file string) error {
+	const size = 1 << 20 // of the disk that nobody uses; a state lies beyond it
+	const raw = stateNode + "-file"
+	for _, do := range []func() error{
+		func() error {
+			return m.job(ctx, "blockdev-create", object{"options": object{"driver": "file", "filename": file, "size": 0}})
+		},
+		func() error {
+			return m.monitor.Execute(ctx, "blockdev-add", object{"driver": "file", "node-name": raw, "filename": file}, nil)
+		},
+		func() error {
+			return m.job(ctx, "blockdev-create", object{"options": object{"driver": "qcow2", "file": raw, "size": size}})
+		},
+		func() error {
+			return m.monitor.Execute(ctx, "blockdev-add", object{"driver": "qcow2", "node-name": stateNode, "file": raw}, nil)
+		},
+	} {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// thaw loads the state, lets go of its file and removes it, and delivers the
+// mail: after the load, which brings the mailbox back as it was.
+func (m *machine) thaw(ctx context.Context, s vm.Spec) error {
+	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": s.State}}
+	if err := m.monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
+		return m.unusable(ctx, s, err)
+	}
+	load := object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}
+	if err := m.job(ctx, "snapshot-load", load); err != nil {
+		return m.unusable(ctx, s, err)
+	}
+	if err := m.monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
+		return err
+	}
+	if err := os.Remove(s.State); err != nil {
+		return err
+	}
+	box, err := os.OpenFile(filepath.Join(s.Dir, mailboxFile), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("mailbox: %w", err)
+	}
+	_, err = box.WriteAt(s.Mail, 0)
+	return errors.Join(err, box.Close())
+}
+
+// unusable blames the state for QEMU's refusal of it. A machine that has gone
+// away meanwhile, or a caller that gave up, is not its fault.
+func (m *machine) unusable(ctx context.Context, s vm.Spec, err error) error {
+	var refused *qmp.Error
+	var failed *jobError
+	if ctx.Err() == nil && (errors.As(err, &refused) || errors.As(err, &failed)) {
+		return &vm.StateError{File: s.State, Err: err}
+	}
+	return err
+}
+
+// jobError is QEMU's own word for why a job failed.
+type jobError struct{ job, why string }
+
+func (e *jobError) Error() string { return "QEMU job " + e.job + ": " + e.why }
+
+// job runs one of the commands that QEMU does in the background, to its end.
+func (m *machine) job(ctx context.Context, command string, args object) error {
+	ctx, cancel := context.WithTimeout(ctx, jobLimit)
+	defer cancel()
+	const id = "lab"
+	args["job-id"] = id
+	if err := m.monitor.Execute(ctx, command, args, nil); err != nil {
+		return err
+	}
+	for {
+		var jobs []struct{ ID, Status, Error string }
+		if err := m.monitor.Execute(ctx, "query-jobs", nil, &jobs); err != nil {
+			return err
+		}
+		for _, j := range jobs {
+			if j.ID != id || j.Status != "concluded" {
+				continue
+			}
+			if err := m.monitor.Execute(ctx, "job-dismiss", object{"id": id}, nil); err != nil {
+				return err
+			}
+			if j.Error != "" {
+				return &jobError{command, j.Error}
+			}
+			return nil
+		}
+		select {
+		case <-time.After(jobInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("QEMU job %s: %w", command, ctx.Err())
+		}
+	}
+}

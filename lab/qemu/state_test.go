@@ -1,0 +1,103 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kerninst/lab/qemu/qemutest"
+	"kerninst/lab/vm"
+)
+
+// kept is the file with the state of a guest that hangs, and what it ran from.
+func kept(t *testing.T, arch string) (vm.Spec, string) {
+	t.Helper()
+	s := tiny(t, arch, "", qemutest.Hang)
+	s.Time, s.Mailbox = vm.Exact, true
+	m := mustStart(t, s)
+	file := filepath.Join(t.TempDir(), "state")
+	ctx := soon(t)
+	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(m.stillUnread(), m.save(ctx, file)); err != nil {
+		t.Fatal(err)
+	}
+	m.Kill()
+	m.Wait(context.Background())
+	s.Dir, s.State, s.Mail = runDir(t).Path, file, []byte("mail")
+	return s, file
+}
+
+func TestState(t *testing.T) {
+	for _, arch := range Arches() {
+		t.Run(arch, func(t *testing.T) {
+			s, file := kept(t, arch)
+			if !CanRestore(arch) {
+				if _, err := (Backend{}).Start(soon(t), s); err == nil || !strings.Contains(err.Error(), "timers") {
+					t.Errorf("a state that loses the timers was taken: %v", err)
+				}
+				return
+			}
+			m := mustStart(t, s)
+			var status struct{ Running bool }
+			if err := m.monitor.Execute(soon(t), "query-status", nil, &status); err != nil || !status.Running {
+				t.Errorf("running: %v, %v", status.Running, err)
+			}
+			box, err := os.ReadFile(filepath.Join(s.Dir, mailboxFile))
+			if err != nil || !strings.HasPrefix(string(box), "mail\x00") {
+				t.Errorf("mailbox: %.10q, %v", box, err)
+			}
+			if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the state's file is still there (%v)", err)
+			}
+		})
+	}
+}
+
+func TestBadStates(t *testing.T) {
+	for name, damage := range map[string]func(s *vm.Spec) error{
+		"not a state":     func(s *vm.Spec) error { return os.WriteFile(s.State, []byte("no state"), 0o600) },
+		"gone":            func(s *vm.Spec) error { return os.Remove(s.State) },
+		"another machine": func(s *vm.Spec) error { s.MemMiB *= 2; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := kept(t, "arm64")
+			if err := damage(&s); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Backend{}.Start(soon(t), s)
+			var state *vm.StateError
+			if !errors.As(err, &state) {
+				t.Errorf("error %v, want a StateError", err)
+			}
+		})
+	}
+}
+
+// A guest that has looked is not worth keeping.
+func TestTooLate(t *testing.T) {
+	s := tiny(t, "arm64", "", qemutest.Hang)
+	s.Mailbox = true
+	m := mustStart(t, s)
+	box := make([]byte, 1<<20)
+	box[len(box)-1] = 1
+	if err := os.WriteFile(filepath.Join(s.Dir, mailboxFile), box, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.stillUnread(); !errors.Is(err, vm.ErrTooLate) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestFreezeOfAMachineThatEnds(t *testing.T) {
+	s := tiny(t, "arm64", "", qemutest.PowerOff)
+	s.Mailbox = true
+	m := mustStart(t, s)
+	if err := m.Freeze(soon(t), filepath.Join(t.TempDir(), "state")); err == nil {
+		t.Error("a machine that ended was kept")
+	}
+}

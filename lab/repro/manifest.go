@@ -1,0 +1,107 @@
+// Package repro says whether a run came out as one before it: what each was
+// made of, and the first thing in which their results differ.
+package repro
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kerninst/images"
+	"kerninst/lab/report"
+)
+
+// Manifest says what a run of one ISA was made of: every input by hash, and what
+// was asked for. It is all that is needed to do the run again.
+type Manifest struct {
+	Schema   int             `json:"schema"`
+	Arch     string          `json:"arch"`
+	Scenario string          `json:"scenario"`
+	Time     string          `json:"time"`
+	Seed     uint64          `json:"seed"`
+	Kernel   string          `json:"kernel,omitempty"` // version that was asked for; empty: the locked one
+	QEMU     string          `json:"qemu"`
+	Go       string          `json:"go"`
+	Image    images.Manifest `json:"image"`
+	Exact    []string        `json:"exact,omitempty"` // guests of exact time
+	// Sum is the SHA-256 of the rest, so that a manifest that was changed
+	// afterwards is not taken for that of the run beside it.
+	Sum string `json:"sum"`
+}
+
+func (m Manifest) sum() (string, error) {
+	m.Sum = ""
+	b, err := json.Marshal(m)
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:]), err
+}
+
+// Encode completes the manifest and writes it as JSON.
+func (m Manifest) Encode() (report.Manifest, error) {
+	var err error
+	m.Schema = report.Schema
+	if m.Sum, err = m.sum(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(m)
+}
+
+// ReadManifest reads the manifest in the folder of one ISA.
+func ReadManifest(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, report.ManifestFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var m Manifest
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&m); err != nil {
+		return nil, fmt.Errorf("%s: not the manifest of a run of this lab: %w", path, err)
+	}
+	if m.Schema != report.Schema {
+		return nil, fmt.Errorf("%s: schema %d is unknown here: this program knows schema %d", path, m.Schema, report.Schema)
+	}
+	if m.Sum == "" {
+		return nil, fmt.Errorf("%s: no sum: a lab wrote it that could not reproduce runs", path)
+	}
+	if got, err := m.sum(); err != nil || got != m.Sum {
+		return nil, fmt.Errorf("%s: changed since the run: its sum is %.12s and not %.12s; what it describes was never run", path, got, m.Sum)
+	}
+	return &m, nil
+}
+
+// Changed lists what differs between what a run was made of and what is here.
+func Changed(then *Manifest, qemu string, image images.Manifest) []string {
+	var out []string
+	if then.QEMU != qemu {
+		out = append(out, fmt.Sprintf("QEMU here is %s, the run had %s", qemu, then.QEMU))
+	}
+	was := map[string]string{}
+	for _, f := range then.Image.Files {
+		was[f.Name] = f.SHA256
+	}
+	for _, f := range image.Files {
+		if was[f.Name] != f.SHA256 {
+			out = append(out, fmt.Sprintf("%s of the image here is %.12s, the run had %.12s", f.Name, f.SHA256, or(was[f.Name], "none")))
+		}
+		delete(was, f.Name)
+	}
+	for _, f := range then.Image.Files {
+		if _, left := was[f.Name]; left {
+			out = append(out, fmt.Sprintf("%s is not in the image here, the run had %.12s", f.Name, f.SHA256))
+		}
+	}
+	return out
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

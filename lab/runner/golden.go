@@ -1,0 +1,181 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/golden"
+	"kerninst/lab/qemu"
+	"kerninst/lab/session"
+	"kerninst/lab/vm"
+)
+
+// Guests of exact time do not boot each by itself: one of each kind boots, its
+// state is kept when it is ready for a job, and all go on from there.
+
+// Names in a run directory and in a golden state.
+const (
+	consoleFile = "console.log"
+	stateFile   = "state"
+)
+
+// goldenFormat is part of every state's key: count it up when what a state holds
+// changes and neither the image nor QEMU's arguments show it.
+const goldenFormat = "1"
+
+// mailMode makes the guest wait for its job instead of bringing it along.
+const mailMode = "lab.mode=mailbox"
+
+// tries is how often a guest is booted that could not be stopped in time.
+const tries = 3
+
+// fromGolden says whether a request can start from a state: files that come with
+// the initramfs have to be there when the guest boots.
+func (r *Runner) fromGolden(q Request) bool {
+	return q.Time == vm.Exact && len(q.Files) == 0 && qemu.CanRestore(r.Image.Arch)
+}
+
+// notReady is what became of a guest that was to be kept and did not get ready.
+type notReady struct{ outcome *session.Outcome }
+
+func (e *notReady) Error() string { return "the guest did not get ready: " + e.outcome.Summary }
+
+// restored starts a guest from its kind's state. A state that QEMU does not take
+// is made again, once.
+func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
+	spec := r.spec(q, dir)
+	spec.Mailbox = true
+	spec.Append = mailMode + " " + q.Append
+	job, err := marshal(q.Job)
+	if err != nil {
+		return nil, err
+	}
+	mail, err := wire.SealMail(job)
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.key(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	store, err := golden.Open(r.Progress)
+	if err != nil {
+		return nil, err
+	}
+	for first := true; ; first = false {
+		err := store.Get(ctx, key, dir, func(to string) error { return r.boot(ctx, q, spec, to, dir) })
+		var failed *notReady
+		if errors.As(err, &failed) {
+			return failed.outcome, nil
+		} else if err != nil {
+			return nil, err
+		}
+		// The image's own initramfs will do: nobody boots from it.
+		from := spec
+		from.Initrd, from.State, from.Mail = r.Image.Base, filepath.Join(dir, stateFile), mail
+		outcome, err := session.Do(ctx, r.session(q, from))
+		if err != nil {
+			return nil, err
+		}
+		var bad *vm.StateError
+		if !first || !errors.As(outcome.Err, &bad) {
+			return outcome, nil
+		}
+		if err := store.Discard(ctx, key, bad); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// key names the state of a kind of guest: its image, QEMU, and every argument
+// that QEMU is started with, among them seed, CPUs, memory and command line.
+func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
+	version, err := qemu.FindVersion(ctx, spec.Arch)
+	if err != nil {
+		return "", err
+	}
+	spec.Kernel, spec.Initrd, spec.Plugins = "/kernel", "/initrd", nil
+	argv, err := qemu.Argv(spec, version)
+	if err != nil {
+		return "", err
+	}
+	parts := append([]string{goldenFormat, version.String()}, argv...)
+	for _, f := range r.Image.Manifest.Files {
+		parts = append(parts, f.Name, f.SHA256)
+	}
+	return golden.Key(parts...), nil
+}
+
+// boot boots a guest and keeps its state and console in the folder to. Of one
+// that does not get ready, the console is left in failed.
+func (r *Runner) boot(ctx context.Context, q Request, spec vm.Spec, to, failed string) error {
+	for try := 1; ; try++ {
+		r.Progress("%s: booting a guest to start from", spec.Arch)
+		err := r.bootOnce(ctx, q, spec, to, failed)
+		if !errors.Is(err, vm.ErrTooLate) || try == tries {
+			return err
+		}
+		r.Progress("%s: %v; once more", spec.Arch, err)
+		if err := os.Remove(filepath.Join(to, stateFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+}
+
+func (r *Runner) bootOnce(ctx context.Context, q Request, spec vm.Spec, to, failed string) error {
+	dir, err := qemu.NewRunDir()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	spec.Dir, spec.Plugins = dir.Path, nil
+	if spec.Initrd, err = r.initrd(dir.Path, nil); err != nil {
+		return err
+	}
+	cfg := r.session(q, spec)
+	frozen := make(chan error, 1)
+	cfg.OnStart = func(m vm.Machine) {
+		go func() {
+			err := freeze(ctx, m, filepath.Join(to, stateFile))
+			frozen <- err
+			m.Kill()
+		}()
+	}
+	outcome, err := session.Do(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if outcome.Err != nil {
+		return outcome.Err
+	}
+	err = <-frozen
+	console := filepath.Join(dir.Path, consoleFile)
+	if err == nil {
+		return copyFile(filepath.Join(to, consoleFile), console)
+	}
+	// The lab is to blame if it was too slow, or gave up and killed the machine.
+	if errors.Is(err, vm.ErrTooLate) || outcome.Kind == session.QEMUKilled {
+		return fmt.Errorf("golden state: %w", err)
+	}
+	return errors.Join(copyFile(filepath.Join(failed, consoleFile), console), &notReady{outcome})
+}
+
+func freeze(ctx context.Context, m vm.Machine, file string) error {
+	f, ok := m.(vm.Freezer)
+	if !ok {
+		return errors.New("this kind of machine cannot be kept")
+	}
+	return f.Freeze(ctx, file)
+}
+
+func copyFile(dst, src string) error {
+	b, err := os.ReadFile(src)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(dst, b, 0o600)
+}
