@@ -215,7 +215,7 @@ var aptCauses = []struct {
 	{regexp.MustCompile(`not signed|signatures? (was|were|couldn)|GPG error|Sub-process .*sqv`),
 		"has a Debian " + suite + " that is not signed by Debian: use another (MIRROR=)"},
 	{regexp.MustCompile(`does not have a Release file|404|File not found`),
-		"has no Debian " + suite + ": use another, such as MIRROR=http://deb.debian.org/debian"},
+		"has no Debian " + suite + ": use another, such as MIRROR=http://mirror.example/debian"},
 	{regexp.MustCompile(`Hash Sum mismatch|unexpected size`),
 		"is being updated or is broken: wait, or use another (MIRROR=)"},
 	{regexp.MustCompile(`not valid yet|expired`),

@@ -57,11 +57,11 @@ func TestCheckMirror(t *testing.T) {
 		uri string
 		ok  bool
 	}{
-		{"http://deb.debian.org/debian", true},
+		{"http://mirror.example/debian", true},
 		{"https://user:pass@mirror.example:8080/debian", true},
 		{"file:///srv/debian", true},
 		{"", false},
-		{"deb.debian.org/debian", false},
+		{"mirror.example/debian", false},
 		{"http:///debian", false},
 		{"ftp://mirror.example/debian", false},
 		{"http://mirror.example/debian sid main", false},

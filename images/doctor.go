@@ -105,7 +105,7 @@ func checkGo(ctx context.Context, opt Options) Check {
 
 func checkMirrors(opt Options) Check {
 	c := Check{Name: "Debian archive", Want: "MIRROR= or an entry of the host's apt",
-		Fix: "MIRROR=http://deb.debian.org/debian"}
+		Fix: "MIRROR=http://mirror.example/debian"}
 	if opt.Mirror != "" {
 		c.OK, c.Found = checkMirror(opt.Mirror) == nil, opt.Mirror
 		return c

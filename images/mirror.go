@@ -115,7 +115,7 @@ func checkMirror(uri string) error {
 		(u.Scheme == "file" && u.Path != "" ||
 			(u.Scheme == "http" || u.Scheme == "https") && u.Host != "")
 	if !ok {
-		return fmt.Errorf("images: mirror %q is not an address: want one like http://deb.debian.org/debian", uri)
+		return fmt.Errorf("images: mirror %q is not an address: want one like http://mirror.example/debian", uri)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func (b *builder) mirror(ctx context.Context) (*apt, error) {
 	uris := []string{b.opt.Mirror}
 	if b.opt.Mirror == "" {
 		if uris = hostMirrors("/etc/apt"); len(uris) == 0 {
-			return nil, errors.New("images: the host's apt knows no archive: set MIRROR=http://deb.debian.org/debian or one nearer to you")
+			return nil, errors.New("images: the host's apt knows no archive: set MIRROR=http://mirror.example/debian or one nearer to you")
 		}
 	}
 	var failed []error
