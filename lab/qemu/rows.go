@@ -25,13 +25,14 @@ type row struct {
 	oneCPUExact bool
 	// losesTimers: the state that QEMU saves has no running timer of the CPUs in
 	// it. A machine that goes on from there sleeps for ever (seen with 7.2.22,
-	// with sstc and without; the sources of 10.1 still have it so).
+	// with sstc and without; newer ones were not tried).
 	losesTimers bool
 	// threadsFrom is the first QEMU that may run the guest's CPUs in threads of
 	// their own. Before, one CPU could run code that another had just rewritten
 	// as it was: a stock kernel that toggles its own static keys dies of a stale
-	// breakpoint, "Oops: int3", with 7.2.22 within a thousand rounds; the fix is
-	// "accel/tcg: Always lock pages before translation". The zero value: any.
+	// breakpoint, "Oops: int3", with 7.2.22 within a thousand rounds. By its
+	// description "accel/tcg: Always lock pages before translation" mends it; no
+	// newer QEMU was tried here. The zero value: any.
 	threadsFrom [2]int
 
 	why map[string]string // for each flag or parameter that is not obvious
