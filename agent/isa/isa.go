@@ -93,15 +93,18 @@ func (s RegSet) Regs() []Reg {
 	return out
 }
 
-// Traits are further properties of an instruction that decide whether it may
-// be displaced.
-type Traits uint16
+// Traits are further properties of an instruction: what it does beside
+// registers and the program counter, and what decides whether it may be
+// displaced.
+type Traits uint32
 
 const (
 	// PCRel: an operand or target depends on the instruction's address.
 	PCRel Traits = 1 << iota
-	// Mem: reads or writes memory.
-	Mem
+	// Load: may read memory through an operand or the stack.
+	Load
+	// Store: may write memory through an operand or the stack.
+	Store
 	// Privileged: system registers, interrupt state, cache or TLB operations.
 	Privileged
 	// Exclusive: load-exclusive, store-exclusive and their kind.
@@ -112,11 +115,29 @@ const (
 	Landing
 	// Shadow: the next instruction runs in its shadow (STI, MOV SS).
 	Shadow
+	// Serialising: orders instructions or memory accesses around it: fences,
+	// barriers, and what synchronises the instruction stream.
+	Serialising
+	// MayFault: may raise a synchronous exception although it is decoded and
+	// allowed: accesses to memory, amd64's divisions, model-specific registers,
+	// a failing authentication of a pointer. A trap (FlowTrap) always does.
+	MayFault
+	// Vector: uses vector, floating-point or matrix registers, which are in no
+	// RegSet.
+	Vector
+	// Repeats: one execution is any number of iterations, between which it may
+	// be interrupted (rep movs and kin).
+	Repeats
 	// Lost: not even the length is known, so what follows may be misread.
 	Lost
 )
 
-var traitNames = [...]string{"pcrel", "mem", "privileged", "exclusive", "opens", "landing", "shadow", "lost"}
+// Mem is an access to memory of either kind; a mask to test with, and what an
+// instruction has that both reads and writes.
+const Mem = Load | Store
+
+var traitNames = [...]string{"pcrel", "load", "store", "privileged", "exclusive", "opens", "landing", "shadow",
+	"serialising", "may-fault", "vector", "repeats", "lost"}
 
 // String lists the traits, joined by commas.
 func (t Traits) String() string {
