@@ -95,7 +95,7 @@ func (d *Daemon) open() (err error) {
 		return errors.Join(err, d.dev.Close())
 	}
 	opt := ktext.Options{}
-	if b, err := os.ReadFile("/sys/kernel/debug/kprobes/blacklist"); err == nil {
+	if b, err := os.ReadFile(blacklistFile); err == nil {
 		opt.Blacklist = bytes.NewReader(b)
 	}
 	if err := d.prepare(); err != nil {
@@ -183,7 +183,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	for _, step := range job.Steps {
 		s.log("step " + step.Name)
 		res := &wire.Result{Step: step.Name}
-		err := d.step(ctx, step, res)
+		err := d.step(ctx, step, s, res)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -205,7 +205,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 }
 
 // step does one step; what it found is in res, also when it fails.
-func (d *Daemon) step(ctx context.Context, step *wire.Step, res *wire.Result) error {
+func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire.Result) error {
 	if d.dev == nil && step.GetModule() == nil && step.GetRun() == nil {
 		return errors.New("the module is unloaded: only a module step or a program can come now")
 	}
@@ -225,6 +225,8 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, res *wire.Result) er
 		return d.module(do.Module)
 	case *wire.Step_Kprobe:
 		return d.kprobe(do.Kprobe, res)
+	case *wire.Step_Dump:
+		return d.dump(ctx, s)
 	}
 	return fmt.Errorf("step %q asks for nothing that this daemon knows", step.Name)
 }

@@ -16,6 +16,8 @@ type Reader func(a isa.Addr, b []byte) error
 type Options struct {
 	// Blacklist is /sys/kernel/debug/kprobes/blacklist.
 	Blacklist io.Reader
+	// Modules lists the sections of loaded modules, as FormatModules does.
+	Modules io.Reader
 }
 
 // Text is the view of one kernel.
@@ -26,6 +28,7 @@ type Text struct {
 	read  Reader
 	traps []span        // of the blacklist
 	parts []Reservation // sections that are reserved
+	mods  map[string]*module
 	lo    isa.Addr
 	hi    isa.Addr
 
@@ -60,6 +63,11 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 		return nil, fmt.Errorf("kallsyms: no _stext below _etext")
 	}
 	t.parts = t.reservedSections()
+	if opt.Modules != nil {
+		if t.mods, err = parseModules(opt.Modules); err != nil {
+			return nil, err
+		}
+	}
 	if opt.Blacklist != nil {
 		if t.traps, err = parseBlacklist(opt.Blacklist); err != nil {
 			return nil, err

@@ -136,6 +136,8 @@ var (
 	exTable     = layout{"__ex_table", 12, true}
 	bugTable    = layout{"__bug_table", 12, false}
 	staticCalls = layout{"_static_call_sites", 8, false}
+	// The kernel's own are bounded by symbols, a module's lie in a section.
+	moduleStaticCalls = layout{".static_call_sites", 8, false}
 )
 
 // load reads one table; a kernel without it has no such symbols.
@@ -148,7 +150,12 @@ func (t *Text) load(l layout) (sites, targets []isa.Addr, err error) {
 	if hi < lo || int64(hi-lo)%int64(l.stride) != 0 || hi-lo > 16<<20 {
 		return nil, nil, fmt.Errorf("table %s: %v to %v is not a number of %d-byte entries", l.name, lo, hi, l.stride)
 	}
-	b := make([]byte, hi-lo)
+	return t.entries(l, lo, hi)
+}
+
+// entries reads the table [lo, hi).
+func (t *Text) entries(l layout, lo, hi isa.Addr) (sites, targets []isa.Addr, err error) {
+	b := make([]byte, (hi-lo)/isa.Addr(l.stride)*isa.Addr(l.stride))
 	if err := t.Read(lo, b); err != nil {
 		return nil, nil, fmt.Errorf("table %s: %w", l.name, err)
 	}
@@ -209,7 +216,7 @@ func within(sites []isa.Addr, lo, hi, size isa.Addr) (isa.Addr, bool) {
 // function f. Exception is reported only when nothing else is.
 func (t *Text) Reserved(f Func, lo, hi isa.Addr) (Reservation, bool, error) {
 	if f.Module != "" {
-		return Reservation{Outside, lo, hi, "the tables of modules are not read"}, true, nil
+		return t.reservedModule(f, lo, hi)
 	}
 	for _, c := range []func(Func, isa.Addr, isa.Addr) (Reservation, bool){t.bySection, t.byBlacklist, t.byName} {
 		if r, ok := c(f, lo, hi); ok {
@@ -229,6 +236,12 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	if err != nil {
 		return Reservation{}, false, err
 	}
+	r, ok := t.siteIn(x, lo, hi)
+	return r, ok, nil
+}
+
+// siteIn looks through one kernel's or module's tables.
+func (t *Text) siteIn(x *tables, lo, hi isa.Addr) (Reservation, bool) {
 	for _, c := range []struct {
 		sites []isa.Addr
 		size  isa.Addr
@@ -241,10 +254,10 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 		{x.faults, 1, Exception, "faults are resolved by its address"},
 	} {
 		if a, ok := within(c.sites, lo, hi, c.size); ok {
-			return Reservation{c.class, a, a + c.size, c.why}, true, nil
+			return Reservation{c.class, a, a + c.size, c.why}, true
 		}
 	}
-	return Reservation{}, false, nil
+	return Reservation{}, false
 }
 
 // reservedSections finds the sections that this kernel has.

@@ -144,6 +144,7 @@ type Step struct {
 	//	*Step_Snapshot
 	//	*Step_Module
 	//	*Step_Kprobe
+	//	*Step_Dump
 	Do            isStep_Do `protobuf_oneof:"do"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -263,6 +264,15 @@ func (x *Step) GetKprobe() *Kprobe {
 	return nil
 }
 
+func (x *Step) GetDump() *Dump {
+	if x != nil {
+		if x, ok := x.Do.(*Step_Dump); ok {
+			return x.Dump
+		}
+	}
+	return nil
+}
+
 type isStep_Do interface {
 	isStep_Do()
 }
@@ -295,6 +305,10 @@ type Step_Kprobe struct {
 	Kprobe *Kprobe `protobuf:"bytes,9,opt,name=kprobe,proto3,oneof"`
 }
 
+type Step_Dump struct {
+	Dump *Dump `protobuf:"bytes,10,opt,name=dump,proto3,oneof"`
+}
+
 func (*Step_Splice) isStep_Do() {}
 
 func (*Step_Unsplice) isStep_Do() {}
@@ -308,6 +322,8 @@ func (*Step_Snapshot) isStep_Do() {}
 func (*Step_Module) isStep_Do() {}
 
 func (*Step_Kprobe) isStep_Do() {}
+
+func (*Step_Dump) isStep_Do() {}
 
 // Splice plans all points and, if none is refused, applies them in one batch.
 type Splice struct {
@@ -759,6 +775,44 @@ func (x *Kprobe) GetRemove() bool {
 	return false
 }
 
+// Dump sends the kernel's text, symbols and tables as chunks of one file (see
+// ktext.Dump), before the step's result.
+type Dump struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dump) Reset() {
+	*x = Dump{}
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dump) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dump) ProtoMessage() {}
+
+func (x *Dump) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dump.ProtoReflect.Descriptor instead.
+func (*Dump) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+}
+
 // Record is what the daemon says.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -770,6 +824,7 @@ type Record struct {
 	//	*Record_Result
 	//	*Record_Log
 	//	*Record_Done
+	//	*Record_Chunk
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -777,7 +832,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +844,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +857,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -862,6 +917,15 @@ func (x *Record) GetDone() *Done {
 	return nil
 }
 
+func (x *Record) GetChunk() *Chunk {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -882,6 +946,10 @@ type Record_Done struct {
 	Done *Done `protobuf:"bytes,6,opt,name=done,proto3,oneof"`
 }
 
+type Record_Chunk struct {
+	Chunk *Chunk `protobuf:"bytes,7,opt,name=chunk,proto3,oneof"`
+}
+
 func (*Record_Hello) isRecord_Body() {}
 
 func (*Record_Result) isRecord_Body() {}
@@ -889,6 +957,8 @@ func (*Record_Result) isRecord_Body() {}
 func (*Record_Log) isRecord_Body() {}
 
 func (*Record_Done) isRecord_Body() {}
+
+func (*Record_Chunk) isRecord_Body() {}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -906,7 +976,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +988,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1001,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -990,6 +1060,51 @@ func (x *Hello) GetDaemon() string {
 	return ""
 }
 
+// Chunk is the next piece of the file that a Dump step sends.
+type Chunk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 1 MiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Chunk) Reset() {
+	*x = Chunk{}
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Chunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Chunk) ProtoMessage() {}
+
+func (x *Chunk) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
+func (*Chunk) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Chunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type Log struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -999,7 +1114,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1126,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1139,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Log) GetText() string {
@@ -1044,7 +1159,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1171,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1184,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1102,7 +1217,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1229,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1242,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Result) GetStep() string {
@@ -1189,7 +1304,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1316,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1329,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1254,7 +1369,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1381,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1394,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -1393,7 +1508,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1520,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1533,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -1468,7 +1583,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1595,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1608,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Value) GetSpec() string {
@@ -1535,7 +1650,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1662,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1675,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -1595,7 +1710,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1722,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1735,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -1651,7 +1766,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"H\n" +
 	"\x03Job\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
-	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\"\x8f\x03\n" +
+	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\"\xba\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -1661,7 +1776,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04read\x18\x06 \x01(\v2\x13.kerninst.wire.ReadH\x00R\x04read\x125\n" +
 	"\bsnapshot\x18\a \x01(\v2\x17.kerninst.wire.SnapshotH\x00R\bsnapshot\x12/\n" +
 	"\x06module\x18\b \x01(\v2\x15.kerninst.wire.ModuleH\x00R\x06module\x12/\n" +
-	"\x06kprobe\x18\t \x01(\v2\x15.kerninst.wire.KprobeH\x00R\x06kprobeB\x04\n" +
+	"\x06kprobe\x18\t \x01(\v2\x15.kerninst.wire.KprobeH\x00R\x06kprobe\x12)\n" +
+	"\x04dump\x18\n" +
+	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dumpB\x04\n" +
 	"\x02do\"u\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
@@ -1696,14 +1813,16 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06Kprobe\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x16\n" +
-	"\x06remove\x18\x03 \x01(\bR\x06remove\"\xe6\x01\n" +
+	"\x06remove\x18\x03 \x01(\bR\x06remove\"\x06\n" +
+	"\x04Dump\"\x94\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x10\n" +
 	"\x03vns\x18\x02 \x01(\x04R\x03vns\x12,\n" +
 	"\x05hello\x18\x03 \x01(\v2\x14.kerninst.wire.HelloH\x00R\x05hello\x12/\n" +
 	"\x06result\x18\x04 \x01(\v2\x15.kerninst.wire.ResultH\x00R\x06result\x12&\n" +
 	"\x03log\x18\x05 \x01(\v2\x12.kerninst.wire.LogH\x00R\x03log\x12)\n" +
-	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04doneB\x06\n" +
+	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04done\x12,\n" +
+	"\x05chunk\x18\a \x01(\v2\x14.kerninst.wire.ChunkH\x00R\x05chunkB\x06\n" +
 	"\x04body\"\xcb\x01\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -1714,7 +1833,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"text_start\x18\x06 \x01(\x04R\ttextStart\x12\x19\n" +
 	"\btext_end\x18\a \x01(\x04R\atextEnd\x12\x16\n" +
-	"\x06daemon\x18\b \x01(\tR\x06daemon\"\x19\n" +
+	"\x06daemon\x18\b \x01(\tR\x06daemon\"\x1b\n" +
+	"\x05Chunk\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x19\n" +
 	"\x03Log\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
@@ -1782,7 +1903,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Module_Op)(0),      // 0: kerninst.wire.Module.Op
 	(*Job)(nil),         // 1: kerninst.wire.Job
@@ -1795,17 +1916,19 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Snapshot)(nil),    // 8: kerninst.wire.Snapshot
 	(*Module)(nil),      // 9: kerninst.wire.Module
 	(*Kprobe)(nil),      // 10: kerninst.wire.Kprobe
-	(*Record)(nil),      // 11: kerninst.wire.Record
-	(*Hello)(nil),       // 12: kerninst.wire.Hello
-	(*Log)(nil),         // 13: kerninst.wire.Log
-	(*Done)(nil),        // 14: kerninst.wire.Done
-	(*Result)(nil),      // 15: kerninst.wire.Result
-	(*Refusal)(nil),     // 16: kerninst.wire.Refusal
-	(*PointResult)(nil), // 17: kerninst.wire.PointResult
-	(*RunResult)(nil),   // 18: kerninst.wire.RunResult
-	(*Value)(nil),       // 19: kerninst.wire.Value
-	(*TextDiff)(nil),    // 20: kerninst.wire.TextDiff
-	(*Range)(nil),       // 21: kerninst.wire.Range
+	(*Dump)(nil),        // 11: kerninst.wire.Dump
+	(*Record)(nil),      // 12: kerninst.wire.Record
+	(*Hello)(nil),       // 13: kerninst.wire.Hello
+	(*Chunk)(nil),       // 14: kerninst.wire.Chunk
+	(*Log)(nil),         // 15: kerninst.wire.Log
+	(*Done)(nil),        // 16: kerninst.wire.Done
+	(*Result)(nil),      // 17: kerninst.wire.Result
+	(*Refusal)(nil),     // 18: kerninst.wire.Refusal
+	(*PointResult)(nil), // 19: kerninst.wire.PointResult
+	(*RunResult)(nil),   // 20: kerninst.wire.RunResult
+	(*Value)(nil),       // 21: kerninst.wire.Value
+	(*TextDiff)(nil),    // 22: kerninst.wire.TextDiff
+	(*Range)(nil),       // 23: kerninst.wire.Range
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -1816,23 +1939,25 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	8,  // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
 	9,  // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
 	10, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	4,  // 8: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	0,  // 9: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	12, // 10: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	15, // 11: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	13, // 12: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	14, // 13: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	17, // 14: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	18, // 15: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	19, // 16: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	20, // 17: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	16, // 18: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	21, // 19: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	11, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	4,  // 9: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	0,  // 10: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	13, // 11: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	17, // 12: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	15, // 13: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	16, // 14: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	14, // 15: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	19, // 16: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	20, // 17: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	21, // 18: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	22, // 19: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	18, // 20: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	23, // 21: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -1848,12 +1973,14 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Snapshot)(nil),
 		(*Step_Module)(nil),
 		(*Step_Kprobe)(nil),
+		(*Step_Dump)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[10].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[11].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
 		(*Record_Done)(nil),
+		(*Record_Chunk)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1861,7 +1988,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -19,7 +19,7 @@ func imageCommand() *cobra.Command {
 		Short: "guest images and the toolchain that builds them",
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(imageBuildCommand(), imageListCommand(), imageVerifyCommand(), imageGCCommand(), imageExportCommand(), imageImportCommand())
+	c.AddCommand(imageBuildCommand(), imageListCommand(), imageVerifyCommand(), imageGCCommand(), imageExportCommand(), imageImportCommand(), imageDumpCommand())
 	return c
 }
 

@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+)
+
+const (
+	blacklistFile = "/sys/kernel/debug/kprobes/blacklist"
+	modulesDir    = "/sys/module"
+)
+
+// chunkSize is how much of a file one record carries.
+const chunkSize = 1 << 20
+
+// chunks sends what is written to it as records.
+type chunks struct {
+	ctx context.Context
+	s   *stream
+}
+
+func (c chunks) Write(b []byte) (int, error) {
+	for n := 0; n < len(b); {
+		if err := c.ctx.Err(); err != nil {
+			return n, err
+		}
+		piece := b[n:min(n+chunkSize, len(b))]
+		if err := c.s.send(&wire.Record{Body: &wire.Record_Chunk{Chunk: &wire.Chunk{Data: piece}}}); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return len(b), nil
+}
+
+// dump sends the kernel as it is now, but for our own splices.
+func (d *Daemon) dump(ctx context.Context, s *stream) error {
+	w := bufio.NewWriterSize(chunks{ctx, s}, chunkSize)
+	dump, err := d.kernel()
+	if err != nil {
+		return err
+	}
+	if err := dump.Write(w, d.text.Read); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// kernel says what a dump of this kernel is made of.
+func (d *Daemon) kernel() (*ktext.Dump, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return nil, err
+	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	at, err := moduleSections(modulesDir)
+	if err != nil {
+		return nil, err
+	}
+	// The symbols as they are now: modules may have come since we started.
+	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	blacklist, _ := os.ReadFile(blacklistFile) // a kernel may have no debugfs
+	return &ktext.Dump{
+		Arch: d.arch.Name, Release: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
+		Cmdline: strings.TrimSpace(string(cmdline)), CPUs: int(d.info.CPUs),
+		Parts: d.text.DumpParts(kallsyms, blacklist, ktext.Sections(at, d.dev.Read)),
+	}, nil
+}
+
+// moduleSections reads where the sections of all loaded modules lie, below dir.
+// What is built in has no sections.
+func moduleSections(dir string) (map[string]map[string]isa.Addr, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "sections", "*"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]isa.Addr{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		a, err := strconv.ParseUint(strings.TrimSpace(string(b)), 0, 64)
+		if err != nil {
+			return nil, err
+		}
+		module := filepath.Base(filepath.Dir(filepath.Dir(f)))
+		if out[module] == nil {
+			out[module] = map[string]isa.Addr{}
+		}
+		out[module][filepath.Base(f)] = isa.Addr(a)
+	}
+	return out, nil
+}

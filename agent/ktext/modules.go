@@ -1,0 +1,226 @@
+package ktext
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/isa"
+)
+
+// Section is a section of a loaded module.
+type Section struct {
+	Module, Name string
+	Addr         isa.Addr
+	// Size in bytes: up to the next section, or to the end of the last page that
+	// can be read. The kernel clears what it does not use.
+	Size isa.Off
+}
+
+// End is the address behind the section.
+func (s Section) End() isa.Addr { return s.Addr + isa.Addr(s.Size) }
+
+// Text says whether the section holds code that stays: initialisation code is
+// freed once it has run.
+func (s Section) Text() bool {
+	return strings.Contains(s.Name, "text") && !strings.HasPrefix(s.Name, ".init") && !strings.HasPrefix(s.Name, ".rela")
+}
+
+// tableSections are the kernel's own tables as modules name them.
+var tableSections = map[string]bool{
+	jumpTable.name: true, exTable.name: true, bugTable.name: true, moduleStaticCalls.name: true,
+}
+
+// Dumped says whether a dump holds the section: code, its tables, and the
+// constants that jump tables are among.
+func (s Section) Dumped() bool {
+	return s.Text() || tableSections[s.Name] || strings.HasPrefix(s.Name, ".rodata")
+}
+
+// Sections gives the sections of loaded modules their sizes. The kernel tells
+// the address of each, in /sys/module/NAME/sections, but no size: that is up to
+// the module's next section, or to the first page that read cannot read (memory
+// that the kernel allocates has an unmapped page behind it).
+func Sections(at map[string]map[string]isa.Addr, read Reader) []Section {
+	var out []Section
+	for module, sections := range at {
+		first := len(out)
+		for name, a := range sections {
+			if !strings.HasPrefix(name, ".init") && a != 0 {
+				out = append(out, Section{Module: module, Name: name, Addr: a})
+			}
+		}
+		for k := range out[first:] {
+			s := &out[first+k]
+			s.Size = isa.Off(end(s.Addr, out[first:], read) - s.Addr)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		if a.Addr != b.Addr {
+			return a.Addr < b.Addr
+		}
+		return a.Module+" "+a.Name < b.Module+" "+b.Name
+	})
+	return out
+}
+
+// end is where the section at a ends.
+func end(a isa.Addr, sections []Section, read Reader) isa.Addr {
+	next := ^isa.Addr(0)
+	for _, o := range sections {
+		if o.Addr > a {
+			next = min(next, o.Addr)
+		}
+	}
+	var b [1]byte
+	for p := a; p < next; p = (p + page) &^ (page - 1) {
+		if read(p, b[:]) != nil {
+			return p
+		}
+	}
+	return next
+}
+
+// FormatModules writes sections as Options.Modules reads them, a line each:
+// module, section, address, size.
+func FormatModules(list []Section) []byte {
+	var b strings.Builder
+	for _, s := range list {
+		fmt.Fprintf(&b, "%s %s %#x %#x\n", s.Module, s.Name, uint64(s.Addr), uint64(s.Size))
+	}
+	return []byte(b.String())
+}
+
+// module is what is known of one loaded module.
+type module struct {
+	sections []Section
+	tables   once[*tables]
+}
+
+func parseModules(r io.Reader) (map[string]*module, error) {
+	out := map[string]*module{}
+	sc := bufio.NewScanner(r)
+	for n := 1; sc.Scan(); n++ {
+		f := strings.Fields(sc.Text())
+		if len(f) != 4 {
+			return nil, fmt.Errorf("modules line %d: %.80q is not module, section, address, size", n, sc.Text())
+		}
+		a, err1 := strconv.ParseUint(f[2], 0, 64)
+		size, err2 := strconv.ParseUint(f[3], 0, 32)
+		if err1 != nil || err2 != nil || a+size < a {
+			return nil, fmt.Errorf("modules line %d: %.80q", n, sc.Text())
+		}
+		m := out[f[0]]
+		if m == nil {
+			m = &module{}
+			out[f[0]] = m
+		}
+		m.sections = append(m.sections, Section{f[0], f[1], isa.Addr(a), isa.Off(size)})
+	}
+	if err := sc.Err(); err != nil {
+		return nil, fmt.Errorf("modules: %w", err)
+	}
+	return out, nil
+}
+
+// Modules lists the names of the modules whose sections are known.
+func (t *Text) Modules() []string {
+	var out []string
+	for name := range t.mods {
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Sections lists a module's sections in order of address.
+func (t *Text) Sections(module string) []Section {
+	if m := t.mods[module]; m != nil {
+		return m.sections
+	}
+	return nil
+}
+
+// moduleSections lists sections of modules that must not be spliced, by name.
+var moduleSections = []struct {
+	name  string
+	class Class
+	why   string
+}{
+	{".noinstr.text", NoInstr, "runs while RCU and the entry state are not valid"},
+	{".cpuidle.text", NoInstr, "runs while RCU does not watch"},
+	{".entry.text", Entry, "runs before the kernel's stack and registers are set up"},
+	{".irqentry.text", Entry, "exception entry"},
+	{".softirqentry.text", Entry, "softirq entry"},
+	{".kprobes.text", Blacklist, "part of breakpoint handling"},
+	{".static_call.text", StaticCall, "trampolines that the kernel rewrites"},
+	{".exit.text", Init, "the module is on its way out when it runs"},
+}
+
+// reservedModule is Reserved for a module's function.
+func (t *Text) reservedModule(f Func, lo, hi isa.Addr) (Reservation, bool, error) {
+	m := t.mods[f.Module]
+	if m == nil {
+		return Reservation{Outside, lo, hi, "the sections of the module are not known"}, true, nil
+	}
+	in := -1
+	for k, s := range m.sections {
+		if s.Text() && lo >= s.Addr && hi <= s.End() {
+			in = k
+		}
+	}
+	if in < 0 {
+		return Reservation{Outside, lo, hi, "in no section of code of the module that stays"}, true, nil
+	}
+	for _, s := range moduleSections {
+		if m.sections[in].Name == s.name {
+			return Reservation{s.class, m.sections[in].Addr, m.sections[in].End(), s.why}, true, nil
+		}
+	}
+	for _, c := range []func(Func, isa.Addr, isa.Addr) (Reservation, bool){t.byBlacklist, t.byName} {
+		if r, ok := c(f, lo, hi); ok {
+			return r, true, nil
+		}
+	}
+	x, err := m.tables.get(func() (*tables, error) { return t.moduleTables(m) })
+	if err != nil {
+		return Reservation{}, false, err
+	}
+	r, ok := t.siteIn(x, lo, hi)
+	return r, ok, nil
+}
+
+// moduleTables reads a module's own tables. Entries that concern no code of the
+// module are what lies behind a table's end.
+func (t *Text) moduleTables(m *module) (*tables, error) {
+	var x tables
+	for _, s := range m.sections {
+		for _, l := range []struct {
+			layout
+			into *[]isa.Addr
+		}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugTable, &x.bugs}, {moduleStaticCalls, &x.calls}} {
+			if s.Name != l.name {
+				continue
+			}
+			sites, targets, err := t.entries(l.layout, s.Addr, s.End())
+			if err != nil {
+				return nil, fmt.Errorf("module %s: %w", s.Module, err)
+			}
+			*l.into = m.code(sites)
+			x.targets = append(x.targets, m.code(targets)...)
+		}
+	}
+	return &x, nil
+}
+
+// code drops the addresses that are not in code of the module.
+func (m *module) code(list []isa.Addr) []isa.Addr {
+	return slices.DeleteFunc(list, func(a isa.Addr) bool {
+		return !slices.ContainsFunc(m.sections, func(s Section) bool { return s.Text() && a >= s.Addr && a < s.End() })
+	})
+}

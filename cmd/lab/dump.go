@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/agent/ktext"
+	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
+)
+
+func imageDumpCommand() *cobra.Command {
+	var f common
+	var appendix string
+	c := &cobra.Command{
+		Use:   "dump FILE",
+		Short: "write the kernel's text, symbols and tables, as they are in a guest that has booted",
+		Long: "Write the kernel's text, symbols and tables, as they are in a guest that has\n" +
+			"booted, to a file. The first dump of a kernel starts a guest; later ones come\n" +
+			"from the cache.",
+		Example: "  lab image dump --arch arm64 arm64.dump",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			isas, err := arches(f.arch)
+			if err != nil {
+				return err
+			}
+			if len(isas) != 1 {
+				return usage(fmt.Errorf("--arch %s: a dump is of one ISA", f.arch))
+			}
+			d, err := f.dump(c.Context(), isas[0], appendix)
+			if err != nil {
+				return err
+			}
+			return writeDump(args[0], d)
+		},
+	}
+	f.add(c.Flags())
+	c.Flags().StringVar(&appendix, "append", "", "text to add to the kernel's command line")
+	return c
+}
+
+// dump takes a dump of a kernel from the cache, or from a guest.
+func (c *common) dump(ctx context.Context, arch, appendix string) (*ktext.Dump, error) {
+	if err := qemu.Sweep(); err != nil {
+		return nil, err
+	}
+	img, _, err := c.image(ctx, arch)
+	if err != nil {
+		return nil, err
+	}
+	return runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress}).Dump(ctx, appendix)
+}
+
+func writeDump(file string, d *ktext.Dump) error {
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return usage(err)
+	}
+	if err := errors.Join(d.Write(out, nil), out.Close()); err != nil {
+		os.Remove(file)
+		return err
+	}
+	for _, p := range d.Parts {
+		fmt.Printf("%v\t%d\t%s\n", p.Addr, p.Size, p.Name)
+	}
+	return nil
+}

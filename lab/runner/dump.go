@@ -1,0 +1,84 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+	"kerninst/lab/golden"
+	"kerninst/lab/qemu"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// dumpFormat is part of every dump's key: count it up when what a dump holds
+// changes and the guest's image does not show it.
+const dumpFormat = "dump 1"
+
+// dumpFile is the name of a dump in its entry of the cache.
+const dumpFile = "kernel.dump"
+
+// Dump returns what the kernel of the runner's image looks like in memory once
+// it has booted, with text to be added to its command line: from the cache, or
+// from a guest of exact time that is started for it.
+func (r *Runner) Dump(ctx context.Context, appendix string) (*ktext.Dump, error) {
+	q := Request{Name: "dump", CPUs: 1, Time: vm.Exact, Append: appendix,
+		Job: &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}}}}
+	key, err := r.key(ctx, r.spec(q, "/run"))
+	if err != nil {
+		return nil, err
+	}
+	key = golden.Key(dumpFormat, key)
+	store, err := golden.Open(r.Progress)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := qemu.NewRunDir()
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	for first := true; ; first = false {
+		err := store.Get(ctx, key, dir.Path, func(to string) error { return r.makeDump(ctx, q, to) })
+		if err != nil {
+			return nil, err
+		}
+		b, err := os.ReadFile(filepath.Join(dir.Path, dumpFile))
+		if err != nil {
+			return nil, err
+		}
+		d, err := ktext.ReadDump(b)
+		if err == nil || !first {
+			return d, err
+		}
+		if err := store.Discard(ctx, key, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// makeDump starts a guest and writes the dump that it sends.
+func (r *Runner) makeDump(ctx context.Context, q Request, to string) error {
+	r.Progress("%s: dumping the kernel's text", r.Image.Arch)
+	g := r.Start(ctx, q).Wait()
+	if g.Err != nil {
+		return g.Err
+	}
+	if g.Outcome.Status != status.Passed {
+		return fmt.Errorf("dump of the kernel's text: %s: %s", g.Outcome.Status, g.Outcome.Summary)
+	}
+	f, err := os.OpenFile(filepath.Join(to, dumpFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	for _, rec := range g.Outcome.Records {
+		if c := rec.GetChunk(); c != nil && err == nil {
+			_, err = f.Write(c.Data)
+		}
+	}
+	return errors.Join(err, f.Close())
+}
