@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kerninst/lab/untrusted"
 )
 
 const (
@@ -214,7 +216,7 @@ func (s *Store) copy(key, to string) error {
 }
 
 func copyChecked(dst, src string, want sum) (err error) {
-	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	out, err := untrusted.Create(dst)
 	if err != nil {
 		return fmt.Errorf("golden state: %w", err)
 	}

@@ -21,10 +21,10 @@ type child struct {
 	err    error         // of Wait; valid after exited
 }
 
-// startChild starts cmd. own says whether it gets a process group of its own,
+// startChild starts cmd, whose SysProcAttr is set. own says whether it gets a process group of its own,
 // which keeps a Ctrl-C in the terminal from reaching it before the lab.
 func startChild(cmd *exec.Cmd, own bool) (*child, error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: own}
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, own
 	cmd.WaitDelay = 2 * time.Second
 	c := &child{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error)

@@ -5,6 +5,7 @@
 // is started paused, its control connection is made, and only then does it run,
 // so that how it ends is always heard.
 //
+// A machine has few rights (confine.go), and what it writes is not trusted.
 // Nothing is left behind: a machine dies with the lab (child.go), and run
 // directories of labs that were killed are swept by the next (rundir.go).
 package qemu
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	goqemu "github.com/digitalocean/go-qemu/qmp"
+	"golang.org/x/sys/unix"
 
 	"kerninst/lab/qmp"
 	"kerninst/lab/tail"
@@ -98,6 +100,7 @@ func readable(path *string) error {
 type machine struct {
 	argv    []string
 	dir     string
+	jail    *jail
 	started time.Time
 	child   *child
 	stderr  *head
@@ -123,14 +126,17 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 		ended:   make(chan struct{}),
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = s.Dir
+	var err error
+	if m.jail, err = confine(cmd, s); err != nil {
+		return nil, err
+	}
+	defer m.jail.close()
 	cmd.Stderr = m.stderr
 	cmd.Stdout = m.stderr
 	if s.Interactive {
 		m.restore = saveTerminal(os.Stdin)
 		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
 	}
-	var err error
 	m.started = time.Now()
 	if m.child, err = startChild(cmd, !s.Interactive); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
@@ -227,7 +233,7 @@ func (m *machine) dialer(sock string) qmp.Dialer {
 		for {
 			conn, err := dial(ctx)
 			if err == nil {
-				return conn, nil
+				return m.known(conn)
 			}
 			select {
 			case <-time.After(redial):
@@ -238,6 +244,41 @@ func (m *machine) dialer(sock string) qmp.Dialer {
 			}
 		}
 	}
+}
+
+// known refuses a connection that leads anywhere but to this machine's QEMU,
+// which may have put something else in place of its socket.
+func (m *machine) known(conn net.Conn) (net.Conn, error) {
+	pid, err := peer(conn)
+	if err == nil && pid != m.Pid() {
+		err = fmt.Errorf("process %d listens at QEMU's socket, not QEMU", pid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// peer is the process that listens at the other end (unix(7), SO_PEERCRED).
+func peer(conn net.Conn) (pid int, err error) {
+	local, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, errors.New("not a unix socket")
+	}
+	raw, err := local.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
 }
 
 func (m *machine) Monitor() goqemu.Monitor { return m.monitor }

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"kerninst/agent/wire"
 	"kerninst/lab/qmp"
+	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
 
@@ -18,6 +22,9 @@ import (
 const (
 	stateNode = "state"
 	stateTag  = "ready"
+	// stateName is the state's name in the run directory: QEMU reaches nothing
+	// else.
+	stateName = "machine.state"
 	// jobLimit bounds one of QEMU's jobs. They take a fraction of a second.
 	jobLimit = 60 * time.Second
 	// jobInterval is how often a job is asked whether it has ended.
@@ -45,15 +52,52 @@ func (m *machine) Freeze(ctx context.Context, file string) error {
 
 // save writes the state of a machine that is stopped.
 func (m *machine) save(ctx context.Context, file string) error {
-	if err := m.makeState(ctx, file); err != nil {
+	if err := m.makeState(ctx, stateName); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	return m.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}})
+	if err := m.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}); err != nil {
+		return err
+	}
+	if err := copyTo(file, filepath.Join(m.dir, stateName)); err != nil {
+		return fmt.Errorf("state file: %w", err)
+	}
+	return nil
+}
+
+// copyTo copies a file of the run directory, or into it.
+func copyTo(dst, src string) error {
+	in, err := untrusted.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := untrusted.Create(dst)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// takeState moves the state that a machine goes on from into its run directory
+// and gives it to QEMU.
+func (m *machine) takeState(file string) error {
+	mine := filepath.Join(m.dir, stateName)
+	err := os.Rename(file, mine)
+	if errors.Is(err, syscall.EXDEV) {
+		if err = copyTo(mine, file); err == nil {
+			err = os.Remove(file)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return m.jail.give(mine)
 }
 
 // stillUnread fails when the guest has looked into its mailbox already.
 func (m *machine) stillUnread() error {
-	box, err := os.Open(filepath.Join(m.dir, mailboxFile))
+	box, err := untrusted.Open(filepath.Join(m.dir, mailboxFile))
 	if err != nil {
 		return fmt.Errorf("mailbox: %w", err)
 	}
@@ -116,7 +160,12 @@ func (m *machine) makeState(ctx context.Context, file string) error {
 // thaw loads the state, lets go of its file and removes it, and delivers the
 // mail: after the load, which brings the mailbox back as it was.
 func (m *machine) thaw(ctx context.Context, s vm.Spec) error {
-	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": s.State}}
+	if err := m.takeState(s.State); errors.Is(err, fs.ErrNotExist) {
+		return &vm.StateError{File: s.State, Err: err}
+	} else if err != nil {
+		return fmt.Errorf("state file: %w", err)
+	}
+	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": stateName}}
 	if err := m.monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
 		return m.unusable(ctx, s, err)
 	}
@@ -127,10 +176,10 @@ func (m *machine) thaw(ctx context.Context, s vm.Spec) error {
 	if err := m.monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
 		return err
 	}
-	if err := os.Remove(s.State); err != nil {
+	if err := os.Remove(filepath.Join(m.dir, stateName)); err != nil {
 		return err
 	}
-	box, err := os.OpenFile(filepath.Join(s.Dir, mailboxFile), os.O_WRONLY, 0)
+	box, err := untrusted.OpenToWrite(filepath.Join(m.dir, mailboxFile))
 	if err != nil {
 		return fmt.Errorf("mailbox: %w", err)
 	}

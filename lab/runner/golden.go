@@ -11,6 +11,7 @@ import (
 	"kerninst/lab/golden"
 	"kerninst/lab/qemu"
 	"kerninst/lab/session"
+	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
 
@@ -173,7 +174,7 @@ func freeze(ctx context.Context, m vm.Machine, file string) error {
 }
 
 func copyFile(dst, src string) error {
-	b, err := os.ReadFile(src)
+	b, err := untrusted.Read(src, consoleKept)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,10 @@ import (
 	"kerninst/images"
 	"kerninst/lab/oracle"
 	"kerninst/lab/qemu"
+	"kerninst/lab/report"
 	"kerninst/lab/session"
 	"kerninst/lab/status"
+	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
 
@@ -123,6 +125,10 @@ func (g *Guest) word() string {
 	return string(g.Outcome.Status)
 }
 
+// consoleKept is how much of a console is kept, in bytes: more than the session
+// takes before it stops a guest.
+const consoleKept = 32 << 20
+
 // oracleFile is the plugin's report, in the run directory.
 const oracleFile = "oracle"
 
@@ -204,7 +210,7 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 }
 
 func readOracle(file string) (oracle.Report, error) {
-	f, err := os.Open(file)
+	f, err := untrusted.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
 	}
@@ -221,13 +227,13 @@ func (r *Runner) keep(g *Guest, dir string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	console, err := os.ReadFile(filepath.Join(dir, consoleFile))
+	console, err := untrusted.Read(filepath.Join(dir, consoleFile), consoleKept)
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	for name, content := range map[string][]byte{
 		"registers": []byte(g.Outcome.Registers),
-		consoleFile: console,
+		consoleFile: []byte(report.CleanText(string(console))),
 		"qemu.argv": []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
 		"agent.log": agentLog(g.Outcome.Records),
 	} {
@@ -246,7 +252,7 @@ func agentLog(records []*wire.Record) []byte {
 	var b bytes.Buffer
 	for _, rec := range records {
 		if l := rec.GetLog(); l != nil {
-			fmt.Fprintf(&b, "[%12.6f] %s\n", float64(rec.Vns)/1e9, l.Text)
+			fmt.Fprintf(&b, "[%12.6f] %s\n", float64(rec.Vns)/1e9, report.Clean(l.Text))
 		}
 	}
 	return b.Bytes()
