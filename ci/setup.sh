@@ -163,6 +163,10 @@ fetch_go() {
 	chmod -R u+w "$dir"
 	chmod +x "$dir"/bin/* "$dir"/pkg/tool/*/*
 	find "$dir" -name _go.mod | while read -r f; do cp "$f" "${f%/*}/go.mod"; done
+	# sudo with the user's cache: what is in there is the user's.
+	if [ "$(id -u)" = 0 ] && [ "$(stat -c %u "${cache%/*}")" = "${SUDO_UID:-0}" ]; then
+		chown -hR "${SUDO_UID:-0}:${SUDO_GID:-0}" "$tmp" && chown -h "${SUDO_UID:-0}:${SUDO_GID:-0}" "$cache" "$cache/go"
+	fi
 	# Whoever renames first wins; the other's copy is as good.
 	mv -T "$dir" "$go_dir" 2>/dev/null || [ -x "$go_dir/bin/go" ] || die "$go_dir cannot be written"
 }
