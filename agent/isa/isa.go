@@ -82,6 +82,9 @@ func Set(rs ...Reg) RegSet {
 // Has reports whether r is in s.
 func (s RegSet) Has(r Reg) bool { return s>>r&1 != 0 }
 
+// Len is the number of members.
+func (s RegSet) Len() int { return bits.OnesCount64(uint64(s)) }
+
 // Regs lists the members in increasing order.
 func (s RegSet) Regs() []Reg {
 	var out []Reg
@@ -232,6 +235,9 @@ type Arch struct {
 	// Far decodes a jump without link that takes several instructions: where
 	// it leads and its length. Nil where there is none.
 	Far func(b []byte, a Addr) (to Addr, n int, ok bool)
+	// Op tells what the instruction at the start of b, which lies at a,
+	// computes. Nil where no address takes several instructions to form.
+	Op func(b []byte, a Addr) Op
 	// Scan marks every address that b, which lies at a, could reach by direct
 	// control flow or form by an address computation, whatever the alignment
 	// at which its bytes are read: a superset of all jump targets. Sequences

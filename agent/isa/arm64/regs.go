@@ -32,6 +32,7 @@ var Arch = &isa.Arch{
 	RegName:  regName,
 	Decode:   Decode,
 	Text:     Text,
+	Op:       Op,
 }
 
 func regName(r isa.Reg) string {

@@ -36,6 +36,7 @@ var Arch = &isa.Arch{
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
 	Text:     Text,
+	Op:       Op,
 	Far:      Far,
 	Scan:     Scan,
 	ScanTail: scanTail,

@@ -1,0 +1,305 @@
+package cfg
+
+import (
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// record is an instruction that ends a block, or a run of padding.
+type record struct {
+	pos, end Pos
+	kind     Kind
+	bad      bool // the target lies outside the text
+	target   Pos
+}
+
+// span is the code of one symbol, [lo, hi).
+type span struct {
+	lo, hi  Pos
+	region  int
+	padding bool // of a symbol that stands for padding
+}
+
+// piece is what one worker finds in a run of spans.
+type piece struct {
+	records   []record
+	taken     []Pos // addresses that code forms
+	undecoded []Pos
+	overruns  int
+	insns     int
+	bytes     int
+}
+
+// sites are the kernel's tables as places, each in order.
+type sites struct {
+	keys  []keyAt
+	calls []Pos
+	bugs  []bugAt
+}
+
+type keyAt struct{ pos, target Pos }
+
+type bugAt struct {
+	pos     Pos
+	warning bool
+}
+
+func (g *Graph) sites(x *ktext.Links) *sites {
+	s := &sites{}
+	for _, k := range x.Keys {
+		p, ok1 := g.Pos(k.Site)
+		t, ok2 := g.Pos(k.Target)
+		if ok1 && ok2 {
+			s.keys = append(s.keys, keyAt{p, t})
+		}
+	}
+	for _, a := range x.Calls {
+		if p, ok := g.Pos(a); ok {
+			s.calls = append(s.calls, p)
+		}
+	}
+	for _, b := range x.Bugs {
+		if p, ok := g.Pos(b.Site); ok {
+			s.bugs = append(s.bugs, bugAt{p, b.Warning})
+		}
+	}
+	slices.SortFunc(s.keys, func(a, b keyAt) int { return int(int64(a.pos) - int64(b.pos)) })
+	slices.SortFunc(s.bugs, func(a, b bugAt) int { return int(int64(a.pos) - int64(b.pos)) })
+	slices.Sort(s.calls)
+	return s
+}
+
+func (s *sites) key(p Pos) (Pos, bool) {
+	k := sort.Search(len(s.keys), func(k int) bool { return s.keys[k].pos >= p })
+	if k < len(s.keys) && s.keys[k].pos == p {
+		return s.keys[k].target, true
+	}
+	return 0, false
+}
+
+func (s *sites) call(p Pos) bool {
+	_, ok := slices.BinarySearch(s.calls, p)
+	return ok
+}
+
+func (s *sites) warning(p Pos) bool {
+	k := sort.Search(len(s.bugs), func(k int) bool { return s.bugs[k].pos >= p })
+	return k < len(s.bugs) && s.bugs[k].pos == p && s.bugs[k].warning
+}
+
+// spansPerPiece is the unit of work: some hundred functions.
+const spansPerPiece = 256
+
+// sweep decodes all spans; the pieces come back in order.
+func (g *Graph) sweep(spans []span, s *sites, workers int) []piece {
+	pieces := make([]piece, (len(spans)+spansPerPiece-1)/spansPerPiece)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range max(workers, 1) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				n := int(next.Add(1)) - 1
+				if n >= len(pieces) {
+					return
+				}
+				w := sweeper{g: g, sites: s, out: &pieces[n]}
+				for _, f := range spans[n*spansPerPiece : min((n+1)*spansPerPiece, len(spans))] {
+					w.span(f)
+				}
+				w.flush()
+			}
+		}()
+	}
+	wg.Wait()
+	return pieces
+}
+
+// sweeper decodes a run of spans. Bits of the map of instructions are collected
+// in word and added when it is full: neighbours share words.
+type sweeper struct {
+	g     *Graph
+	sites *sites
+	out   *piece
+	at    Pos
+	word  uint64
+
+	region *Region
+	last   isa.Op // of the instruction before
+	lastAt Pos    // its end
+}
+
+func (w *sweeper) insn(p Pos) {
+	u := w.g.unit(p)
+	if u/64 != w.at {
+		w.flush()
+		w.at = u / 64
+	}
+	w.word |= 1 << (u % 64)
+}
+
+func (w *sweeper) flush() {
+	if w.word != 0 {
+		atomic.OrUint64(&w.g.insns[w.at], w.word)
+		w.word = 0
+	}
+}
+
+// span decodes one symbol's code. Behind an instruction that ends the path,
+// what fills gaps is padding.
+func (w *sweeper) span(f span) {
+	r := &w.g.Regions[f.region]
+	w.region = r
+	after, padFrom := f.padding, NoPos
+	for p := f.lo; p < f.hi; {
+		code := r.Code[p-r.base : f.hi-r.base]
+		i := w.g.Arch.Decode(r.Code[p-r.base:], r.Addr+isa.Addr(p-r.base))
+		w.insn(p)
+		end := p + Pos(i.Len)
+		if end > f.hi {
+			w.out.overruns++
+			end = f.hi
+		}
+		if code[0] == 0 && allZero(code) { // behind a module's text
+			after, end = true, f.hi
+		}
+		if after && (end == f.hi && allZero(code) || isPad(w.g.Arch.Name, i, code)) {
+			if padFrom == NoPos {
+				padFrom = p
+			}
+			p = end
+			continue
+		}
+		if padFrom != NoPos {
+			w.emit(record{pos: padFrom, end: p, kind: KindPad})
+			padFrom = NoPos
+		}
+		after = w.ends(p, end, i, code)
+		w.out.insns++
+		w.out.bytes += int(end - p)
+		p = end
+	}
+	if padFrom != NoPos {
+		w.emit(record{pos: padFrom, end: f.hi, kind: KindPad})
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *sweeper) emit(r record) { w.out.records = append(w.out.records, r) }
+
+// ends records an instruction that ends a block, and reports whether it ends
+// the path too.
+func (w *sweeper) ends(p, end Pos, i isa.Insn, code []byte) bool {
+	rec := record{pos: p, end: end, target: NoPos, kind: KindFall}
+	last, joined := w.last, w.lastAt == p
+	w.last, w.lastAt = isa.Op{}, end
+	if w.g.Arch.Op != nil {
+		w.last = w.g.Arch.Op(code, i.Addr)
+		w.forms(w.last, last, joined)
+	} else if i.Rel32 > 0 && i.Flow == isa.FlowNone {
+		w.take(i.Operand)
+	}
+	if t, ok := w.sites.key(p); ok {
+		rec.kind, rec.target = KindCond, t
+		w.emit(rec)
+		return false
+	}
+	if i.Flow == isa.FlowNone && w.sites.call(p) {
+		rec.kind = KindStaticCall
+		w.emit(rec)
+		return false
+	}
+	switch i.Flow {
+	case isa.FlowNone:
+		return false
+	case isa.FlowUnknown:
+		w.out.undecoded = append(w.out.undecoded, p)
+		return false
+	case isa.FlowJump, isa.FlowCond, isa.FlowCall:
+		rec.kind = directKinds[i.Flow]
+		w.aim(&rec, i.Target)
+	case isa.FlowReturn:
+		rec.kind = KindReturn
+	case isa.FlowIndirectJump, isa.FlowIndirectCall:
+		rec.kind = KindIndirectJump
+		if i.Flow == isa.FlowIndirectCall {
+			rec.kind = KindIndirectCall
+		}
+		if to, ok := joinedTarget(w.last, last); ok && joined {
+			rec.kind = map[Kind]Kind{KindIndirectJump: KindJump, KindIndirectCall: KindCall}[rec.kind]
+			w.aim(&rec, to)
+		}
+	case isa.FlowTrap:
+		if w.sites.warning(p) {
+			return false
+		}
+		rec.kind = trapKind(w.g.Arch.Name, code)
+	}
+	if w.sites.call(p) { // what it does now says nothing about later
+		rec.target = NoPos
+		switch rec.kind {
+		case KindCall:
+			rec.kind = KindStaticCall
+		case KindJump, KindReturn:
+			rec.kind = KindTail
+		}
+	}
+	w.emit(rec)
+	return !rec.kind.Falls()
+}
+
+var directKinds = map[isa.Flow]Kind{isa.FlowJump: KindJump, isa.FlowCond: KindCond, isa.FlowCall: KindCall}
+
+// joinedTarget is where a jump through a register leads that the instruction
+// before it loaded with an address.
+func joinedTarget(jump, before isa.Op) (isa.Addr, bool) {
+	if jump.Kind != isa.OpJump || before.Kind != isa.OpConst || before.Dst != jump.A {
+		return 0, false
+	}
+	return isa.Addr(before.Imm+jump.Imm) &^ 1, true
+}
+
+// aim sets the target of a direct jump or call. A jump that leads outside is
+// as good as unknown.
+func (w *sweeper) aim(rec *record, a isa.Addr) {
+	r := w.region
+	if a >= r.Addr && a < r.End() {
+		rec.target = r.base + Pos(a-r.Addr)
+		return
+	}
+	var ok bool
+	if rec.target, ok = w.g.Pos(a); !ok {
+		rec.bad = true
+	}
+}
+
+// forms notes an address that an instruction, or it and the one before, puts
+// into a register.
+func (w *sweeper) forms(op, before isa.Op, joined bool) {
+	switch {
+	case op.Kind == isa.OpConst:
+		w.take(isa.Addr(op.Imm))
+	case op.Kind == isa.OpAdd && joined && before.Kind == isa.OpConst && before.Dst == op.A:
+		w.take(isa.Addr(before.Imm + op.Imm))
+	}
+}
+
+func (w *sweeper) take(a isa.Addr) {
+	if r := w.region; a >= r.Addr && a < r.End() {
+		w.out.taken = append(w.out.taken, r.base+Pos(a-r.Addr))
+	}
+}

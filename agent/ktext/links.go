@@ -1,0 +1,144 @@
+package ktext
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"kerninst/agent/isa"
+)
+
+// Links is what the kernel's own tables add to the flow of control that the
+// instructions show: each list is in order of address.
+type Links struct {
+	Keys   []Key      // static keys: a nop or a jump, rewritten while the kernel runs
+	Faults []Fault    // instructions whose faults have a fixup
+	Bugs   []BugSite  // traps of BUG and WARN
+	Calls  []isa.Addr // static calls: rewritten to call something else, or nothing
+}
+
+// Key is one site of a static key: control falls through or goes to Target.
+type Key struct{ Site, Target isa.Addr }
+
+// Fault is one entry of the exception table.
+type Fault struct {
+	Site, Fixup isa.Addr
+	Reads       isa.RegSet // what the kernel's handler reads of the interrupted state
+}
+
+// BugSite is a trap that the kernel reports. Behind a warning it goes on.
+type BugSite struct {
+	Site    isa.Addr
+	Warning bool
+}
+
+// bugWarning is BUGFLAG_WARNING, in the half word at bugFlags of struct
+// bug_entry.
+const (
+	bugFlags   = 10
+	bugWarning = 1
+)
+
+// amd64's exTypeUcopyLen: the handler computes rcx from rcx and the register
+// that the entry names (arch/x86/include/asm/extable_fixup_types.h).
+const exTypeUcopyLen = 19
+
+// Links reads the tables of a module whose sections are known; "" is the
+// kernel.
+func (t *Text) Links(module string) (*Links, error) {
+	var x Links
+	calls := staticCalls
+	if module != "" {
+		calls = moduleStaticCalls
+	}
+	for _, l := range []struct {
+		layout
+		add func(at isa.Addr, entry []byte)
+	}{
+		{jumpTable, func(at isa.Addr, b []byte) { x.Keys = append(x.Keys, Key{rel(at, b, 0), rel(at, b, 4)}) }},
+		{exTable, func(at isa.Addr, b []byte) {
+			x.Faults = append(x.Faults, Fault{rel(at, b, 0), rel(at, b, 4), t.handlerReads(b)})
+		}},
+		{bugTable, func(at isa.Addr, b []byte) {
+			x.Bugs = append(x.Bugs, BugSite{rel(at, b, 0), isa.ByteOrder.Uint16(b[bugFlags:])&bugWarning != 0})
+		}},
+		{calls, func(at isa.Addr, b []byte) { x.Calls = append(x.Calls, rel(at, b, 0)) }},
+	} {
+		lo, hi := t.tableBounds(module, l.layout)
+		if lo == 0 {
+			continue
+		}
+		if err := t.eachEntry(l.layout, lo, hi, l.add); err != nil {
+			return nil, err
+		}
+	}
+	if m := t.mods[module]; m != nil {
+		x.keep(m)
+	}
+	x.sort()
+	return &x, nil
+}
+
+// tableBounds finds a table of the kernel by its symbols, one of a module by
+// its section, whose end is rounded up.
+func (t *Text) tableBounds(module string, l layout) (lo, hi isa.Addr) {
+	if module == "" {
+		return t.sym.markers["__start_"+l.name], t.sym.markers["__stop_"+l.name]
+	}
+	for _, s := range t.Sections(module) {
+		if s.Name == l.name {
+			return s.Addr, s.Addr + isa.Addr(s.Size)/isa.Addr(l.stride)*isa.Addr(l.stride)
+		}
+	}
+	return 0, 0
+}
+
+// keep drops entries that concern no code of the module: what lies behind a
+// table's end, and initialisation code that is gone.
+func (x *Links) keep(m *module) {
+	gone := func(a isa.Addr) bool { return len(m.code([]isa.Addr{a})) == 0 }
+	x.Keys = slices.DeleteFunc(x.Keys, func(k Key) bool { return gone(k.Site) || gone(k.Target) })
+	x.Faults = slices.DeleteFunc(x.Faults, func(f Fault) bool { return gone(f.Site) || gone(f.Fixup) })
+	x.Bugs = slices.DeleteFunc(x.Bugs, func(b BugSite) bool { return gone(b.Site) })
+	x.Calls = m.code(x.Calls)
+}
+
+func (x *Links) sort() {
+	sort.Slice(x.Keys, func(i, j int) bool { return x.Keys[i].Site < x.Keys[j].Site })
+	sort.Slice(x.Faults, func(i, j int) bool { return x.Faults[i].Site < x.Faults[j].Site })
+	sort.Slice(x.Bugs, func(i, j int) bool { return x.Bugs[i].Site < x.Bugs[j].Site })
+	slices.Sort(x.Calls)
+}
+
+// rel reads the address that is stored as a distance from its own place.
+func rel(at isa.Addr, entry []byte, off int) isa.Addr {
+	return at + isa.Addr(off) + isa.Addr(int64(int32(isa.ByteOrder.Uint32(entry[off:]))))
+}
+
+func (t *Text) eachEntry(l layout, lo, hi isa.Addr, add func(isa.Addr, []byte)) error {
+	if hi < lo || int64(hi-lo)%int64(l.stride) != 0 || hi-lo > 16<<20 {
+		return fmt.Errorf("table %s: %v to %v is not a number of %d-byte entries", l.name, lo, hi, l.stride)
+	}
+	b := make([]byte, hi-lo)
+	if err := t.Read(lo, b); err != nil {
+		return fmt.Errorf("table %s: %w", l.name, err)
+	}
+	for k := 0; k < len(b); k += l.stride {
+		add(lo+isa.Addr(k), b[k:k+l.stride])
+	}
+	return nil
+}
+
+// handlerReads tells which registers the handler of an exception-table entry
+// reads beyond those that the instruction itself reads.
+func (t *Text) handlerReads(entry []byte) isa.RegSet {
+	if t.Arch.Name != "amd64" {
+		return 0
+	}
+	data := isa.ByteOrder.Uint32(entry[8:])
+	if data&0xff != exTypeUcopyLen {
+		return 0
+	}
+	const rcx = 1
+	return 1<<rcx | 1<<(data>>8&0xf)
+}

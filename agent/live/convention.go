@@ -1,0 +1,76 @@
+package live
+
+import (
+	"strings"
+
+	"kerninst/agent/isa"
+)
+
+// convention is what C code of one ISA expects of a call.
+type convention struct {
+	args    isa.RegSet // may carry arguments
+	results isa.RegSet // may carry results
+	scratch isa.RegSet // lost in a call, flags included
+	saved   isa.RegSet // kept by a callee
+}
+
+// regs is the set of the registers from lo to hi.
+func regs(lo, hi isa.Reg) isa.RegSet { return isa.RegSet(1)<<(hi+1) - isa.RegSet(1)<<lo }
+
+// conventions by ISA, in the ISA's own numbering: System V AMD64 psABI 3.2,
+// AAPCS64 6.1.1, the RISC-V calling convention's integer registers. amd64's rax
+// counts as an argument: it carries the number of vector registers of a variadic
+// call.
+var conventions = map[string]convention{
+	"amd64": {
+		args:    isa.Set(0, 1, 2, 6, 7, 8, 9, 4),            // rax rcx rdx rsi rdi r8 r9, rsp
+		results: isa.Set(0, 2),                              // rax rdx
+		scratch: isa.Set(0, 1, 2, 6, 7, 8, 9, 10, 11, 16),   // and r10 r11 flags
+		saved:   isa.Set(3, 4, 5) | isa.Set(12, 13, 14, 15), // rbx rsp rbp r12-r15
+	},
+	"arm64": {
+		args:    regs(0, 8) | isa.Set(18, 31, 29, 30), // x8 points to a result
+		results: regs(0, 1),
+		scratch: regs(0, 17) | isa.Set(30, 32),
+		saved:   regs(18, 29) | isa.Set(31),
+	},
+	"riscv64": {
+		args:    regs(10, 17) | regs(1, 4), // a0-a7, ra sp gp tp
+		results: regs(10, 11),
+		scratch: regs(10, 17) | regs(5, 7) | regs(28, 31) | isa.Set(1),
+		saved:   regs(2, 4) | regs(8, 9) | regs(18, 27),
+	},
+}
+
+// within leaves out what is not tracked.
+func (c convention) within(all isa.RegSet) convention {
+	return convention{c.args & all, c.results & all, c.scratch & all, c.saved & all}
+}
+
+// keepers lists symbols whose callers, by ways that the graph does not show, keep
+// every register across the call.
+var keepers = []struct{ arch, prefix, why string }{
+	{"amd64", "preempt_schedule", "called from inline assembly that names no register as lost"},
+	{"amd64", "__raw_callee_save_", "paravirt's own convention: only the result changes"},
+	{"amd64", "ftrace_", "called from the beginning of any function"},
+	{"amd64", "__fentry__", "likewise"},
+	{"amd64", "return_to_handler", "entered by a return"},
+	{"amd64", "arch_rethook_trampoline", "likewise"},
+	{"amd64", "__x86_", "its body is not what callers see"},
+	{"amd64", "__sev_es_nmi_complete", "called from assembly"},
+	{"arm64", "ftrace_", "called from the beginning of any function"},
+	{"arm64", "return_to_handler", "entered by a return"},
+	{"arm64", "arch_kretprobe_trampoline", "likewise"},
+	{"riscv64", "ftrace_", "called from the beginning of any function"},
+	{"riscv64", "return_to_handler", "entered by a return"},
+	{"riscv64", "arch_rethook_trampoline", "likewise"},
+}
+
+func keepsAll(arch, name string) bool {
+	for _, k := range keepers {
+		if k.arch == arch && strings.HasPrefix(name, k.prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package live_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/live"
+)
+
+// program is a small text made by hand, with what must be live where.
+type program struct {
+	arch     *isa.Arch
+	kallsyms strings.Builder
+	base     isa.Addr
+	code     []byte
+	checks   []check
+}
+
+type check struct {
+	at         isa.Addr
+	live, dead string
+}
+
+func loadHand(t testing.TB, name string) *program {
+	t.Helper()
+	a, err := all.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("testdata/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{arch: a}
+	for _, line := range strings.Split(string(b), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 3 || f[0] == "#" {
+			continue
+		}
+		at, _ := strconv.ParseUint(f[1], 16, 64)
+		switch f[0] {
+		case "sym":
+			fmt.Fprintln(&p.kallsyms, f[1], f[2], f[3])
+		case "mem":
+			if p.base == 0 {
+				p.base = isa.Addr(at)
+			}
+			code, err := hex.DecodeString(f[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.code = append(p.code, code...)
+		case "check":
+			c := check{at: isa.Addr(at)}
+			for k := 2; k+1 < len(f); k += 2 {
+				if f[k] == "live" {
+					c.live = f[k+1]
+				} else {
+					c.dead = f[k+1]
+				}
+			}
+			p.checks = append(p.checks, c)
+		}
+	}
+	return p
+}
+
+func (p *program) read(a isa.Addr, b []byte) error {
+	if a < p.base || uint64(a-p.base) > uint64(len(p.code)+64) {
+		return fmt.Errorf("nothing at %v", a)
+	}
+	clear(b)
+	if n := int(a - p.base); n < len(p.code) {
+		copy(b, p.code[n:])
+	}
+	return nil
+}
+
+// solve builds and solves, and checks the invariants of both.
+func solve(t testing.TB, arch *isa.Arch, kallsyms string, read ktext.Reader) (*cfg.Graph, *live.Live) {
+	t.Helper()
+	x, err := ktext.New(arch, strings.NewReader(kallsyms), read, ktext.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := cfg.Build(x, cfg.Options{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Check(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := live.Solve(g, x, live.Options{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Check(); err != nil {
+		t.Fatal(err)
+	}
+	return g, l
+}
+
+// TestByHand compares with what a person says about each rule; the rules are
+// beside the code, in testdata/*.s.
+func TestByHand(t *testing.T) {
+	for _, name := range []string{"amd64", "arm64", "riscv64"} {
+		t.Run(name, func(t *testing.T) {
+			p := loadHand(t, name)
+			if len(p.checks) < 20 {
+				t.Fatalf("%d checks", len(p.checks))
+			}
+			g, l := solve(t, p.arch, p.kallsyms.String(), p.read)
+			if want := map[string]int{"arm64": 1, "riscv64": 1}[name]; g.Stats.JumpTables != want {
+				t.Errorf("%d jump tables, want %d", g.Stats.JumpTables, want)
+			}
+			for _, c := range p.checks {
+				got, err := l.Before(c.at)
+				if err != nil {
+					t.Errorf("%v: %v", c.at, err)
+					continue
+				}
+				for r := isa.Reg(0); r < 64; r++ {
+					if !p.arch.All.Has(r) {
+						continue
+					}
+					word := func(list string) bool {
+						return strings.Contains(","+list+",", ","+p.arch.RegName(r)+",")
+					}
+					if word(c.live) && !got.Has(r) || word(c.dead) && got.Has(r) {
+						t.Errorf("%v: live is %s; want live %s, dead %s: %s", c.at, p.arch.Names(got), c.live, c.dead, p.arch.RegName(r))
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRecorded solves the recorded stretches of the stock kernels.
+func TestRecorded(t *testing.T) {
+	for _, name := range ktexttest.Arches {
+		k := ktexttest.Load(t, name)
+		g, l := solve(t, k.Arch, k.Kallsyms, k.Read)
+		if regs, _ := l.AverageFree(); regs == 0 || g.Stats.Functions == 0 {
+			t.Errorf("%s: %+v, %f registers free", name, g.Stats, regs)
+		}
+	}
+}

@@ -1,0 +1,324 @@
+package live
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// Options of Solve.
+type Options struct {
+	Workers int // goroutines that decode; 1 if less
+}
+
+// Live is the solution for one graph. It is not changed once solved.
+type Live struct {
+	g    *cfg.Graph
+	conv convention
+	all  isa.RegSet
+
+	// From the block alone.
+	reads  []isa.RegSet // before it writes them, its last instruction included
+	writes []isa.RegSet // whole, on every execution
+
+	// By solve.
+	use, def, want []isa.RegSet
+
+	opaque map[cfg.Block]bool // indirect calls whose callee need not be C
+}
+
+// Solve solves a graph. t is the text that it was built from; it names the
+// symbols.
+func Solve(g *cfg.Graph, t *ktext.Text, opt Options) (*Live, error) {
+	conv, ok := conventions[g.Arch.Name]
+	if !ok {
+		return nil, fmt.Errorf("no calling convention is known for %s", g.Arch.Name)
+	}
+	conv = conv.within(g.Arch.All)
+	l := &Live{g: g, conv: conv, all: g.Arch.All, opaque: map[cfg.Block]bool{}}
+	l.effects(opt.Workers)
+	preds := g.Preds()
+	l.solveUse(preds)
+	l.solveWant(t)
+	return l, nil
+}
+
+// effects fills reads and writes.
+func (l *Live) effects(workers int) {
+	n := l.g.Blocks()
+	l.reads, l.writes = make([]isa.RegSet, n), make([]isa.RegSet, n)
+	workers = max(workers, 1)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for w := range workers {
+		lo, hi := n*w/workers, n*(w+1)/workers
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for b := cfg.Block(lo); int(b) < hi; b++ {
+				if l.effect(b) {
+					mu.Lock()
+					l.opaque[b] = true
+					mu.Unlock()
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// effect sums up one block, and reports whether it ends in an indirect call
+// whose callee need not be C: amd64's calls through memory, which are paravirt's.
+func (l *Live) effect(b cfg.Block) (opaque bool) {
+	if l.g.Marks(b)&cfg.Pinned != 0 {
+		l.reads[b] = l.g.Reads(b)
+		return false
+	}
+	if l.g.Kind(b) == cfg.KindPad {
+		return false
+	}
+	var r, w isa.RegSet
+	l.g.Insns(b, func(i isa.Insn) {
+		r |= i.Reads &^ w
+		w |= i.Writes
+		opaque = i.Flow == isa.FlowIndirectCall && i.Traits&isa.Mem != 0
+	})
+	l.reads[b], l.writes[b] = r, w
+	return opaque && l.g.Kind(b) == cfg.KindIndirectCall
+}
+
+// after is use and def of what follows b's last instruction.
+func (l *Live) after(b cfg.Block) (use, def isa.RegSet) {
+	g, t := l.g, l.g.Target(b)
+	next := func() (isa.RegSet, isa.RegSet) {
+		if int(b)+1 == g.Blocks() {
+			return l.all, 0
+		}
+		return l.use[b+1], l.def[b+1]
+	}
+	switch g.Kind(b) {
+	case cfg.KindFall:
+		return next()
+	case cfg.KindJump:
+		return l.use[t], l.def[t]
+	case cfg.KindCond:
+		use, def = next()
+		if t == cfg.NoBlock {
+			return l.all, 0
+		}
+		return use | l.use[t], def & l.def[t]
+	case cfg.KindCall, cfg.KindIndirectCall, cfg.KindStaticCall:
+		u, d := l.callee(b)
+		use, def = next()
+		return u | use&^d, d | def
+	case cfg.KindCallNoReturn:
+		return l.use[t], l.all
+	case cfg.KindReturn:
+		return 0, 0
+	case cfg.KindTable:
+		def = l.all
+		for _, e := range g.Extra(b) {
+			use, def = use|l.use[e.To], def&l.def[e.To]
+		}
+		return use, def
+	case cfg.KindTail:
+		return l.conv.args, l.conv.scratch
+	case cfg.KindTrap, cfg.KindPad:
+		return 0, l.all
+	}
+	return l.all, 0 // indirect jumps, gates, exits
+}
+
+// callee is what the call at the end of b reads, and what it overwrites on every
+// path.
+func (l *Live) callee(b cfg.Block) (use, def isa.RegSet) {
+	t := l.g.Target(b)
+	switch k := l.g.Kind(b); {
+	case k == cfg.KindCall && t != cfg.NoBlock:
+		return l.use[t], l.def[t]
+	case k == cfg.KindCall || l.opaque[b]:
+		return l.all, 0
+	case k == cfg.KindStaticCall: // some keep every register, whatever is called
+		return l.conv.args, 0
+	}
+	return l.conv.args, l.conv.scratch
+}
+
+// equation is use and def at b's start by what is known of the others. A fault
+// happens instead of the instruction.
+func (l *Live) equation(b cfg.Block) (use, def isa.RegSet) {
+	use, def = l.after(b)
+	use = l.reads[b] | use&^l.writes[b]
+	def |= l.writes[b]
+	if l.g.Marks(b)&cfg.FaultSite != 0 {
+		for _, e := range l.g.Extra(b) {
+			if e.Fault {
+				use |= l.use[e.To] | e.Reads
+				def &= l.def[e.To]
+			}
+		}
+	}
+	if l.g.Marks(b)&cfg.Traced != 0 {
+		use &= l.conv.args | l.conv.saved
+	}
+	return use, def & l.all
+}
+
+// solveUse finds the least use and the greatest def.
+func (l *Live) solveUse(preds *cfg.Lists) {
+	n := l.g.Blocks()
+	l.use, l.def = make([]isa.RegSet, n), make([]isa.RegSet, n)
+	for b := range l.def {
+		l.def[b] = l.all
+	}
+	callers := l.callers()
+	work := newWorklist(n)
+	for work.any() {
+		work.downwards(func(x uint32) {
+			b := cfg.Block(x)
+			use, def := l.equation(b)
+			if use == l.use[b] && def == l.def[b] {
+				return
+			}
+			l.use[b], l.def[b] = use, def
+			for _, p := range preds.Of(b) {
+				work.add(uint32(p))
+			}
+			for _, c := range callers.Of(b) {
+				work.add(uint32(c))
+			}
+		})
+	}
+}
+
+// callers lists, for every block, the blocks that end in a call of it.
+func (l *Live) callers() *cfg.Lists {
+	return cfg.Group(l.g.Blocks(), func(add func(at, of cfg.Block)) {
+		for b := range cfg.Block(l.g.Blocks()) {
+			k, t := l.g.Kind(b), l.g.Target(b)
+			if (k == cfg.KindCall || k == cfg.KindCallNoReturn) && t != cfg.NoBlock {
+				add(t, b)
+			}
+		}
+	})
+}
+
+// solveWant finds the least want: symbols are wanted by unknown callers as C
+// would, and everything is wanted of what nothing is seen to reach.
+func (l *Live) solveWant(t *ktext.Text) {
+	n := l.g.Blocks()
+	l.want = make([]isa.RegSet, n)
+	for _, p := range l.g.Entries() {
+		b := l.g.At(p)
+		l.want[b] = l.conv.saved | l.conv.results
+		if f, ok := t.Locate(l.g.Addr(p)); ok && keepsAll(l.g.Arch.Name, f.Name) {
+			l.want[b] = l.all
+		}
+	}
+	work := newWorklist(n)
+	orphans := l.orphans()
+	var succ []cfg.Block
+	for work.any() {
+		work.upwards(func(x uint32) {
+			b := cfg.Block(x)
+			for _, o := range orphans[b] {
+				l.raise(o, l.want[b], work)
+			}
+			succ = l.g.Succ(b, succ[:0])
+			for _, s := range succ {
+				l.raise(s, l.want[b], work)
+			}
+			if l.g.Kind(b) == cfg.KindCall && l.g.Target(b) != cfg.NoBlock && int(b)+1 < n {
+				l.raise(l.g.Target(b), l.In(b+1), work)
+			}
+		})
+	}
+}
+
+// orphans lists the blocks that nothing is seen to reach by the entry of their
+// symbol, if that is compiled code: then nothing else leads to them than its own
+// jumps, by alternatives that are not chosen here or tables that are not read.
+// Of other orphans everything is wanted.
+func (l *Live) orphans() map[cfg.Block][]cfg.Block {
+	out := map[cfg.Block][]cfg.Block{}
+	for b := range cfg.Block(l.g.Blocks()) {
+		if l.g.Marks(b)&cfg.Orphan == 0 {
+			continue
+		}
+		lo, _ := l.g.Bounds(b)
+		entry := cfg.NoBlock
+		if f := l.g.FuncAt(lo); f >= 0 {
+			entry = l.g.At(l.g.Entries()[f])
+		}
+		if entry != cfg.NoBlock && l.g.Marks(entry)&cfg.Traced != 0 {
+			out[entry] = append(out[entry], b)
+		} else {
+			l.want[b] = l.all
+		}
+	}
+	return out
+}
+
+// raise adds to what is wanted of b.
+func (l *Live) raise(b cfg.Block, want isa.RegSet, work *worklist) {
+	if want&^l.want[b] == 0 {
+		return
+	}
+	l.want[b] |= want
+	work.add(uint32(b))
+	if b > 0 && l.g.Kind(b-1) == cfg.KindCall { // it wants what is live here
+		work.add(uint32(b - 1))
+	}
+}
+
+// worklist is a set of numbers that is worked through in order.
+type worklist struct {
+	bits []uint64
+	n    int
+}
+
+// newWorklist returns the set of all numbers below n.
+func newWorklist(n int) *worklist {
+	w := &worklist{bits: make([]uint64, n/64+1), n: n}
+	for x := range n {
+		w.bits[x/64] |= 1 << (x % 64)
+	}
+	return w
+}
+
+func (w *worklist) add(x uint32) {
+	if bit := uint64(1) << (x % 64); w.bits[x/64]&bit == 0 {
+		w.bits[x/64] |= bit
+		w.n++
+	}
+}
+
+func (w *worklist) any() bool { return w.n > 0 }
+
+func (w *worklist) take(k, bit int, visit func(uint32)) {
+	w.bits[k] &^= 1 << bit
+	w.n--
+	visit(uint32(k*64 + bit))
+}
+
+// downwards visits the members from the highest, those that are added below the
+// current one too.
+func (w *worklist) downwards(visit func(uint32)) {
+	for k := len(w.bits) - 1; k >= 0; k-- {
+		for w.bits[k] != 0 {
+			w.take(k, 63-bits.LeadingZeros64(w.bits[k]), visit)
+		}
+	}
+}
+
+func (w *worklist) upwards(visit func(uint32)) {
+	for k := range w.bits {
+		for w.bits[k] != 0 {
+			w.take(k, bits.TrailingZeros64(w.bits[k]), visit)
+		}
+	}
+}
