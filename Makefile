@@ -12,7 +12,8 @@ export MIRROR
 
 # What each of these needs of the host is asked for when it is missing.
 setup_lab  = ARCH='$(ARCH)' ci/setup.sh
-setup_test = ARCH=all ci/setup.sh
+setup_all  = ARCH=all ci/setup.sh
+setup_test = TESTS=1 $(setup_all)
 # The Go to use: the host's, or one that set-up fetched.
 with_go    = GO=$$(ci/setup.sh --go) && export GO
 
@@ -30,7 +31,7 @@ test: ## everything that CI runs
 		"$$GO" test -json -count=1 -timeout 40m ./... | "$$GO" run ./ci/tally
 
 bench: ## the figures, printed
-	@$(setup_test)
+	@$(setup_all)
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && ci/bench.sh
 

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Checks that this host has what the lab needs, and gets what it lacks.
 #
-#   ci/setup.sh         packages and Go, for the targets in ARCH (default: all)
+#   ci/setup.sh         packages and Go, for the targets in ARCH (default: all);
+#                       with TESTS=1 also what only tests need
 #   ci/setup.sh --go    prints the path of a Go that is new enough
 #
 # Exit status: 0 all there, 2 usage, 3 something is missing: the last line says
-# what to run. Nothing but Debian packages without services is ever installed,
-# and that only by root or after a question on a terminal.
+# what to run. Nothing but Debian packages is ever installed, and that only by
+# root or after a question on a terminal. No service is left enabled.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -87,10 +88,19 @@ find_missing() {
 		want $pair
 	done
 	[ -n "$(command -v "${GO:-go}")" ] || want go golang-go
+	if [ -n "${TESTS:-}" ]; then
+		# The daemon alone, which tests start themselves.
+		want /usr/sbin/libvirtd libvirt-daemon
+		want "/usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu
+	fi
 }
 
-# install_missing runs or shows one command. None of these packages has a
-# service, and recommended ones, which may, are left out.
+# Since Debian 13 the package of libvirtd brings services. They are of no use
+# here: a test's libvirtd is its own.
+no_services='systemctl list-unit-files --no-legend "libvirtd*" "virtlogd*" | cut -d " " -f 1 | xargs -r systemctl disable --now --quiet'
+
+# install_missing runs or shows one command. But for libvirtd none of these
+# packages has a service, and recommended ones, which may, are left out.
 install_missing() {
 	have apt-get || die "this is not a Debian host; it needs:$missing"
 	cmd="apt-get install -y --no-install-recommends$missing"
@@ -100,6 +110,9 @@ install_missing() {
 			break
 		fi
 	done
+	case " $missing " in
+	*" libvirt-daemon "*) [ -d /run/systemd/system ] && cmd="$cmd && $no_services" ;;
+	esac
 	if [ "$(id -u)" = 0 ]; then
 		say "$cmd"
 		DEBIAN_FRONTEND=noninteractive sh -c "$cmd" >&2 || die "failed: $cmd"

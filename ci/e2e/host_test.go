@@ -121,11 +121,11 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // start runs a scenario that takes long to end by itself, in a temporary directory of
 // its own, and returns when the guest has begun to boot.
-func start(t *testing.T) (cmd *exec.Cmd, stderr *strings.Builder, temp string) {
+func start(t *testing.T, flags ...string) (cmd *exec.Cmd, stderr *strings.Builder, temp string) {
 	t.Helper()
 	temp = t.TempDir()
 	stderr = &strings.Builder{}
-	cmd = exec.Command(lab, "run", "--arch", "riscv64", "--scenario", "fault-boot-hang", "--out", filepath.Join(temp, "out"))
+	cmd = exec.Command(lab, append([]string{"run", "--arch", "riscv64", "--scenario", "fault-boot-hang", "--out", filepath.Join(temp, "out")}, flags...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "XDG_RUNTIME_DIR=")
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -172,6 +172,8 @@ func TestWrongCalls(t *testing.T) {
 		{"several ISAs for a probe", []string{"probe", "--arch", "all", "kinst::f:1", "--run", "true"}, "one ISA"},
 		{"unknown scenario", []string{"run", "--scenario", "smok"}, "smoke"},
 		{"unknown time", []string{"run", "--time", "lunar"}, "exact or host"},
+		{"a host that is another machine", []string{"run", "--host", "qemu+ssh://host/system"}, "images are not pushed yet"},
+		{"a host that is no URI", []string{"run", "--host", "host"}, "qemu+unix:///system"},
 		{"no jobs", []string{"run", "--jobs", "0"}, "at least 1"},
 		{"out is not empty", []string{"run", "--out", full}, "--force"},
 		{"no probe", []string{"probe"}, "arg"},

@@ -87,8 +87,12 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
+	backend, through, err := f.backend(ctx)
+	if err != nil {
+		return nil, none, nil, err
+	}
 	r := runner.Runner{
-		Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: f.jobs,
+		Image: img, Backend: backend, Through: through, Seed: f.seed, Jobs: f.jobs,
 		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress,
 	}
 	if wantsOracle(list, f.arch) {
@@ -96,11 +100,15 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 			return nil, none, nil, err
 		}
 	}
-	manifest, err := manifestOf(f, img, version, list)
+	manifest, err := manifestOf(f, img, version, through, list)
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r),
 		Rerun: func(s string) string {
-			return fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
+			cmd := fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
+			if f.host != "" {
+				cmd += " --host " + qemu.Quote([]string{f.host})
+			}
+			return cmd
 		},
 	}
 	return env, report.Results{
@@ -120,10 +128,10 @@ func wantsOracle(list []scenarios.Scenario, arch string) bool {
 }
 
 // manifestOf says what the run is made of.
-func manifestOf(f *runFlags, img *images.Image, v qemu.Version, list []scenarios.Scenario) (report.Manifest, error) {
+func manifestOf(f *runFlags, img *images.Image, v qemu.Version, through string, list []scenarios.Scenario) (report.Manifest, error) {
 	m := repro.Manifest{
 		Arch: f.arch, Scenario: f.scenario, Time: f.time, Seed: f.seed, Kernel: f.kernel,
-		QEMU: v.String(), Go: runtime.Version(), Image: img.Manifest,
+		QEMU: v.String(), Through: through, Go: runtime.Version(), Image: img.Manifest,
 	}
 	for _, s := range list {
 		for _, g := range s.Guests(f.arch) {

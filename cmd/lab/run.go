@@ -16,8 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kerninst/lab/libvirt"
+	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/status"
+	"kerninst/lab/vm"
 	"kerninst/scenarios"
 )
 
@@ -27,6 +30,7 @@ type runFlags struct {
 	scenario string
 	time     string
 	seed     uint64
+	host     string
 	out      string
 	force    bool
 	list     bool
@@ -60,6 +64,7 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.scenario, "scenario", "smoke", "names or labels, separated by commas")
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host, for scenarios that run in either")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guests' randomness")
+	c.Flags().StringVar(&f.host, "host", "", "libvirt URI of a libvirtd on this machine (default: QEMU itself)")
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
 	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
 }
@@ -80,6 +85,11 @@ func (f *runFlags) run(ctx context.Context) error {
 	}
 	if f.jobs < 1 {
 		return usage(fmt.Errorf("--jobs %d: want at least 1", f.jobs))
+	}
+	if _, through, err := f.backend(ctx); err != nil {
+		return err
+	} else if through != "" {
+		progress("host: %s at %s", through, f.host)
 	}
 	out, err := f.outDir()
 	if err != nil {
@@ -107,6 +117,20 @@ func (f *runFlags) run(ctx context.Context) error {
 		return &exit{code: code}
 	}
 	return nil
+}
+
+// backend is what guests run on, and the program and version that stands between
+// it and QEMU. One that cannot be reached is an error.
+func (f *runFlags) backend(ctx context.Context) (vm.Backend, string, error) {
+	if f.host == "" {
+		return qemu.Backend{}, "", nil
+	}
+	b, err := libvirt.Parse(f.host)
+	if err != nil {
+		return nil, "", usage(err)
+	}
+	version, err := b.Check(ctx)
+	return b, "libvirt " + version, err
 }
 
 func listScenarios() error {
@@ -156,7 +180,7 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 	}
 	cmd := exec.CommandContext(ctx, exe, "run-isa", "--arch", isa, "--out", dir,
 		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
-		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel)
+		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	// An interrupt from the keyboard reaches the child by itself; any other

@@ -29,10 +29,6 @@ func InterfaceVersion(major int) int {
 	return 1
 }
 
-// Option is what -plugin gets: the object, and the file it writes to, relative
-// to QEMU's working directory.
-func Option(object, out string) string { return object + ",out=" + out }
-
 // Arrivals at one address.
 type Arrivals struct {
 	Total uint64

@@ -10,12 +10,12 @@ import (
 	"kerninst/lab/vm"
 )
 
-// Names in the run directory. They are relative, and QEMU's working directory
-// is the run directory, because the path of a unix socket must not exceed 107
-// bytes.
+// Names in the run directory. In Argv they are relative, and QEMU's working
+// directory is the run directory, because the path of a unix socket must not
+// exceed 107 bytes.
 const (
-	consoleLog  = "console.log"
-	resultsFile = "results"
+	ConsoleFile = "console.log"
+	ResultsFile = "results"
 	mailboxFile = "mailbox"
 	controlSock = "q0"
 	debugSock   = "q1"
@@ -48,10 +48,12 @@ const paused = "-S"
 // resultDevices write what the guest sends into a file. ioeventfd=off keeps the
 // write in the thread that runs the guest: it is over before the guest's next
 // instruction, which loses nothing and keeps exact time exact.
-var resultDevices = []string{
-	"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
-	"-chardev", "file,id=results,path=" + resultsFile,
-	"-device", "virtserialport,bus=ports.0,nr=1,id=" + resultsID + ",chardev=results,name=" + ResultsPort,
+func resultDevices(file string) []string {
+	return []string{
+		"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
+		"-chardev", "file,id=results,path=" + Escape(file),
+		"-device", "virtserialport,bus=ports.0,nr=1,id=" + resultsID + ",chardev=results,name=" + ResultsPort,
+	}
 }
 
 // resultsID names the port in QEMU's events: without it there are none.
@@ -60,32 +62,31 @@ const resultsID = "results-port"
 // mailboxFlags share a file with the guest. Bytes that are sent to a guest
 // arrive at no exact time; memory that is written while its CPUs are stopped was
 // always there.
-var mailboxFlags = []struct {
-	args []string
-	why  string
-}{
-	{[]string{"-object", fmt.Sprintf("memory-backend-file,id=mailbox,size=%d,share=on,mem-path=%s", wire.MailboxSize, mailboxFile)},
-		"share=on: what the lab writes into the file is in the guest's memory"},
-	{[]string{"-device", "ivshmem-plain,memdev=mailbox,master=on"},
-		"found by its PCI numbers, with no driver in the guest; master=on: without it a machine that shares memory has no state to save"},
+//
+// share=on: what the lab writes into the file is in the guest's memory. The
+// device is found by its PCI numbers, with no driver in the guest; without
+// master=on a machine that shares memory has no state to save.
+func mailboxFlags(file string) []string {
+	return []string{
+		"-object", fmt.Sprintf("memory-backend-file,id=mailbox,size=%d,share=on,mem-path=%s", wire.MailboxSize, Escape(file)),
+		"-device", "ivshmem-plain,memdev=mailbox,master=on",
+	}
 }
 
 // consoleToFile cannot stall the guest, unlike a pty or pipe without a reader.
-var consoleToFile = []string{
-	"-chardev", "file,id=console,path=" + consoleLog,
-	"-serial", "chardev:console",
-}
-
-// consoleContinued adds to the console of the boot that a state comes from.
-var consoleContinued = []string{
-	"-chardev", "file,id=console,path=" + consoleLog + ",append=on",
-	"-serial", "chardev:console",
+// The console of a machine that goes on from a state continues that of its boot.
+func consoleToFile(file string, continued bool) []string {
+	chardev := "file,id=console,path=" + Escape(file)
+	if continued {
+		chardev += ",append=on"
+	}
+	return []string{"-chardev", chardev, "-serial", "chardev:console"}
 }
 
 // consoleOnTerminal shares the terminal between guest and monitor. Ctrl-C goes
 // to the guest; Ctrl-A X leaves.
 var consoleOnTerminal = []string{
-	"-chardev", "stdio,id=console,mux=on,signal=off,logfile=" + consoleLog,
+	"-chardev", "stdio,id=console,mux=on,signal=off,logfile=" + ConsoleFile,
 	"-serial", "chardev:console",
 	"-mon", "chardev=console,mode=readline",
 }
@@ -111,40 +112,99 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 		argv = append(argv, f.args...)
 	}
 	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
-	switch {
-	case s.Interactive:
-		argv = append(argv, consoleOnTerminal...)
-	case s.State != "":
-		argv = append(argv, consoleContinued...)
-	default:
-		argv = append(argv, consoleToFile...)
-	}
-	argv = append(argv, resultDevices...)
-	if s.Mailbox {
-		for _, f := range mailboxFlags {
-			argv = append(argv, f.args...)
-		}
-	}
-	for _, p := range s.Plugins {
-		argv = append(argv, "-plugin", p)
-	}
-	return argv, nil
+	return append(argv, deviceFlags(s, "")...), nil
 }
 
-// timeFlags make guest time pass as asked. Under exact time one instruction
+// deviceFlags give a machine its ways to the outside: files in the folder dir,
+// or in QEMU's working directory if that is empty.
+func deviceFlags(s vm.Spec, dir string) (args []string) {
+	if s.Interactive {
+		args = append(args, consoleOnTerminal...)
+	} else {
+		args = append(args, consoleToFile(filepath.Join(dir, ConsoleFile), s.State != "")...)
+	}
+	args = append(args, resultDevices(filepath.Join(dir, ResultsFile))...)
+	if s.Mailbox {
+		args = append(args, mailboxFlags(filepath.Join(dir, mailboxFile))...)
+	}
+	for _, p := range s.Plugins {
+		option := Escape(p.Object)
+		if p.Out != "" {
+			option += ",out=" + Escape(filepath.Join(dir, p.Out))
+		}
+		args = append(args, "-plugin", option)
+	}
+	return args
+}
+
+// Escape writes a path as a value in a list of QEMU's options, which commas
+// separate.
+func Escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
+
+// Parts are a machine for those who do not start it by Argv, but describe most
+// of it in a language of their own. It is the same machine: guests cannot tell.
+type Parts struct {
+	Target  string // QEMU's name of the ISA
+	Binary  string
+	Machine string
+	Cmdline string
+	// Args is everything else that makes the machine what it is. Paths in it are
+	// absolute.
+	Args []string
+	// Threads: several CPUs are to run in parallel, and not to take turns.
+	Threads bool
+	// MutePowerOff: when its guest powers off, QEMU ends without a SHUTDOWN
+	// event.
+	MutePowerOff bool
+}
+
+// PartsOf takes a machine apart. Like Argv it depends on nothing but its
+// arguments.
+func PartsOf(s vm.Spec, v Version) (Parts, error) {
+	r, err := lookup(s.Arch)
+	if err != nil {
+		return Parts{}, err
+	}
+	if err := r.check(s); err != nil {
+		return Parts{}, err
+	}
+	cmdline, err := r.cmdline(s.Append)
+	if err != nil {
+		return Parts{}, err
+	}
+	args := append([]string{"-cpu", r.cpu}, clockFlags(s)...)
+	args = append(args, deviceFlags(s, s.Dir)...)
+	return Parts{
+		Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary),
+		Machine: or(v.Machine, r.machine), Cmdline: cmdline, Args: args,
+		Threads: r.threads(s.Time, v), MutePowerOff: r.mutePowerOff,
+	}, nil
+}
+
+// timeFlags are all flags that have to do with time.
+func (r row) timeFlags(s vm.Spec, v Version) []string {
+	threads := "single" // the CPUs take turns
+	if r.threads(s.Time, v) {
+		threads = "multi"
+	}
+	return append([]string{"-accel", "tcg,thread=" + threads}, clockFlags(s)...)
+}
+
+// threads says whether each CPU of a machine gets a thread of its own.
+func (r row) threads(t vm.Time, v Version) bool {
+	recent := v.Major > r.threadsFrom[0] || v.Major == r.threadsFrom[0] && v.Minor >= r.threadsFrom[1]
+	return t == vm.Host && recent
+}
+
+// clockFlags make guest time pass as asked. Under exact time one instruction
 // takes one nanosecond, an idle CPU jumps to its next timer, the clock starts at
 // a fixed date, and the guest's randomness comes from the seed.
-func (r row) timeFlags(s vm.Spec, v Version) []string {
-	seed := strconv.FormatUint(s.Seed, 10)
-	if s.Time == vm.Exact {
-		return []string{"-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off",
-			"-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", seed}
+func clockFlags(s vm.Spec) []string {
+	seed := []string{"-seed", strconv.FormatUint(s.Seed, 10)}
+	if s.Time != vm.Exact {
+		return seed
 	}
-	threads := "multi"
-	if v.Major < r.threadsFrom[0] || v.Major == r.threadsFrom[0] && v.Minor < r.threadsFrom[1] {
-		threads = "single" // the CPUs take turns
-	}
-	return []string{"-accel", "tcg,thread=" + threads, "-seed", seed}
+	return append([]string{"-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm"}, seed...)
 }
 
 // check refuses what QEMU would take and misunderstand.

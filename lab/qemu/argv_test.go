@@ -58,7 +58,7 @@ func TestArgvGolden(t *testing.T) {
 func TestArgvGoldenOptions(t *testing.T) {
 	s := spec("amd64", vm.Exact)
 	s.Append = "nokaslr  preempt=full -- a b"
-	s.Plugins = []string{"/p/a.so,out=x", "/p/b.so"}
+	s.Plugins = []vm.Plugin{{Object: "/p/a.so", Out: "x"}, {Object: "/p/b.so"}}
 	s.Interactive = true
 	mail := spec("arm64", vm.Exact)
 	mail.Mailbox, mail.State, mail.Mail = true, "/run/r1/state", []byte("mail")
@@ -145,7 +145,7 @@ func TestWhyNamesWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	for _, f := range append(baseFlags, mailboxFlags...) {
+	for _, f := range baseFlags {
 		if f.why == "" {
 			t.Errorf("%q has no reason", f.args)
 		}

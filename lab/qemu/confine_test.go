@@ -57,7 +57,7 @@ func TestConfined(t *testing.T) {
 		t.Errorf("QEMU has the lab's environment (%v)", err)
 	}
 	for path, want := range map[string]int{
-		s.Dir: uid, filepath.Join(s.Dir, controlSock): uid, filepath.Join(s.Dir, consoleLog): uid,
+		s.Dir: uid, filepath.Join(s.Dir, controlSock): uid, filepath.Join(s.Dir, ConsoleFile): uid,
 		filepath.Join(s.Dir, lockName): os.Geteuid(), filepath.Dir(s.Dir): os.Geteuid(),
 	} {
 		st, err := os.Stat(path)

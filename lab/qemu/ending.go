@@ -24,6 +24,12 @@ var reasons = map[string]vm.Kind{
 	"snapshot-load":         vm.LabFault,
 }
 
+// Shutdown says what the reason of the first SHUTDOWN event means.
+func Shutdown(reason string) (vm.Kind, bool) {
+	kind, ok := reasons[reason]
+	return kind, ok
+}
+
 // askedToEnd are signals that somebody sends to end a process; any other means
 // that QEMU itself went wrong.
 var askedToEnd = map[syscall.Signal]bool{

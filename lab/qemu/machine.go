@@ -66,12 +66,7 @@ func (e *StartError) End() vm.Ending { return e.Ending }
 
 // Start starts a machine. ctx limits the start, not the machine's life.
 func (Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
-	for _, path := range []*string{&s.Kernel, &s.Initrd} {
-		if err := readable(path); err != nil {
-			return nil, err
-		}
-	}
-	version, err := FindVersion(ctx, s.Arch)
+	s, version, err := Prepare(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +75,18 @@ func (Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 		return nil, err
 	}
 	return start(ctx, argv, s)
+}
+
+// Prepare finds what a machine on this host is made from: its images, whose
+// paths become absolute, and the installed QEMU.
+func Prepare(ctx context.Context, s vm.Spec) (vm.Spec, Version, error) {
+	for _, path := range []*string{&s.Kernel, &s.Initrd} {
+		if err := readable(path); err != nil {
+			return s, Version{}, err
+		}
+	}
+	v, err := FindVersion(ctx, s.Arch)
+	return s, v, err
 }
 
 // readable makes the path of an image absolute and checks it here, where the
@@ -141,7 +148,7 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	if m.child, err = startChild(cmd, !s.Interactive); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
-	m.results = tail.Follow(filepath.Join(s.Dir, resultsFile), m.child.exited)
+	m.results = tail.Follow(filepath.Join(s.Dir, ResultsFile), m.child.exited)
 	m.monitor = qmp.New(m.dialer(controlSock), qmp.Options{})
 	err = m.release(ctx, s)
 	go m.reap()
@@ -190,7 +197,7 @@ func (m *machine) release(ctx context.Context, s vm.Spec) error {
 	}
 	go func() { m.reason <- firstShutdown(events) }()
 	if s.State != "" {
-		if err := m.thaw(ctx, s); err != nil {
+		if err := m.freezer().Thaw(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -283,7 +290,7 @@ func peer(conn net.Conn) (pid int, err error) {
 
 func (m *machine) Monitor() goqemu.Monitor { return m.monitor }
 func (m *machine) Results() io.Reader      { return m.results }
-func (m *machine) Console() string         { return filepath.Join(m.dir, consoleLog) }
+func (m *machine) Console() string         { return filepath.Join(m.dir, ConsoleFile) }
 func (m *machine) Argv() []string          { return append([]string(nil), m.argv...) }
 func (m *machine) Started() time.Time      { return m.started }
 func (m *machine) Pid() int                { return m.child.cmd.Process.Pid }
@@ -306,6 +313,11 @@ func (m *machine) Inspect(ctx context.Context) (string, error) {
 	if err := c.ConnectContext(ctx); err != nil {
 		return "", err
 	}
+	return Registers(ctx, c)
+}
+
+// Registers stops a machine and returns the registers of all CPUs.
+func Registers(ctx context.Context, c *qmp.Client) (string, error) {
 	if err := c.Execute(ctx, "stop", nil, nil); err != nil {
 		return "", err
 	}

@@ -152,7 +152,7 @@ func TestStartFails(t *testing.T) {
 	})
 	t.Run("QEMU refuses", func(t *testing.T) {
 		s := tiny(t, "arm64", "", qemutest.Hang)
-		s.Plugins = []string{"/nonexistent/plugin.so"}
+		s.Plugins = []vm.Plugin{{Object: "/nonexistent/plugin.so"}}
 		_, err := Backend{}.Start(soon(t), s)
 		var e *StartError
 		if !errors.As(err, &e) || e.Ending.Kind != vm.LabFault || !strings.Contains(err.Error(), "plugin.so") || len(e.Command()) == 0 {

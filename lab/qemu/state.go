@@ -33,32 +33,52 @@ const (
 
 type object = map[string]any
 
+// Freezer keeps the state of a machine with a mailbox, or gives it one, whoever
+// has started it.
+type Freezer struct {
+	Monitor *qmp.Client
+	Dir     string // the machine's run directory
+	// Root is the same as QEMU has it: empty for one that works there.
+	Root string
+	// Give makes a file QEMU's. It is nil if QEMU runs as the lab's user.
+	Give func(path string) error
+}
+
+func (m *machine) freezer() Freezer {
+	return Freezer{Monitor: m.monitor, Dir: m.dir, Give: m.jail.give}
+}
+
+// Freeze is vm.Freezer's.
+func (m *machine) Freeze(ctx context.Context, file string) error {
+	return m.freezer().Freeze(ctx, file)
+}
+
 // Freeze waits until the guest opens its results port, which it does when it is
 // ready for mail, stops it and writes its state to file.
-func (m *machine) Freeze(ctx context.Context, file string) error {
-	if err := m.awaitPort(ctx); err != nil {
+func (z Freezer) Freeze(ctx context.Context, file string) error {
+	if err := z.awaitPort(ctx); err != nil {
 		return err
 	}
-	stopped := m.monitor.Execute(ctx, "stop", nil, nil)
+	stopped := z.Monitor.Execute(ctx, "stop", nil, nil)
 	// First: a guest that has looked and found nothing is off a moment later.
-	if err := m.stillUnread(); err != nil {
+	if err := z.stillUnread(); err != nil {
 		return err
 	}
 	if stopped != nil {
 		return stopped
 	}
-	return m.save(ctx, file)
+	return z.save(ctx, file)
 }
 
 // save writes the state of a machine that is stopped.
-func (m *machine) save(ctx context.Context, file string) error {
-	if err := m.makeState(ctx, stateName); err != nil {
+func (z Freezer) save(ctx context.Context, file string) error {
+	if err := z.makeState(ctx, filepath.Join(z.Root, stateName)); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	if err := m.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}); err != nil {
+	if err := z.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}); err != nil {
 		return err
 	}
-	if err := copyTo(file, filepath.Join(m.dir, stateName)); err != nil {
+	if err := copyTo(file, filepath.Join(z.Dir, stateName)); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	return nil
@@ -81,8 +101,8 @@ func copyTo(dst, src string) error {
 
 // takeState moves the state that a machine goes on from into its run directory
 // and gives it to QEMU.
-func (m *machine) takeState(file string) error {
-	mine := filepath.Join(m.dir, stateName)
+func (z Freezer) takeState(file string) error {
+	mine := filepath.Join(z.Dir, stateName)
 	err := os.Rename(file, mine)
 	if errors.Is(err, syscall.EXDEV) {
 		if err = copyTo(mine, file); err == nil {
@@ -92,12 +112,15 @@ func (m *machine) takeState(file string) error {
 	if err != nil {
 		return err
 	}
-	return m.jail.give(mine)
+	if z.Give == nil {
+		return nil
+	}
+	return z.Give(mine)
 }
 
 // stillUnread fails when the guest has looked into its mailbox already.
-func (m *machine) stillUnread() error {
-	box, err := untrusted.Open(filepath.Join(m.dir, mailboxFile))
+func (z Freezer) stillUnread() error {
+	box, err := untrusted.Open(filepath.Join(z.Dir, mailboxFile))
 	if err != nil {
 		return fmt.Errorf("mailbox: %w", err)
 	}
@@ -113,10 +136,10 @@ func (m *machine) stillUnread() error {
 }
 
 // awaitPort returns when the guest has opened its results port.
-func (m *machine) awaitPort(ctx context.Context) error {
+func (z Freezer) awaitPort(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := m.monitor.Events(ctx)
+	events, err := z.Monitor.Events(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,21 +156,21 @@ func (m *machine) awaitPort(ctx context.Context) error {
 
 // makeState makes an empty qcow2 file and gives it to QEMU. QEMU does it itself,
 // because qemu-img need not be installed.
-func (m *machine) makeState(ctx context.Context, file string) error {
+func (z Freezer) makeState(ctx context.Context, file string) error {
 	const size = 1 << 20 // of the disk that nobody uses; a state lies beyond it
 	const raw = stateNode + "-file"
 	for _, do := range []func() error{
 		func() error {
-			return m.job(ctx, "blockdev-create", object{"options": object{"driver": "file", "filename": file, "size": 0}})
+			return z.job(ctx, "blockdev-create", object{"options": object{"driver": "file", "filename": file, "size": 0}})
 		},
 		func() error {
-			return m.monitor.Execute(ctx, "blockdev-add", object{"driver": "file", "node-name": raw, "filename": file}, nil)
+			return z.Monitor.Execute(ctx, "blockdev-add", object{"driver": "file", "node-name": raw, "filename": file}, nil)
 		},
 		func() error {
-			return m.job(ctx, "blockdev-create", object{"options": object{"driver": "qcow2", "file": raw, "size": size}})
+			return z.job(ctx, "blockdev-create", object{"options": object{"driver": "qcow2", "file": raw, "size": size}})
 		},
 		func() error {
-			return m.monitor.Execute(ctx, "blockdev-add", object{"driver": "qcow2", "node-name": stateNode, "file": raw}, nil)
+			return z.Monitor.Execute(ctx, "blockdev-add", object{"driver": "qcow2", "node-name": stateNode, "file": raw}, nil)
 		},
 	} {
 		if err := do(); err != nil {
@@ -157,29 +180,29 @@ func (m *machine) makeState(ctx context.Context, file string) error {
 	return nil
 }
 
-// thaw loads the state, lets go of its file and removes it, and delivers the
+// Thaw loads the state, lets go of its file and removes it, and delivers the
 // mail: after the load, which brings the mailbox back as it was.
-func (m *machine) thaw(ctx context.Context, s vm.Spec) error {
-	if err := m.takeState(s.State); errors.Is(err, fs.ErrNotExist) {
+func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
+	if err := z.takeState(s.State); errors.Is(err, fs.ErrNotExist) {
 		return &vm.StateError{File: s.State, Err: err}
 	} else if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": stateName}}
-	if err := m.monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
-		return m.unusable(ctx, s, err)
+	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": filepath.Join(z.Root, stateName)}}
+	if err := z.Monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
+		return z.unusable(ctx, s, err)
 	}
 	load := object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}
-	if err := m.job(ctx, "snapshot-load", load); err != nil {
-		return m.unusable(ctx, s, err)
+	if err := z.job(ctx, "snapshot-load", load); err != nil {
+		return z.unusable(ctx, s, err)
 	}
-	if err := m.monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
+	if err := z.Monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(m.dir, stateName)); err != nil {
+	if err := os.Remove(filepath.Join(z.Dir, stateName)); err != nil {
 		return err
 	}
-	box, err := untrusted.OpenToWrite(filepath.Join(m.dir, mailboxFile))
+	box, err := untrusted.OpenToWrite(filepath.Join(z.Dir, mailboxFile))
 	if err != nil {
 		return fmt.Errorf("mailbox: %w", err)
 	}
@@ -189,7 +212,7 @@ func (m *machine) thaw(ctx context.Context, s vm.Spec) error {
 
 // unusable blames the state for QEMU's refusal of it. A machine that has gone
 // away meanwhile, or a caller that gave up, is not its fault.
-func (m *machine) unusable(ctx context.Context, s vm.Spec, err error) error {
+func (z Freezer) unusable(ctx context.Context, s vm.Spec, err error) error {
 	var refused *qmp.Error
 	var failed *jobError
 	if ctx.Err() == nil && (errors.As(err, &refused) || errors.As(err, &failed)) {
@@ -204,24 +227,24 @@ type jobError struct{ job, why string }
 func (e *jobError) Error() string { return "QEMU job " + e.job + ": " + e.why }
 
 // job runs one of the commands that QEMU does in the background, to its end.
-func (m *machine) job(ctx context.Context, command string, args object) error {
+func (z Freezer) job(ctx context.Context, command string, args object) error {
 	ctx, cancel := context.WithTimeout(ctx, jobLimit)
 	defer cancel()
 	const id = "lab"
 	args["job-id"] = id
-	if err := m.monitor.Execute(ctx, command, args, nil); err != nil {
+	if err := z.Monitor.Execute(ctx, command, args, nil); err != nil {
 		return err
 	}
 	for {
 		var jobs []struct{ ID, Status, Error string }
-		if err := m.monitor.Execute(ctx, "query-jobs", nil, &jobs); err != nil {
+		if err := z.Monitor.Execute(ctx, "query-jobs", nil, &jobs); err != nil {
 			return err
 		}
 		for _, j := range jobs {
 			if j.ID != id || j.Status != "concluded" {
 				continue
 			}
-			if err := m.monitor.Execute(ctx, "job-dismiss", object{"id": id}, nil); err != nil {
+			if err := z.Monitor.Execute(ctx, "job-dismiss", object{"id": id}, nil); err != nil {
 				return err
 			}
 			if j.Error != "" {

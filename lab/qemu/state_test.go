@@ -23,7 +23,7 @@ func kept(t *testing.T, arch string) (vm.Spec, string) {
 	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(m.stillUnread(), m.save(ctx, file)); err != nil {
+	if err := errors.Join(m.freezer().stillUnread(), m.freezer().save(ctx, file)); err != nil {
 		t.Fatal(err)
 	}
 	m.Kill()
@@ -88,7 +88,7 @@ func TestTooLate(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dir, mailboxFile), box, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.stillUnread(); !errors.Is(err, vm.ErrTooLate) {
+	if err := m.freezer().stillUnread(); !errors.Is(err, vm.ErrTooLate) {
 		t.Errorf("error %v", err)
 	}
 }

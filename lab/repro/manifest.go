@@ -25,6 +25,7 @@ type Manifest struct {
 	Seed     uint64          `json:"seed"`
 	Kernel   string          `json:"kernel,omitempty"` // version that was asked for; empty: the locked one
 	QEMU     string          `json:"qemu"`
+	Through  string          `json:"through,omitempty"` // what started QEMU for the lab: exact results are the same without
 	Go       string          `json:"go"`
 	Image    images.Manifest `json:"image"`
 	Exact    []string        `json:"exact,omitempty"` // guests of exact time

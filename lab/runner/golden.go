@@ -92,7 +92,7 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 	}
 }
 
-// key names the state of a kind of guest: its image, QEMU, and every argument
+// key names the state of a kind of guest: its image, QEMU and who starts it, and every argument
 // that QEMU is started with, among them seed, CPUs, memory and command line.
 func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
 	version, err := qemu.FindVersion(ctx, spec.Arch)
@@ -104,7 +104,7 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	parts := append([]string{goldenFormat, version.String()}, argv...)
+	parts := append([]string{goldenFormat, version.String(), r.Through}, argv...)
 	for _, f := range r.Image.Manifest.Files {
 		parts = append(parts, f.Name, f.SHA256)
 	}

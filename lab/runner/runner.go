@@ -63,6 +63,7 @@ type Guest struct {
 type Runner struct {
 	Image   *images.Image
 	Backend vm.Backend
+	Through string // program and version by which Backend starts QEMU; empty: none
 	Plugin  string // path of the arrivals plugin; empty: none is wanted
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
@@ -131,6 +132,9 @@ const consoleKept = 32 << 20
 
 // oracleFile is the plugin's report, in the run directory.
 const oracleFile = "oracle"
+
+// domainFile is there when the machine was described to libvirt.
+const domainFile = "domain.xml"
 
 // run does a request in a run directory of its own, which is gone afterwards.
 func (r *Runner) run(ctx context.Context, g *Guest) {
@@ -204,7 +208,7 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 		s.MemMiB = defaultMemory
 	}
 	if q.Oracle {
-		s.Plugins = []string{oracle.Option(r.Plugin, oracleFile)}
+		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
 	}
 	return s
 }
@@ -231,15 +235,18 @@ func (r *Runner) keep(g *Guest, dir string) error {
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	for name, content := range map[string][]byte{
-		"registers": []byte(g.Outcome.Registers),
+	files := map[string][]byte{
 		consoleFile: []byte(report.CleanText(string(console))),
 		"qemu.argv": []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
 		"agent.log": agentLog(g.Outcome.Records),
-	} {
-		if name == "registers" && len(content) == 0 {
-			continue // of a guest that did not hang
-		}
+	}
+	if regs := g.Outcome.Registers; regs != "" { // of a guest that hung
+		files["registers"] = []byte(regs)
+	}
+	if xml, err := untrusted.Read(filepath.Join(dir, domainFile), consoleKept); err == nil {
+		files[domainFile] = xml
+	}
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(to, name), content, 0o644); err != nil {
 			return err
 		}

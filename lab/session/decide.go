@@ -26,6 +26,7 @@ const (
 	QEMUStart      Kind = "qemu-start"        // QEMU did not come up
 	QEMUDied       Kind = "qemu-died"         // QEMU ended by itself
 	QEMUKilled     Kind = "qemu-killed"       // somebody else killed QEMU
+	HostLost       Kind = "host-lost"         // the host that ran QEMU went away
 	Protocol       Kind = "protocol"          // the records break the protocol
 )
 
@@ -73,10 +74,12 @@ type facts struct {
 type verdict func(facts) (status.Status, Kind, string, bool)
 
 // verdicts are asked in turn; the first that does not pass decides. The order is
-// the argument: what QEMU itself did wrong says nothing about the guest; a dead
+// the argument: of a machine on a host that is gone nobody knows the end; what
+// QEMU itself did wrong says nothing about the guest; a dead
 // kernel explains garbled records and silence, not the other way round; somebody
 // who kills QEMU explains everything that is left but a broken protocol.
 var verdicts = []verdict{
+	hostLost,
 	qemuDied,
 	kernelDied,
 	guestReset,
@@ -117,6 +120,12 @@ func (f facts) when() string {
 		return "after hello"
 	}
 	return "before hello"
+}
+
+func hostLost(f facts) (status.Status, Kind, string, bool) {
+	return status.LabFailed, HostLost,
+		fmt.Sprintf("the host of the guest went away %s: %s", f.when(), f.ending.Detail),
+		f.ending.Kind == vm.HostLost
 }
 
 func qemuDied(f facts) (status.Status, Kind, string, bool) {

@@ -113,6 +113,9 @@ func notStarted(err error) *Outcome {
 	}
 	if errors.As(err, &failed) {
 		o.Argv, o.Ending = failed.Command(), failed.End()
+		if o.Ending.Kind == vm.HostLost {
+			o.Kind = HostLost
+		}
 	}
 	return o
 }

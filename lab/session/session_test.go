@@ -106,6 +106,7 @@ var (
 	reset  = vm.Ending{Kind: vm.Panicked, Reason: "guest-reset"}
 	killed = vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}
 	fault  = vm.Ending{Kind: vm.LabFault, Detail: "QEMU ended by signal: aborted"}
+	lost   = vm.Ending{Kind: vm.HostLost, Detail: "libvirtd at X is silent"}
 )
 
 func TestOutcomes(t *testing.T) {
@@ -121,6 +122,9 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"passed", script{results: full, end: off}, status.Passed, "", "done"},
 		{"job ended early", script{results: records(hello, failed), end: off}, status.Failed, StepFailed, "step  [31mx [0m"},
+
+		{"host lost", script{results: records(hello), end: lost}, status.LabFailed, HostLost, "after hello: libvirtd at X"},
+		{"host lost, panic", script{console: panicText, results: full, end: lost}, status.LabFailed, HostLost, "after done"},
 
 		{"panic", script{console: panicText, results: records(hello), end: reset}, status.Crashed, Panicked, "after hello: Kernel panic - not syncing: because;"},
 		{"panic after done", script{console: panicText, results: full, end: reset}, status.Crashed, Panicked, "after done"},

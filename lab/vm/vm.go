@@ -29,7 +29,7 @@ type Spec struct {
 	MemMiB  int
 	Time    Time
 	Seed    uint64
-	Plugins []string // "path,key=value,..." for -plugin
+	Plugins []Plugin
 	// Mailbox gives the guest memory that the host can put a job into.
 	Mailbox bool
 	// State, if set, is a file that Freeze wrote: the machine goes on from there
@@ -44,6 +44,12 @@ type Spec struct {
 	Dir string
 }
 
+// Plugin is one of QEMU's TCG plugins.
+type Plugin struct {
+	Object string // absolute path
+	Out    string // name in the run directory of the file that it writes; empty: none
+}
+
 // Kind is how a machine ended. The zero value is invalid.
 type Kind int
 
@@ -53,6 +59,7 @@ const (
 	Panicked         // the guest reset: after a panic, a triple fault, or because it was told to
 	Killed           // the process was killed, by us or by someone else
 	LabFault         // QEMU could not start, or died by itself
+	HostLost         // the host that ran it cannot be reached any more
 )
 
 // Ending of a machine.

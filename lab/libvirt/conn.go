@@ -1,0 +1,101 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
+)
+
+// errLost says that libvirtd closed a connection, or that we gave it up.
+var errLost = errors.New("the connection to libvirtd is lost")
+
+// conn is one connection to libvirtd. Calls have deadlines, which go-libvirt's
+// have not: after one that was missed nobody knows what is to come, so the
+// connection is closed.
+type conn struct {
+	rpc  *golibvirt.Libvirt
+	wire *watched
+}
+
+// watched tells when a connection ends, from either side. go-libvirt's own sign
+// for it is replaced while it connects.
+type watched struct {
+	net.Conn
+	once sync.Once
+	lost chan struct{}
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if err != nil {
+		w.end()
+	}
+	return n, err
+}
+
+func (w *watched) end() {
+	w.once.Do(func() { close(w.lost) })
+}
+
+// dial connects to libvirtd and opens its QEMU driver.
+func (b Backend) dial(ctx context.Context) (*conn, error) {
+	var d net.Dialer
+	sock, err := d.DialContext(ctx, "unix", b.socket)
+	if err != nil {
+		return nil, fmt.Errorf("libvirtd is not reached: %w; is it running, and may this user use its socket?", err)
+	}
+	w := &watched{Conn: sock, lost: make(chan struct{})}
+	c := &conn{golibvirt.NewWithDialer(dialers.NewAlreadyConnected(w)), w}
+	_, err = call(ctx, c, "open "+string(b.driver), func(l *golibvirt.Libvirt) (struct{}, error) {
+		return struct{}{}, l.ConnectToURI(b.driver)
+	})
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// close ends the connection. What libvirtd destroys with it, it destroys now.
+func (c *conn) close() {
+	c.wire.Close()
+	c.wire.end()
+}
+
+func (c *conn) lost() <-chan struct{} { return c.wire.lost }
+
+// call does one call.
+func call[T any](ctx context.Context, c *conn, what string, f func(*golibvirt.Libvirt) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		v, err := f(c.rpc)
+		got <- answer{v, err}
+	}()
+	var none T
+	select {
+	case a := <-got:
+		if a.err == nil {
+			return a.value, nil
+		}
+		select {
+		case <-c.lost(): // which is why
+			return none, fmt.Errorf("libvirt: %s: %w", what, errLost)
+		default:
+			return none, fmt.Errorf("libvirt: %s: %w", what, a.err)
+		}
+	case <-c.lost():
+		return none, fmt.Errorf("libvirt: %s: %w", what, errLost)
+	case <-ctx.Done():
+		c.close()
+		return none, fmt.Errorf("libvirt: %s: no answer: %w", what, ctx.Err())
+	}
+}

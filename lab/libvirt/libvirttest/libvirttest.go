@@ -1,0 +1,155 @@
+// Package libvirttest starts a libvirtd of a test's own.
+//
+// It is a session's libvirtd, which keeps to the directories that it is told,
+// so it needs no configuration of the host, shares nothing with a libvirtd that
+// the host runs, and is gone with the test. Since root's would be the system's,
+// under root it runs in a user namespace, as an ordinary user there whose files
+// are root's outside.
+package libvirttest
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Program is looked for on the PATH and where Debian has it.
+const program = "libvirtd"
+
+// qemuConf makes QEMU a plain child: no control groups, labels or helpers, none
+// of which an ordinary user has.
+const qemuConf = `namespaces = []
+cgroup_controllers = []
+security_driver = "none"
+stdio_handler = "file"
+`
+
+const daemonConf = `log_outputs = "3:stderr"
+auth_unix_rw = "none"
+`
+
+// inside is the user and group that root is in the namespace: Debian's daemon,
+// which every system has.
+const inside = 1
+
+// Daemon is a libvirtd that runs.
+type Daemon struct {
+	URI  string
+	Home string // everything that it writes lies below
+	cmd  *exec.Cmd
+	gone chan struct{}
+}
+
+// Start starts a libvirtd and returns when it can be connected to. The test
+// fails without: `make test` installs what is needed.
+func Start(t testing.TB) *Daemon {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/" + program); err != nil {
+			t.Fatal("libvirtd is not installed: run ci/setup.sh, or apt-get install --no-install-recommends libvirt-daemon")
+		}
+	}
+	// The temporary directory of a test is too deep for a socket.
+	home, err := os.MkdirTemp("", "libvirt-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Daemon{Home: home, gone: make(chan struct{})}
+	t.Cleanup(func() {
+		d.Kill()
+		if err := os.RemoveAll(home); err != nil {
+			t.Error(err)
+		}
+	})
+	for file, text := range map[string]string{"config/libvirt/qemu.conf": qemuConf, "libvirtd.conf": daemonConf, "run/x": ""} {
+		file = filepath.Join(home, file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.start(t, path)
+	return d
+}
+
+func (d *Daemon) start(t testing.TB, path string) {
+	t.Helper()
+	var stderr bytes.Buffer
+	d.cmd = exec.Command(path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
+	// On its PATH there is nothing: it would ask every QEMU there what it can do,
+	// which takes half a minute, instead of those that machines name.
+	d.cmd.Env = []string{"PATH=" + filepath.Join(d.Home, "bin"), "HOME=" + d.Home}
+	for _, dir := range []string{"CONFIG_HOME", "CACHE_HOME", "DATA_HOME", "STATE_HOME"} {
+		d.cmd.Env = append(d.cmd.Env, "XDG_"+dir+"="+filepath.Join(d.Home, strings.ToLower(strings.TrimSuffix(dir, "_HOME"))))
+	}
+	d.cmd.Env = append(d.cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(d.Home, "run"))
+	d.cmd.Stdout, d.cmd.Stderr = &stderr, &stderr
+	d.cmd.WaitDelay = time.Second
+	d.cmd.SysProcAttr = attributes()
+	socket := filepath.Join(d.Home, "run/libvirt/libvirt-sock")
+	d.URI = "qemu+unix:///session?socket=" + socket
+
+	// The parent-death signal comes when the thread ends that started it.
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := d.cmd.Start()
+		started <- err
+		if err == nil {
+			d.cmd.Wait()
+		}
+		close(d.gone)
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("start libvirtd: %v", err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case <-d.gone:
+			t.Fatalf("libvirtd ended: %s", &stderr)
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("libvirtd is not reached: %v", err)
+		}
+	}
+}
+
+func attributes() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if os.Getuid() == 0 {
+		a.Cloneflags = syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: 0, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: os.Getgid(), Size: 1}}
+		a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: true}
+	}
+	return a
+}
+
+// Signal sends libvirtd a signal.
+func (d *Daemon) Signal(s syscall.Signal) { d.cmd.Process.Signal(s) }
+
+// Kill ends libvirtd at once, and not its QEMUs.
+func (d *Daemon) Kill() {
+	if d.cmd == nil || d.cmd.Process == nil {
+		return
+	}
+	d.cmd.Process.Kill()
+	<-d.gone
+}

@@ -1,0 +1,41 @@
+package libvirt
+
+import (
+	"context"
+	"sync"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+)
+
+// listener hears of all domains of a libvirtd, and does nothing about it. As long
+// as there is one, no machine that ends is the last to stop listening: libvirtd
+// 9.0.0 then takes down the timer that delivers events, and was once seen to die
+// in it (SIGSEGV, an event on its way).
+type listener struct {
+	mu   sync.Mutex
+	conn *conn // nil before the first machine
+}
+
+// keep starts listening, or does so anew if libvirtd was started anew. It ends
+// with the lab.
+func (l *listener) keep(ctx context.Context, b Backend) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && !closed(l.conn.lost()) {
+		return nil
+	}
+	c, err := b.dial(ctx)
+	if err != nil {
+		return err
+	}
+	events, err := call(ctx, c, "listen", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEventLifecycleMsg, error) {
+		return l.LifecycleEvents(context.Background())
+	})
+	if err != nil {
+		c.close()
+		return err
+	}
+	go drain(events)
+	l.conn = c
+	return nil
+}

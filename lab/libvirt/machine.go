@@ -1,0 +1,438 @@
+// Package libvirt runs machines as domains of a libvirtd.
+//
+// They are the machines of package qemu, made from the same table: what libvirt
+// has words for is in the domain's XML, the rest goes to QEMU as it is (xml.go).
+// A domain is transient and libvirtd destroys it when the lab's connection ends,
+// so that nothing is left of a lab that was killed.
+//
+// Two connections serve a machine: one controls it, one brings its events, so
+// that neither waits for the other. Files are paths of this host; machines on
+// other hosts are refused (uri.go).
+package libvirt
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+	goqemu "github.com/digitalocean/go-qemu/qmp"
+
+	"kerninst/lab/qemu"
+	"kerninst/lab/qmp"
+	"kerninst/lab/tail"
+	"kerninst/lab/vm"
+)
+
+var (
+	_ vm.Backend   = Backend{}
+	_ vm.Machine   = (*machine)(nil)
+	_ vm.Inspector = (*machine)(nil)
+	_ vm.Freezer   = (*machine)(nil)
+)
+
+const (
+	// startLimit bounds the time until the guest runs. A libvirtd asks every
+	// QEMU that is installed for its capabilities when it is first used.
+	startLimit = 90 * time.Second
+	// checkLimit bounds Check.
+	checkLimit = 15 * time.Second
+	// lastWords is how long what was sent before may still take to arrive.
+	lastWords = 3 * time.Second
+)
+
+// xmlFile is the domain's description, in the run directory, for people.
+const xmlFile = "domain.xml"
+
+// StartError says that a domain did not come up.
+type StartError struct {
+	URI    string
+	Argv   []string
+	Ending vm.Ending
+}
+
+func (e *StartError) Error() string {
+	return fmt.Sprintf("QEMU did not start through %s: %s", e.URI, e.Ending.Detail)
+}
+
+// Command is what was run.
+func (e *StartError) Command() []string { return e.Argv }
+
+// End is how it ended.
+func (e *StartError) End() vm.Ending { return e.Ending }
+
+// Check asks libvirtd for its version.
+func (b Backend) Check(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	c, err := b.dial(ctx)
+	if err != nil {
+		return "", fmt.Errorf("host %s: %w", b.URI, err)
+	}
+	defer c.close()
+	n, err := call(ctx, c, "version", func(l *golibvirt.Libvirt) (uint64, error) { return l.ConnectGetLibVersion() })
+	if err != nil {
+		return "", fmt.Errorf("host %s: %w", b.URI, err)
+	}
+	return fmt.Sprintf("%d.%d.%d", n/1e6, n/1e3%1e3, n%1e3), nil
+}
+
+type machine struct {
+	backend Backend
+	dir     string
+	argv    []string
+	mute    bool // it powers off without an event
+	started time.Time
+
+	control, events *conn
+	dom             golibvirt.Domain
+	process         *process // nil if it could not be found
+	bridge          *bridge
+	monitor         *qmp.Client
+	results         *tail.Reader
+
+	reason    chan string // takes one value: the first SHUTDOWN's reason
+	kill      sync.Once
+	killed    chan struct{} // closed by Kill
+	ended     chan struct{} // closed when ending is valid
+	ending    vm.Ending
+	listening context.CancelFunc // ends the subscriptions
+}
+
+// Start starts a machine. ctx limits the start, not the machine's life.
+func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
+	if s.Interactive {
+		return nil, errors.New("a machine on the terminal must be a local one")
+	}
+	s, version, err := qemu.Prepare(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	argv, err := qemu.Argv(s, version)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := qemu.PartsOf(s, version)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{
+		backend: b, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
+		reason: make(chan string, 1), killed: make(chan struct{}), ended: make(chan struct{}),
+	}
+	if err := m.start(ctx, s, parts); err != nil {
+		m.release()
+		left := m.process.end(lastWords)
+		m.process.close()
+		var state *vm.StateError
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &state):
+			return nil, err
+		}
+		e := vm.Ending{Kind: vm.LabFault, Detail: err.Error()}
+		if errors.Is(err, errLost) {
+			e.Kind = vm.HostLost
+			e.Detail += "; " + left
+		}
+		return nil, &StartError{URI: b.URI, Argv: argv, Ending: e}
+	}
+	return m, nil
+}
+
+// start creates the domain paused, listens for its end, and lets it run. What it
+// has made when it fails, release takes back.
+func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := m.backend.listener.keep(ctx, m.backend); err != nil {
+		return err
+	}
+	if m.control, err = m.backend.dial(ctx); err != nil {
+		return err
+	}
+	if m.events, err = m.backend.dial(ctx); err != nil {
+		return err
+	}
+	subscribed, stop := context.WithCancel(context.Background())
+	m.listening = stop
+	// Before there is a domain, so that no end of it is missed.
+	life, err := call(ctx, m.events, "listen for ends", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEventLifecycleMsg, error) {
+		return l.LifecycleEvents(subscribed)
+	})
+	if err != nil {
+		return err
+	}
+	xml, err := m.describe(ctx, s, parts)
+	if err != nil {
+		go drain(life)
+		return err
+	}
+	drained := false
+	defer func() {
+		if !drained {
+			go drain(life)
+		}
+	}()
+	m.started = time.Now()
+	m.dom, err = call(ctx, m.control, "create domain", func(l *golibvirt.Libvirt) (golibvirt.Domain, error) {
+		return l.DomainCreateXML(xml, golibvirt.DomainStartPaused|golibvirt.DomainStartAutodestroy)
+	})
+	if err != nil {
+		return err
+	}
+	m.process, _ = findProcess(m.dir) // without it, one thing less can be cleaned up
+	qemuEvents, err := call(ctx, m.events, "listen to QEMU", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEvent, error) {
+		return l.SubscribeQEMUEvents(subscribed, m.dom.Name)
+	})
+	if err != nil {
+		return err
+	}
+	m.bridge, m.monitor = newBridge(m.control, m.dom)
+	if err := m.monitor.ConnectContext(ctx); err != nil {
+		go drain(qemuEvents)
+		return err
+	}
+	m.results = tail.Follow(filepath.Join(m.dir, qemu.ResultsFile), m.ended)
+	go m.pass(qemuEvents)
+	if s.State != "" {
+		if err := m.freezer().Thaw(ctx, s); err != nil {
+			return err
+		}
+	}
+	// libvirtd keeps a state of its own, so it has to be the one that resumes.
+	_, err = call(ctx, m.control, "resume domain", func(l *golibvirt.Libvirt) (struct{}, error) {
+		return struct{}{}, l.DomainResume(m.dom)
+	})
+	if err != nil {
+		return err
+	}
+	drained = true
+	go m.watch(life)
+	return nil
+}
+
+// describe writes the domain's XML, also into the run directory.
+func (m *machine) describe(ctx context.Context, s vm.Spec, parts qemu.Parts) (string, error) {
+	// Not its capabilities: for those a libvirtd asks every QEMU that is installed.
+	model, err := call(ctx, m.control, "security model", func(l *golibvirt.Libvirt) (string, error) {
+		name, _, err := l.NodeGetSecurityModel()
+		return text(name), err
+	})
+	if err != nil {
+		return "", err
+	}
+	labels := ownLabels(string(m.backend.driver), model, os.Getuid(), os.Getgid())
+	described, err := domainXML("kerninst-"+strings.ToLower(rand.Text()), s, parts, labels)
+	if err != nil {
+		return "", err
+	}
+	return string(described), os.WriteFile(filepath.Join(s.Dir, xmlFile), described, 0o600)
+}
+
+// text reads a string of C.
+func text(c []int8) string {
+	var b []byte
+	for _, v := range c {
+		if v == 0 {
+			break
+		}
+		b = append(b, byte(v))
+	}
+	return string(b)
+}
+
+func (m *machine) freezer() qemu.Freezer {
+	return qemu.Freezer{Monitor: m.monitor, Dir: m.dir, Root: m.dir}
+}
+
+// Freeze is vm.Freezer's.
+func (m *machine) Freeze(ctx context.Context, file string) error {
+	return m.freezer().Freeze(ctx, file)
+}
+
+// drain reads to the end what go-libvirt would otherwise wait to be read.
+func drain[T any](c <-chan T) {
+	for range c {
+	}
+}
+
+// release gives up everything that start has made. libvirtd destroys the domain
+// with the connection that created it.
+func (m *machine) release() {
+	if m.listening != nil {
+		m.listening()
+	}
+	if m.monitor != nil {
+		m.bridge.close()
+		m.monitor.Disconnect()
+	}
+	for _, c := range []*conn{m.control, m.events} {
+		if c != nil {
+			c.close()
+		}
+	}
+}
+
+// pass hands QEMU's events to the monitor and picks out the first SHUTDOWN.
+// Those after it only repeat what libvirt does because of it. go-libvirt loses
+// events without data, such as STOP and RESUME; SHUTDOWN has some.
+func (m *machine) pass(events <-chan golibvirt.DomainEvent) {
+	for e := range events {
+		if e.Event == "SHUTDOWN" {
+			select {
+			case m.reason <- shutdownReason(e.Details):
+			default:
+			}
+		}
+		m.bridge.event(e) // to a bridge that is closed, in vain
+	}
+}
+
+// watch waits for the end of the machine, or of libvirtd.
+func (m *machine) watch(life <-chan golibvirt.DomainEventLifecycleMsg) {
+	m.ending = m.end(life)
+	m.release()
+	drain(life)
+	m.process.close()
+	close(m.ended)
+}
+
+func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
+	for {
+		select {
+		case e, ok := <-life:
+			switch {
+			case !ok:
+				return m.hostLost()
+			case e.Dom.UUID == m.dom.UUID && e.Event == int32(golibvirt.DomainEventStopped):
+				return m.stopped(golibvirt.DomainEventStoppedDetailType(e.Detail))
+			}
+		case <-m.control.lost():
+			return m.hostLost()
+		case <-m.events.lost():
+			return m.hostLost()
+		}
+	}
+}
+
+// stopped is how a domain ended that libvirtd saw stop.
+func (m *machine) stopped(how golibvirt.DomainEventStoppedDetailType) vm.Ending {
+	wait := time.Duration(0)
+	if how == golibvirt.DomainEventStoppedShutdown {
+		wait = lastWords // libvirtd has the SHUTDOWN event, so it is on its way
+	}
+	reason := ""
+	select {
+	case reason = <-m.reason:
+	default:
+		select {
+		case reason = <-m.reason:
+		case <-time.After(wait):
+		}
+	}
+	_, err := os.Stat(filepath.Join(m.dir, pidFile))
+	e := ending(reason, how, m.mute && os.IsNotExist(err))
+	if e.Reason == destroyed && !closed(m.killed) {
+		// A libvirtd that is told to stop destroys its domains first.
+		select {
+		case <-m.control.lost():
+			return m.hostLost()
+		case <-time.After(lastWords):
+		}
+	}
+	return e
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// hostLost ends what libvirtd left behind.
+func (m *machine) hostLost() vm.Ending {
+	m.control.close()
+	return vm.Ending{Kind: vm.HostLost, Reason: "libvirtd",
+		Detail: fmt.Sprintf("libvirtd at %s closed its connection or stopped answering; %s", m.backend.URI, m.process.end(lastWords))}
+}
+
+func (m *machine) Monitor() goqemu.Monitor { return m.monitor }
+func (m *machine) Results() io.Reader      { return m.results }
+func (m *machine) Console() string         { return filepath.Join(m.dir, qemu.ConsoleFile) }
+func (m *machine) Started() time.Time      { return m.started }
+
+// Argv is the command that starts the same machine without libvirt.
+func (m *machine) Argv() []string { return append([]string(nil), m.argv...) }
+
+// Kill has libvirtd destroy the domain. If it does not, the connection is
+// closed, and then both libvirtd and we ourselves see to it.
+func (m *machine) Kill() {
+	m.kill.Do(func() {
+		close(m.killed)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+			defer cancel()
+			_, err := call(ctx, m.control, "destroy domain", func(l *golibvirt.Libvirt) (struct{}, error) {
+				return struct{}{}, l.DomainDestroyFlags(m.dom, 0)
+			})
+			if golibvirt.IsNotFound(err) {
+				err = nil // it has just ended by itself
+			}
+			select {
+			case <-m.ended:
+				return
+			case <-ctx.Done():
+			case <-closedIf(err != nil):
+			}
+			m.control.close()
+		}()
+	})
+}
+
+// closedIf is a channel that is closed, or one that never is.
+func closedIf(yes bool) <-chan struct{} {
+	if !yes {
+		return nil
+	}
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func (m *machine) Wait(ctx context.Context) (vm.Ending, error) {
+	select {
+	case <-m.ended:
+		return m.ending, nil
+	case <-ctx.Done():
+		return vm.Ending{}, ctx.Err()
+	}
+}
+
+// Inspect stops the machine and returns the registers of all CPUs, over a
+// connection of its own.
+func (m *machine) Inspect(ctx context.Context) (string, error) {
+	c, err := m.backend.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	b, client := newBridge(c, m.dom)
+	defer client.Disconnect()
+	defer b.close()
+	if err := client.ConnectContext(ctx); err != nil {
+		return "", err
+	}
+	return qemu.Registers(ctx, client)
+}

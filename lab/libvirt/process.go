@@ -1,0 +1,81 @@
+package libvirt
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/lab/untrusted"
+)
+
+// process is a handle on the QEMU of a domain. It is for the case that libvirtd
+// is gone and QEMU is not.
+type process struct {
+	pid int
+	fd  int // a pidfd: unlike the pid it cannot come to mean another process
+}
+
+// findProcess opens the QEMU that works for a run directory.
+func findProcess(dir string) (*process, error) {
+	text, err := untrusted.Read(filepath.Join(dir, pidFile), 32)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pidFile, err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("QEMU %d: %w", pid, err)
+	}
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err == nil && !bytes.Contains(argv, []byte(dir)) {
+		err = fmt.Errorf("process %d is not the QEMU of %s", pid, dir)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &process{pid, fd}, nil
+}
+
+// end kills the process if it is still there, and says what became of it.
+func (p *process) end(limit time.Duration) string {
+	if p == nil {
+		return "its QEMU is not known"
+	}
+	if p.gone(0) {
+		return fmt.Sprintf("its QEMU, process %d, is gone", p.pid)
+	}
+	if err := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return fmt.Sprintf("its QEMU, process %d, is left and cannot be killed: %v", p.pid, err)
+	}
+	if !p.gone(limit) {
+		return fmt.Sprintf("its QEMU, process %d, was killed and has not ended yet", p.pid)
+	}
+	return fmt.Sprintf("its QEMU, process %d, was left and has been killed", p.pid)
+}
+
+// gone waits for the process to end.
+func (p *process) gone(limit time.Duration) bool {
+	for deadline := time.Now().Add(limit); ; {
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if err != unix.EINTR {
+			return n > 0
+		}
+	}
+}
+
+func (p *process) close() {
+	if p != nil {
+		unix.Close(p.fd)
+	}
+}
