@@ -53,7 +53,7 @@ func Doctor(ctx context.Context, opt Options) []Check {
 	}
 	key, err := keyring()
 	all = append(all, Check{"Debian's keys", err == nil, key, strings.Join(keyrings, " or "), install("debian-archive-keyring")})
-	return append(all, checkGo(ctx, opt), checkMirrors(opt), checkNamespaces(ctx), checkDisk(opt), checkKVM())
+	return append(all, checkGo(ctx, opt), checkMirrors(opt), checkNamespaces(ctx), checkDisk(opt))
 }
 
 func install(pkg string) string { return "apt-get install --no-install-recommends " + pkg }
@@ -152,15 +152,5 @@ func checkDisk(opt Options) Check {
 	}
 	free := int64(s.Bavail) * int64(s.Bsize)
 	c.OK, c.Found = free >= diskWanted, fmt.Sprintf("%.1f GiB in %s", float64(free)/(1<<30), dir)
-	return c
-}
-
-// checkKVM only says whether the device is there; whether it can run a guest
-// takes one to find out.
-func checkKVM() Check {
-	c := Check{Name: "KVM", OK: true, Found: "/dev/kvm", Want: "not needed"}
-	if !fileExists("/dev/kvm") {
-		c.Found = "none: emulation only"
-	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -223,5 +224,31 @@ func TestKilledLab(t *testing.T) {
 	}
 	if left := leftovers(t, temp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A /dev/kvm that is there and runs no guest is said to be so, and the guests of
+// host time are emulated.
+func TestUnusableKVM(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "kvm")
+	if err := os.WriteFile(device, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"KERNINST_KVM=" + device}
+	out := filepath.Join(t.TempDir(), "out")
+	a := call(t, env, "run", "--arch", runtime.GOARCH, "--scenario", "boot", "--time", "host", "--out", out)
+	if a.code != 0 || !strings.Contains(a.stderr, "KVM is not used: "+device+" is not KVM") {
+		t.Fatal(a)
+	}
+	timings, err := os.ReadFile(filepath.Join(out, runtime.GOARCH, "timings.json"))
+	if err != nil || !strings.Contains(string(timings), "tcg: "+device) {
+		t.Errorf("timings: %s, %v", timings, err)
+	}
+	argv, err := os.ReadFile(filepath.Join(out, runtime.GOARCH, "qemu.argv"))
+	if err != nil || !strings.Contains(string(argv), "-accel tcg") {
+		t.Errorf("argv: %s, %v", argv, err)
+	}
+	if a := call(t, env, "doctor", "--arch", runtime.GOARCH); a.code != 0 || !strings.Contains(a.stdout, device+" is not KVM") {
+		t.Errorf("doctor: %s", a)
 	}
 }

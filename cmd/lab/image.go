@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"kerninst/images"
+	"kerninst/lab/qemu"
 	"kerninst/lab/status"
 )
 
@@ -88,6 +91,31 @@ func imageListCommand() *cobra.Command {
 	return c
 }
 
+// checkKVM says what host time will run on. Whether KVM runs a guest takes one to
+// find out, so without an image there is no saying yet.
+func checkKVM() images.Check {
+	c := images.Check{Name: "KVM", OK: true, Want: "not needed; host time is faster with it"}
+	if err := qemu.OpenKVM(qemu.KVMDevice()); err != nil {
+		c.Found = "emulation only: " + err.Error()
+		return c
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		c.Found = err.Error()
+		return c
+	}
+	k, err := qemu.KnownKVM(filepath.Join(cache, "kerninst"), runtime.GOARCH)
+	switch {
+	case err != nil:
+		c.Found = "opens; the first run in host time tries a guest"
+	case k.Usable:
+		c.Found = "usable: " + k.Why
+	default:
+		c.Found = "emulation only: " + k.Why
+	}
+	return c
+}
+
 func doctorCommand() *cobra.Command {
 	var f common
 	var asJSON bool
@@ -107,7 +135,7 @@ func doctorCommand() *cobra.Command {
 			if len(isas) == 1 {
 				opts.Arch = isas[0]
 			}
-			checks := images.Doctor(c.Context(), opts)
+			checks := append(images.Doctor(c.Context(), opts), checkKVM())
 			bad := false
 			for _, k := range checks {
 				bad = bad || !k.OK

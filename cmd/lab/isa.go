@@ -100,6 +100,11 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 			return nil, none, nil, err
 		}
 	}
+	if through == "" && wantsHostTime(list, f) {
+		if err := f.useKVM(ctx, &r); err != nil {
+			return nil, none, nil, err
+		}
+	}
 	manifest, err := manifestOf(f, img, version, through, list)
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r),
@@ -114,6 +119,45 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	return env, report.Results{
 		Schema: report.Schema, Arch: f.arch, Kernel: img.Release, QEMU: version.String(), Time: f.time, Seed: f.seed,
 	}, manifest, err
+}
+
+// wantsHostTime says whether any guest runs in host time.
+func wantsHostTime(list []scenarios.Scenario, f *runFlags) bool {
+	for _, s := range list {
+		for _, g := range s.Guests(f.arch) {
+			if g.Time == vm.Host || g.Time == "" && f.time == string(vm.Host) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// useKVM has guests of host time run under KVM if one has done so.
+func (f *runFlags) useKVM(ctx context.Context, r *runner.Runner) error {
+	k, err := findKVM(ctx, r.Image)
+	if err != nil {
+		return err
+	}
+	r.KVM, f.accel = k.Usable, "kvm"
+	if !k.Usable {
+		f.accel = "tcg: " + k.Why
+		if f.arch == runtime.GOARCH {
+			progress("%s: host time is emulated, KVM is not used: %s", f.arch, k.Why)
+		}
+	}
+	return nil
+}
+
+// findKVM asks whether an image's kernel runs under this host's KVM.
+func findKVM(ctx context.Context, img *images.Image) (qemu.KVM, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return qemu.KVM{}, err
+	}
+	return qemu.FindKVM(ctx, qemu.KVMDevice(), filepath.Join(cache, "kerninst"), vm.Spec{
+		Arch: img.Arch, Kernel: img.Kernel, Initrd: img.Base, CPUs: 1, MemMiB: 768, Seed: 1,
+	})
 }
 
 func wantsOracle(list []scenarios.Scenario, arch string) bool {
@@ -154,6 +198,9 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	timings := report.Timings{
 		Seconds: map[string]float64{"prepare": prepared, "total": time.Since(start).Seconds()},
 		Host:    map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "start": start.UTC().Format(time.RFC3339)},
+	}
+	if f.accel != "" {
+		timings.Host["accel"] = f.accel
 	}
 	for name, s := range env.Took {
 		timings.Seconds["guest/"+name] = s

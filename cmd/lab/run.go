@@ -31,6 +31,7 @@ type runFlags struct {
 	time     string
 	seed     uint64
 	host     string
+	accel    string // what host time ran on, and why, for timings.json
 	out      string
 	force    bool
 	list     bool

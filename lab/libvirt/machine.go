@@ -108,6 +108,9 @@ type machine struct {
 
 // Start starts a machine. ctx limits the start, not the machine's life.
 func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
+	if s.KVM {
+		return nil, errors.New("KVM through libvirt is not supported")
+	}
 	if s.Interactive {
 		return nil, errors.New("a machine on the terminal must be a local one")
 	}

@@ -105,7 +105,7 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{or(v.Binary, r.binary), "-machine", or(v.Machine, r.machine), "-cpu", r.cpu,
+	argv := []string{or(v.Binary, r.binary), "-machine", or(v.Machine, r.machine), "-cpu", r.cpuFor(s),
 		"-smp", strconv.Itoa(s.CPUs), "-m", strconv.Itoa(s.MemMiB)}
 	argv = append(argv, r.timeFlags(s, v)...)
 	for _, f := range baseFlags {
@@ -183,6 +183,9 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 
 // timeFlags are all flags that have to do with time.
 func (r row) timeFlags(s vm.Spec, v Version) []string {
+	if s.KVM {
+		return append([]string{"-accel", "kvm"}, clockFlags(s)...)
+	}
 	threads := "single" // the CPUs take turns
 	if r.threads(s.Time, v) {
 		threads = "multi"
@@ -207,6 +210,15 @@ func clockFlags(s vm.Spec) []string {
 	return append([]string{"-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm"}, seed...)
 }
 
+// cpuFor is the CPU of a machine. Under KVM it is the host's: parts that only the
+// emulator has cannot be asked for.
+func (r row) cpuFor(s vm.Spec) string {
+	if s.KVM {
+		return "host"
+	}
+	return r.cpu
+}
+
 // check refuses what QEMU would take and misunderstand.
 func (r row) check(s vm.Spec) error {
 	switch {
@@ -216,6 +228,8 @@ func (r row) check(s vm.Spec) error {
 		return fmt.Errorf("%d CPUs: at least 1 is needed", s.CPUs)
 	case s.CPUs > 1 && s.Time == vm.Exact && r.oneCPUExact:
 		return fmt.Errorf("%d CPUs on %s in exact time: QEMU cannot; use 1 CPU, or host time", s.CPUs, s.Arch)
+	case s.KVM && (s.Time == vm.Exact || len(s.Plugins) > 0):
+		return fmt.Errorf("KVM neither counts instructions nor knows plugins: use emulation")
 	case s.MemMiB < 64:
 		return fmt.Errorf("%d MiB of memory: at least 64 are needed", s.MemMiB)
 	case !filepath.IsAbs(s.Kernel):

@@ -90,6 +90,11 @@ func confine(cmd *exec.Cmd, s vm.Spec) (*jail, error) {
 	// Not passed on: the child goes there before it becomes QEMU.
 	cmd.Dir = fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
 	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(j.uid), Gid: uint32(j.uid)}
+	if s.KVM {
+		var st syscall.Stat_t
+		err = syscall.Stat(kvmDevice, &st)
+		cmd.SysProcAttr.Credential.Groups = []uint32{st.Gid}
+	}
 	for i := 1; i < len(cmd.Args) && err == nil; i++ {
 		switch cmd.Args[i-1] {
 		case "-kernel", "-initrd":

@@ -64,6 +64,7 @@ type Runner struct {
 	Image   *images.Image
 	Backend vm.Backend
 	Through string // program and version by which Backend starts QEMU; empty: none
+	KVM     bool   // guests of host time run under KVM, but for those with an oracle
 	Plugin  string // path of the arrivals plugin; empty: none is wanted
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
@@ -207,6 +208,7 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 	if s.MemMiB == 0 {
 		s.MemMiB = defaultMemory
 	}
+	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle
 	if q.Oracle {
 		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
 	}

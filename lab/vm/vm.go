@@ -29,6 +29,7 @@ type Spec struct {
 	MemMiB  int
 	Time    Time
 	Seed    uint64
+	KVM     bool // run on the host's own CPU; only host time, and no plugins
 	Plugins []Plugin
 	// Mailbox gives the guest memory that the host can put a job into.
 	Mailbox bool
