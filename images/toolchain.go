@@ -229,6 +229,40 @@ func (r *Root) Run(ctx context.Context, src string, argv ...string) ([]byte, err
 	return r.output(ctx, "/build/"+path.Join(filepath.Base(dir), map[bool]string{true: "src"}[src != ""]), argv)
 }
 
+// Stream runs argv beside a file of the given name and content, and has read
+// take what it prints.
+func (r *Root) Stream(ctx context.Context, name string, content []byte, argv []string, read func(io.Reader) error) error {
+	dir, err := os.MkdirTemp(filepath.Join(r.Path, "build"), "run-")
+	if err != nil {
+		return r.c.unwritable(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		return r.c.unwritable(err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	cmd := r.Command(ctx, "/build/"+filepath.Base(dir), argv...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("images: in the toolchain: %s: %w", argv[0], err)
+	}
+	if err := read(out); err != nil {
+		stop() // it may have more to say
+		_ = cmd.Wait()
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("images: in the toolchain: %s: %w\n%s", argv[0], err, tail(errs.Bytes()))
+	}
+	return nil
+}
+
 func (r *Root) output(ctx context.Context, dir string, argv []string) ([]byte, error) {
 	cmd := r.Command(ctx, dir, argv...)
 	var out, errs bytes.Buffer

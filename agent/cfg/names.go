@@ -82,7 +82,7 @@ func isPaddingName(name string) bool {
 }
 
 // A trap is an instruction of FlowTrap that does not end the path. Code is
-// compared under mask as a little-endian word, behind amd64's REX prefix.
+// compared under mask as a little-endian word, behind amd64's prefixes.
 type trap struct {
 	arch       string
 	mask, code uint32
@@ -98,7 +98,12 @@ var traps = []trap{
 	{"amd64", 0xffff, 0x340f, KindGate, "sysenter"},
 	{"amd64", 0xff, 0xcd, KindGate, "int"},
 	{"amd64", 0xffffff, 0xc1010f, KindGate, "vmcall"},
-	{"amd64", 0xffffff, 0xd9010f, KindGate, "vmmcall"},
+	{"amd64", 0xffffff, 0xd9010f, KindGate, "vmmcall, vmgexit"},
+	{"amd64", 0xffffff, 0xc2010f, KindGate, "vmlaunch"},
+	{"amd64", 0xffffff, 0xc3010f, KindGate, "vmresume"},
+	{"amd64", 0xffffff, 0xd8010f, KindGate, "vmrun"},
+	{"amd64", 0xffffff, 0xcc010f, KindGate, "tdcall"},
+	{"amd64", 0xffffff, 0xcf010f, KindGate, "seamcall"},
 	{"arm64", 0xfffffbff, 0xd69f03e0, KindExit, "eret"},
 	{"arm64", 0xffffffff, 0xd69f0bff, KindExit, "eretaa"},
 	{"arm64", 0xffffffff, 0xd69f0fff, KindExit, "eretab"},
@@ -112,7 +117,7 @@ var traps = []trap{
 
 // trapKind is how control leaves at a trap that no table of the kernel lists.
 func trapKind(arch string, code []byte) Kind {
-	for arch == "amd64" && len(code) > 1 && code[0]&0xf0 == 0x40 {
+	for arch == "amd64" && len(code) > 1 && (code[0]&0xf0 == 0x40 || code[0] == 0x66 || code[0] == 0xf2 || code[0] == 0xf3) {
 		code = code[1:]
 	}
 	var w uint32

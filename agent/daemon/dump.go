@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 )
@@ -43,7 +45,7 @@ func (c chunks) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// dump sends the kernel as it is now, but for our own splices.
+// dump sends the kernel as it is now, but for our own splices and module.
 func (d *Daemon) dump(ctx context.Context, s *stream) error {
 	w := bufio.NewWriterSize(chunks{ctx, s}, chunkSize)
 	dump, err := d.kernel()
@@ -75,12 +77,26 @@ func (d *Daemon) kernel() (*ktext.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(at, kdev.ModuleName)
+	kallsyms = withoutModule(kallsyms, kdev.ModuleName)
 	blacklist, _ := os.ReadFile(blacklistFile) // a kernel may have no debugfs
 	return &ktext.Dump{
 		Arch: d.arch.Name, Release: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
 		Cmdline: strings.TrimSpace(string(cmdline)), CPUs: int(d.info.CPUs),
 		Parts: d.text.DumpParts(kallsyms, blacklist, ktext.Sections(at, d.dev.Read)),
 	}, nil
+}
+
+// withoutModule drops a module's symbols from /proc/kallsyms.
+func withoutModule(kallsyms []byte, name string) []byte {
+	var out []byte
+	mark := []byte("\t[" + name + "]\n")
+	for line := range bytes.Lines(kallsyms) {
+		if !bytes.HasSuffix(line, mark) {
+			out = append(out, line...)
+		}
+	}
+	return out
 }
 
 // moduleSections reads where the sections of all loaded modules lie, below dir.

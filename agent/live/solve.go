@@ -85,7 +85,7 @@ func (l *Live) effect(b cfg.Block) (opaque bool) {
 	l.g.Insns(b, func(i isa.Insn) {
 		r |= i.Reads &^ w
 		w |= i.Writes
-		opaque = i.Flow == isa.FlowIndirectCall && i.Traits&isa.Mem != 0
+		opaque = i.Flow == isa.FlowIndirectCall && i.Traits&isa.Load != 0
 	})
 	l.reads[b], l.writes[b] = r, w
 	return opaque && l.g.Kind(b) == cfg.KindIndirectCall

@@ -16,8 +16,9 @@ import (
 )
 
 // dumpFormat is part of every dump's key: count it up when what a dump holds
-// changes and the guest's image does not show it.
-const dumpFormat = "dump 1"
+// changes. The rest of the key is the kernel and the machine: a dump says nothing
+// of our own module, so it outlives changes to daemon and module.
+const dumpFormat = "dump 2"
 
 // dumpFile is the name of a dump in its entry of the cache.
 const dumpFile = "kernel.dump"
@@ -28,11 +29,10 @@ const dumpFile = "kernel.dump"
 func (r *Runner) Dump(ctx context.Context, appendix string) (*ktext.Dump, error) {
 	q := Request{Name: "dump", CPUs: 1, Time: vm.Exact, Append: appendix,
 		Job: &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}}}}
-	key, err := r.key(ctx, r.spec(q, "/run"))
+	key, err := r.dumpKey(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	key = golden.Key(dumpFormat, key)
 	store, err := golden.Open(r.Progress)
 	if err != nil {
 		return nil, err
@@ -59,6 +59,25 @@ func (r *Runner) Dump(ctx context.Context, appendix string) (*ktext.Dump, error)
 			return nil, err
 		}
 	}
+}
+
+func (r *Runner) dumpKey(ctx context.Context, q Request) (string, error) {
+	version, err := qemu.FindVersion(ctx, r.Image.Arch)
+	if err != nil {
+		return "", err
+	}
+	spec := r.spec(q, "/run")
+	spec.Kernel, spec.Initrd = "/kernel", "/initrd"
+	argv, err := qemu.Argv(spec, version)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range r.Image.Manifest.Files {
+		if f.Name == "kernel" {
+			return golden.Key(append([]string{dumpFormat, f.SHA256, version.String()}, argv...)...), nil
+		}
+	}
+	return "", errors.New("dump: the image's manifest names no kernel")
 }
 
 // makeDump starts a guest and writes the dump that it sends.

@@ -40,43 +40,43 @@ d1d0 | none | rax,flags | rax | flags |  | rcl
 0f94c0 | none | flags |  | rax |  | sete
 480fbcc1 | none | rax,rcx |  | rax,flags |  | bsf may keep rax
 f3480fb8c1 | none | rcx | rax,flags |  |  | popcnt
-48f7f1 | none | rax,rcx,rdx | rax,rdx | flags |  | div
-f6f1 | none | rax,rcx |  | rax,flags |  | div %cl
-f3a4 | none | rcx,rsi,rdi |  | rcx,rsi,rdi | load,store | rep movsb
-f3a6 | none | rcx,rsi,rdi |  | rcx,rsi,rdi,flags | load,store | repz cmpsb: none for 0
-a6 | none | rsi,rdi | flags | rsi,rdi | load,store | cmpsb
-f0480fb111 | none | rax,rcx,rdx | flags | rax | load,store | lock cmpxchg
+48f7f1 | none | rax,rcx,rdx | rax,rdx | flags | may-fault | div
+f6f1 | none | rax,rcx |  | rax,flags | may-fault | div %cl
+f3a4 | none | rcx,rsi,rdi |  | rcx,rsi,rdi | load,store,may-fault,repeats | rep movsb
+f3a6 | none | rcx,rsi,rdi |  | rcx,rsi,rdi,flags | load,may-fault,repeats | repz cmpsb: none for 0
+a6 | none | rsi,rdi | flags | rsi,rdi | load,may-fault | cmpsb
+f0480fb111 | none | rax,rcx,rdx | flags | rax | load,store,may-fault | lock cmpxchg
 48c7c001000000 | none |  | rax |  |  | mov $1,%rax
 66b80100 | none |  |  | rax |  | mov $1,%ax
 48b80102030405060708 | none |  | rax |  |  | movabs
-48a10102030405060708 | none |  | rax |  | load,store | mov moffs64
+48a10102030405060708 | none |  | rax |  | load,may-fault | mov moffs64
 488d0500000000 | none |  | rax |  | pcrel | lea 0(%rip)
-488b0500000000 | none |  | rax |  | pcrel,load,store | mov 0(%rip)
-65488b042528000000 | none |  | rax |  | load,store | %gs:0x28
-4a8b04a500000000 | none | r12 | rax |  | load,store | index r12, no base
-498b0424 | none | r12 | rax |  | load,store | base r12 through SIB
-498b4500 | none | r13 | rax |  | load,store | base r13 needs disp8
-9c | none | rsp,flags | rsp |  | load,store | pushfq
-9d | none | rsp | rsp,flags |  | load,store,privileged | popfq
+488b0500000000 | none |  | rax |  | pcrel,load,may-fault | mov 0(%rip)
+65488b042528000000 | none |  | rax |  | load,may-fault | %gs:0x28
+4a8b04a500000000 | none | r12 | rax |  | load,may-fault | index r12, no base
+498b0424 | none | r12 | rax |  | load,may-fault | base r12 through SIB
+498b4500 | none | r13 | rax |  | load,may-fault | base r13 needs disp8
+9c | none | rsp,flags | rsp |  | store,may-fault | pushfq
+9d | none | rsp | rsp,flags |  | load,privileged,may-fault | popfq
 fb | none |  |  |  | privileged,shadow | sti
-c3 | return | rsp | rsp |  |  |
-f3c3 | return | rsp | rsp |  |  | repz ret
+c3 | return | rsp | rsp |  | load,may-fault |
+f3c3 | return | rsp | rsp |  | load,may-fault | repz ret
 ffe0 | indirect-jump | rax |  |  |  |
-ff1500000000 | indirect-call | rsp | rsp |  | pcrel,load,store | call *0(%rip)
-2ee800000000 | call | rsp | rsp |  | pcrel | cs call
+ff1500000000 | indirect-call | rsp | rsp |  | pcrel,load,store,may-fault | call *0(%rip)
+2ee800000000 | call | rsp | rsp |  | pcrel,store,may-fault | cs call
 e3fe | cond | rcx |  |  | pcrel | jrcxz
 0f0b | trap |  |  |  |  | ud2
 670fb94002 | trap | rax |  |  |  | ud1
-0fae00 | unknown |  |  |  |  | fxsave
-0f38c8c1 | unknown |  |  |  |  | sha1nexte
-c5f877 | unknown |  |  |  |  | vzeroupper
+0fae00 | none | rax |  |  | store,may-fault,vector | fxsave
+0f38c8c1 | none |  |  |  | vector | sha1nexte
+c5f877 | none |  |  |  | vector | vzeroupper
 c4e2fbf7c1 | none | rax,rcx | rax |  |  | shrx %rax,%rcx,%rax
-62f17c48100400 | unknown |  |  |  |  | EVEX
+62f17c48100400 | none | rax |  |  | load,may-fault,vector | EVEX
 06 | unknown |  |  |  | lost | not in 64-bit mode
 4866b80100 | unknown |  |  |  | lost | REX before a prefix
 66e800000000 | unknown |  |  |  |  | length of the displacement differs by CPU
 0f05 | trap |  |  |  |  | syscall
-480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | load,store | cmpxchg16b (%rcx)
+480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | load,store,may-fault | cmpxchg16b (%rcx)
 `)
 }
 

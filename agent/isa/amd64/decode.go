@@ -1,10 +1,6 @@
 package amd64
 
-import (
-	"slices"
-
-	"kerninst/agent/isa"
-)
+import "kerninst/agent/isa"
 
 // insn is an instruction under decode.
 //
@@ -23,6 +19,8 @@ type insn struct {
 	ripRel   bool
 	rel32    int        // index of a rip-relative displacement
 	addrRegs isa.RegSet // registers that the memory operand's address uses
+	indexed  bool       // the index is a vector
+	also     isa.Insn   // registers beside those of the row
 	disp     int64      // of a branch
 }
 
@@ -113,19 +111,17 @@ func isPrefix(c byte) bool {
 // opcode finds the row and consumes everything up to the instruction's end. It
 // is false where only the length, in d.n, is known.
 func (d *insn) opcode(op byte) (*row, bool) {
-	switch op {
-	case 0x0f:
+	switch {
+	case op == 0x0f:
 		return d.escape()
-	case 0xc4, 0xc5, 0x62:
-		return d.vector(op)
-	}
-	if slices.Contains(invalid, op) {
+	case op == 0xc4, op == 0xc5, op == 0x62:
+		return d.vex(op)
+	case invalid[op], op == 0x8f && d.peek()&0x38 != 0: // XOP
 		d.n = 1
 		return nil, false
-	}
-	if op == 0x8f && d.peek()&0x38 != 0 { // XOP
-		d.n = 1
-		return nil, false
+	case op >= 0xd8 && op <= 0xdf:
+		d.operand()
+		return d.x87(op)
 	}
 	return d.finish(&oneByte[op], op)
 }
@@ -144,108 +140,65 @@ func (d *insn) escape() (*row, bool) {
 	case 0x38:
 		return d.map38()
 	case 0x3a:
-		d.next()
+		op = d.next()
 		d.operand()
 		d.skip(1)
-		return nil, false
+		if !sseOpcodes[3].has(op) {
+			return nil, false
+		}
+		return d.vectorRow(3, op, d.mandatory(), inSSE, 0)
 	}
 	r, ok := d.finish(&twoByte[op], op)
-	if c := d.corrected(op); c != nil && !d.short {
-		return c, true
-	} else if d.unclear(op) {
-		return nil, false
+	if sseOpcodes[1].has(op) {
+		return d.vectorRow(1, op, d.mandatory(), inSSE, 0)
 	}
-	return r, ok
+	return d.system(op, r, ok)
 }
 
-// map38 knows movbe and crc32; the rest are vector instructions.
+// Rows of map 38 that are no vector instructions, by opcode and prefix.
+var rows38 = []struct {
+	op, prefix byte
+	memory     bool // the operand must be in memory
+	row        row
+}{
+	{0x80, p66, true, row{g: rd, e: rd, flags: fW, traits: priv | ser}}, // invept
+	{0x81, p66, true, row{g: rd, e: rd, flags: fW, traits: priv | ser}}, // invvpid
+	{0x82, p66, true, row{g: rd, e: rd, traits: priv | ser}},            // invpcid
+	{0xf0, pF2, false, row{g: rw, e: rd, eb: true}},                     // crc32
+	{0xf1, pF2, false, row{g: rw, e: rd}},
+	{0xf0, pNone, true, row{g: wr, e: rd}}, {0xf0, p66, true, row{g: wr, e: rd}}, // movbe
+	{0xf1, pNone, true, row{e: wr, g: rd}}, {0xf1, p66, true, row{e: wr, g: rd}},
+	{0xf5, p66, true, row{e: wr, g: rd, traits: priv}},                                                   // wruss
+	{0xf6, pNone, true, row{e: wr, g: rd, traits: priv}},                                                 // wrss
+	{0xf6, p66, false, row{g: rw, e: rd, flags: fRC}}, {0xf6, pF3, false, row{g: rw, e: rd, flags: fRC}}, // adcx, adox
+	{0xf8, p66, true, row{g: rd, e: rd, traits: stor}},                   // movdir64b
+	{0xf8, pF2, true, row{g: rd, e: rd, flags: fW, traits: stor}},        // enqcmd
+	{0xf8, pF3, true, row{g: rd, e: rd, flags: fW, traits: priv | stor}}, // enqcmds
+	{0xf9, pNone, true, row{e: wr, g: rd}},                               // movdiri
+}
+
+func init() {
+	for k := range rows38 {
+		rows38[k].row.known, rows38[k].row.modrm = true, true
+	}
+}
+
 func (d *insn) map38() (*row, bool) {
 	op := d.next()
 	d.operand()
-	switch {
-	case op == 0xf0 && d.repne:
-		return &row{known: true, modrm: true, g: rw, e: rd, eb: true}, true
-	case op == 0xf1 && d.repne:
-		return &row{known: true, modrm: true, g: rw, e: rd}, true
-	case op == 0xf0 && d.modrm < 0xc0 && !d.rep:
-		return &row{known: true, modrm: true, g: wr, e: rd}, true
-	case op == 0xf1 && d.modrm < 0xc0 && !d.rep:
-		return &row{known: true, modrm: true, e: wr, g: rd}, true
+	p := d.mandatory()
+	if sseOpcodes[2].has(op) {
+		return d.vectorRow(2, op, p, inSSE, 0)
+	}
+	for k := range rows38 {
+		if x := &rows38[k]; x.op == op && x.prefix == p && (!x.memory || d.modrm < 0xc0) {
+			if p != p66 || op != 0xf0 && op != 0xf1 { // 66 is the operand size of movbe alone
+				d.opsize16 = false
+			}
+			return &x.row, true
+		}
 	}
 	return nil, false
-}
-
-// Rows for encodings that share an opcode with others and differ by ModRM or
-// by a mandatory prefix.
-var (
-	rowLanding = &row{known: true, traits: isa.Landing}
-	rowPriv    = &row{known: true, traits: priv}
-	rowPlain   = &row{known: true}
-	rowTrap    = &row{known: true, flow: isa.FlowTrap, traits: priv}
-	rowRdtscp  = &row{known: true, writes: rax | rcx | rdx}
-	rowPopcnt  = &row{known: true, modrm: true, g: wr, e: rd, flags: fW}
-	rowRandom  = &row{known: true, modrm: true, e: wr, flags: fW}
-	rowCmpxchg = &row{known: true, modrm: true, e: may, flags: fC,
-		reads: rax | rbx | rcx | rdx, clobbers: rax | rdx, traits: mem}
-	rowFlush = &row{known: true, modrm: true, e: adr, traits: mem}
-)
-
-// corrected gives the row of an instruction in the 0f map that its opcode
-// alone does not determine. nil: the opcode's row holds.
-func (d *insn) corrected(op byte) *row {
-	reg, direct := d.modrm>>3&7, d.modrm >= 0xc0
-	switch op {
-	case 0x01:
-		switch {
-		case d.modrm == 0xca, d.modrm == 0xcb: // clac, stac
-			return rowPriv
-		case d.modrm == 0xf8: // swapgs
-			return rowPriv
-		case d.modrm == 0xf9:
-			return rowRdtscp
-		case d.modrm == 0xc1, d.modrm == 0xd9: // vmcall, vmmcall
-			return rowTrap
-		}
-	case 0x1e:
-		if d.rep && d.modrm == 0xfa {
-			return rowLanding
-		}
-	case 0xae:
-		switch {
-		case direct && reg >= 5 && !d.rep && !d.repne && !d.opsize16: // lfence mfence sfence
-			return rowPlain
-		case !direct && reg == 7 && !d.rep && !d.repne: // clflush, clflushopt
-			return rowFlush
-		}
-	case 0xb8:
-		if d.rep {
-			return rowPopcnt
-		}
-	case 0xc7:
-		switch {
-		case !direct && reg == 1:
-			return rowCmpxchg
-		case direct && (reg == 6 || reg == 7) && !d.rep: // rdrand, rdseed
-			return rowRandom
-		}
-	}
-	return nil
-}
-
-// unclear reports encodings inside a known row of the 0f map that mean
-// something else than the row says.
-func (d *insn) unclear(op byte) bool {
-	switch op {
-	case 0x1e: // shadow-stack reads
-		return d.rep && d.modrm >= 0xc0
-	case 0x18, 0x19, 0x1a, 0x1b, 0x1c: // hints; bound-register forms are not tracked
-		return op == 0x1a || op == 0x1b
-	case 0x20, 0x21, 0x22, 0x23:
-		return d.modrm < 0xc0
-	case 0x09: // wbnoinvd shares it
-		return d.rep
-	}
-	return false
 }
 
 // finish consumes ModRM and immediate, and resolves groups.
@@ -316,7 +269,7 @@ func (d *insn) operand() {
 	case rm == 4:
 		sib := d.next()
 		base, index := sib&7, sib>>3&7|(d.rex&2)<<2
-		if index != 4 {
+		if index != 4 && !d.indexed {
 			d.addrRegs |= isa.Set(isa.Reg(index))
 		}
 		if base == 5 && mod == 0 {
@@ -330,43 +283,6 @@ func (d *insn) operand() {
 		d.addrRegs |= isa.Set(isa.Reg(rm | (d.rex&1)<<3))
 	}
 	d.skip(disp)
-}
-
-// vector consumes a VEX or EVEX instruction. Only shifts by a register are
-// described: shlx, sarx and shrx, in map 2 with a mandatory prefix (pp).
-//
-//	VEX2  c5 | RvvvvLpp                    map 1
-//	VEX3  c4 | RXBmmmmm | WvvvvLpp         map in mmmmm
-//	EVEX  62 | RXBR0mmm | Wvvvv1pp | ...   map in mmm
-//
-// R, X, B and vvvv are stored inverted (SDM 2.3.5).
-func (d *insn) vector(op byte) (*row, bool) {
-	m, last := byte(1), byte(0)
-	switch op {
-	case 0xc5:
-		last = d.next()
-	case 0xc4:
-		first := d.next()
-		last = d.next()
-		m = first & 0x1f
-		d.rex = 0x40 | ^first>>5&7 | last>>4&8
-	case 0x62:
-		m = d.next() & 7
-		d.skip(2)
-	}
-	c := d.next()
-	if m == 1 && c == 0x77 && op != 0x62 { // vzeroupper
-		return nil, false
-	}
-	d.operand()
-	if m == 3 || m == 1 && twoByte[c].imm == i8 {
-		d.skip(1)
-	}
-	if op == 0xc4 && m == 2 && c == 0xf7 && last&3 != 0 && last&4 == 0 && !d.short {
-		v := isa.Reg(^last >> 3 & 15)
-		return &row{known: true, modrm: true, g: wr, e: rd, reads: isa.Set(v)}, true
-	}
-	return nil, false
 }
 
 // effects turns a row and the operands into the result.
@@ -396,12 +312,18 @@ func (d *insn) effects(r *row, op byte, a isa.Addr) isa.Insn {
 		d.useReg(&i, byte(RAX), r.acc, false)
 	}
 	if r.string && (d.rep || d.repne) {
+		i.Traits |= isa.Repeats
 		i.Reads |= rcx
 		i.Clobbers |= rcx
 		if i.Writes.Has(Flags) { // zero repetitions leave the flags
 			i.Writes &^= isa.Set(Flags)
 			i.Clobbers |= isa.Set(Flags)
 		}
+	}
+	i.Reads |= d.also.Reads
+	i.Writes |= d.also.Writes
+	if i.Traits&isa.Mem != 0 {
+		i.Traits |= isa.MayFault
 	}
 	return d.idioms(i, op)
 }
@@ -433,14 +355,15 @@ func (d *insn) idioms(i isa.Insn, op byte) isa.Insn {
 	return i
 }
 
+// accessTraits is what an operand in memory means.
+var accessTraits = [...]isa.Traits{rd: isa.Load, wr: isa.Store, rw: isa.Mem, may: isa.Mem, vrd: isa.Load, vwr: isa.Store}
+
 func (d *insn) rm() byte  { return d.modrm&7 | (d.rex&1)<<3 }
 func (d *insn) reg() byte { return d.modrm>>3&7 | (d.rex&4)<<1 }
 
 func (d *insn) modrmEffects(i *isa.Insn, r *row) {
 	if d.modrm >= 0xc0 {
-		if r.e != adr {
-			d.useReg(i, d.rm(), r.e, r.eb)
-		}
+		d.useReg(i, d.rm(), r.e, r.eb)
 	} else {
 		i.Reads |= d.addrRegs
 		if d.ripRel {
@@ -450,9 +373,7 @@ func (d *insn) modrmEffects(i *isa.Insn, r *row) {
 				i.Operand = i.End() + isa.Addr(int32(isa.ByteOrder.Uint32(d.b[d.rel32:])))
 			}
 		}
-		if r.e != no && r.e != adr {
-			i.Traits |= isa.Mem
-		}
+		i.Traits |= accessTraits[r.e]
 	}
 	if r.g != no {
 		d.useReg(i, d.reg(), r.g, r.gb)
@@ -478,7 +399,7 @@ func (d *insn) useReg(i *isa.Insn, n byte, a access, isByte bool) {
 		return
 	case rw:
 		i.Reads |= set
-	case no, adr:
+	case no, adr, vrd, vwr:
 		return
 	}
 	if partial {

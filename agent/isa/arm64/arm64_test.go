@@ -15,7 +15,7 @@ func TestHand(t *testing.T) {
 	isatest.Hand(t, Arch, `
 1f2003d5 | none |  |  |  |  | nop
 3f2303d5 | none | x30,sp | x30 |  | landing | paciasp
-bf2303d5 | none | x30,sp | x30 |  |  | autiasp
+bf2303d5 | none | x30,sp | x30 |  | may-fault | autiasp
 5f2403d5 | none |  |  |  | landing | bti c
 df2803d5 | unknown |  |  |  |  | a hint not known
 ff0300d1 | none | sp | sp |  |  | sub sp, sp, #0
@@ -26,30 +26,30 @@ e0033faa | none |  | x0 |  |  | mvn x0, xzr
 000080f2 | none | x0 | x0 |  |  | movk keeps bits
 00004032 | unknown |  |  |  |  | orr w with N=1
 00000010 | none |  | x0 |  | pcrel | adr
-fd7bbfa9 | none | x29,x30,sp | sp |  | load,store | stp x29, x30, [sp,#-16]!
-fd7bc1a8 | none | sp | x29,x30,sp |  | load,store | ldp x29, x30, [sp],#16
-e10740f8 | none | sp | x1,sp |  | load,store | ldr x1, [sp],#0
-410840f8 | none | x2 | x1 |  | load,store | ldtr x1, [x2]
-00008039 | none | x0 | x0 |  | load,store | ldrsb x0, [x0]
+fd7bbfa9 | none | x29,x30,sp | sp |  | store,may-fault | stp x29, x30, [sp,#-16]!
+fd7bc1a8 | none | sp | x29,x30,sp |  | load,may-fault | ldp x29, x30, [sp],#16
+e10740f8 | none | sp | x1,sp |  | load,may-fault | ldr x1, [sp],#0
+410840f8 | none | x2 | x1 |  | load,may-fault | ldtr x1, [x2]
+00008039 | none | x0 | x0 |  | load,may-fault | ldrsb x0, [x0]
 000080f9 | none | x0 |  |  |  | prfm
-0000003d | none | x0 |  |  | load,store | str b0, [x0]
-207c5fc8 | none | x1 | x0 |  | load,store,exclusive,opens | ldxr
-207c02c8 | none | x0,x1 | x2 |  | load,store,exclusive | stxr w2, x0, [x1]
+0000003d | none | x0 |  |  | store,may-fault,vector | str b0, [x0]
+207c5fc8 | none | x1 | x0 |  | load,exclusive,opens,may-fault | ldxr
+207c02c8 | none | x0,x1 | x2 |  | store,exclusive,may-fault | stxr w2, x0, [x1]
 5f3f03d5 | none |  |  |  | exclusive | clrex
-207ca2c8 | none | x0,x1,x2 | x2 |  | load,store | cas x2, x0, [x1]
+207ca2c8 | none | x0,x1,x2 | x2 |  | load,store,may-fault | cas x2, x0, [x1]
 417c2048 | unknown |  |  |  |  | casp with an odd register
-407c2048 | none | x0,x1,x2 | x0,x1 |  | load,store | casp x0, x1, x0, x1, [x2]
-3f0022f8 | none | x1,x2 |  |  | load,store | stadd x2, [x1]
-200022f8 | none | x1,x2 | x0 |  | load,store | ldadd x2, x0, [x1]
-2080e2f8 | none | x1,x2 | x0 |  | load,store | swpal x2, x0, [x1]
-20c0bff8 | none | x1 | x0 |  | load,store | ldapr
+407c2048 | none | x0,x1,x2 | x0,x1 |  | load,store,may-fault | casp x0, x1, x0, x1, [x2]
+3f0022f8 | none | x1,x2 |  |  | load,store,may-fault | stadd x2, [x1]
+200022f8 | none | x1,x2 | x0 |  | load,store,may-fault | ldadd x2, x0, [x1]
+2080e2f8 | none | x1,x2 | x0 |  | load,store,may-fault | swpal x2, x0, [x1]
+20c0bff8 | none | x1 | x0 |  | load,may-fault | ldapr
 20d03ff8 | unknown |  |  |  |  | ld64b
 004138d5 | none |  | x0 |  |  | mrs x0, sp_el0
 00421bd5 | none | x0 | flags |  |  | msr nzcv, x0
 00423bd5 | none | flags | x0 |  |  | mrs x0, nzcv
-df4303d5 | none | flags |  | flags | privileged | msr daifset, #3
-9f3b03d5 | none |  |  |  | privileged | dsb ish
-bf3b03d5 | none |  |  |  | load,store | dmb ish
+df4303d5 | none |  |  |  | privileged | msr daifset, #3
+9f3b03d5 | none |  |  |  | privileged,serialising | dsb ish
+bf3b03d5 | none |  |  |  | serialising | dmb ish
 20087efa | unknown |  |  |  |  | op2 3 is reserved
 200842fa | none | x1,flags | flags |  |  | ccmp x1, #2, #0, eq
 2000829a | none | x1,x2,flags | x0 |  |  | csel
@@ -60,16 +60,16 @@ ff0b5fd6 | return | x30,sp |  |  |  | retaa
 20015fd6 | indirect-jump | x9 |  |  |  | ret x9
 00001fd6 | indirect-jump | x0 |  |  |  | br
 00003fd6 | indirect-call | x0 | x30 |  |  | blr
-e0039fd6 | trap |  |  |  | privileged | eret
+e0039fd6 | trap |  |  |  | privileged,serialising | eret
 c0039fd6 | unknown |  |  |  |  | eret with a register
 00100054 | cond | flags |  |  | pcrel | b.eq
 10000054 | unknown |  |  |  |  | bc.eq
 000020d4 | trap |  |  |  |  | brk
 00000000 | trap |  |  |  |  | udf
-0000221e | unknown |  |  |  |  | scvtf
+0000221e | none | x0 |  |  | vector | scvtf
 60008052 | none |  | x0 |  |  | mov w0, #3
-40000058 | none |  | x0 |  | pcrel,load,store | ldr x0, literal
-20fc9fc8 | none | x0,x1 |  |  | load,store | stlr
+40000058 | none |  | x0 |  | pcrel,load,may-fault | ldr x0, literal
+20fc9fc8 | none | x0,x1 |  |  | store,may-fault | stlr
 e003009a | none | x0,flags | x0 |  |  | adc x0, xzr, x0
 `)
 }

@@ -61,9 +61,14 @@ var groups = [16]func(word, *isa.Insn) bool{
 	0b1010: branchSystem, 0b1011: branchSystem,
 	0b0100: loadStore, 0b0110: loadStore, 0b1100: loadStore, 0b1110: loadStore,
 	0b0101: dataRegister, 0b1101: dataRegister,
+	0b0111: simd, 0b1111: simd,
+	0b0010: scalable,
 }
 
 func reserved(w word, i *isa.Insn) bool {
+	if w.bit(31) {
+		return scalable(w, i)
+	}
 	i.Flow = isa.FlowTrap
 	return w>>16 == 0 // udf
 }
@@ -188,7 +193,7 @@ func branchRegister(w word, i *isa.Insn) bool {
 		i.Flow, i.Reads = isa.FlowReturn, 1<<LR|1<<SP
 		return true
 	case opc == 4 && w.bits(9, 5) == 31:
-		i.Flow, i.Traits = isa.FlowTrap, isa.Privileged
+		i.Flow, i.Traits = isa.FlowTrap, isa.Privileged|isa.Serialising // eret
 		return true
 	case opc == 8 && auth != 0:
 		i.Flow, i.Reads = isa.FlowIndirectJump, w.gpr(rn)|w.gprSP(rd)
@@ -215,33 +220,41 @@ type hint struct {
 
 // hints lists those that are known; the rest of the space is refused, since
 // new architectures give hints effects.
-var hints = map[uint32]hint{
+var hints = [128]hint{
 	0:  {},                        // nop
 	1:  {},                        // yield
 	2:  {traits: isa.Privileged},  // wfe
 	3:  {traits: isa.Privileged},  // wfi
 	4:  {traits: isa.Privileged},  // sev
 	5:  {traits: isa.Privileged},  // sevl
+	6:  {},                        // dgh
 	7:  {reads: x30, writes: x30}, // xpaclri
 	8:  {reads: x17 | x16, writes: x17},
 	10: {reads: x17 | x16, writes: x17},
-	12: {reads: x17 | x16, writes: x17},
-	14: {reads: x17 | x16, writes: x17},
-	16: {traits: isa.Privileged}, // esb
-	20: {},                       // csdb
+	12: {reads: x17 | x16, writes: x17, traits: isa.MayFault}, // authenticates
+	14: {reads: x17 | x16, writes: x17, traits: isa.MayFault}, // authenticates
+	16: {traits: isa.Privileged | isa.Serialising},            // esb
+	17: {traits: isa.Privileged | isa.Serialising},            // psb csync
+	18: {traits: isa.Privileged | isa.Serialising},            // tsb csync
+	20: {traits: isa.Serialising},                             // csdb
+	22: {traits: isa.Privileged},                              // clrbhb
 	24: {reads: x30, writes: x30, traits: isa.Landing},
 	25: {reads: x30 | sp, writes: x30, traits: isa.Landing}, // paciasp
 	26: {reads: x30, writes: x30, traits: isa.Landing},
 	27: {reads: x30 | sp, writes: x30, traits: isa.Landing}, // pacibsp
-	28: {reads: x30, writes: x30},
-	29: {reads: x30 | sp, writes: x30}, // autiasp
-	30: {reads: x30, writes: x30},
-	31: {reads: x30 | sp, writes: x30}, // autibsp
-	32: {traits: isa.Landing},          // bti
+	28: {reads: x30, writes: x30, traits: isa.MayFault},
+	29: {reads: x30 | sp, writes: x30, traits: isa.MayFault}, // autiasp
+	30: {reads: x30, writes: x30, traits: isa.MayFault},
+	31: {reads: x30 | sp, writes: x30, traits: isa.MayFault}, // autibsp
+	32: {traits: isa.Landing},                                // bti
 	34: {traits: isa.Landing},
 	36: {traits: isa.Landing},
 	38: {traits: isa.Landing},
 }
+
+// knownHints has a bit for each of hints.
+var knownHints = [2]uint64{1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<12 | 1<<14 | 1<<16 | 1<<17 | 1<<18 |
+	1<<20 | 1<<22 | 0xff<<24 | 1<<32 | 1<<34 | 1<<36 | 1<<38}
 
 const (
 	x16 = isa.RegSet(1) << X16
@@ -259,16 +272,22 @@ func system(w word, i *isa.Insn) bool {
 	key := w.bits(20, 5) // op0:op1:CRn:CRm:op2
 	switch {
 	case !w.bit(21) && op0 == 0 && crn == 2 && w.bits(18, 16) == 3 && rt == 31:
-		h, ok := hints[w.bits(11, 5)]
+		h := &hints[w.bits(11, 5)]
 		i.Reads, i.Writes, i.Traits = h.reads, h.writes, h.traits
-		return ok
+		return knownHints[w.bits(11, 11)]>>w.bits(10, 5)&1 != 0
 	case !w.bit(21) && op0 == 0 && crn == 3 && w.bits(18, 16) == 3 && rt == 31:
 		return barrier(w, i)
-	case !w.bit(21) && op0 == 0 && crn == 4 && rt == 31: // msr (immediate), cfinv
-		i.Traits, i.Reads, i.Clobbers = isa.Privileged, flags, flags
+	case !w.bit(21) && op0 == 0 && crn == 1 && w.bits(18, 16) == 3 && w.bits(11, 6) == 0: // wfet, wfit
+		i.Traits, i.Reads = isa.Privileged, w.gpr(rd)
+		return true
+	case !w.bit(21) && op0 == 0 && crn == 4 && rt == 31: // msr (immediate)
+		i.Traits = isa.Privileged
+		if w.bits(18, 16) == 0 && w.bits(7, 5) <= 2 { // cfinv, xaflag, axflag
+			i.Reads, i.Clobbers = flags, flags
+		}
 		return true
 	case op0 == 1: // sys, sysl
-		i.Traits = isa.Privileged | isa.Mem
+		i.Traits = isa.Privileged | isa.Mem | isa.MayFault
 		if w.bit(21) {
 			i.Writes = w.gpr(rd)
 		} else {
@@ -287,9 +306,9 @@ func barrier(w word, i *isa.Insn) bool {
 	case 2:
 		i.Traits = isa.Exclusive
 	case 5:
-		i.Traits = isa.Mem
+		i.Traits = isa.Serialising
 	case 4, 6, 7:
-		i.Traits = isa.Privileged
+		i.Traits = isa.Privileged | isa.Serialising
 	default:
 		return false
 	}
@@ -421,9 +440,6 @@ var twoSources = [64]uint8{
 }
 
 func threeSources(w word, i *isa.Insn) bool {
-	if w.bits(15, 10) == 12 && !w.bit(31) {
-		return false
-	}
 	switch w.bits(23, 21) {
 	case 0: // madd, msub
 		return true

@@ -4,9 +4,15 @@ import "kerninst/agent/isa"
 
 // loadStore: bits 29:28, 26 (vector), 24:23, 21 and 11:10 choose (C4.1.96).
 func loadStore(w word, i *isa.Insn) bool {
-	i.Traits = isa.Mem
+	i.Traits = isa.MayFault
 	i.Reads = w.gprSP(rn)
 	switch {
+	case w.bits(29, 25) == 0b00110 && !w.bit(31):
+		return structures(w, i)
+	case w.bits(31, 24) == 0b11011001 && w.bit(21):
+		return tags(w, i)
+	case w.bits(29, 24) == 0b011001 && !w.bit(21) && w.bits(11, 10) == 0: // ldapur, stlur
+		return single(w, i, formUnscaled) && (w.bits(31, 30) != 3 || w.bits(23, 22) < 2)
 	case w.bits(29, 24) == 0b001000:
 		return exclusive(w, i)
 	case w.bits(29, 27) == 0b011 && w.bits(25, 24) == 0:
@@ -26,12 +32,67 @@ func loadStore(w word, i *isa.Insn) bool {
 	return false
 }
 
+// direction is the trait of a load, or of a store.
+func direction(load bool) isa.Traits {
+	if load {
+		return isa.Load
+	}
+	return isa.Store
+}
+
+// structures: ld1 to ld4 and st1 to st4 of several vectors or of one element.
+// With bit 23, the base moves on by a constant (Rm is 31) or by a register.
+//
+//	31 30 29  25 24 23 22 21 20 16 15   10 9  5 4  0
+//	0 | Q| 00110 |..| p| L| R| Rm  | opcode | Rn | Rt
+func structures(w word, i *isa.Insn) bool {
+	i.Traits |= direction(w.bit(22)) | isa.Vector
+	if !w.bit(23) {
+		return w.bits(20, 16) == 0
+	}
+	i.Reads |= w.gpr(rm)
+	i.Writes = w.gprSP(rn)
+	return w.bit(24) || !w.bit(21)
+}
+
+// tags: memory tagging. Bits 11:10 are the form of stg and kin, or 0 for what
+// transfers tags.
+//
+//	31    24 23 22 21 20 12 11 10 9  5 4  0
+//	11011001 | opc | 1| imm9 | op2 | Rn | Rt
+func tags(w word, i *isa.Insn) bool {
+	i.Traits |= isa.Privileged
+	opc, op2 := w.bits(23, 22), w.bits(11, 10)
+	switch {
+	case op2 != 0: // stg, stzg, st2g, stz2g
+		i.Traits |= isa.Store
+		i.Reads |= w.gprSP(rd)
+		if op2 != 2 {
+			i.Writes = w.gprSP(rn)
+		}
+		return true
+	case opc == 1: // ldg replaces the tag in a pointer
+		i.Traits |= isa.Load
+		i.Reads |= w.gpr(rd)
+		i.Writes = w.gpr(rd)
+		return true
+	case opc == 3: // ldgm
+		i.Traits |= isa.Load
+		i.Writes = w.gpr(rd)
+	default: // stzgm, stgm
+		i.Traits |= isa.Store
+		i.Reads |= w.gpr(rd)
+	}
+	return w.bits(20, 12) == 0
+}
+
 // exclusive: exclusives, ordered accesses, compare and swap.
 //
 //	31 30 29    24 23 22 21 20 16 15 14 10 9  5 4  0
 //	size | 001000 |o2| L|o1| Rs  |o0| Rt2 | Rn | Rt
 func exclusive(w word, i *isa.Insn) bool {
 	load, data := w.bit(22), w.gpr(rd)
+	i.Traits |= direction(load)
 	switch o2, o1 := w.bit(23), w.bit(21); {
 	case !o2 && !o1: // ldxr, stxr and their ordered forms
 		i.Traits |= isa.Exclusive
@@ -54,6 +115,7 @@ func exclusive(w word, i *isa.Insn) bool {
 		}
 		return !load || w.bits(20, 16) == 31
 	case !o2: // casp: pairs of registers, even numbered
+		i.Traits |= isa.Mem
 		i.Reads |= data | data<<1 | w.gpr(rs) | w.gpr(rs)<<1
 		i.Writes = w.gpr(rs) | w.gpr(rs)<<1
 		odd := w.bit(0) || w.bit(16)
@@ -67,6 +129,7 @@ func exclusive(w word, i *isa.Insn) bool {
 		}
 		return w.bits(14, 10) == 31 && w.bits(20, 16) == 31
 	default: // cas
+		i.Traits |= isa.Mem
 		i.Reads |= data | w.gpr(rs)
 		i.Writes = w.gpr(rs)
 		return w.bits(14, 10) == 31
@@ -78,7 +141,13 @@ func literal(w word, i *isa.Insn) bool {
 	i.Traits |= isa.PCRel
 	i.Reads = 0
 	opc := w.bits(31, 30)
-	if !w.bit(26) && opc != 3 {
+	switch {
+	case w.bit(26):
+		i.Traits |= isa.Load | isa.Vector
+	case opc == 3: // prfm
+		i.Traits = isa.PCRel
+	default:
+		i.Traits |= isa.Load
 		i.Writes = w.gpr(rd)
 	}
 	return !w.bit(26) || opc != 3
@@ -90,10 +159,12 @@ func literal(w word, i *isa.Insn) bool {
 //	 opc | 101 | V| mode| L| imm7  | Rt2 | Rn | Rt
 func pair(w word, i *isa.Insn) bool {
 	opc, load, mode := w.bits(31, 30), w.bit(22), w.bits(24, 23)
+	i.Traits |= direction(load)
 	if mode == 1 || mode == 3 { // post-indexed, pre-indexed
 		i.Writes = w.gprSP(rn)
 	}
 	if w.bit(26) {
+		i.Traits |= isa.Vector
 		return opc != 3
 	}
 	data := w.gpr(rd) | w.gpr(rt2)
@@ -131,19 +202,22 @@ func single(w word, i *isa.Insn, f form) bool {
 		i.Writes = w.gprSP(rn)
 	}
 	if w.bit(26) { // vector register: 128 bits are size 0 with opc 2 or 3
+		i.Traits |= direction(opc&1 != 0) | isa.Vector
 		return f != formUser && (opc < 2 || size == 0)
 	}
 	data := w.gpr(rd)
 	switch {
 	case opc == 0:
+		i.Traits |= isa.Store
 		i.Reads |= data
 		return true
 	case opc == 2 && size == 3: // prfm
-		i.Traits &^= isa.Mem
+		i.Traits &^= isa.MayFault
 		return f == formOffset || f == formUnscaled
 	case opc == 3 && size >= 2:
 		return false
 	}
+	i.Traits |= isa.Load
 	i.Writes |= data
 	return true
 }
@@ -156,12 +230,14 @@ func atomic(w word, i *isa.Insn) bool {
 	if w.bit(26) {
 		return false
 	}
+	i.Traits |= isa.Mem
 	i.Writes = w.gpr(rd)
 	switch o3, opc := w.bit(15), w.bits(14, 12); {
 	case !o3, opc == 0:
 		i.Reads |= w.gpr(rs)
 		return true
 	case opc == 4: // ldapr
+		i.Traits &^= isa.Store
 		return w.bit(23) && !w.bit(22) && w.bits(20, 16) == 31
 	}
 	return false

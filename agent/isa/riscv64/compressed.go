@@ -10,6 +10,12 @@ var compressed = [3]func(word, *isa.Insn) bool{quadrant0, quadrant1, quadrant2}
 
 const sp = isa.RegSet(1) << SP
 
+// loads and stores are the traits of an access to memory.
+const (
+	loads  = isa.Load | isa.MayFault
+	stores = isa.Store | isa.MayFault
+)
+
 // quadrant0: c.addi4spn, loads and stores.
 //
 //	15 13 12 10 9   7 6 5 4   2 1 0
@@ -25,33 +31,31 @@ func quadrant0(w word, i *isa.Insn) bool {
 		}
 		return w.bits(12, 5) != 0
 	case 1: // c.fld
-		i.Reads = base
+		i.Reads, i.Traits = base, loads|isa.Vector
 	case 2, 3: // c.lw, c.ld
-		i.Reads, i.Writes = base, data
+		i.Reads, i.Writes, i.Traits = base, data, loads
 	case 5: // c.fsd
-		i.Reads = base
+		i.Reads, i.Traits = base, stores|isa.Vector
 	case 6, 7: // c.sw, c.sd
-		i.Reads = base | data
+		i.Reads, i.Traits = base|data, stores
 	default:
 		return zcb(w, i)
 	}
-	i.Traits = isa.Mem
 	return true
 }
 
 // zcb: byte and halfword loads and stores; bits 12:10 choose.
 func zcb(w word, i *isa.Insn) bool {
 	base, data := w.small(9, 7), w.small(4, 2)
-	i.Traits = isa.Mem
 	switch w.bits(12, 10) {
 	case 0, 1: // c.lbu, c.lhu, c.lh
-		i.Reads, i.Writes = base, data
+		i.Reads, i.Writes, i.Traits = base, data, loads
 		return true
 	case 2: // c.sb
-		i.Reads = base | data
+		i.Reads, i.Traits = base|data, stores
 		return true
 	case 3: // c.sh
-		i.Reads = base | data
+		i.Reads, i.Traits = base|data, stores
 		return w.bits(6, 6) == 0
 	}
 	return false
@@ -109,16 +113,16 @@ func quadrant2(w word, i *isa.Insn) bool {
 	case 0: // c.slli
 		i.Reads, i.Writes = rd, rd
 	case 1: // c.fldsp
-		i.Reads, i.Traits = sp, isa.Mem
+		i.Reads, i.Traits = sp, loads|isa.Vector
 	case 2, 3: // c.lwsp, c.ldsp
-		i.Reads, i.Writes, i.Traits = sp, rd, isa.Mem
+		i.Reads, i.Writes, i.Traits = sp, rd, loads
 		return rd != 0
 	case 4:
 		return moveOrJump(w, i)
 	case 5: // c.fsdsp
-		i.Reads, i.Traits = sp, isa.Mem
+		i.Reads, i.Traits = sp, stores|isa.Vector
 	case 6, 7: // c.swsp, c.sdsp
-		i.Reads, i.Traits = sp|rs2, isa.Mem
+		i.Reads, i.Traits = sp|rs2, stores
 	}
 	return true
 }

@@ -95,41 +95,53 @@ var opcodes = [32]func(word, *isa.Insn) bool{
 	0x0c: op,
 	0x0d: upper, // lui
 	0x0e: op32,
+	0x10: fused, 0x11: fused, 0x12: fused, 0x13: fused,
+	0x14: float,
+	0x15: vector,
 	0x18: branch,
 	0x19: jalr,
 	0x1b: jal,
 	0x1c: system,
+	0x1d: vectorCrypto,
 }
 
 func load(w word, i *isa.Insn) bool {
-	i.Reads, i.Writes, i.Traits = w.rs1(), w.rd(), isa.Mem
+	i.Reads, i.Writes, i.Traits = w.rs1(), w.rd(), isa.Load|isa.MayFault
 	return w.bits(14, 12) != 7
 }
 
 func store(w word, i *isa.Insn) bool {
-	i.Reads, i.Traits = w.rs1()|w.rs2(), isa.Mem
+	i.Reads, i.Traits = w.rs1()|w.rs2(), isa.Store|isa.MayFault
 	return w.bits(14, 12) <= 3
 }
 
-// loadFP and storeFP: widths 2 and 3 are scalar, the others vector.
-func loadFP(w word, i *isa.Insn) bool {
-	i.Reads, i.Traits = w.rs1(), isa.Mem
-	return w.bits(14, 12) == 2 || w.bits(14, 12) == 3
-}
+// loadFP and storeFP: widths 1 to 4 are scalar, the others vector.
+func loadFP(w word, i *isa.Insn) bool  { return memoryFP(w, i, isa.Load) }
+func storeFP(w word, i *isa.Insn) bool { return memoryFP(w, i, isa.Store) }
 
-func storeFP(w word, i *isa.Insn) bool { return loadFP(w, i) }
+func memoryFP(w word, i *isa.Insn, dir isa.Traits) bool {
+	i.Reads, i.Traits = w.rs1(), dir|isa.MayFault|isa.Vector
+	switch w.bits(14, 12) {
+	case 2, 3: // 32 and 64 bits
+		return true
+	case 0, 5, 6, 7:
+		return vectorMemory(w, i)
+	}
+	return false
+}
 
 func fence(w word, i *isa.Insn) bool {
 	switch w.bits(14, 12) {
 	case 0:
-		i.Traits = isa.Mem
+		i.Traits = isa.Serialising
 		return true
 	case 1: // fence.i
-		i.Traits = isa.Privileged
+		i.Traits = isa.Privileged | isa.Serialising
 		return true
-	case 2: // cbo.*
-		i.Reads, i.Traits = w.rs1(), isa.Privileged|isa.Mem
-		return w.bits(11, 7) == 0
+	case 2: // cbo.inval, clean, flush, zero
+		i.Reads, i.Traits = w.rs1(), isa.Privileged|isa.Store|isa.MayFault
+		op := w.bits(31, 20)
+		return w.bits(11, 7) == 0 && (op <= 2 || op == 4)
 	}
 	return false
 }
@@ -188,11 +200,11 @@ func opImm32(w word, i *isa.Insn) bool {
 
 // opFuncs lists funct7 of register operations; the value has a bit for each
 // funct3 that exists.
-var opFuncs = map[uint32]uint8{
+var opFuncs = [128]uint8{
 	0x00: 0xff,
 	0x01: 0xff,                             // M
 	0x20: 1<<0 | 1<<4 | 1<<5 | 1<<6 | 1<<7, // sub xnor sra orn andn
-	0x05: 1<<4 | 1<<5 | 1<<6 | 1<<7,        // min minu max maxu
+	0x05: 0xfe,                             // clmul clmulr clmulh, min minu max maxu
 	0x07: 1<<5 | 1<<7,                      // czero
 	0x10: 1<<2 | 1<<4 | 1<<6,               // sh1add…
 	0x14: 1 << 1,                           // bset
@@ -201,7 +213,7 @@ var opFuncs = map[uint32]uint8{
 	0x30: 1<<1 | 1<<5,                      // rol ror
 }
 
-var op32Funcs = map[uint32]uint8{
+var op32Funcs = [128]uint8{
 	0x00: 1<<0 | 1<<1 | 1<<5,
 	0x01: 1<<0 | 1<<4 | 1<<5 | 1<<6 | 1<<7,
 	0x20: 1<<0 | 1<<5,
@@ -225,16 +237,16 @@ func op32(w word, i *isa.Insn) bool {
 
 // atomic: funct5 in bits 31:27; 2 and 3 are lr and sc.
 func atomic(w word, i *isa.Insn) bool {
-	i.Reads, i.Writes, i.Traits = w.rs1()|w.rs2(), w.rd(), isa.Mem
+	i.Reads, i.Writes, i.Traits = w.rs1()|w.rs2(), w.rd(), isa.Mem|isa.MayFault
 	if width := w.bits(14, 12); width != 2 && width != 3 {
 		return false
 	}
 	switch w.bits(31, 27) {
 	case 0x02:
-		i.Traits |= isa.Exclusive | isa.Opens
+		i.Traits = isa.Load | isa.MayFault | isa.Exclusive | isa.Opens
 		return w.bits(24, 20) == 0
 	case 0x03:
-		i.Traits |= isa.Exclusive
+		i.Traits = isa.Store | isa.MayFault | isa.Exclusive
 		return true
 	case 0x00, 0x01, 0x04, 0x08, 0x0c, 0x10, 0x14, 0x18, 0x1c:
 		return true
@@ -284,8 +296,8 @@ func system(w word, i *isa.Insn) bool {
 	i.Traits = isa.Privileged
 	f := w.bits(14, 12)
 	switch {
-	case f == 4: // hypervisor loads and stores
-		return false
+	case f == 4:
+		return hypervisorAccess(w, i)
 	case f != 0: // csrr*
 		i.Writes = w.rd()
 		if f < 4 {
@@ -303,15 +315,37 @@ func system(w word, i *isa.Insn) bool {
 	case 0x10200073, 0x30200073: // sret, mret
 		i.Flow = isa.FlowTrap
 		return true
-	case 0x10500073: // wfi
+	case 0x10500073, 0x00d00073, 0x01d00073: // wfi, wrs.nto, wrs.sto
 		return true
 	}
 	switch w.bits(31, 25) {
 	case 0x09, 0x0b, 0x11, 0x13, 0x31, 0x33, 0x51, 0x71: // sfence.vma, sinval.vma, hfence.*, hinval.*
 		i.Reads = w.rs1() | w.rs2()
+		i.Traits |= isa.Serialising
 		return w.bits(11, 7) == 0
 	case 0x0c: // sfence.w.inval, sfence.inval.ir
+		i.Traits |= isa.Serialising
 		return w.bits(24, 20) <= 1 && w.bits(19, 7) == 0
 	}
 	return false
+}
+
+// hypervisorAccess: hlv, hlvx and hsv reach a guest's memory. Even funct7 are
+// loads, by width in bits 26:27; bits 24:20 choose signedness and hlvx.
+func hypervisorAccess(w word, i *isa.Insn) bool {
+	f := w.bits(31, 25)
+	if f < 0x30 || f > 0x37 {
+		return false
+	}
+	i.Reads = w.rs1()
+	if f&1 != 0 {
+		i.Reads |= w.rs2()
+		i.Traits |= isa.Store | isa.MayFault
+		return w.bits(11, 7) == 0
+	}
+	i.Writes = w.rd()
+	i.Traits |= isa.Load | isa.MayFault
+	// Signed, unsigned, executable; bytes cannot be executable, 64 bits have one form.
+	forms := [4]uint32{1<<0 | 1<<1, 1<<0 | 1<<1 | 1<<3, 1<<0 | 1<<1 | 1<<3, 1 << 0}
+	return forms[(f-0x30)/2]>>w.bits(24, 20)&1 != 0
 }

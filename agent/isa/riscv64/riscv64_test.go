@@ -22,17 +22,17 @@ func TestHand(t *testing.T) {
 73000000 | trap |  |  |  |  | ecall
 73002010 | trap |  |  |  | privileged | sret
 73005010 | none |  |  |  | privileged | wfi
-73000512 | none | a0 |  |  | privileged | sfence.vma a0
+73000512 | none | a0 |  |  | privileged,serialising | sfence.vma a0
 73250010 | none |  | a0 |  | privileged | csrr a0, sstatus
 73701500 | none |  |  |  | privileged | csrrci
-0f100000 | none |  |  |  | privileged | fence.i
-0f00f00f | none |  |  |  | load,store | fence
+0f100000 | none |  |  |  | privileged,serialising | fence.i
+0f00f00f | none |  |  |  | serialising | fence
 8280 | return | ra |  |  |  | ret
 67800000 | return | ra |  |  |  | jalr x0, 0(ra)
 67804000 | indirect-jump | ra |  |  |  | jalr x0, 4(ra) is no return
 8282 | indirect-jump | t0 |  |  |  | c.jr t0
 8292 | indirect-call | t0 | ra |  |  | c.jalr t0
-02a0 | none | sp |  |  | load,store | c.fsdsp
+02a0 | none | sp |  |  | store,may-fault,vector | c.fsdsp
 01a0 | jump |  |  |  | pcrel | c.j .
 6f000000 | jump |  |  |  | pcrel | j .
 ef000000 | call |  | ra |  | pcrel | jal ra, .
@@ -47,12 +47,12 @@ ef000000 | call |  | ra |  | pcrel | jal ra, .
 2a85 | none | a0 | a0 |  |  | c.mv a0, a0
 2e95 | none | a0,a1 | a0 |  |  | c.add a0, a1
 2f35a510 | unknown |  |  |  |  | lr.d with a second source
-2f350510 | none | a0 | a0 |  | load,store,exclusive,opens | lr.d a0, (a0)
-af35b518 | none | a0,a1 | a1 |  | load,store,exclusive | sc.d a1, a1, (a0)
-2f30b500 | none | a0,a1 |  |  | load,store | amoadd.d x0, a1, (a0)
-0738050d | none | a0 |  |  | load,store | fld
-07700502 | unknown |  |  |  |  | vector load
-53000502 | unknown |  |  |  |  | OP-FP
+2f350510 | none | a0 | a0 |  | load,exclusive,opens,may-fault | lr.d a0, (a0)
+af35b518 | none | a0,a1 | a1 |  | store,exclusive,may-fault | sc.d a1, a1, (a0)
+2f30b500 | none | a0,a1 |  |  | load,store,may-fault | amoadd.d x0, a1, (a0)
+0738050d | none | a0 |  |  | load,may-fault,vector | fld
+07700502 | none | a0 |  |  | load,may-fault,vector | vector load
+53000502 | none |  |  |  | vector | OP-FP
 13150560 | none | a0 | a0 |  |  | clz
 13152560 | none | a0 | a0 |  |  | cpop
 13153560 | unknown |  |  |  |  | no such unary operation
