@@ -82,6 +82,13 @@ func (s *sites) key(p Pos) (Pos, bool) {
 	return 0, false
 }
 
+// any reports whether the kernel knows p: then it is no padding, whatever it is
+// now.
+func (s *sites) any(p Pos) bool {
+	_, key := s.key(p)
+	return key || s.call(p)
+}
+
 func (s *sites) call(p Pos) bool {
 	_, ok := slices.BinarySearch(s.calls, p)
 	return ok
@@ -169,7 +176,7 @@ func (w *sweeper) span(f span) {
 		if code[0] == 0 && allZero(code) { // behind a module's text
 			after, end = true, f.hi
 		}
-		if after && (end == f.hi && allZero(code) || isPad(w.g.Arch.Name, i, code)) {
+		if after && (end == f.hi && allZero(code) || isPad(w.g.Arch.Name, i, code) && !w.sites.any(p)) {
 			if padFrom == NoPos {
 				padFrom = p
 			}

@@ -85,7 +85,7 @@ func root() *cobra.Command {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
 	})
-	c.AddCommand(runCommand(), runISACommand(), doctorCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
+	c.AddCommand(analyzeCommand(), runCommand(), runISACommand(), doctorCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	wrapArgs(c)
 	return c

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"kerninst/agent/ktext"
+	"kerninst/lab/analysis"
+)
+
+// analyzeFlags are those of `lab analyze`.
+type analyzeFlags struct {
+	common
+	json, dot      bool
+	function, dump string
+}
+
+func analyzeCommand() *cobra.Command {
+	var f analyzeFlags
+	c := &cobra.Command{
+		Use:   "analyze",
+		Short: "control flow and live registers of a whole kernel, or of one function",
+		Long: "Find the basic blocks of a kernel and the registers that are live in them, from\n" +
+			"its text as it is in memory, and print the totals. With --function, print one\n" +
+			"function: blocks, edges, live and free registers, and what must not be replaced.",
+		Example: "  lab analyze --arch all\n" +
+			"  lab analyze --arch riscv64 --function vfs_read\n" +
+			"  lab analyze --function vfs_read --dot | dot -Tsvg >vfs_read.svg",
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context()) },
+	}
+	f.add(c.Flags())
+	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines, one for each ISA")
+	c.Flags().StringVar(&f.function, "function", "", "print one function, NAME or MODULE:NAME")
+	c.Flags().BoolVar(&f.dot, "dot", false, "with --function: print its graph for graphviz")
+	c.Flags().StringVar(&f.dump, "dump", "", "analyse this file, from lab image dump, instead of a guest's kernel")
+	return c
+}
+
+func (f *analyzeFlags) run(ctx context.Context) error {
+	if f.function == "" && f.dot || f.json && f.function != "" {
+		return usage(errors.New("--dot goes with --function, --json without"))
+	}
+	dumps, err := f.dumps(ctx)
+	if err != nil {
+		return err
+	}
+	if f.function != "" && len(dumps) != 1 {
+		return usage(fmt.Errorf("--arch %s: --function is of one ISA", f.arch))
+	}
+	var totals []analysis.Totals
+	for _, d := range dumps {
+		k, err := analysis.Analyse(d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.Arch, err)
+		}
+		if f.function != "" {
+			return f.show(k)
+		}
+		k.Average()
+		totals = append(totals, k.Totals)
+	}
+	if !f.json {
+		return analysis.Table(os.Stdout, totals)
+	}
+	for _, t := range totals {
+		b, err := json.MarshalIndent(t, "", "  ")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", b)
+	}
+	return nil
+}
+
+// dumps reads the file that is named, or takes dumps of all ISAs asked for.
+func (f *analyzeFlags) dumps(ctx context.Context) ([]*ktext.Dump, error) {
+	if f.dump != "" {
+		b, err := os.ReadFile(f.dump)
+		if err != nil {
+			return nil, usage(err)
+		}
+		d, err := ktext.ReadDump(b)
+		if err != nil {
+			return nil, usage(fmt.Errorf("%s: %w", f.dump, err))
+		}
+		return []*ktext.Dump{d}, nil
+	}
+	isas, err := arches(f.arch)
+	if err != nil {
+		return nil, err
+	}
+	var out []*ktext.Dump
+	for _, a := range isas {
+		d, err := f.common.dump(ctx, a, "")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// show prints one function.
+func (f *analyzeFlags) show(k *analysis.Kernel) error {
+	fn, err := k.Function(f.function)
+	if err != nil {
+		return usage(err)
+	}
+	if f.dot {
+		return k.Dot(os.Stdout, fn)
+	}
+	return k.Listing(os.Stdout, fn)
+}

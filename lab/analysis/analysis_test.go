@@ -1,0 +1,113 @@
+package analysis_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/lab/analysis"
+)
+
+// recorded is a dump of the recorded stretches of a stock kernel.
+func recorded(t *testing.T, arch string) *ktext.Dump {
+	t.Helper()
+	k := ktexttest.Load(t, arch)
+	d := &ktext.Dump{Arch: arch, Release: "6.12-" + arch, CPUs: 1,
+		Parts: k.Text(t).DumpParts([]byte(k.Kallsyms), nil, nil)}
+	var b bytes.Buffer
+	if err := d.Write(&b, k.Read); err != nil {
+		t.Fatal(err)
+	}
+	d, err := ktext.ReadDump(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func analyse(t *testing.T, arch string) *analysis.Kernel {
+	t.Helper()
+	k, err := analysis.Analyse(recorded(t, arch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Graph.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := k.Live.Check(); err != nil {
+		t.Error(err)
+	}
+	return k
+}
+
+// TestKeys holds the contract of the document.
+func TestKeys(t *testing.T) {
+	k := analyse(t, "arm64")
+	k.Average()
+	b, err := json.Marshal(k.Totals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"schema", "arch", "kernel", "modules", "functions", "blocks", "instructions", "bytes",
+		"undecoded", "jump_tables", "unanalysable_jumps", "seconds", "average_free_registers"} {
+		if _, ok := doc[key]; !ok {
+			t.Errorf("no %q in %s", key, b)
+		}
+	}
+	seconds, _ := doc["seconds"].(map[string]any)
+	for _, key := range []string{"symbols", "cfg", "live", "total", "cached"} {
+		if _, ok := seconds[key]; !ok {
+			t.Errorf("no seconds.%s in %s", key, b)
+		}
+	}
+	if k.Totals.FreeRegisters <= 0 || k.Totals.Functions < 10 {
+		t.Errorf("%+v", k.Totals)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	if err := analysis.Table(&out, []analysis.Totals{{Kernel: "6.12-x", Blocks: 1234567}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"107,976", "1,234,567", "15.5 s", "6.12-x"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestFunction(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		k := analyse(t, arch)
+		f, err := k.Function("ksys_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list, dot strings.Builder
+		if err := k.Listing(&list, f); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Dot(&dot, f); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"block +0x0 (entry", "free ", "return"} {
+			if !strings.Contains(list.String(), want) {
+				t.Errorf("%s: no %q in\n%s", arch, want, list.String())
+			}
+		}
+		if strings.Count(dot.String(), "->") < 5 || !strings.HasSuffix(dot.String(), "}\n") {
+			t.Errorf("%s:\n%s", arch, dot.String())
+		}
+		if _, err := k.Function("no_such"); err == nil {
+			t.Errorf("%s: found what is not there", arch)
+		}
+	}
+}
