@@ -299,6 +299,9 @@ func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...str
 	if err != nil {
 		return "", err
 	}
+	if err := b.cache.use(ctx); err != nil {
+		return "", err
+	}
 	sel, err := b.choose(ctx)
 	if err != nil {
 		return "", err
@@ -307,16 +310,20 @@ func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...str
 	if err != nil {
 		return "", err
 	}
-	got, err := b.inRoot(ctx, sel, j)
-	if err != nil {
-		return "", err
+	for pass := 0; ; pass++ {
+		got, err := b.inRoot(ctx, sel, j)
+		if err != nil {
+			return "", err
+		}
+		d := got[j.outputs[0]]
+		if err = b.cache.verify(d); err == nil {
+			return b.cache.object(d), nil
+		}
+		b.cache.discard(d, "plugin", err) // the second pass makes it
+		if pass > 0 {
+			return "", err
+		}
 	}
-	d := got[j.outputs[0]]
-	if err := b.cache.verify(d); err != nil {
-		b.cache.discard(d, "plugin", err)
-		return "", err
-	}
-	return b.cache.object(d), nil
 }
 
 func (b *builder) plugin(srcDir string, defines []string) (job, error) {

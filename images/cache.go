@@ -11,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -22,14 +24,14 @@ type Digest struct {
 	Size   int64  `json:"size"`
 }
 
-// DamagedError says that a cached file is not what was put there.
+// DamagedError says that a file or folder of the cache is not what was put there.
 type DamagedError struct {
 	Path string
 	Why  string
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("cached file %s is damaged: %s; remove it and run again", e.Path, e.Why)
+	return fmt.Sprintf("%s in the cache is damaged: %s; remove it and run again", e.Path, e.Why)
 }
 
 // cache is the content-addressed store of the package comment.
@@ -47,20 +49,79 @@ func (c *cache) note(path string) {
 	}
 }
 
+// cacheVersion is of the cache's layout: count it up when labs of before could
+// not use, or would damage, what is written from now on.
+const cacheVersion = 1
+
+// versionFile says which version wrote the cache; none means 1.
+const versionFile = "version"
+
 // openCache names the cache; it is created by the first write.
 func openCache(say func(string, ...any)) (*cache, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("images: no cache directory: %w; set XDG_CACHE_HOME", err)
 	}
-	return &cache{dir: filepath.Join(base, "kerninst"), say: say}, nil
+	c := &cache{dir: filepath.Join(base, "kerninst"), say: say}
+	return c, c.known()
+}
+
+// known refuses a cache that a newer lab has written.
+func (c *cache) known() error {
+	name := filepath.Join(c.dir, versionFile)
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("images: cache: %w", err)
+	}
+	v, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || v < 1 {
+		return fmt.Errorf("images: %s does not hold a number: remove the cache %s, or set XDG_CACHE_HOME to use another", name, c.dir)
+	}
+	if v > cacheVersion {
+		return fmt.Errorf("images: the cache %s is of version %d, written by a newer lab; this one knows version %d: update these sources, or set XDG_CACHE_HOME to use another cache",
+			c.dir, v, cacheVersion)
+	}
+	return nil
+}
+
+// create makes the cache's own folder, with its version.
+func (c *cache) create() error {
+	if _, err := os.Stat(filepath.Join(c.dir, versionFile)); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(c.dir, versionFile), fmt.Appendf(nil, "%d\n", cacheVersion), 0o644)
+}
+
+// inUse is locked by whoever needs the cache to stay as it is: shared by labs
+// until their process ends, alone by GC.
+const inUse = "in-use"
+
+// held has the folders of caches that this process has declared in use.
+var held sync.Map
+
+// use keeps GC away from the cache until this process ends. Of a cache that
+// cannot be written there is no GC.
+func (c *cache) use(ctx context.Context) error {
+	if _, done := held.Load(c.dir); done {
+		return nil
+	}
+	unlock, err := c.flock(ctx, inUse, syscall.LOCK_SH, "lab image gc")
+	if err == nil {
+		held.Store(c.dir, unlock) // for ever: a file that nobody refers to is closed
+	}
+	return ctx.Err()
 }
 
 // path is a file of the cache, whose parent is made when create is set.
 func (c *cache) path(create bool, elem ...string) (string, error) {
 	p := filepath.Join(append([]string{c.dir}, elem...)...)
 	if create {
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		if err := errors.Join(c.create(), os.MkdirAll(filepath.Dir(p), 0o755)); err != nil {
 			return "", c.unwritable(err)
 		}
 	}
@@ -170,6 +231,31 @@ func (c *cache) temp(kind string) (string, error) {
 // lock makes the caller the only one that makes the named entry, among all
 // processes. The kernel releases it if the process dies.
 func (c *cache) lock(ctx context.Context, name string) (unlock func(), err error) {
+	return c.flock(ctx, name, syscall.LOCK_EX, "another lab that makes "+name)
+}
+
+// flock waits for a lock; whom for is said if it takes time.
+func (c *cache) flock(ctx context.Context, name string, how int, whom string) (unlock func(), err error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for waiting := false; ; waiting = true {
+		unlock, err := c.tryFlock(name, how)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return unlock, err
+		}
+		if !waiting {
+			c.say("waiting for %s", whom)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// tryFlock takes a lock now or gives EWOULDBLOCK.
+func (c *cache) tryFlock(name string, how int) (unlock func(), err error) {
 	p, err := c.path(true, "lock", name)
 	if err != nil {
 		return nil, err
@@ -178,27 +264,14 @@ func (c *cache) lock(ctx context.Context, name string) (unlock func(), err error
 	if err != nil {
 		return nil, c.unwritable(err)
 	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for waiting := false; ; waiting = true {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("images: lock %s: %w", p, err)
-		}
-		if !waiting {
-			c.say("waiting for another lab that makes %s", name)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		}
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("images: lock %s: %w", p, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // load reads an index entry; false means that there is none to be used.

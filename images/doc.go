@@ -7,8 +7,8 @@
 //
 // Packages come through apt with a configuration and a state of its own, so
 // that signatures are verified and the host's apt is never touched. They are
-// unpacked, not installed: no maintainer script runs and no privilege is
-// needed. What they unpack to is run by chroot, in a user namespace of its own
+// unpacked, not installed: no maintainer script runs, no privilege is needed,
+// and no path leads out of the folder. What they unpack to is run by chroot, in a user namespace of its own
 // for an ordinary user.
 //
 // # The cache
@@ -21,11 +21,13 @@
 //	apt/KEY            apt's state for one mirror
 //	lock/              flock(2) files, one per entry that is being made
 //	tmp/               unfinished work
+//	version            of this layout: a newer one is refused
 //
 // An entry appears by rename(2) only when it is complete, and it is never
 // changed afterwards: readers take no locks, and two labs may fill one cache.
 // An object whose length or hash is wrong is removed and made again, with a
-// message.
+// message. Whoever uses the cache holds lock/in-use, shared, until its process
+// ends; GC takes it alone.
 //
 // # The lock file
 //

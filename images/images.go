@@ -93,6 +93,9 @@ func Ensure(ctx context.Context, opt Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.cache.use(ctx); err != nil {
+		return nil, err
+	}
 	// A damaged file is removed where it is found; the second pass makes it.
 	for pass := 0; ; pass++ {
 		img, err := b.ensure(ctx)

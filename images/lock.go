@@ -104,6 +104,28 @@ func (l Lock) of(host, arch string) []Package {
 	return append(slices.Clone(l[guestSet(arch)]), l[toolchainSet(host, arch)]...)
 }
 
+// all are the packages of all sets.
+func (l Lock) all() (pkgs []Package) {
+	for _, set := range l {
+		pkgs = append(pkgs, set...)
+	}
+	return pkgs
+}
+
+// lacks are those of pkgs that are in no set.
+func (l Lock) lacks(pkgs []Package) (others []Package) {
+	have := map[Package]bool{}
+	for _, p := range l.all() {
+		have[p] = true
+	}
+	for _, p := range pkgs {
+		if !have[p] {
+			others = append(others, p)
+		}
+	}
+	return others
+}
+
 // compare holds what the mirror offers against the lock. What differs in
 // version is drift, one message each; the same version with other bytes is an
 // error: somebody's copy has been changed.

@@ -91,7 +91,18 @@ func (b *builder) choose(ctx context.Context) (*selection, error) {
 // else what is missing.
 func (b *builder) cached(key string, lock Lock) (s *selection, missing string) {
 	s = new(selection)
-	if !b.cache.load("packages", key, s) || s.Kernel == "" {
+	chosen := b.cache.load("packages", key, s) && s.Kernel != ""
+	if chosen {
+		// Whatever the entry says of itself, it is held against the lock.
+		var err error
+		if s.Drift, err = b.drift(lock, s); err != nil {
+			name, _ := b.cache.path(false, "index", "packages", key)
+			b.say("%s is damaged (%v): removed", name, err)
+			os.Remove(name)
+			chosen, s = false, new(selection)
+		}
+	}
+	if !chosen {
 		var ok bool
 		if s, ok = selectionOf(b.host, b.t, lock); !ok || !b.wants(s) {
 			return nil, "a list of packages"
@@ -126,15 +137,21 @@ func (b *builder) fetch(ctx context.Context, lock Lock) (*selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(lock.of(b.host, b.t.name)) == 0 {
-		s.Drift = []string{fmt.Sprintf("no packages are locked for %s on %s: the mirror's are used", b.t.name, b.host)}
-	} else if s.Drift, err = compare(lock.of(b.host, b.t.name), s.all()); err != nil {
+	if s.Drift, err = b.drift(lock, s); err != nil {
 		return nil, err
 	}
 	for _, m := range s.Drift {
 		b.say("lock file: %s", m)
 	}
 	return s, b.download(ctx, a, offers)
+}
+
+// drift says what of a selection is not as locked.
+func (b *builder) drift(lock Lock, s *selection) ([]string, error) {
+	if locked := lock.of(b.host, b.t.name); len(locked) > 0 {
+		return compare(locked, s.all())
+	}
+	return []string{fmt.Sprintf("no packages are locked for %s on %s: the mirror's are used", b.t.name, b.host)}, nil
 }
 
 // mirror is the first Debian archive that works, its index up to date.

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -105,38 +106,24 @@ func diskUse(dir string) (bytes int64) {
 	return bytes
 }
 
-// Verify reads every object of the cache and returns one *DamagedError for each
-// that is not what its name says.
-func Verify(ctx context.Context, opt Options) (objects int, damaged []error, err error) {
-	c, _, err := storeOf(opt)
-	if err != nil {
-		return 0, nil, err
-	}
-	names, _ := filepath.Glob(filepath.Join(c.dir, "sha256", "??", "*"))
-	for _, name := range names {
-		if ctx.Err() != nil {
-			return objects, damaged, ctx.Err()
-		}
-		sum, _, err := hashFile(name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // another lab replaced it
-		case err != nil:
-			return objects, damaged, fmt.Errorf("images: %w", err)
-		case sum != filepath.Base(name):
-			damaged = append(damaged, &DamagedError{name, "its SHA-256 is " + sum})
-		}
-		objects++
-	}
-	return objects, damaged, nil
-}
-
 // errNotCached is what a step gives that may not run.
 var errNotCached = errors.New("images: not cached")
 
 // GC removes what the current sources and lock file do not need and what is
-// older than age, which should be longer than any running lab. It returns the
-// bytes freed.
+// older than age. It returns the bytes freed. While a lab uses the cache, it
+// removes nothing and says so.
 func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err error) {
+	c, _, err := storeOf(opt)
+	if err != nil {
+		return 0, err
+	}
+	unlock, err := c.tryFlock(inUse, syscall.LOCK_EX)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return 0, fmt.Errorf("images: a lab is using the cache %s: try again when it has ended", c.dir)
+	} else if err != nil {
+		return 0, err
+	}
+	defer unlock()
 	used := map[string]bool{}
 	opt.Offline = true
 	for _, arch := range Arches() {
@@ -151,10 +138,7 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 			return 0, err
 		}
 	}
-	c, _, err := storeOf(opt)
-	if err != nil {
-		return 0, err
-	}
+	c.keepPlugins(used)
 	oldest := time.Now().Add(-age)
 	for _, pattern := range []string{"sha256/??/*", "index/*/*", "tree/*", "tmp/*"} {
 		names, _ := filepath.Glob(filepath.Join(c.dir, pattern))
@@ -176,6 +160,21 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 	return freed, nil
 }
 
+// keepPlugins notes the emulators' plugins, which depend on the installed QEMU:
+// a few small objects.
+func (c *cache) keepPlugins(used map[string]bool) {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "index", "plugin", "*"))
+	for _, name := range names {
+		var made files
+		if c.load("plugin", filepath.Base(name), &made) {
+			used[name] = true
+			for _, d := range made {
+				used[c.object(d)] = true
+			}
+		}
+	}
+}
+
 // trace goes the way of ensure through the cache, which notes what is used,
 // without making anything.
 func (b *builder) trace(ctx context.Context) error {
@@ -194,6 +193,9 @@ func (b *builder) trace(ctx context.Context) error {
 	return err
 }
 
+// maxMember bounds one member of a bundle, in bytes.
+const maxMember = 2 << 30
+
 // bundleName is what a bundle may contain: objects, and choices of packages.
 var bundleName = regexp.MustCompile(`^(sha256/[0-9a-f]{2}|index/packages)/[0-9a-f]{64}$`)
 
@@ -206,6 +208,9 @@ func Export(ctx context.Context, opt Options, arches []string, w io.Writer) erro
 		opt.Arch = arch
 		b, err := newBuilder(opt)
 		if err != nil {
+			return err
+		}
+		if err := b.cache.use(ctx); err != nil {
 			return err
 		}
 		b.cache.used = map[string]bool{}
@@ -244,9 +249,14 @@ func exportFile(out *tar.Writer, name, rel string) error {
 }
 
 // Import puts a bundle into the cache. Every object is checked against its
-// name; the lock file decides later what is used.
-func Import(opt Options, r io.Reader) (objects int, err error) {
-	c, _, err := storeOf(opt)
+// name. A bundle whose maker's mirror had other packages than the lock file says
+// which they are; nothing here vouches for those, so they are refused unless
+// trusted is set.
+func Import(ctx context.Context, opt Options, r io.Reader, trusted bool) (objects int, err error) {
+	c, lock, err := storeOf(opt)
+	if err == nil {
+		err = c.use(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -262,8 +272,11 @@ func Import(opt Options, r io.Reader) (objects int, err error) {
 			return objects, fmt.Errorf("images: the bundle holds %q, which no export writes", h.Name)
 		}
 		key := filepath.Base(h.Name)
+		if h.Size > maxMember {
+			return objects, fmt.Errorf("images: the bundle holds %q of %d bytes: more than any package has", h.Name, h.Size)
+		}
 		if strings.HasPrefix(h.Name, "index/") {
-			err = c.importChoice(key, in)
+			err = c.importChoice(key, in, lock, trusted)
 		} else {
 			err = c.importObject(key, in)
 		}
@@ -282,7 +295,7 @@ func (c *cache) importObject(sum string, r io.Reader) error {
 	return err
 }
 
-func (c *cache) importChoice(key string, r io.Reader) error {
+func (c *cache) importChoice(key string, r io.Reader, lock Lock, trusted bool) error {
 	b, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {
 		return err
@@ -290,6 +303,10 @@ func (c *cache) importChoice(key string, r io.Reader) error {
 	var s selection
 	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&s); err != nil || s.Kernel == "" {
 		return fmt.Errorf("not a choice of packages: %v", err)
+	}
+	if others := lock.lacks(s.all()); len(others) > 0 && !trusted {
+		return fmt.Errorf("it wants %s and %d more that the lock file does not have: import it with --trust if you trust its maker",
+			others[0], len(others)-1)
 	}
 	return c.store("packages", key, &s)
 }

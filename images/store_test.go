@@ -4,8 +4,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +77,7 @@ func TestBundle(t *testing.T) {
 	if err := choose(t, opt); err == nil {
 		t.Fatal("an empty cache has all packages")
 	}
-	n, err := Import(opt, bytes.NewReader(bundle.Bytes()))
+	n, err := Import(context.Background(), opt, bytes.NewReader(bundle.Bytes()), false)
 	if err != nil || n != 3 {
 		t.Fatalf("Import = %d, %v, want 3", n, err)
 	}
@@ -80,7 +85,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("after import: %v", err)
 	}
 	bad := bytes.Replace(bundle.Bytes(), []byte("busybox"), []byte("busyfox"), 1)
-	if _, err := Import(opt, bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, err := Import(context.Background(), opt, bytes.NewReader(bad), false); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("Import of a changed bundle = %v, want an error", err)
 	}
 }
@@ -94,7 +99,7 @@ func TestImportRefusesNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Close()
-		if _, err := Import(Options{}, &b); err == nil || !strings.Contains(err.Error(), "no export writes") {
+		if _, err := Import(context.Background(), Options{}, &b, false); err == nil || !strings.Contains(err.Error(), "no export writes") {
 			t.Errorf("Import of %q = %v, want a refusal", name, err)
 		}
 	}
@@ -140,5 +145,193 @@ func TestAtLeast(t *testing.T) {
 		if got := atLeast(tt.have, tt.want); got != tt.ok {
 			t.Errorf("atLeast(%q, %q) = %v, want %v", tt.have, tt.want, got, tt.ok)
 		}
+	}
+}
+
+// deb makes a package of a few files and puts it into the cache.
+func deb(t *testing.T, c *cache, name string, content map[string]string) Package {
+	t.Helper()
+	dir := t.TempDir()
+	content["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: test\n"
+	for path, text := range content {
+		p := filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.Chmod(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		err := os.WriteFile(p, []byte(text), 0o644)
+		if to, ok := strings.CutPrefix(text, "-> "); ok {
+			err = errors.Join(os.Remove(p), os.Symlink(to, p))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "deb")
+	if text, err := exec.Command("dpkg-deb", "--root-owner-group", "-Znone", "-b", dir, out).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Package{name, "1", "all", mustPut(t, c, string(b))}
+}
+
+// A toolchain that was changed after it was unpacked is found, whatever was done.
+func TestVerifyTree(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(root string) error
+		want   string
+	}{
+		"nothing":   {func(string) error { return nil }, ""},
+		"a build":   {func(r string) error { return os.WriteFile(r+"/build/x", nil, 0o644) }, ""},
+		"truncated": {func(r string) error { return os.Truncate(r+"/usr/bin/make", 2) }, "usr/bin/make is not what its package holds"},
+		"tampered":  {func(r string) error { return os.WriteFile(r+"/usr/bin/make", []byte("fake"), 0o644) }, "usr/bin/make is not what its package holds"},
+		"mode":      {func(r string) error { return os.Chmod(r+"/usr/bin/make", 0o755) }, "usr/bin/make has mode -rwxr-xr-x"},
+		"removed":   {func(r string) error { return os.Remove(r + "/usr/bin/make") }, "1 of its 3 files are missing"},
+		"added":     {func(r string) error { return os.WriteFile(r+"/usr/bin/a", nil, 0o644) }, "usr/bin/a is of no package"},
+		"link": {func(r string) error {
+			return errors.Join(os.Remove(r+"/usr/bin/gmake"), os.Symlink("sh", r+"/usr/bin/gmake"))
+		}, "usr/bin/gmake leads elsewhere"},
+		"not a file": {func(r string) error {
+			return errors.Join(os.Remove(r+"/usr/bin/make"), os.Symlink("gmake", r+"/usr/bin/make"))
+		}, "usr/bin/make leads elsewhere"},
+		"merged root": {func(r string) error { return errors.Join(os.Remove(r+"/bin"), os.Symlink("usr/sbin", r+"/bin")) }, "bin leads elsewhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := testCache(t)
+			sel := &selection{Kernel: "1", Toolchain: []Package{
+				deb(t, c, "base-files", map[string]string{"bin": "-> usr/bin"}),
+				deb(t, c, "make", map[string]string{"usr/bin/make": "make", "usr/bin/gmake": "-> make"}),
+			}}
+			b := &builder{t: targets[1], cache: c, say: c.say}
+			root, err := b.tree(context.Background(), sel)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(c.store("packages", sumA, sel), tt.change(root.Path)); err != nil {
+				t.Fatal(err)
+			}
+			_, damaged, err := Verify(context.Background(), Options{Root: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case tt.want == "" && len(damaged) > 0:
+				t.Errorf("found %v", damaged)
+			case tt.want != "" && (len(damaged) != 1 || !strings.Contains(damaged[0].Error(), tt.want) || !strings.Contains(damaged[0].Error(), root.Path+" in the cache is damaged")):
+				t.Errorf("found %v, want %q", damaged, tt.want)
+			}
+		})
+	}
+}
+
+// What a choice of packages says is held against the lock whenever it is used.
+func TestChoiceAgainstTheLock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(s *selection, other Digest)
+		trust  bool
+		want   string // in the error of Import; empty: none
+	}{
+		"as locked":              {func(*selection, Digest) {}, false, ""},
+		"other bytes":            {func(s *selection, d Digest) { s.Guest[1].Digest = d }, false, "busybox-static 1 arm64 and 0 more"},
+		"other version":          {func(s *selection, d Digest) { s.Guest[1].Version, s.Guest[1].Digest = "2", d }, false, "--trust"},
+		"other version, trusted": {func(s *selection, d Digest) { s.Guest[1].Version, s.Guest[1].Digest = "2", d }, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := testCache(t)
+			opt, pkgs := lockedRepo(t, c)
+			other := mustPut(t, c, "evil")
+			s := &selection{Kernel: "6.12.1+deb13", Guest: slices.Clone(pkgs[:2]), Toolchain: pkgs[2:]}
+			tt.change(s, other)
+			text, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var bundle bytes.Buffer
+			w := tar.NewWriter(&bundle)
+			err = w.WriteHeader(&tar.Header{Name: "index/packages/" + sumA, Mode: 0o644, Size: int64(len(text))})
+			_, err2 := w.Write(text)
+			if err := errors.Join(err, err2, w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			_, err = Import(context.Background(), opt, &bundle, tt.trust)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Import = %v, want %q", err, tt.want)
+			}
+		})
+	}
+	// An entry that was changed in the cache itself.
+	c, said := testCache(t)
+	opt, pkgs := lockedRepo(t, c)
+	lock, err := ReadLock(opt.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newBuilder(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.say = c.say
+	s := &selection{Kernel: "6.12.1+deb13", Guest: slices.Clone(pkgs[:2]), Toolchain: pkgs[2:]}
+	s.Guest[1].Digest = mustPut(t, c, "evil")
+	if err := c.store("packages", sumA, s); err != nil {
+		t.Fatal(err)
+	}
+	if got, missing := b.cached(sumA, lock); got == nil || !slices.Contains(got.Guest, pkgs[1]) {
+		t.Errorf("cached = %v, lacks %q, want what is locked", got, missing)
+	}
+	if len(*said) != 1 || !strings.Contains((*said)[0], "damaged") {
+		t.Errorf("said %q", *said)
+	}
+}
+
+// Bundles that would write elsewhere, be something else than a file, or never end.
+func TestImportRefusesMembers(t *testing.T) {
+	good := "sha256/" + sumA[:2] + "/" + sumA
+	for name, tt := range map[string]struct {
+		headers []tar.Header
+		want    string
+	}{
+		"absolute":              {[]tar.Header{{Name: "/" + good}}, "no export writes"},
+		"up":                    {[]tar.Header{{Name: "../" + good}}, "no export writes"},
+		"up in the middle":      {[]tar.Header{{Name: "sha256/../../" + sumA}}, "no export writes"},
+		"link, then through it": {[]tar.Header{{Name: "sha256/aa", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: good}}, "no export writes"},
+		"link as an object":     {[]tar.Header{{Name: good, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}}, "no export writes"},
+		"hard link":             {[]tar.Header{{Name: good, Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}}, "no export writes"},
+		"device":                {[]tar.Header{{Name: good, Typeflag: tar.TypeBlock, Devmajor: 8}}, "no export writes"},
+		"pipe":                  {[]tar.Header{{Name: good, Typeflag: tar.TypeFifo}}, "no export writes"},
+		"folder":                {[]tar.Header{{Name: good, Typeflag: tar.TypeDir}}, "no export writes"},
+		"huge":                  {[]tar.Header{{Name: good, Size: 1 << 50}}, "more than"},
+		"not what it is called": {[]tar.Header{{Name: good}}, "damaged"},
+		"cut short":             {[]tar.Header{{Name: good, Size: 1000}}, "unexpected EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := testCache(t)
+			var b bytes.Buffer
+			w := tar.NewWriter(&b)
+			for _, h := range tt.headers {
+				h.Mode = 0o644
+				if err := w.WriteHeader(&h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.Flush()
+			if _, err := Import(context.Background(), Options{}, &b, false); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Import = %v, want %q", err, tt.want)
+			}
+			if left, _ := os.ReadDir(filepath.Join(c.dir, "tmp")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			err := filepath.WalkDir(filepath.Dir(c.dir), func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type()&^fs.ModeDir != 0 {
+					t.Errorf("%s is %v", path, d.Type())
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -33,6 +33,9 @@ func Toolchain(ctx context.Context, opt Options) (*Root, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.cache.use(ctx); err != nil {
+		return nil, err
+	}
 	sel, err := b.choose(ctx)
 	if err != nil {
 		return nil, err
@@ -120,9 +123,8 @@ func (b *builder) unpackAll(ctx context.Context, pkgs []Package, dir string) err
 			b.cache.discard(p.Digest, p.Name, err)
 			return err
 		}
-		out, err := exec.CommandContext(ctx, "dpkg-deb", "-x", b.cache.object(p.Digest), dir).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("images: %s cannot be unpacked: %w: %s", p, err, bytes.TrimSpace(out))
+		if err := extract(ctx, b.cache.object(p.Digest), dir); err != nil {
+			return fmt.Errorf("images: %s cannot be unpacked: %w", p, err)
 		}
 		return nil
 	}
@@ -158,6 +160,7 @@ func (b *builder) unpackAll(ctx context.Context, pkgs []Package, dir string) err
 func finishTree(dir string) error {
 	in := func(p string) string { return filepath.Join(dir, p) }
 	err := errors.Join(
+		os.Chmod(dir, 0o755),
 		os.MkdirAll(in("build"), 0o755),
 		os.MkdirAll(in("dev"), 0o755),
 		os.MkdirAll(in("tmp"), 0o777),
@@ -371,29 +374,23 @@ func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 }
 
 // member stores the first file of a package whose name matches the pattern.
-func (b *builder) member(ctx context.Context, p Package, pattern string) (Digest, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop() // the rest of the package need not be decompressed
-	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", b.cache.object(p.Digest))
-	out, err := cmd.StdoutPipe()
+func (b *builder) member(ctx context.Context, p Package, pattern string) (d Digest, err error) {
+	found := false
+	err = packageFiles(ctx, b.cache.object(p.Digest), func(h *tar.Header, content io.Reader) (err error) {
+		if ok, _ := path.Match(pattern, path.Clean(h.Name)); !ok || h.Typeflag != tar.TypeReg {
+			return nil
+		}
+		found = true
+		if d, err = b.cache.put(content); err != nil {
+			return err
+		}
+		return errEnough
+	})
 	if err != nil {
-		return Digest{}, err
-	}
-	if err := cmd.Start(); err != nil {
 		return Digest{}, fmt.Errorf("images: %s: %w", p, err)
 	}
-	defer cmd.Wait()
-	defer stop()
-	for in := tar.NewReader(out); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return Digest{}, fmt.Errorf("images: %s has no %s", p, pattern)
-		}
-		if err != nil {
-			return Digest{}, fmt.Errorf("images: %s: %w", p, err)
-		}
-		if ok, _ := path.Match(pattern, path.Clean(h.Name)); ok && h.Typeflag == tar.TypeReg {
-			return b.cache.put(in)
-		}
+	if !found {
+		return Digest{}, fmt.Errorf("images: %s has no %s", p, pattern)
 	}
+	return d, nil
 }

@@ -2,15 +2,20 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"kerninst/images"
+	"kerninst/lab/repro"
 	"kerninst/lab/status"
 )
 
@@ -72,40 +77,74 @@ func linked(t *testing.T, path string) bool {
 	return st.Mode().IsRegular() && st.Sys().(*syscall.Stat_t).Nlink > 1
 }
 
+// needed is what the cache has for the smoke scenarios on riscv64.
+var needed = sync.OnceValues(func() (*repro.Manifest, error) {
+	out, err := os.MkdirTemp("", "kerninst-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(out)
+	if text, err := exec.Command(lab, "run", "--arch", "riscv64", "--scenario", "boot,count", "--out", out).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	return repro.ReadManifest(filepath.Join(out, "riscv64"))
+})
+
 // warm fills a cache with what a riscv64 guest needs, out of the cache of who
-// runs the tests. Objects, which are never written in place, are linked.
+// runs the tests. Objects, which are never written in place, are linked if they
+// can be.
 func warm(t *testing.T, cache string) {
 	t.Helper()
+	m, err := needed()
+	must(t, err)
 	base, err := os.UserCacheDir()
 	must(t, err)
 	from := filepath.Join(base, "kerninst")
-	if made, _ := filepath.Glob(filepath.Join(from, "index", "plugin", "*")); len(made) == 0 {
-		ran(t, "riscv64", "1")
+	have := map[string]bool{}
+	give := func(sum string) {
+		if to := filepath.Join(cache, "sha256", sum[:2], sum); !have[sum] {
+			have[sum] = true
+			must(t, os.MkdirAll(filepath.Dir(to), 0o755), linkOrCopy(filepath.Join(from, "sha256", sum[:2], sum), to))
+		}
 	}
-	if a := call(t, nil, "image", "build", "--arch", "riscv64"); a.code != 0 {
-		t.Fatal(a)
+	for _, p := range append(m.Image.Packages, m.Image.Toolchain...) {
+		give(p.SHA256)
 	}
-	for _, part := range []string{"sha256", "index"} {
-		must(t, filepath.WalkDir(filepath.Join(from, part), func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
+	for _, f := range m.Image.Files {
+		give(f.SHA256)
+	}
+	indexes, err := filepath.Glob(filepath.Join(from, "index", "*", "*"))
+	must(t, err)
+	for _, name := range indexes {
+		b, err := os.ReadFile(name)
+		must(t, err)
+		kind := filepath.Base(filepath.Dir(name))
+		made := map[string]images.Digest{}
+		if kind == "packages" || json.Unmarshal(b, &made) != nil {
+			continue
+		}
+		all := true
+		for _, d := range made {
+			if kind == "plugin" {
+				give(d.SHA256)
 			}
-			rel, err := filepath.Rel(from, path)
-			must(t, err)
-			to := filepath.Join(cache, rel)
-			switch {
-			case d.IsDir():
-				return os.MkdirAll(to, 0o755)
-			case part == "sha256" && os.Link(path, to) == nil:
-				return nil
-			case strings.HasPrefix(d.Name(), "."):
-				return nil // being written by somebody
-			}
-			b, err := os.ReadFile(path)
-			must(t, err)
-			return os.WriteFile(to, b, 0o444)
-		}))
+			all = all && have[d.SHA256]
+		}
+		if to := filepath.Join(cache, "index", kind, filepath.Base(name)); all {
+			must(t, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, b, 0o644))
+		}
 	}
+}
+
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o444)
 }
 
 // copySources copies the repository's files, and bin/lab.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kerninst/images"
+	"kerninst/lab/golden"
 	"kerninst/lab/status"
 )
 
@@ -30,6 +31,15 @@ func imageVerifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			store, err := golden.Open(progress)
+			if err != nil {
+				return err
+			}
+			states, bad, err := store.Verify(c.Context())
+			if err != nil {
+				return err
+			}
+			n, damaged = n+states, append(damaged, bad...)
 			for _, d := range damaged {
 				fmt.Println(d)
 			}
@@ -60,7 +70,7 @@ func imageGCCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&age, "age", 24*time.Hour, "keep what is younger; longer than any lab that runs")
+	c.Flags().DurationVar(&age, "age", 24*time.Hour, "keep what is younger; while a lab uses the cache, nothing is removed")
 	return c
 }
 
@@ -97,11 +107,12 @@ func imageExportCommand() *cobra.Command {
 }
 
 func imageImportCommand() *cobra.Command {
-	return &cobra.Command{
+	var trust bool
+	c := &cobra.Command{
 		Use:   "import FILE",
 		Short: "take packages from a file that export wrote",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			opts, err := cacheOptions()
 			if err != nil {
 				return err
@@ -111,7 +122,7 @@ func imageImportCommand() *cobra.Command {
 				return usage(err)
 			}
 			defer in.Close()
-			n, err := images.Import(opts, in)
+			n, err := images.Import(c.Context(), opts, in, trust)
 			if err != nil {
 				return err
 			}
@@ -119,4 +130,6 @@ func imageImportCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&trust, "trust", false, "take packages too that are not in the lock file: nobody's signature is checked")
+	return c
 }

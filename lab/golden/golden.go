@@ -104,6 +104,32 @@ func (s *Store) Discard(ctx context.Context, key string, why error) error {
 	return err
 }
 
+// Verify reads all entries. It returns how many there are, and an error for each
+// that is not what was written.
+func (s *Store) Verify(ctx context.Context) (n int, damaged []error, err error) {
+	all, _ := s.entries()
+	for _, e := range all {
+		dir := filepath.Join(s.dir, e.key)
+		done, err := s.locked(ctx, e.key, unix.LOCK_SH, func() error {
+			return eachSum(dir, func(name string, want sum) error {
+				got, err := copySum(io.Discard, filepath.Join(dir, name))
+				if err == nil && got != want {
+					err = &unusable{name + " is not what was written"}
+				}
+				return err
+			})
+		})
+		n++
+		if ctx.Err() != nil {
+			return n, damaged, ctx.Err()
+		}
+		if !done || err != nil {
+			damaged = append(damaged, fmt.Errorf("the golden state %s is damaged; remove it and run again", dir))
+		}
+	}
+	return n, damaged, nil
+}
+
 // unusable says why an entry cannot be used; "" means that there is none.
 type unusable struct{ why string }
 
@@ -117,9 +143,13 @@ func isUnusable(err error) bool {
 // locked calls f under the entry's lock. It reports whether f came to an end
 // other than that the entry cannot be used.
 func (s *Store) locked(ctx context.Context, key string, how int, f func() error) (done bool, err error) {
-	lock, err := os.OpenFile(filepath.Join(s.dir, "lock", key), os.O_RDWR|os.O_CREATE, 0o600)
+	name := filepath.Join(s.dir, "lock", key)
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil && how == unix.LOCK_SH { // a store that cannot be written can be read
+		lock, err = os.Open(name)
+	}
 	if err != nil {
-		return false, fmt.Errorf("golden states: %w", err)
+		return false, fmt.Errorf("golden states: %w; set XDG_CACHE_HOME to a folder that can be written", err)
 	}
 	defer lock.Close()
 	for {
@@ -195,6 +225,19 @@ func seal(dir string) error {
 // copy copies an entry's files and checks them on the way.
 func (s *Store) copy(key, to string) error {
 	dir := filepath.Join(s.dir, key)
+	err := eachSum(dir, func(name string, want sum) error {
+		return copyChecked(filepath.Join(to, name), filepath.Join(dir, name), want)
+	})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(dir, sumsFile), now, now) // for evict alone
+	return nil
+}
+
+// eachSum calls f with the files of an entry and what they should be.
+func eachSum(dir string, f func(name string, want sum) error) error {
 	b, err := os.ReadFile(filepath.Join(dir, sumsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &unusable{"there is none"}
@@ -206,12 +249,10 @@ func (s *Store) copy(key, to string) error {
 		return &unusable{"its list of files cannot be read"}
 	}
 	for name, want := range sums {
-		if err := copyChecked(filepath.Join(to, filepath.Base(name)), filepath.Join(dir, name), want); err != nil {
+		if err := f(filepath.Base(name), want); err != nil {
 			return err
 		}
 	}
-	now := time.Now()
-	_ = os.Chtimes(filepath.Join(dir, sumsFile), now, now) // for evict alone
 	return nil
 }
 
