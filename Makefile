@@ -7,6 +7,7 @@ TIME     ?= exact
 SEED     ?= 1
 OUT      ?=
 KERNEL   ?=
+NAME     ?=
 MIRROR   ?=
 export MIRROR
 
@@ -17,7 +18,7 @@ setup_test = TESTS=1 $(setup_all)
 # The Go to use: the host's, or one that set-up fetched.
 with_go    = GO=$$(ci/setup.sh --go) && export GO
 
-.PHONY: lab test bench generate bin/lab clean
+.PHONY: lab test proof bench generate bin/lab clean
 
 lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR KERNEL
 	@$(setup_lab)
@@ -29,6 +30,11 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" vet -composites=false ./... && \
 		"$$GO" test -json -count=1 -timeout 40m ./... | "$$GO" run ./ci/tally
+
+proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
+	@$(setup_test)
+	@$(MAKE) --no-print-directory bin/lab
+	@$(with_go) && "$$GO" build -o bin/proof ./ci/proof && bin/proof -name '$(NAME)' -seed '$(SEED)' $(if $(filter-out file default undefined,$(origin ARCH)),-arch '$(ARCH)')
 
 bench: ## the figures, printed
 	@$(setup_all)

@@ -15,13 +15,15 @@ import (
 	"strings"
 )
 
-// goPrograms are the guest's Go programs, with the folders whose content
-// decides about them.
-var goPrograms = []struct {
+// goProgram is a Go program for guests.
+type goProgram struct {
 	name    string // in the guest
 	pkg     string
-	sources []string
-}{
+	sources []string // folders whose content decides about it
+}
+
+// goPrograms are those of every image.
+var goPrograms = []goProgram{
 	{"init", "guest/init", []string{"guest/init"}},
 	{"sbin/kerninstd", "cmd/kerninstd", []string{"cmd/kerninstd", "agent"}},
 }
@@ -35,8 +37,8 @@ type goBuild struct {
 	version string
 }
 
-// programs builds goPrograms for the target.
-func (b *builder) programs(ctx context.Context) (*goBuild, error) {
+// programs builds Go programs for the target.
+func (b *builder) programs(ctx context.Context, list []goProgram) (*goBuild, error) {
 	gocmd, err := b.gocmd(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +48,7 @@ func (b *builder) programs(ctx context.Context) (*goBuild, error) {
 		return nil, err
 	}
 	made := &goBuild{files{}, strings.TrimSpace(string(out))}
-	for _, p := range goPrograms {
+	for _, p := range list {
 		src, err := b.read(isGoInput, append([]string{"go.mod", "go.sum"}, p.sources...)...)
 		if err != nil {
 			return nil, err
@@ -62,6 +64,25 @@ func (b *builder) programs(ctx context.Context) (*goBuild, error) {
 		maps.Copy(made.files, got)
 	}
 	return made, nil
+}
+
+// Program compiles a Go program of the repository for a guest, to be added to
+// what one boot brings along: the image itself, and what was kept of it, stay.
+func Program(ctx context.Context, opt Options, pkg, dst string) (File, error) {
+	b, err := newBuilder(opt)
+	if err != nil {
+		return File{}, err
+	}
+	got, err := b.programs(ctx, []goProgram{{dst, pkg, []string{pkg, "agent"}}})
+	if err != nil {
+		return File{}, err
+	}
+	d := got.files[dst]
+	if err := b.cache.verify(d); err != nil {
+		b.cache.discard(d, pkg, err)
+		return File{}, err
+	}
+	return File{Path: dst, Mode: 0o755, Source: b.cache.object(d)}, nil
 }
 
 func (b *builder) compile(ctx context.Context, gocmd, name, pkg string) (files, error) {

@@ -112,7 +112,7 @@ func (b *builder) ensure(ctx context.Context) (*Image, error) {
 	// Compiling Go needs the CPU, fetching packages the network. Whichever
 	// fails stops the other.
 	programs := start(func() (*goBuild, error) {
-		got, err := b.programs(ctx)
+		got, err := b.programs(ctx, goPrograms)
 		if err != nil {
 			cancel()
 		}

@@ -185,7 +185,7 @@ func (b *builder) trace(ctx context.Context) error {
 	b.cache.used[filepath.Join(b.cache.dir, "tree", b.treeKey(sel))] = true
 	guest, err1 := b.unpack(ctx, sel)
 	native, err2 := b.native(ctx, sel)
-	gob, err3 := b.programs(ctx)
+	gob, err3 := b.programs(ctx, goPrograms)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}

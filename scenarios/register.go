@@ -8,6 +8,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 
 	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
@@ -21,6 +22,8 @@ type Env struct {
 	Ctx     context.Context
 	Runner  *runner.Runner
 	Time    vm.Time // of guests that run in either
+	// Programs are those that guests ask for, by package.
+	Programs map[string]images.File
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 
@@ -70,8 +73,13 @@ func (env *Env) request(s Scenario, g Guest) runner.Request {
 	if g.Time == "" {
 		g.Time = env.Time
 	}
+	var files []images.File
+	for _, p := range g.Programs {
+		files = append(files, env.Programs[p])
+	}
 	return runner.Request{
-		Name: GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Append: g.Append,
+		Files: files,
+		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Append: g.Append,
 		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

@@ -7,6 +7,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -32,13 +33,16 @@ type Guest struct {
 	Append string  // added to the kernel's command line
 	Oracle bool    // count arrivals outside the guest
 	Job    *wire.Job
+	// Programs of the repository that the image does not hold, by package: each
+	// is /programs/ and the package's last name in the guest.
+	Programs []string
 	// Host time until hello, and from there to done; 0: the lab's own limits.
 	BootTimeout, RunTimeout time.Duration
 }
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return append(smoke(), faults()...)
+	return slices.Concat(smoke(), hazards(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -105,9 +105,13 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 			return nil, none, nil, err
 		}
 	}
+	programs, err := addedPrograms(ctx, opts, list)
+	if err != nil {
+		return nil, none, nil, err
+	}
 	manifest, err := manifestOf(f, img, version, through, list)
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r),
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,
 		Rerun: func(s string) string {
 			cmd := fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
 			if f.host != "" {
@@ -169,6 +173,22 @@ func wantsOracle(list []scenarios.Scenario, arch string) bool {
 		}
 	}
 	return false
+}
+
+// addedPrograms builds what guests bring along beside the image.
+func addedPrograms(ctx context.Context, opts images.Options, list []scenarios.Scenario) (map[string]images.File, error) {
+	out := map[string]images.File{}
+	for _, s := range list {
+		for _, g := range s.Guests(opts.Arch) {
+			for _, p := range g.Programs {
+				var err error
+				if out[p], err = images.Program(ctx, opts, p, scenarios.ProgramPath(p)); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return out, nil
 }
 
 // manifestOf says what the run is made of.

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"os"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+const (
+	moduleFile = "/lib/kerninst/kerninst.ko"
+	peerFile   = "/lib/kerninst/peer.ko"
+	areaSize   = 16 << 10 // of code, in bytes
+)
+
+// functions are what getppid runs in the kernel.
+var functions = map[string]string{
+	"amd64":   "__x64_sys_getppid",
+	"arm64":   "__arm64_sys_getppid",
+	"riscv64": "__riscv_sys_getppid",
+}
+
+// env is the opened device with an area in reach of the function under test.
+type env struct {
+	dev  *kdev.Device
+	info kdev.Info
+	arch *isa.Arch
+	text *ktext.Text
+	fn   ktext.Func
+	area *kdev.Area
+	heap place.Heap
+	one  *plan.Plan // of the function's first instruction that can be displaced
+}
+
+// open loads the module if it is not there and makes one plan.
+func open() (*env, error) {
+	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); os.IsNotExist(err) {
+		ko, err := os.ReadFile(moduleFile)
+		if err != nil {
+			return nil, err
+		}
+		if err := kdev.LoadFrom(ko, "", bytes.NewReader(kallsyms)); err != nil {
+			return nil, err
+		}
+	}
+	e := &env{}
+	if e.dev, err = kdev.Open(); err != nil {
+		return nil, err
+	}
+	if e.info, err = e.dev.Info(); err != nil {
+		return nil, err
+	}
+	if e.arch, err = all.Lookup(e.info.Arch); err != nil {
+		return nil, err
+	}
+	if e.text, err = ktext.New(e.arch, bytes.NewReader(kallsyms), e.dev.Read, ktext.Options{}); err != nil {
+		return nil, err
+	}
+	if e.fn, err = e.text.Function("", functions[e.arch.Name]); err != nil {
+		return nil, err
+	}
+	if err := e.reserve(); err != nil {
+		return nil, err
+	}
+	e.one, err = e.plan(0)
+	return e, err
+}
+
+// near is how far from the function its patches may be: a single jal reaches
+// them on riscv64, and all that other ISAs have.
+const near = 1000 << 10
+
+func (e *env) reserve() (err error) {
+	w := place.Reach(e.arch, e.fn.Addr, e.fn.End())
+	if e.arch.Name == "riscv64" {
+		w = w.Intersect(place.Window{Lo: e.fn.Addr - near, Hi: e.fn.Addr + near})
+	}
+	e.area, err = e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), areaSize)
+	if err == nil {
+		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
+	}
+	return err
+}
+
+// plan plans the first point from an offset on, and writes its patch.
+func (e *env) plan(from isa.Off) (*plan.Plan, error) {
+	p, refusal := plan.Search(e.text, plan.Request{
+		Function: e.fn.Name, Offset: from, Heap: &e.heap,
+		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
+	})
+	if refusal != nil {
+		return nil, refusal
+	}
+	return p, e.dev.WriteCode(p.Patch, p.Code)
+}
+
+// whole is the splice that a plan describes. Its bytes are its own.
+func whole(p *plan.Plan) kdev.Splice {
+	return kdev.Splice{
+		Point: p.Point, Patch: p.Patch, PatchLen: len(p.Code),
+		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window,
+	}
+}
+
+func (e *env) snapshot() ([]byte, error) {
+	b := make([]byte, e.info.TextEnd-e.info.TextStart)
+	return b, e.dev.Read(e.info.TextStart, b)
+}
+
+// unchanged checks that all text is as before and nothing is left in it.
+func (e *env) unchanged(before []byte) error {
+	now, err := e.snapshot()
+	if err != nil {
+		return err
+	}
+	differ := 0
+	first := isa.Addr(0)
+	for i := range now {
+		if now[i] != before[i] {
+			if differ++; differ == 1 {
+				first = e.info.TextStart + isa.Addr(i)
+			}
+		}
+	}
+	report("text is as before", 1, differ == 0, "%d of %d bytes differ, the first at %v", differ, len(now), first)
+	st, err := e.dev.Stats()
+	if err != nil {
+		return err
+	}
+	report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
+	return nil
+}

@@ -1,0 +1,345 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+)
+
+// variant is one way of getting from the point to its patch.
+type variant struct {
+	name   string
+	boards []kdev.Splice // that the point jumps to
+	point  kdev.Splice
+	cell   isa.Addr
+}
+
+// variants are those of each length that the ISA can write.
+var variants = map[string]func(*env) ([]variant, error){
+	"amd64":   (*env).amd64Variants,
+	"arm64":   func(e *env) ([]variant, error) { return []variant{e.planned()}, nil },
+	"riscv64": (*env).riscv64Variants,
+}
+
+// planned is the splice as the planner makes it.
+func (e *env) planned() variant {
+	s := whole(e.one)
+	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one.Cell}
+}
+
+// amd64Variants adds to the planned jmp rel32 those of two to four bytes: a jmp
+// rel8, behind segment prefixes that it ignores, to the padding before the
+// function, where a jmp rel32 leads on.
+func (e *env) amd64Variants() ([]variant, error) {
+	const padding = 16
+	board := whole(e.one)
+	board.Point = e.fn.Addr - padding
+	board.Old, board.New = make([]byte, 5), make([]byte, 5)
+	board.Springboard = true
+	if err := e.dev.Read(board.Point, board.Old); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(board.Old, bytes.Repeat([]byte{0x90}, 5)) {
+		return nil, fmt.Errorf("no padding before %v: %x", e.fn, board.Old)
+	}
+	board.New[0] = 0xe9
+	binary.LittleEndian.PutUint32(board.New[1:], uint32(board.Patch-board.Point-5))
+	var out []variant
+	for n := 2; n <= 4; n++ {
+		s := whole(e.one)
+		d := int64(board.Point) - int64(s.Point) - int64(n)
+		if d != int64(int8(d)) {
+			return nil, fmt.Errorf("%v is %d bytes from the padding", s.Point, d)
+		}
+		s.Old = s.Old[:n]
+		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
+		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one.Cell})
+	}
+	return append(out, e.planned()), nil
+}
+
+// riscv64Variants adds to the planned window one jal. It replaces only the
+// window's first instruction, which has to be as long; the others stay in
+// place for a CPU that is between them, and the patch runs them all.
+func (e *env) riscv64Variants() ([]variant, error) {
+	p := e.one
+	for p.Displaced[0].Len != 4 {
+		var err error
+		if p, err = e.plan(p.Offset + isa.Off(p.Displaced[0].Len)); err != nil {
+			return nil, fmt.Errorf("no window begins with four bytes: %w", err)
+		}
+	}
+	d := int64(p.Patch) - int64(p.Point)
+	if d < -1<<20 || d >= 1<<20 {
+		return nil, fmt.Errorf("the patch is %d bytes from the point, a jal reaches 1 MiB", d)
+	}
+	s := whole(p)
+	s.Window, s.Old, s.New = false, s.Old[:4], jal(uint32(d))
+	return []variant{{"4 bytes", nil, s, p.Cell}, e.planned()}, nil
+}
+
+// jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.
+func jal(d uint32) []byte {
+	return binary.LittleEndian.AppendUint32(nil, d>>20&1<<31|d>>1&0x3ff<<21|d>>11&1<<20|d>>12&0xff<<12|0x6f)
+}
+
+func (e *env) storms(toggles, calls int) error {
+	list, err := variants[e.arch.Name](e)
+	if err != nil {
+		return err
+	}
+	for _, v := range list {
+		if err := e.storm(v, toggles); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+		if err := e.exact(v, calls); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	return nil
+}
+
+// storm toggles while the last CPU does nothing but pass the point.
+func (e *env) storm(v variant, toggles int) error {
+	cpu := e.info.CPUs - 1
+	if cpu == 0 {
+		return errors.New("needs a second CPU")
+	}
+	e.area.Store(v.cell, 0)
+	l, err := startLooper(cpu)
+	if err != nil {
+		return err
+	}
+	// They stay: undoing one waits for quiescence, a third of a second.
+	boards, err := e.dev.Splice(v.boards)
+	start := time.Now()
+	done := 0
+	for ; err == nil && done < toggles; done++ {
+		var ids []uint32
+		if ids, err = e.dev.Splice([]kdev.Splice{v.point}); err == nil {
+			err = e.dev.UndoNoWait(ids)
+		}
+	}
+	took := time.Since(start)
+	calls, loopErr := l.stop()
+	err = errors.Join(err, e.dev.Undo(boards))
+	hits := e.area.Load(v.cell)
+	// Arrivals at the unspliced point are not hits, so fewer are expected; a
+	// storm that nobody passed through would show nothing.
+	report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+		"%d hits in %d calls of another CPU, %v (%v, %v)", hits, calls, took.Round(time.Millisecond), err, loopErr)
+	return nil
+}
+
+// exact counts with all CPUs on one point, and again when it is undone.
+func (e *env) exact(v variant, calls int) error {
+	ids, err := e.dev.Splice(append(slices.Clone(v.boards), v.point))
+	if err != nil {
+		return err
+	}
+	e.area.Store(v.cell, 0)
+	want, err := e.callAll(calls)
+	if err != nil {
+		return err
+	}
+	got := e.area.Load(v.cell)
+	report("count of "+v.name, want, got == uint64(want), "%d hits, %d calls", got, want)
+	if err := e.dev.Undo(ids); err != nil {
+		return err
+	}
+	if _, err := e.callAll(10); err != nil {
+		return err
+	}
+	report("no hit of "+v.name+" after undo", 10, e.area.Load(v.cell) == got, "%d hits more", e.area.Load(v.cell)-got)
+	return nil
+}
+
+// self is this program, in another role.
+func self(role ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", role...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// callAll makes that many calls on every CPU at once; the result is their sum.
+func (e *env) callAll(each int) (int, error) {
+	var started []*exec.Cmd
+	var errs []error
+	for cpu := range e.info.CPUs {
+		cmd := self("call", strconv.Itoa(cpu), strconv.Itoa(each))
+		if err := cmd.Start(); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		started = append(started, cmd)
+	}
+	for _, cmd := range started {
+		errs = append(errs, cmd.Wait())
+	}
+	return each * len(started), errors.Join(errs...)
+}
+
+type looper struct {
+	cmd *exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+// startLooper returns when the loop runs.
+func startLooper(cpu int) (*looper, error) {
+	l := &looper{cmd: self("loop", strconv.Itoa(cpu))}
+	in, err := l.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := l.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	l.in, l.out = in, bufio.NewReader(out)
+	if err := l.cmd.Start(); err != nil {
+		return nil, err
+	}
+	_, err = l.out.ReadString('\n')
+	return l, err
+}
+
+// stop is how many calls the loop made. It is an error if one went wrong.
+func (l *looper) stop() (uint64, error) {
+	err := l.in.Close()
+	line, readErr := l.out.ReadString('\n')
+	if err := errors.Join(err, l.cmd.Wait()); err != nil {
+		return 0, err
+	}
+	n, numErr := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+	return n, errors.Join(readErr, numErr)
+}
+
+// pin keeps all threads of this process, present and future, on one CPU.
+func pin(cpu string) error {
+	n, err := strconv.Atoi(cpu)
+	if err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	set.Set(n)
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err == nil {
+			err = unix.SchedSetaffinity(tid, &set)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getppid makes one call, whose result must be what it always was.
+func getppid(parent uintptr) error {
+	if got, _, _ := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0); got != parent {
+		return fmt.Errorf("getppid gave %d, not %d", got, parent)
+	}
+	return nil
+}
+
+func loop(cpu string) error {
+	if err := pin(cpu); err != nil {
+		return err
+	}
+	var stopped atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the other side does
+		stopped.Store(true)
+	}()
+	parent, _, _ := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+	fmt.Println("ready")
+	calls := 1
+	for ; !stopped.Load(); calls++ {
+		if err := getppid(parent); err != nil {
+			return err
+		}
+	}
+	fmt.Println(calls)
+	return nil
+}
+
+func call(cpu, times string) error {
+	n, err := strconv.Atoi(times)
+	if err == nil {
+		err = pin(cpu)
+	}
+	if err != nil {
+		return err
+	}
+	parent, _, _ := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+	for i := 1; i < n; i++ {
+		if err := getppid(parent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold makes a splice and never ends.
+func hold() error {
+	e, err := open()
+	if err != nil {
+		return err
+	}
+	if _, err := e.dev.Splice([]kdev.Splice{whole(e.one)}); err != nil {
+		return err
+	}
+	fmt.Println("holding")
+	return unix.Pause()
+}
+
+// killed: when the holder of a live splice is killed, the module undoes it.
+func killed(before []byte) error {
+	holder := self("hold")
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := holder.Start(); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return errors.Join(err, holder.Wait())
+	}
+	reportErrno("unload while held", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
+	if err := holder.Process.Kill(); err != nil {
+		return err
+	}
+	_ = holder.Wait() // it was killed; the device is closed by now
+	e, err := open()
+	reportErrno("open after kill -9", err, 0)
+	if err != nil {
+		return nil
+	}
+	if err := errors.Join(e.unchanged(before), e.dev.Close()); err != nil {
+		return err
+	}
+	reportErrno("unload", kdev.Unload(kdev.ModuleName), 0)
+	return nil
+}

@@ -1,0 +1,103 @@
+package scenarios
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// The module's own tests: what would crash a kernel if a rule of writing live
+// text were broken, tried in stock guests, two CPUs at a time. Both scenarios
+// ask the same; they differ in how often.
+func hazards() []Scenario {
+	return []Scenario{
+		{Name: "storm", Title: "splices toggle under load, others' probes come and go, what is wrong is refused", Labels: []string{"hazards"},
+			Guests: stormGuests(100, 4*time.Minute), Check: checkStorm},
+		{Name: "toggle", Title: "the same with 10,000 toggles of each length", Labels: []string{"proof"},
+			Guests: stormGuests(10_000, 30*time.Minute), Check: checkStorm},
+	}
+}
+
+const stormPackage = "guest/storm"
+
+// ProgramPath is where a guest has a program that the image does not hold.
+func ProgramPath(pkg string) string { return "/programs/" + path.Base(pkg) }
+
+// stormGuests has the daemon let go of the device, and the program take it.
+func stormGuests(toggles int, limit time.Duration) func(string) []Guest {
+	return func(string) []Guest {
+		return []Guest{{
+			Name: "storm", CPUs: 2, Time: vm.Host, Programs: []string{stormPackage}, RunTimeout: limit,
+			Job: job(
+				snapshot("before", ""),
+				module("unload", wire.Module_UNLOAD),
+				run("storm", ProgramPath(stormPackage), "-toggles", strconv.Itoa(toggles)),
+				module("load", wire.Module_LOAD),
+				snapshot("after", "before"),
+			),
+		}}
+	}
+}
+
+// stormRecord is one check that the program made: see guest/storm.
+type stormRecord struct {
+	Name   string `json:"name"`
+	N      int    `json:"n"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+func stormRecords(text []byte) ([]stormRecord, error) {
+	var out []stormRecord
+	for dec := json.NewDecoder(bytes.NewReader(text)); ; {
+		var r stormRecord
+		if err := dec.Decode(&r); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return out, fmt.Errorf("record %d: %w", len(out), err)
+		}
+		out = append(out, r)
+	}
+}
+
+// lengths are those of what is written at a point: all must have been tried.
+var lengths = map[string][]int{"amd64": {2, 3, 4, 5}, "arm64": {4}, "riscv64": {4, 8}}
+
+func checkStorm(t *T) {
+	const g = "storm"
+	res := t.result(g, "storm")
+	t.g.Expect(res.Runs).To(gomega.HaveLen(1), "step storm: %s", res.Error)
+	all, err := stormRecords(res.Runs[0].Stdout)
+	toggles := 0
+	seen := map[string]bool{}
+	for _, r := range all {
+		t.expect(r.Name, r.Detail, "ok", gomega.Satisfy(func(string) bool { return r.OK }))
+		seen[r.Name] = true
+		if strings.HasPrefix(r.Name, "toggles of ") {
+			toggles += r.N
+		}
+	}
+	t.g.Expect(err).NotTo(gomega.HaveOccurred())
+	t.ran(g, "storm")
+	for _, n := range lengths[t.Arch] {
+		t.equal(fmt.Sprintf("length %d was tried", n), seen[toggleName(n)], true)
+	}
+	t.equal("the program came to its end", seen["unload"], true)
+	t.equal("ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
+	t.Metrics["storm.checks"] = report.Metric{Value: float64(len(all)), Unit: "checks", N: 1}
+	t.Metrics["storm.toggles"] = report.Metric{Value: float64(toggles), Unit: "toggles", N: 1}
+}
+
+func toggleName(n int) string { return fmt.Sprintf("toggles of %d bytes under load", n) }
