@@ -287,6 +287,11 @@ func (g *Graph) link(records []record, x *ktext.Links) {
 	for _, p := range g.funcs {
 		g.mark[g.At(p)] |= Entry
 	}
+	for b, k := range g.kind {
+		if t := g.target[b]; k == KindCall && t != NoBlock && g.mark[t]&Entry == 0 {
+			g.kind[b] = KindCallLocal
+		}
+	}
 	for _, f := range x.Faults {
 		g.linkFault(f)
 	}

@@ -30,6 +30,7 @@ const (
 	KindCond                     // to Target or into the next block
 	KindCall                     // calls Target, then the next block
 	KindCallNoReturn             // calls Target, which does not return
+	KindCallLocal                // calls a place inside a symbol, Target, or only seems to; then the next block
 	KindIndirectCall             // calls something unknown, then the next block
 	KindStaticCall               // calls what the kernel writes there, or nothing, then the next block
 	KindReturn                   // to the caller
@@ -43,13 +44,13 @@ const (
 	kinds
 )
 
-var kindNames = [kinds]string{"fall", "jump", "cond", "call", "call-noreturn", "indirect-call", "static-call", "return", "table",
+var kindNames = [kinds]string{"fall", "jump", "cond", "call", "call-noreturn", "call-local", "indirect-call", "static-call", "return", "table",
 	"tail", "indirect-jump", "gate", "exit", "trap", "pad"}
 
 func (k Kind) String() string { return kindNames[k] }
 
 // falls lists the kinds behind which the next block may run.
-const falls = 1<<KindFall | 1<<KindCond | 1<<KindCall | 1<<KindIndirectCall | 1<<KindStaticCall | 1<<KindGate
+const falls = 1<<KindFall | 1<<KindCond | 1<<KindCall | 1<<KindCallLocal | 1<<KindIndirectCall | 1<<KindStaticCall | 1<<KindGate
 
 // Falls reports whether the next block may run after one of this kind.
 func (k Kind) Falls() bool { return falls>>k&1 != 0 }
@@ -244,13 +245,14 @@ func (g *Graph) Extra(b Block) []Edge {
 func (g *Graph) Edges() []Edge { return g.extra }
 
 // Succ appends b's successors within an activation to out: calls are stepped
-// over, jumps to other functions are followed.
+// over, jumps to other functions are followed. A call of a place inside a symbol
+// is both: some only mean to push an address.
 func (g *Graph) Succ(b Block, out []Block) []Block {
 	k := g.kind[b]
 	if k.Falls() && int(b)+1 < len(g.kind) {
 		out = append(out, b+1)
 	}
-	if (k == KindJump || k == KindCond) && g.target[b] != NoBlock {
+	if (k == KindJump || k == KindCond || k == KindCallLocal) && g.target[b] != NoBlock {
 		out = append(out, g.target[b])
 	}
 	for _, e := range g.Extra(b) {

@@ -5,6 +5,7 @@ package cfg
 // solution is the least one: functions that only call each other for ever do
 // not return.
 func (g *Graph) returns() {
+	g.enterPadding()
 	back := make([]bool, len(g.kind))
 	for changed := true; changed; {
 		changed = false
@@ -29,6 +30,27 @@ func (g *Graph) returns() {
 	}
 }
 
+// enterPadding makes code of the padding that some block, reached or not, leads
+// to: a jump to an aligned label goes to the nops in front of it.
+func (g *Graph) enterPadding() {
+	var work, succ []Block
+	for b, k := range g.kind {
+		if k != KindPad {
+			work = append(work, Block(b))
+		}
+	}
+	for len(work) > 0 {
+		b := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, s := range g.Succ(b, succ[:0]) {
+			if g.kind[s] == KindPad {
+				g.kind[s] = g.enteredPadding(s)
+				work = append(work, s)
+			}
+		}
+	}
+}
+
 // comesBack decides one block by what is known of the others.
 func (g *Graph) comesBack(b Block, back []bool) bool {
 	next := int(b)+1 < len(back) && back[b+1]
@@ -40,8 +62,8 @@ func (g *Graph) comesBack(b Block, back []bool) bool {
 		if next && (t == NoBlock || back[t]) {
 			return true
 		}
-	case KindJump, KindCond:
-		if t != NoBlock && back[t] || g.kind[b] == KindCond && next {
+	case KindJump, KindCond, KindCallLocal:
+		if t != NoBlock && back[t] || g.kind[b] != KindJump && next {
 			return true
 		}
 	case KindFall, KindIndirectCall, KindStaticCall, KindGate:
@@ -64,7 +86,7 @@ func (g *Graph) reach() {
 	visit := func(b Block) {
 		if g.mark[b]&Reached == 0 {
 			g.mark[b] |= Reached
-			if g.kind[b] == KindPad {
+			if g.kind[b] == KindPad { // of a call's target alone, or what was left over
 				g.kind[b] = g.enteredPadding(b)
 			}
 			stack = append(stack, b)

@@ -18,7 +18,8 @@
 // then want, forwards.
 //
 // The calling convention is assumed for indirect calls, whose callee is C, and
-// for whoever may call a symbol indirectly. Whatever knows other conventions is
+// for whoever may call a symbol indirectly. And no function that begins with an
+// ftrace site reads more than it allows: ftrace itself changes the rest there. Whatever knows other conventions is
 // in a table, by name, with its reason. Where control is not understood,
 // everything is live: unanalysable jumps, returns from exceptions, calls of the
 // firmware, instructions that did not decode. A trap of BUG ends its path: its

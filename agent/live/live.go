@@ -29,6 +29,10 @@ func (l *Live) Out(b cfg.Block) isa.RegSet {
 // it overwrites on every path to its return.
 func (l *Live) Callee(b cfg.Block) (reads, overwrites isa.RegSet) { return l.use[b], l.def[b] }
 
+// Hidden is what is dead where b begins by convention alone: what reads it from
+// there on, say to save the flags, reads nothing that matters.
+func (l *Live) Hidden(b cfg.Block) isa.RegSet { return l.hidden(b) }
+
 // Each decodes b and visits its instructions backwards, with what is live before
 // and behind each.
 func (l *Live) Each(b cfg.Block, visit func(i isa.Insn, before, behind isa.RegSet)) {
@@ -116,7 +120,7 @@ func (l *Live) Check() error {
 			continue
 		case use != l.use[b] || def != l.def[b]:
 			return fmt.Errorf("live: block at %v: use %#x, def %#x; its equation says %#x, %#x", l.g.Start(b), l.use[b], l.def[b], use, def)
-		case l.reads[b]&^l.In(b) != 0 && l.g.Marks(b)&cfg.Traced == 0:
+		case l.reads[b]&^l.In(b)&^l.hidden(b) != 0:
 			return fmt.Errorf("live: block at %v reads %s, which is dead", l.g.Start(b), l.g.Arch.Names(l.reads[b]&^l.In(b)))
 		}
 		succ = l.g.Succ(b, succ[:0])
@@ -125,7 +129,7 @@ func (l *Live) Check() error {
 				return fmt.Errorf("live: block at %v wants less than the block at %v before it", l.g.Start(s), l.g.Start(b))
 			}
 		}
-		if t := l.g.Target(b); l.g.Kind(b) == cfg.KindCall && t != cfg.NoBlock && l.In(b+1)&^l.want[t] != 0 {
+		if t := l.g.Target(b); l.wants(b) && l.In(b+1)&^l.want[t] != 0 {
 			return fmt.Errorf("live: the callee at %v does not know of what %v wants", l.g.Start(t), l.g.Start(b+1))
 		}
 	}

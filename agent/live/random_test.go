@@ -19,7 +19,7 @@ var toyRegs = []isa.Reg{10, 15, 5, 28, 9, 18} // a0 a5 t0 t3 s1 s2
 const (
 	toySaved   = isa.RegSet(1)<<9 | 1<<18
 	toyResults = isa.RegSet(1) << 10
-	toyArgs    = isa.RegSet(1)<<10 | 1<<15
+	toyArgs    = isa.RegSet(1)<<10 | 1<<15 | toySaved // a callee saves what it keeps
 	toyScratch = isa.RegSet(1)<<10 | 1<<15 | 1<<5 | 1<<28
 )
 

@@ -105,7 +105,7 @@ func (l *Live) after(b cfg.Block) (use, def isa.RegSet) {
 		return next()
 	case cfg.KindJump:
 		return l.use[t], l.def[t]
-	case cfg.KindCond:
+	case cfg.KindCond, cfg.KindCallLocal:
 		use, def = next()
 		if t == cfg.NoBlock {
 			return l.all, 0
@@ -126,7 +126,7 @@ func (l *Live) after(b cfg.Block) (use, def isa.RegSet) {
 		}
 		return use, def
 	case cfg.KindTail:
-		return l.conv.args, l.conv.scratch
+		return l.conv.args | l.conv.saved, l.conv.scratch
 	case cfg.KindTrap, cfg.KindPad:
 		return 0, l.all
 	}
@@ -143,9 +143,9 @@ func (l *Live) callee(b cfg.Block) (use, def isa.RegSet) {
 	case k == cfg.KindCall || l.opaque[b]:
 		return l.all, 0
 	case k == cfg.KindStaticCall: // some keep every register, whatever is called
-		return l.conv.args, 0
+		return l.conv.args | l.conv.saved, 0
 	}
-	return l.conv.args, l.conv.scratch
+	return l.conv.args | l.conv.saved, l.conv.scratch
 }
 
 // equation is use and def at b's start by what is known of the others. A fault
@@ -162,10 +162,17 @@ func (l *Live) equation(b cfg.Block) (use, def isa.RegSet) {
 			}
 		}
 	}
-	if l.g.Marks(b)&cfg.Traced != 0 {
-		use &= l.conv.args | l.conv.saved
+	return use &^ l.hidden(b), def & l.all
+}
+
+// hidden is what holds nothing where b begins, whatever its code seems to read:
+// an ftrace site begins there, so it is compiled code, and the kernel's own
+// tracer changes these registers there.
+func (l *Live) hidden(b cfg.Block) isa.RegSet {
+	if l.g.Marks(b)&cfg.Traced == 0 {
+		return 0
 	}
-	return use, def & l.all
+	return l.all &^ (l.conv.args | l.conv.saved)
 }
 
 // solveUse finds the least use and the greatest def.
@@ -232,7 +239,7 @@ func (l *Live) solveWant(t *ktext.Text) {
 			for _, s := range succ {
 				l.raise(s, l.want[b], work)
 			}
-			if l.g.Kind(b) == cfg.KindCall && l.g.Target(b) != cfg.NoBlock && int(b)+1 < n {
+			if l.wants(b) && int(b)+1 < n {
 				l.raise(l.g.Target(b), l.In(b+1), work)
 			}
 		})
@@ -263,6 +270,12 @@ func (l *Live) orphans() map[cfg.Block][]cfg.Block {
 	return out
 }
 
+// wants reports whether b ends in a call whose callee is known, and returns.
+func (l *Live) wants(b cfg.Block) bool {
+	k := l.g.Kind(b)
+	return (k == cfg.KindCall || k == cfg.KindCallLocal) && l.g.Target(b) != cfg.NoBlock
+}
+
 // raise adds to what is wanted of b.
 func (l *Live) raise(b cfg.Block, want isa.RegSet, work *worklist) {
 	if want&^l.want[b] == 0 {
@@ -270,7 +283,7 @@ func (l *Live) raise(b cfg.Block, want isa.RegSet, work *worklist) {
 	}
 	l.want[b] |= want
 	work.add(uint32(b))
-	if b > 0 && l.g.Kind(b-1) == cfg.KindCall { // it wants what is live here
+	if b > 0 && l.wants(b-1) { // it wants what is live here
 		work.add(uint32(b - 1))
 	}
 }

@@ -45,6 +45,9 @@ type Request struct {
 	Oracle bool
 	Job    *wire.Job
 	Files  []images.File // added to the initramfs
+	// Plugin is called when the guest has passed, with the file that the runner's
+	// plugin wrote: for plugins other than the one that counts arrivals.
+	Plugin func(file string, o *session.Outcome) error
 	// Host time until hello, and from there to done; 0: the runner's.
 	BootTimeout, RunTimeout time.Duration
 }
@@ -65,7 +68,7 @@ type Runner struct {
 	Backend vm.Backend
 	Through string // program and version by which Backend starts QEMU; empty: none
 	KVM     bool   // guests of host time run under KVM, but for those with an oracle
-	Plugin  string // path of the arrivals plugin; empty: none is wanted
+	Plugin  string // path of the plugin that guests may ask for; empty: none is wanted
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
 	Jobs    int    // guests at a time
@@ -156,6 +159,9 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	if g.Request.Oracle && g.Outcome.Status == status.Passed {
 		g.Oracle, g.Err = readOracle(filepath.Join(dir.Path, oracleFile))
 	}
+	if g.Request.Plugin != nil && g.Outcome.Status == status.Passed {
+		g.Err = g.Request.Plugin(filepath.Join(dir.Path, oracleFile), g.Outcome)
+	}
 	if err := r.keep(g, dir.Path); err != nil && g.Err == nil {
 		g.Err = err
 	}
@@ -208,8 +214,8 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 	if s.MemMiB == 0 {
 		s.MemMiB = defaultMemory
 	}
-	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle
-	if q.Oracle {
+	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle && q.Plugin == nil
+	if q.Oracle || q.Plugin != nil {
 		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
 	}
 	return s
