@@ -30,11 +30,28 @@ func faults() []Scenario {
 		{Name: "fault-daemon", Title: "the daemon dies in a scenario", Labels: faultLabel,
 			Guests: one(Guest{Job: job(shell("kill", "kill -9 $(pidof kerninstd); sleep 1000"))}),
 			Check:  unreachable},
+		{Name: "fault-hostile", Title: "a guest's output is meant to harm who reads it", Labels: faultLabel,
+			Guests: one(Guest{Job: job(shell("flood", hostileFlood), shell("hostile", hostileConsole))}),
+			Check:  unreachable},
 		{Name: "fault-step", Title: "a step of a job cannot be done", Labels: faultLabel,
 			Guests: one(Guest{Job: job(splice("splice", at("no_such_function", 0)))}),
 			Check:  func(t *T) { t.done("guest", "splice") }},
 	}
 }
+
+// hostileFlood is megabytes on both outputs.
+const hostileFlood = `yes '</script>' | head -c 8000000; yes '<img src=x>' | head -c 8000000 >&2`
+
+// hostileConsole writes what terminals obey, what browsers run, NUL, a line
+// without an end and bytes that are no text, and panics, so that all of it is
+// beside the decisive lines.
+const hostileConsole = `
+for i in 1 2 3 4 5; do
+	printf '</script><script>alert(1)</script>\033]0;title\007\033[2J\033[31mred\033c\000\302\233nul\377\376\r\n'
+done >/dev/console
+yes x | tr -d '\n' | head -c 20000 >/dev/console
+printf '\n<b onclick="alert(2)">Kernel panic - not syncing: \033[8mhidden</b>\n' >/dev/console
+echo c >/proc/sysrq-trigger`
 
 func one(g Guest) func(string) []Guest {
 	g.Name, g.CPUs, g.Time = "guest", 1, vm.Host
