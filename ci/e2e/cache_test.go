@@ -278,3 +278,54 @@ func TestCollecting(t *testing.T) {
 	}
 	s.clean(t)
 }
+
+// A host without a network and with an empty cache does a run again that was
+// done elsewhere, from a bundle of the packages.
+func TestOfflineHost(t *testing.T) {
+	from := newStore(t)
+	out, bundle := t.TempDir(), filepath.Join(t.TempDir(), "packages.tar")
+	for _, args := range [][]string{
+		{"run", "--arch", "riscv64", "--scenario", "boot", "--out", out},
+		{"image", "export", "--arch", "riscv64", bundle},
+	} {
+		if a := call(t, from.env, args...); a.code != 0 {
+			t.Fatal(a)
+		}
+	}
+	must(t, os.RemoveAll(from.dir))
+	to := from // the same place, now empty
+	to.env = append(to.env, "GOPROXY=off")
+	if a := call(t, to.env, "repro", out); a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "127.0.0.1:1") {
+		t.Errorf("with an empty cache: exit status %d: %s", a.code, a)
+	}
+	spoiled := filepath.Join(t.TempDir(), "spoiled.tar")
+	b, err := os.ReadFile(bundle)
+	must(t, err, os.WriteFile(spoiled, tampered(b), 0o600))
+	if a := call(t, to.env, "image", "import", spoiled); a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "the bundle is damaged") {
+		t.Errorf("a tampered bundle: exit status %d: %s", a.code, a)
+	}
+	if a := call(t, to.env, "image", "import", bundle); a.code != 0 {
+		t.Fatal(a)
+	}
+	linkToolchain(t, to.dir)
+	if a := call(t, to.env, "repro", out); a.code != 0 || !strings.Contains(a.stdout, "REPRODUCED") {
+		t.Errorf("exit status %d: %s", a.code, a)
+	}
+	to.clean(t)
+}
+
+// linkToolchain saves unpacking the toolchain for riscv64, most of a minute's
+// work: that it unpacks is what every cold cache shows.
+func linkToolchain(t *testing.T, cache string) {
+	t.Helper()
+	base, err := os.UserCacheDir()
+	must(t, err)
+	found, err := filepath.Glob(filepath.Join(base, "kerninst", "tree", "*", "usr", "bin", "riscv64-linux-gnu-gcc-14"))
+	must(t, err, os.MkdirAll(filepath.Join(cache, "tree"), 0o755))
+	for _, gcc := range found {
+		root := filepath.Dir(filepath.Dir(filepath.Dir(gcc)))
+		if out, err := exec.Command("cp", "-al", root, filepath.Join(cache, "tree")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+}

@@ -51,9 +51,6 @@ func run() (code int) {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// As on a full disk: a write past the file-size limit is an error to be
-	// reported, not the end of the process.
-	signal.Ignore(syscall.SIGXFSZ)
 	err := asCaller()
 	if err == nil {
 		err = root().ExecuteContext(ctx)
