@@ -6,8 +6,9 @@
 // result is the scenario's status. The exit status is 1 when one did not pass,
 // and 2 for a wrong call. What went wrong is said on standard error.
 //
-// A proof is a scenario with the label "proof". To add one, add its scenario
-// and a row to the table.
+// A proof is a scenario with the label "proof", a test that does all of its work
+// with -full, or a fuzz target. To add one, add a row to its table. A name of which
+// others are extensions ("fuzz") means them all.
 package main
 
 import (
@@ -18,29 +19,56 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"kerninst/lab/report"
 	"kerninst/lab/status"
 )
 
-// proofs are all there are: a scenario, and the metric that is its n.
-var proofs = []struct{ name, n string }{
+// proof is one that can be asked for.
+type proof struct {
+	name string
+	each bool // once for each ISA; otherwise the line says "any"
+	run  func(p proof, arch string, seed uint64) line
+}
+
+// scenarioProofs are scenarios, and the metrics that are their n.
+var scenarioProofs = []struct{ name, n string }{
 	{"toggle", "storm.toggles"},
+}
+
+// proofs are all there are.
+func proofs(fuzzTime time.Duration) (out []proof) {
+	for _, s := range scenarioProofs {
+		out = append(out, proof{s.name, true, func(p proof, arch string, seed uint64) line { return prove(p.name, s.n, arch, seed) }})
+	}
+	for _, x := range testProofs {
+		out = append(out, proof{x.name, true, x.prove})
+	}
+	for _, f := range fuzzers {
+		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) line { return f.prove(p, arch, seed, fuzzTime) }})
+	}
+	return out
 }
 
 func main() {
 	name := flag.String("name", "", "one proof; all otherwise")
 	arches := flag.String("arch", "amd64,arm64,riscv64", "ISAs, separated by commas")
 	seed := flag.Uint64("seed", 1, "seed of the guests")
+	fuzzTime := flag.Duration("fuzztime", 10*time.Minute, "how long each fuzz target runs")
 	flag.Parse()
 	known, failed := false, false
-	for _, p := range proofs {
-		if *name != "" && *name != p.name {
+	for _, p := range proofs(*fuzzTime) {
+		if *name != "" && *name != p.name && !strings.HasPrefix(p.name, *name+"-") {
 			continue
 		}
 		known = true
-		for _, arch := range strings.Split(*arches, ",") {
-			l := prove(p.name, p.n, arch, *seed)
+		list := []string{"any"}
+		if p.each {
+			list = strings.Split(*arches, ",")
+		}
+		for _, arch := range list {
+			l := p.run(p, arch, *seed)
 			fmt.Println(l)
 			failed = failed || l.result != status.Passed
 		}

@@ -1,6 +1,12 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"kerninst/lab/status"
@@ -31,7 +37,7 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := map[string]bool{}
-	for _, p := range proofs {
+	for _, p := range scenarioProofs {
 		rows[p.name] = true
 	}
 	for _, s := range labelled {
@@ -42,5 +48,64 @@ func TestTable(t *testing.T) {
 	}
 	for name := range rows {
 		t.Errorf("row %s has no scenario of that label", name)
+	}
+}
+
+// Every fuzz target of the repository has a row, and every row a target.
+func TestFuzzers(t *testing.T) {
+	rows := map[string]bool{}
+	for _, f := range fuzzers {
+		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+			rows[strings.Replace(f.pkg, "%s", arch, 1)+" "+f.target] = true
+		}
+	}
+	declared := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(f \*testing\.F\)`)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range declared.FindAllSubmatch(b, -1) {
+			pkg, _ := filepath.Rel("../..", filepath.Dir(path))
+			row := "./" + pkg + " " + string(m[1])
+			if !rows[row] {
+				t.Errorf("%s has no row in the table of fuzzers", row)
+			}
+			delete(rows, row)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row := range rows {
+		t.Errorf("%s is in the table of fuzzers alone", row)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	out := []byte("x: proof sweep arm64 7 of 8\nproof sweep arm64 5\nfuzz: execs: 3 (1/sec)\nfuzz: execs: 9 (1/sec)\n")
+	if n := sum(out, regexp.MustCompile(`proof sweep arm64 (\d+)`)); n != 12 {
+		t.Errorf("sum %d", n)
+	}
+	if n := last(out, regexp.MustCompile(`execs: (\d+)`)); n != 9 {
+		t.Errorf("last %d", n)
+	}
+	for _, tt := range []struct {
+		err  error
+		n    uint64
+		want string
+	}{
+		{nil, 3, "proof p any 3 1 passed"},
+		{nil, 0, "proof p any 0 1 failed"},
+		{errors.New("exit status 1"), 3, "proof p any 3 1 failed"},
+	} {
+		l := line{"p", "any", 0, 1, status.LabFailed}
+		if l.judge(tt.err, tt.n, nil); l.String() != tt.want {
+			t.Errorf("%v, %d: %q, want %q", tt.err, tt.n, l, tt.want)
+		}
 	}
 }

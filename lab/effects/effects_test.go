@@ -127,7 +127,7 @@ func check(t *testing.T, arch *isa.Arch, cases []Case, seen []Seen, forms int) {
 				arch.Names(c.Insn.Reads), arch.Names(c.Insn.Writes), arch.Names(c.Insn.Clobbers), c.Insn.Traits)
 		}
 	}
-	t.Logf("proof effects %s: %d of %d forms, %d instructions, %d runs", arch.Name, len(ran), forms, len(cases), runs)
+	t.Logf("proof effects %s %d runs of %d instructions; %d of %d forms", arch.Name, runs, len(cases), len(ran), forms)
 	if len(ran) < forms/2 || forms == 0 {
 		t.Errorf("%d of %d forms were run", len(ran), forms)
 	}

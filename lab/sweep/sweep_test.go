@@ -139,8 +139,8 @@ func check(t *testing.T, what string, arch *isa.Arch, root *images.Root, list *A
 	for _, d := range bad[:min(len(bad), shown)] {
 		t.Error(d)
 	}
-	t.Logf("proof sweep %s %s: %d instructions, %d bytes, %d mnemonics, %d differences, %d undecoded, %d unexplained",
-		arch.Name, what, r.Instructions, r.Bytes, len(r.Mnemonics), len(r.Differences), len(r.Unknown), len(bad))
+	t.Logf("proof sweep %s %d instructions of %s: %d bytes, %d mnemonics, %d differences, %d undecoded, %d unexplained",
+		arch.Name, r.Instructions, what, r.Bytes, len(r.Mnemonics), len(r.Differences), len(r.Unknown), len(bad))
 	if len(bad) > shown {
 		t.Errorf("and %d more", len(bad)-shown)
 	}

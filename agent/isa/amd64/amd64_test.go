@@ -77,6 +77,33 @@ c4e2fbf7c1 | none | rax,rcx | rax |  |  | shrx %rax,%rcx,%rax
 66e800000000 | unknown |  |  |  |  | length of the displacement differs by CPU
 0f05 | trap |  |  |  |  | syscall
 480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | load,store,may-fault | cmpxchg16b (%rcx)
+660fae30 | none | rax |  |  | may-fault | clwb, not xsaveopt
+480fae30 | none | rax,rdx |  |  | store,may-fault,vector | xsaveopt64
+c4e2fbf6ca | none | rdx | rax,rcx |  |  | mulx %rdx,%rax,%rcx
+c4e278f2c1 | none | rax,rcx | rax | flags |  | andn %ecx,%eax,%eax
+c4e2f8f3d9 | none | rcx | rax | flags |  | blsi %rcx,%rax: into vvvv
+660f6ef9 | none | rcx |  |  | vector | movd %ecx,%xmm7
+66480f7ef8 | none |  | rax |  | vector | movq %xmm7,%rax
+660fd7c1 | none |  | rax |  | vector | pmovmskb %xmm1,%eax
+660f2fc1 | none |  | flags |  | vector | comisd
+660f3a16c801 | none |  | rax |  | vector | pextrd $1,%xmm1,%eax
+c4e2f99204c8 | none | rax |  |  | load,may-fault,vector | vgatherdpd: the index is a vector
+c4e2f99201 | unknown |  |  |  |  | a gather without an index
+660ff7c1 | none | rdi |  |  | store,may-fault,vector | maskmovdqu
+dfe0 | none |  |  | rax | may-fault,vector | fnstsw %ax
+d9c9 | none |  |  |  | may-fault,vector | fxch
+dbe9 | none |  |  | flags | may-fault,vector | fucomi
+d910 | none | rax |  |  | store,may-fault,vector | fsts
+0f78c8 | none | rcx | rax,flags |  | privileged | vmread %rcx,%rax
+0f01c1 | trap |  |  |  | privileged | vmcall
+f20f01ff | none | rax,rcx,rdx |  | rax,flags | load,store,privileged,may-fault | pvalidate
+cb | indirect-jump | rsp | rsp |  | load,privileged,may-fault | lret
+ff28 | indirect-jump | rax |  |  | load,privileged,may-fault | ljmp *(%rax)
+f20f38f1c1 | none | rax,rcx | rax |  |  | crc32l %ecx,%eax
+66f20f38f1c1 | none | rax,rcx | rax |  |  | crc32w %cx,%eax overwrites all of it
+660f38820a | none | rcx,rdx |  |  | load,privileged,serialising,may-fault | invpcid
+0fa2 | none | rax,rcx | rax,rcx,rdx,rbx |  | privileged,serialising | cpuid
+66c5f877 | unknown |  |  |  |  | a prefix before VEX
 `)
 }
 

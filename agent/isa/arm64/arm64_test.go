@@ -71,6 +71,24 @@ c0039fd6 | unknown |  |  |  |  | eret with a register
 40000058 | none |  | x0 |  | pcrel,load,may-fault | ldr x0, literal
 20fc9fc8 | none | x0,x1 |  |  | store,may-fault | stlr
 e003009a | none | x0,flags | x0 |  |  | adc x0, xzr, x0
+8430081b | none | x4,x8,x12 | x4 |  |  | madd w4, w4, w8, w12
+5f4103d5 | none |  |  |  | privileged | msr dit, #1: no flags
+1f4000d5 | none | flags |  | flags | privileged | cfinv
+200820d9 | none | x0,x1 |  |  | store,privileged,may-fault | stg x0, [x1]
+200060d9 | none | x0,x1 | x0 |  | load,privileged,may-fault | ldg keeps the rest of the pointer
+2070df4c | none | x1 | x1 |  | load,may-fault,vector | ld1 {v0.16b}, [x1], #16
+2070c24c | none | x1,x2 | x1 |  | load,may-fault,vector | ld1 {v0.16b}, [x1], x2
+2070004c | none | x1 |  |  | store,may-fault,vector | st1 {v0.16b}, [x1]
+2000669e | none |  | x0 |  | vector | fmov x0, d1
+2000679e | none | x1 |  |  | vector | fmov d0, x1
+203c0c0e | none |  | x0 |  | vector | umov w0, v1.s[1]
+200c014e | none | x1 |  |  | vector | dup v0.16b, w1
+2020611e | none |  | flags |  | vector | fcmp d1, d1
+200c621e | none | flags |  |  | vector | fcsel d0, d1, d2, eq
+e053bf04 | none |  | x0 |  | vector | rdvl x0, #31
+205f60a0 | unknown |  |  |  |  | SME2
+e0439f85 | none | sp |  |  | load,may-fault,vector | ldr z0, [sp, …]
+200040da | unknown |  |  |  |  | sbc with bits that are reserved
 `)
 }
 

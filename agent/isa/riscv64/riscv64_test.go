@@ -61,6 +61,19 @@ af35b518 | none | a0,a1 | a1 |  | store,exclusive,may-fault | sc.d a1, a1, (a0)
 630000fe | cond |  |  |  | pcrel | beq x0, x0
 632000fe | unknown |  |  |  |  | no such comparison
 1f00 | unknown |  |  |  |  | longer than 32 bits
+5776050d | none | a0 | a2 |  | vector | vsetvli a2, a0
+07040502 | none | a0 |  |  | load,may-fault,vector | vle8.v
+27040502 | none | a0 |  |  | store,may-fault,vector | vse8.v
+0704b50a | none | a0,a1 |  |  | load,may-fault,vector | vlse8.v: the stride is a register
+57254042 | none |  | a0 |  | vector | vmv.x.s a0, v4
+57448502 | none | a0 |  |  | vector | vadd.vx
+530505e2 | none |  | a0 |  | vector | fmv.x.d a0, fa0
+d3f7a7a2 | unknown |  |  |  |  | a comparison that is none
+3315b50a | none | a0,a1 | a0 |  |  | clmul
+73450560 | none | a0 | a0 |  | load,privileged,may-fault | hlv.b
+7300d000 | none |  |  |  | privileged | wrs.nto
+0f204500 | none | a0 |  |  | store,privileged,may-fault | cbo.zero
+0f203500 | unknown |  |  |  |  | cbo, unallocated
 `)
 }
 

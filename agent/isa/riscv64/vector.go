@@ -35,8 +35,17 @@ func float(w word, i *isa.Insn) bool {
 	if f.fromInt {
 		i.Reads = w.rs1()
 	}
-	return f.known && w.bits(26, 25) < 2
+	return f.known && w.bits(26, 25) < 2 && w.bits(14, 12) <= floatForms[w.bits(31, 27)]
 }
+
+// floatForms is the highest funct3 of operations that have no rounding mode.
+var floatForms = func() (t [32]uint32) {
+	for f := range t {
+		t[f] = 7
+	}
+	t[0x04], t[0x05], t[0x14], t[0x1c], t[0x1e] = 2, 1, 2, 1, 0
+	return t
+}()
 
 // vectorFuncs lists funct6 (bits 31:26) of the operations on vectors that
 // exist, by funct3 (bits 14:12). Floating-point vectors are not described.

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"kerninst/lab/status"
+)
+
+// testProof is a test with a subtest for each ISA. With -full it says how much it
+// compared, in lines "proof NAME arch n ...", whose numbers are added.
+type testProof struct{ name, pkg, test string }
+
+var testProofs = []testProof{
+	{"sweep", "./lab/sweep", "TestSweep"},
+	{"effects", "./lab/effects", "TestEffects"},
+}
+
+func (x testProof) prove(p proof, arch string, seed uint64) line {
+	out, err := goTest("-v", "-timeout", "2h", "-run", "^"+x.test+"$/^"+arch+"$", x.pkg, "-full")
+	l := line{p.name, arch, 0, seed, status.LabFailed}
+	l.judge(err, sum(out, regexp.MustCompile(`proof `+p.name+` `+arch+` (\d+)`)), out)
+	return l
+}
+
+// fuzzer is a fuzz target. A package with %s is one for each ISA.
+type fuzzer struct{ name, pkg, target string }
+
+// fuzzers are all fuzz targets of the repository.
+var fuzzers = []fuzzer{
+	{"fuzz-decode", "./agent/isa/%s", "FuzzDecode"},
+	{"fuzz-kallsyms", "./agent/ktext", "FuzzKallsyms"},
+	{"fuzz-dump", "./agent/ktext", "FuzzDump"},
+	{"fuzz-modules", "./agent/ktext", "FuzzModules"},
+	{"fuzz-cfg", "./agent/cfg", "FuzzBuild"},
+	{"fuzz-probe", "./agent/probe", "FuzzParse"},
+	{"fuzz-resolve", "./agent/kdev", "FuzzResolve"},
+	{"fuzz-console", "./lab/console", "FuzzSplit"},
+}
+
+func (f fuzzer) each() bool { return strings.Contains(f.pkg, "%s") }
+
+func (f fuzzer) prove(p proof, arch string, seed uint64, t time.Duration) line {
+	pkg := strings.Replace(f.pkg, "%s", arch, 1)
+	out, err := goTest("-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", t.String(), pkg)
+	l := line{p.name, arch, 0, seed, status.LabFailed}
+	l.judge(err, last(out, regexp.MustCompile(`execs: (\d+)`)), out)
+	return l
+}
+
+// goTest runs the host's go, or the one that set-up fetched.
+func goTest(args ...string) ([]byte, error) {
+	goCommand := os.Getenv("GO")
+	if goCommand == "" {
+		goCommand = "go"
+	}
+	return exec.Command(goCommand, append([]string{"test", "-count=1"}, args...)...).CombinedOutput()
+}
+
+// judge sets n and the result; what went wrong is shown.
+func (l *line) judge(err error, n uint64, out []byte) {
+	l.n = n
+	switch {
+	case err != nil:
+		l.result = status.Failed
+		fmt.Fprintf(os.Stderr, "%s\nproof: %s on %s: %v\n", bytes.TrimSpace(out), l.name, l.arch, err)
+	case n == 0:
+		l.result = status.Failed
+		fmt.Fprintf(os.Stderr, "%s\nproof: %s on %s passed without having tried anything\n", bytes.TrimSpace(out), l.name, l.arch)
+	default:
+		l.result = status.Passed
+	}
+}
+
+// sum adds the numbers that a pattern finds.
+func sum(out []byte, pattern *regexp.Regexp) (total uint64) {
+	for _, m := range pattern.FindAllSubmatch(out, -1) {
+		n, _ := strconv.ParseUint(string(m[1]), 10, 64)
+		total += n
+	}
+	return total
+}
+
+// last is the last number that a pattern finds.
+func last(out []byte, pattern *regexp.Regexp) uint64 {
+	all := pattern.FindAllSubmatch(out, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(all[len(all)-1][1]), 10, 64)
+	return n
+}
