@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // fixture is a store of a test's own, and what it said.
@@ -154,5 +157,88 @@ func TestEviction(t *testing.T) {
 	}
 	if f.made = 0; f.get(t, Key("d"), "") != strings.Repeat("d", 50) || f.made != 0 {
 		t.Error("the newest went")
+	}
+}
+
+func TestVerify(t *testing.T) {
+	for name, tt := range map[string]struct {
+		damage  func(dir string) error
+		damaged int
+	}{
+		"whole":     {func(string) error { return nil }, 0},
+		"truncated": {func(dir string) error { return os.Truncate(filepath.Join(dir, "state"), 1) }, 1},
+		"tampered":  {func(dir string) error { return os.WriteFile(filepath.Join(dir, "state"), []byte("eno"), 0o600) }, 1},
+		"removed":   {func(dir string) error { return os.Remove(filepath.Join(dir, "state")) }, 1},
+		"no list":   {func(dir string) error { return os.WriteFile(filepath.Join(dir, sumsFile), []byte("{"), 0o600) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.get(t, Key("a"), "one")
+			f.get(t, Key("b"), "two")
+			dir := filepath.Join(f.dir, Key("a"))
+			if err := tt.damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			n, damaged, err := f.Verify(context.Background())
+			if err != nil || n != 2 || len(damaged) != tt.damaged {
+				t.Fatalf("Verify = %d, %v, %v, want %d of 2 damaged", n, damaged, err, tt.damaged)
+			}
+			for _, d := range damaged {
+				if !strings.Contains(d.Error(), dir) || !strings.Contains(d.Error(), "remove it") {
+					t.Errorf("%q does not say what to do with %s", d, dir)
+				}
+			}
+		})
+	}
+}
+
+// A store that this user cannot write serves what it has. Modes do not stop
+// root, so the test's thread takes another user's file-system identity; it is
+// locked and never used again.
+func TestReadOnlyStore(t *testing.T) {
+	top, err := os.MkdirTemp("", "golden-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(top) })
+	f := newFixture(t)
+	f.Store = at(filepath.Join(top, "golden"), f.say)
+	f.get(t, Key("a"), "one")
+	to := filepath.Join(top, "to")
+	err = errors.Join(os.Mkdir(to, 0o777), os.Chmod(to, 0o777), os.Chmod(top, 0o755))
+	err = errors.Join(err, filepath.Walk(f.dir, func(path string, info os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			return os.Chmod(path, 0o555)
+		}
+		return os.Chmod(path, 0o444)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = filepath.Walk(f.dir, func(path string, info os.FileInfo, err error) error { return os.Chmod(path, 0o755) })
+	})
+	type answer struct{ warm, cold error }
+	got := make(chan answer)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		if os.Geteuid() == 0 {
+			if err := unix.Setfsuid(54321); err != nil {
+				got <- answer{err, nil}
+				return
+			}
+		}
+		never := func(string) error { return errors.New("made") }
+		got <- answer{f.Get(context.Background(), Key("a"), to, never), f.Get(context.Background(), Key("b"), to, never)}
+	}()
+	a := <-got
+	if a.warm != nil {
+		t.Errorf("what is there: %v", a.warm)
+	}
+	if a.cold == nil || !strings.Contains(a.cold.Error(), "XDG_CACHE_HOME") {
+		t.Errorf("what is not there: %v, want a word on XDG_CACHE_HOME", a.cold)
 	}
 }
