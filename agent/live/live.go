@@ -33,6 +33,11 @@ func (l *Live) Callee(b cfg.Block) (reads, overwrites isa.RegSet) { return l.use
 // there on, say to save the flags, reads nothing that matters.
 func (l *Live) Hidden(b cfg.Block) isa.RegSet { return l.hidden(b) }
 
+// Scratch is what an unknown callee, which is C, leaves undefined. Code may still
+// copy it: a function with a variable number of arguments saves those that it was
+// not given.
+func (l *Live) Scratch() isa.RegSet { return l.conv.scratch &^ l.conv.results }
+
 // Each decodes b and visits its instructions backwards, with what is live before
 // and behind each.
 func (l *Live) Each(b cfg.Block, visit func(i isa.Insn, before, behind isa.RegSet)) {

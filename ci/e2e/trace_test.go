@@ -35,7 +35,7 @@ const perRound = 2_000_000
 // traceInsns is how many kernel instructions are replayed for each ISA; proofs
 // ask for more.
 func traceInsns(t *testing.T) int {
-	n := 5_000_000
+	n := 20_000_000
 	if s := os.Getenv("TRACE_INSNS"); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {

@@ -12,8 +12,8 @@
 // it, so the poison is dropped where control enters a vector and where it leaves
 // by a return from exception; what is dead there is poisoned again at the next
 // instruction. Where a function begins with an ftrace site, what the calling
-// convention alone calls dead is let off: it may be saved and restored. Thunks
-// are stepped over.
+// convention alone calls dead is let off, and so is what an unknown callee leaves
+// undefined: it may be saved and restored. Thunks are stepped over.
 package replay
 
 import (
@@ -225,7 +225,7 @@ func (r *Replayer) edge(p *step, a isa.Addr, s *step) {
 		case !begins || s.b == 0 || !isCall(r.g.Kind(s.b-1)):
 			r.odd("return", a)
 		case r.unknownCallee(s.b - 1):
-			r.poison &^= isa.Set(r.g.Arch.Flags) // pushf saves what C leaves in them
+			r.poison &^= r.l.Scratch()
 		}
 	case cfg.KindExit:
 		r.poison = 0
