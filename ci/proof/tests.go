@@ -19,6 +19,7 @@ type testProof struct{ name, pkg, test string }
 
 var testProofs = []testProof{
 	{"sweep", "./lab/sweep", "TestSweep"},
+	{"guesses", "./lab/sweep", "TestNothingIsGuessed"},
 	{"effects", "./lab/effects", "TestEffects"},
 }
 

@@ -23,6 +23,7 @@ type Difference struct {
 	What  string // length, flow, target, registers, memory…
 	Line  Line   // objdump's word
 	Ours  string
+	Insn  isa.Insn // the decoder's
 }
 
 func (d Difference) String() string {
@@ -108,7 +109,7 @@ func (l *layout) compare(out io.Reader) (*Report, error) {
 		}
 		r.Mnemonics[line.Mnemonic]++
 		p := l.pieces[c.piece]
-		at := Difference{Piece: p.Name, Off: isa.Off(i.Addr - l.starts[c.piece]), Bytes: code[:line.Len], What: "unknown", Line: *line, Ours: "unknown"}
+		at := Difference{Piece: p.Name, Off: isa.Off(i.Addr - l.starts[c.piece]), Bytes: code[:line.Len], What: "unknown", Line: *line, Ours: "unknown", Insn: i}
 		if i.Flow == isa.FlowUnknown && line.bad() {
 			r.Unknown = append(r.Unknown, at)
 			return nil

@@ -10,7 +10,7 @@ import (
 
 // extensions is what objdump is told that riscv64 code may hold. Without an ELF
 // file's word it knows the base set alone.
-const extensions = "rv64imafdcvh_zicsr_zifencei_zicbom_zicboz_zicbop_zawrs_zba_zbb_zbs_zbc_zbkb_zvbb_zvbc_zvkned_zvknhb_zvkg_svinval_sstc"
+const extensions = "rv64imafdcvh_zicsr_zifencei_zicbom_zicboz_zicbop_zawrs_zba_zbb_zbs_zbc_zbkb_zvbb_zvbc_zvkned_zvknhb_zvkg_zicond_zacas_zcb_svinval_sstc"
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "riscv64": elf.EM_RISCV}
 

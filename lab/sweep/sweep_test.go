@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -212,6 +213,69 @@ func TestLiesAreFound(t *testing.T) {
 				t.Errorf("%s: a lie about %q: found %v", arch.Name, lie.what, r.Differences)
 			}
 		}
+	}
+}
+
+// random makes pieces of n random bytes.
+func random(r *rand.Rand, count, n int) []Piece {
+	out := make([]Piece, count)
+	for k := range out {
+		b := make([]byte, n)
+		for j := range b {
+			b[j] = byte(r.Uint32())
+		}
+		out[k] = Piece{Name: "random", Code: b}
+	}
+	return out
+}
+
+// reserved are fields that the manuals reserve and CPUs ignore, while objdump
+// calls the whole unknown.
+var reserved = map[string]func(d Difference) bool{
+	"riscv64": func(d Difference) bool { // fence and fence.i with other fields than 0
+		return d.Bytes[0]&0x7f == 0x0f && d.Bytes[1]&0x70 <= 0x10
+	},
+}
+
+// TestNothingIsGuessed decodes random bytes: what objdump does not know, the
+// decoders must not know either, and of what both know they must see the same
+// lengths and targets. Vector instructions, which use no general registers, are
+// left out: their many reserved forms are not told apart.
+func TestNothingIsGuessed(t *testing.T) {
+	count := 20_000
+	if *full {
+		count = 1_000_000
+	}
+	for _, arch := range all.Arches() {
+		t.Run(arch.Name, func(t *testing.T) { guesses(t, arch, count) })
+	}
+}
+
+func guesses(t *testing.T, arch *isa.Arch, count int) {
+	root, err := images.Toolchain(context.Background(), options(t, arch.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(context.Background(), root, arch, random(rand.New(rand.NewPCG(1, 2)), count, arch.MaxLen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, d := range r.Differences {
+		refused := d.Insn.Flow == isa.FlowUnknown && d.What == "known to one alone"
+		if refused || d.Insn.Traits&isa.Vector != 0 || reserved[arch.Name] != nil && reserved[arch.Name](d) {
+			continue
+		}
+		switch d.What {
+		case "length", "target", "known to one alone":
+			if found++; found <= shown {
+				t.Error(d)
+			}
+		}
+	}
+	t.Logf("proof guesses %s %d instructions, %d known to neither, %d guesses", arch.Name, r.Instructions, len(r.Unknown), found)
+	if r.Instructions < count {
+		t.Errorf("only %d instructions came of %d pieces", r.Instructions, count)
 	}
 }
 

@@ -12,8 +12,8 @@ type insn struct {
 	n     int
 	short bool
 
-	opsize16, addr32, rep, repne bool
-	rex                          byte // 0 when absent
+	opsize16, addr32, rep, repne, lock bool
+	rex                                byte // 0 when absent
 
 	modrm    byte
 	ripRel   bool
@@ -86,7 +86,9 @@ func (d *insn) prefixes() (byte, bool) {
 			d.repne, d.rep = true, false
 		case c == 0xf3:
 			d.rep, d.repne = true, false
-		case c == 0xf0, c == 0x2e, c == 0x36, c == 0x3e, c == 0x26, c == 0x64, c == 0x65:
+		case c == 0xf0:
+			d.lock = true
+		case c == 0x2e, c == 0x36, c == 0x3e, c == 0x26, c == 0x64, c == 0x65:
 		case c&0xf0 == 0x40:
 			d.rex = c
 			c = d.next()
@@ -122,6 +124,10 @@ func (d *insn) opcode(op byte) (*row, bool) {
 	case op >= 0xd8 && op <= 0xdf:
 		d.operand()
 		return d.x87(op)
+	case d.peek() >= 0xc0 && (op == 0x8d || op == 0xff && (d.peek()>>3&7 == 3 || d.peek()>>3&7 == 5)):
+		// lea, far call or far jump of a register
+		d.n = 1
+		return nil, false
 	}
 	return d.finish(&oneByte[op], op)
 }
@@ -296,9 +302,9 @@ func (d *insn) effects(r *row, op byte, a isa.Addr) isa.Insn {
 		i.Target = i.End() + isa.Addr(d.disp)
 		i.Traits |= isa.PCRel
 	}
-	if d.opsize16 && d.rex&8 == 0 { // 16-bit halves of rax and rdx
-		i.Clobbers |= i.Writes
-		i.Writes = 0
+	if half := i.Writes & (rax | rdx); d.opsize16 && d.rex&8 == 0 { // 16-bit halves
+		i.Clobbers |= half
+		i.Writes &^= half
 	}
 	d.useFlags(&i, r.flags)
 	if r.modrm {

@@ -63,6 +63,9 @@ var exact = []struct {
 	{0x01, 0xfe, pF2, row{reads: rax | rcx, clobbers: rax, flags: fC, traits: priv | both}},                                 // rmpupdate
 	{0x01, 0xff, pF3, row{reads: rax, clobbers: rax, flags: fC, traits: priv | both}},                                       // psmash
 	{0x01, 0xff, pF2, row{reads: rax | rcx | rdx, clobbers: rax, flags: fC, traits: priv | both}},                           // pvalidate
+	{0xae, 0xe8, pNone, row{traits: ser}},                                                                                   // lfence
+	{0xae, 0xf0, pNone, row{traits: ser}},                                                                                   // mfence
+	{0xae, 0xf8, pNone, row{traits: ser}},                                                                                   // sfence
 	{0x1e, 0xfa, pF3, row{traits: isa.Landing}},                                                                             // endbr64
 	{0x1e, 0xfb, pF3, row{traits: isa.Landing}},                                                                             // endbr32
 }
@@ -80,9 +83,6 @@ var direct = []struct {
 	{0xae, 1, pF3, row{e: wr}},                                            // rdgsbase
 	{0xae, 2, pF3, row{e: rd, traits: priv}},                              // wrfsbase
 	{0xae, 3, pF3, row{e: rd, traits: priv}},                              // wrgsbase
-	{0xae, 5, pNone, row{traits: ser}},                                    // lfence
-	{0xae, 6, pNone, row{traits: ser}},                                    // mfence
-	{0xae, 7, pNone, row{traits: ser}},                                    // sfence
 	{0xae, 6, p66, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // tpause
 	{0xae, 6, pF2, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // umwait
 	{0xae, 6, pF3, row{e: rd, traits: priv}},                              // umonitor
@@ -157,13 +157,17 @@ func (d *insn) system(op byte, r *row, known bool) (*row, bool) {
 			}
 		}
 		return r, known && op == 0x09
+	case 0xbc, 0xbd: // bsf, bsr, tzcnt, lzcnt
+		return r, known && !d.repne
+	case 0x0d, 0xc3: // prefetch, movnti
+		return r, known && !isDirect
 	case 0x20, 0x21, 0x22, 0x23:
 		return r, known && isDirect
 	case 0x78, 0x79:
 		d.opsize16 = false
 		return r, known && p == pNone
 	case 0xa6, 0xa7:
-		if isDirect && d.modrm&7 == 0 && (op == 0xa7 || d.modrm < 0xd8) && d.modrm < 0xf0 {
+		if isDirect && !d.lock && d.modrm&7 == 0 && (op == 0xa7 || d.modrm < 0xd8) && d.modrm < 0xf0 {
 			return &rowPadlock, true
 		}
 		return r, false

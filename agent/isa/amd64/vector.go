@@ -197,6 +197,12 @@ func (d *insn) vex(op byte) (*row, bool) {
 	if in == inEVEX {
 		known = evexOpcodes
 	}
+	if reg := d.modrm >> 3 & 7; m == 2 && c == 0xf3 && (reg == 0 || reg > 3) { // blsr, blsmsk, blsi
+		void = true
+	}
+	if m <= 3 && general[m].has(c) && (last&4 != 0 || in == inEVEX) { // scalar: L is 0
+		void = true
+	}
 	if void || m == 0 || m > 3 || !known[m].has(c) {
 		return nil, false
 	}

@@ -1,6 +1,10 @@
 package arm64
 
-import "kerninst/agent/isa"
+import (
+	"math/bits"
+
+	"kerninst/agent/isa"
+)
 
 // word is one instruction.
 type word uint32
@@ -96,7 +100,7 @@ func dataImmediate(w word, i *isa.Insn) bool {
 		} else {
 			i.Writes = w.gprSP(rd)
 		}
-		return sf || !w.bit(22)
+		return (sf || !w.bit(22)) && bitmask(w)
 	case 5: // movn, movz, movk
 		i.Writes = w.gpr(rd)
 		if w.bits(30, 29) == 3 {
@@ -115,6 +119,18 @@ func dataImmediate(w word, i *isa.Insn) bool {
 		return w.bits(30, 29) == 0 && !w.bit(21) && w.bit(22) == sf && (sf || !w.bit(15))
 	}
 	return false // memory tagging
+}
+
+// bitmask says whether N:immr:imms (bits 22, 21:16, 15:10) is a bit mask: a run of
+// ones, neither none nor all, in an element whose size is the highest bit of
+// N:NOT(imms) (DecodeBitMasks).
+func bitmask(w word) bool {
+	size := bits.Len32(w.bits(22, 22)<<6 | ^w.bits(15, 10)&0x3f)
+	if size < 2 {
+		return false
+	}
+	levels := uint32(1)<<(size-1) - 1
+	return w.bits(15, 10)&levels != levels
 }
 
 // branchSystem: bits 31:25 choose (C4.1.94).

@@ -163,11 +163,17 @@ func pair(w word, i *isa.Insn) bool {
 	if mode == 1 || mode == 3 { // post-indexed, pre-indexed
 		i.Writes = w.gprSP(rn)
 	}
+	if load && w.bits(4, 0) == w.bits(14, 10) { // what is loaded is not defined
+		return false
+	}
 	if w.bit(26) {
 		i.Traits |= isa.Vector
 		return opc != 3
 	}
 	data := w.gpr(rd) | w.gpr(rt2)
+	if i.Writes&data != 0 { // likewise the base
+		return false
+	}
 	if load {
 		i.Writes |= data
 	} else {

@@ -319,7 +319,7 @@ func system(w word, i *isa.Insn) bool {
 		return true
 	}
 	switch w.bits(31, 25) {
-	case 0x09, 0x0b, 0x11, 0x13, 0x31, 0x33, 0x51, 0x71: // sfence.vma, sinval.vma, hfence.*, hinval.*
+	case 0x09, 0x0b, 0x11, 0x13, 0x31, 0x33: // sfence.vma, sinval.vma, hfence.*, hinval.*
 		i.Reads = w.rs1() | w.rs2()
 		i.Traits |= isa.Serialising
 		return w.bits(11, 7) == 0

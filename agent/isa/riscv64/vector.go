@@ -104,9 +104,22 @@ func vectorLength(w word, i *isa.Insn) bool {
 	return w.bits(30, 25) == 0
 }
 
-// vectorMemory: bits 27:26 choose unit stride, indexed, strided, indexed.
+// vectorMemory: bits 27:26 choose unit stride, indexed, strided, indexed. With
+// unit stride, bits 24:20 are 0, 8 for whole registers, 11 for masks, or 16 for
+// loads that stop at a fault.
 func vectorMemory(w word, i *isa.Insn) bool {
-	if w.bits(27, 26) == 2 {
+	switch w.bits(27, 26) {
+	case 0:
+		switch w.bits(24, 20) {
+		case 0, 8, 11:
+		case 16:
+			if i.Traits&isa.Load == 0 {
+				return false
+			}
+		default:
+			return false
+		}
+	case 2:
 		i.Reads |= w.rs2()
 	}
 	return w.bits(28, 28) == 0 // wider elements are reserved
