@@ -14,6 +14,7 @@ import (
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/live"
+	"kerninst/agent/live/livetest"
 )
 
 // program is a small text made by hand, with what must be live where.
@@ -144,13 +145,22 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestRecorded solves the recorded stretches of the stock kernels.
+// TestRecorded solves the recorded stretches of the stock kernels, and compares
+// with the slow solver.
 func TestRecorded(t *testing.T) {
 	for _, name := range ktexttest.Arches {
 		k := ktexttest.Load(t, name)
 		g, l := solve(t, k.Arch, k.Kallsyms, k.Read)
 		if regs, _ := l.AverageFree(); regs == 0 || g.Stats.Functions == 0 {
 			t.Errorf("%s: %+v, %f registers free", name, g.Stats, regs)
+		}
+		for _, r := range k.Arch.All.Regs() {
+			n := livetest.Solve(g, l, r, l.Root)
+			for b := range cfg.Block(g.Blocks()) {
+				if g.Kind(b) != cfg.KindPad && l.In(b).Has(r) != n.Live(b) {
+					t.Fatalf("%s: %s at %v: live is %v", name, k.Arch.RegName(r), g.Start(b), l.In(b).Has(r))
+				}
+			}
 		}
 	}
 }

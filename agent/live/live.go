@@ -33,6 +33,16 @@ func (l *Live) Callee(b cfg.Block) (reads, overwrites isa.RegSet) { return l.use
 // there on, say to save the flags, reads nothing that matters.
 func (l *Live) Hidden(b cfg.Block) isa.RegSet { return l.hidden(b) }
 
+// What is assumed, for who solves it in another way: an unknown callee may read
+// Given and leaves Lost changed; the callee of an Opaque block need not be C;
+// callers that are not known want Root of a block; what nothing is seen to lead
+// to Follows the entry of its symbol.
+func (l *Live) Given() isa.RegSet               { return l.conv.args | l.conv.saved }
+func (l *Live) Lost() isa.RegSet                { return l.conv.scratch }
+func (l *Live) Opaque(b cfg.Block) bool         { return l.opaque[b] }
+func (l *Live) Root(b cfg.Block) isa.RegSet     { return l.roots[b] }
+func (l *Live) Follows(b cfg.Block) []cfg.Block { return l.orphans[b] }
+
 // Scratch is what an unknown callee, which is C, leaves undefined. Code may still
 // copy it: a function with a variable number of arguments saves those that it was
 // not given.

@@ -29,6 +29,10 @@ type Live struct {
 	use, def, want []isa.RegSet
 
 	opaque map[cfg.Block]bool // indirect calls whose callee need not be C
+
+	// What solveWant starts from.
+	roots   map[cfg.Block]isa.RegSet
+	orphans map[cfg.Block][]cfg.Block
 }
 
 // Solve solves a graph. t is the text that it was built from; it names the
@@ -218,21 +222,24 @@ func (l *Live) callers() *cfg.Lists {
 // would, and everything is wanted of what nothing is seen to reach.
 func (l *Live) solveWant(t *ktext.Text) {
 	n := l.g.Blocks()
-	l.want = make([]isa.RegSet, n)
+	l.want, l.roots = make([]isa.RegSet, n), map[cfg.Block]isa.RegSet{}
 	for _, p := range l.g.Entries() {
 		b := l.g.At(p)
-		l.want[b] = l.conv.saved | l.conv.results
+		l.roots[b] = l.conv.saved | l.conv.results
 		if f, ok := t.Locate(l.g.Addr(p)); ok && keepsAll(l.g.Arch.Name, f.Name) {
-			l.want[b] = l.all
+			l.roots[b] = l.all
 		}
 	}
 	work := newWorklist(n)
-	orphans := l.orphans()
+	l.findOrphans()
+	for b, want := range l.roots {
+		l.want[b] = want
+	}
 	var succ []cfg.Block
 	for work.any() {
 		work.upwards(func(x uint32) {
 			b := cfg.Block(x)
-			for _, o := range orphans[b] {
+			for _, o := range l.orphans[b] {
 				l.raise(o, l.want[b], work)
 			}
 			succ = l.g.Succ(b, succ[:0])
@@ -246,12 +253,12 @@ func (l *Live) solveWant(t *ktext.Text) {
 	}
 }
 
-// orphans lists the blocks that nothing is seen to reach by the entry of their
+// findOrphans lists the blocks that nothing is seen to reach by the entry of their
 // symbol, if that is compiled code: then nothing else leads to them than its own
 // jumps, by alternatives that are not chosen here or tables that are not read.
 // Of other orphans everything is wanted.
-func (l *Live) orphans() map[cfg.Block][]cfg.Block {
-	out := map[cfg.Block][]cfg.Block{}
+func (l *Live) findOrphans() {
+	l.orphans = map[cfg.Block][]cfg.Block{}
 	for b := range cfg.Block(l.g.Blocks()) {
 		if l.g.Marks(b)&cfg.Orphan == 0 {
 			continue
@@ -262,12 +269,11 @@ func (l *Live) orphans() map[cfg.Block][]cfg.Block {
 			entry = l.g.At(l.g.Entries()[f])
 		}
 		if entry != cfg.NoBlock && l.g.Marks(entry)&cfg.Traced != 0 {
-			out[entry] = append(out[entry], b)
+			l.orphans[entry] = append(l.orphans[entry], b)
 		} else {
-			l.want[b] = l.all
+			l.roots[b] = l.all
 		}
 	}
-	return out
 }
 
 // wants reports whether b ends in a call whose callee is known, and returns.

@@ -10,6 +10,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/live/livetest"
 	"kerninst/images"
 	"kerninst/lab/analysis"
 	"kerninst/lab/status"
@@ -46,6 +47,7 @@ func TestWholeKernels(t *testing.T) {
 			checkSites(t, k)
 			checkTargets(t, k.Graph)
 			checkTotals(t, k.Totals)
+			checkSlowly(t, k)
 
 			a := call(t, nil, "analyze", "--dump", file, "--json")
 			var doc analysis.Totals
@@ -129,6 +131,29 @@ func checkTargets(t *testing.T, g *cfg.Graph) {
 			}
 		})
 	}
+}
+
+// checkSlowly compares the solution with the slow solver's in every block: one
+// register that code often keeps across direct calls, or all of them.
+func checkSlowly(t *testing.T, k *analysis.Kernel) {
+	g := k.Graph
+	list := map[string][]isa.Reg{"amd64": {9}, "arm64": {13}, "riscv64": {14}}[g.Arch.Name]
+	if *full {
+		list = g.Arch.All.Regs()
+	}
+	n := 0
+	for _, r := range list {
+		slow := livetest.Solve(g, k.Live, r, k.Live.Root)
+		for b := range cfg.Block(g.Blocks()) {
+			if g.Kind(b) == cfg.KindPad {
+				continue
+			}
+			if n++; k.Live.In(b).Has(r) != slow.Live(b) {
+				t.Fatalf("%s at %v: live is %v, slowly %v", g.Arch.RegName(r), g.Start(b), k.Live.In(b).Has(r), slow.Live(b))
+			}
+		}
+	}
+	t.Logf("proof live %s %d", g.Arch.Name, n)
 }
 
 // checkTotals bounds what is not analysed by what it was when this was written.

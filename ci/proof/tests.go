@@ -21,6 +21,8 @@ var testProofs = []testProof{
 	{"sweep", "./lab/sweep", "TestSweep"},
 	{"guesses", "./lab/sweep", "TestNothingIsGuessed"},
 	{"effects", "./lab/effects", "TestEffects"},
+	{"live", "./ci/e2e", "TestWholeKernels"},
+	{"trace", "./ci/e2e", "TestTrace"},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) line {
