@@ -2,8 +2,9 @@
 // targets of a whole kernel.
 //
 // Decode follows the opcode maps of the RISC-V Unprivileged ISA manual; from
-// the extensions it knows C, M, A, Zicsr, Zba, Zbb, Zbs, and of F and D the
-// loads and stores. Other floating point and vectors come back as FlowUnknown
-// with the length that the low bits give. The text is made by riscv64asm, which
+// the extensions it knows C, M, A, H, Zicsr, Zba, Zbb, Zbc, Zbs, Zcb, Zicbom,
+// Zicond, Zacas, Svinval, and of F, D, V and the vector cryptography what general
+// registers and memory see (vector.go). Other encodings come back as FlowUnknown
+// with the length that the low bits give. lab/sweep proves what is known. The text is made by riscv64asm, which
 // prints compressed instructions in their expanded form.
 package riscv64
