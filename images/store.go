@@ -80,6 +80,29 @@ func storeOf(opt Options) (*cache, Lock, error) {
 	return c, lock, err
 }
 
+// Kernels lists the releases whose packages are cached for opt.Arch: those that
+// Options.Kernel can name without a network.
+func Kernels(opt Options) ([]string, error) {
+	c, lock, err := storeOf(opt)
+	if err != nil {
+		return nil, err
+	}
+	t, err := targetOf(opt.Arch)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, pkgs := range c.choices(lock) {
+		for _, p := range pkgs {
+			if v, ok := releaseIn(p.Name, t); ok && c.check(p.Digest) == nil && !slices.Contains(out, v) {
+				out = append(out, v)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
 // choices are all lists of packages that the lock or an earlier run has chosen,
 // by the name of the index entry; the lock's have the names of their sets.
 func (c *cache) choices(lock Lock) map[string][]Package {

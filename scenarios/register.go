@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/onsi/ginkgo/v2"
 
@@ -60,6 +61,7 @@ func (env *Env) register(s Scenario) {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
 		message := env.run(s, guests, pending, &out)
 		env.Results = append(env.Results, out)
+		env.Runner.Progress("%s: %s: %s", env.Arch, s.Name, strings.Join(strings.Fields(string(out.Status)+" "+report.CleanText(message)), " "))
 		if message != "" {
 			ginkgo.Fail(message)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/near"
 	"kerninst/lab/vm"
 )
 
@@ -63,7 +64,7 @@ func Select(list string) ([]Scenario, error) {
 	}
 	for _, w := range want {
 		if !used[w] {
-			return nil, fmt.Errorf("no scenario or label %q; there are %s", w, strings.Join(Words(), ", "))
+			return nil, fmt.Errorf("no scenario or label %q; there are %s", w, strings.Join(Words(), ", ")+near.Hint(w, Words()))
 		}
 	}
 	return out, nil

@@ -3,6 +3,7 @@ package ktext
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -107,8 +108,12 @@ func (f Func) String() string {
 // NotFound says that a name means no function, or more than one.
 type NotFound struct {
 	Module, Name string
-	Near         []string   // names that may be meant
+	Near         []string   // names of the same module that may be meant
 	Same         []isa.Addr // addresses that share the name
+	NoModule     bool       // the module is not loaded
+	// Elsewhere are the loaded modules that have a function of this name, "" being
+	// the kernel itself.
+	Elsewhere []string
 }
 
 func (e *NotFound) Error() string {
@@ -117,12 +122,29 @@ func (e *NotFound) Error() string {
 		where = "module " + e.Module
 	}
 	switch {
+	case e.NoModule:
+		return where + " is not loaded" + e.elsewhere()
 	case len(e.Same) > 0:
 		return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), where, e.Name)
 	case len(e.Near) > 0:
 		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(e.Near, ", "))
 	}
-	return fmt.Sprintf("%s has no function %s", where, e.Name)
+	return fmt.Sprintf("%s has no function %s", where, e.Name) + e.elsewhere()
+}
+
+// elsewhere says who has a function of the name.
+func (e *NotFound) elsewhere() string {
+	var list []string
+	for _, m := range e.Elsewhere {
+		if m == "" {
+			m = "the kernel itself"
+		}
+		list = append(list, m)
+	}
+	if list == nil {
+		return ""
+	}
+	return "; " + e.Name + " is in " + strings.Join(list, " and ")
 }
 
 // Function finds a function by name. The error is a *NotFound. Several symbols
@@ -130,9 +152,13 @@ func (e *NotFound) Error() string {
 func (t *Text) Function(module, name string) (Func, error) {
 	t.indexOnce.Do(t.sym.buildIndex)
 	var found []int
+	var elsewhere []string
 	for _, k := range t.sym.find(name) {
 		y := t.sym.list[k]
-		if t.sym.modules[y.module] != module {
+		if other := t.sym.modules[y.module]; other != module {
+			if !slices.Contains(elsewhere, other) {
+				elsewhere = append(elsewhere, other)
+			}
 			continue
 		}
 		if len(found) == 0 || t.sym.list[found[len(found)-1]].addr != y.addr {
@@ -141,7 +167,11 @@ func (t *Text) Function(module, name string) (Func, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Func{}, &NotFound{Module: module, Name: name, Near: t.sym.suggest(name)}
+		e := &NotFound{Module: module, Name: name, Elsewhere: elsewhere, NoModule: !slices.Contains(t.sym.modules, module)}
+		if len(elsewhere) == 0 {
+			e.Near = t.sym.suggest(module, name)
+		}
+		return Func{}, e
 	case 1:
 		return t.function(found[0]), nil
 	}

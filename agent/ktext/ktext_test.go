@@ -77,14 +77,18 @@ func TestNotFound(t *testing.T) {
 		{"", "twice", "2 functions", 2},
 		{"", "foo", "there is foo.isra.0", 0},
 		{"", "firs", "there is first, first_alias", 0},
-		{"", "own", "the kernel has no function own", 0}, // it is in a module
-		{"mod", "first", "module mod has no function", 0},
+		{"", "own", "the kernel has no function own; own is in mod", 0},
+		{"mod", "first", "module mod has no function first; first is in the kernel itself", 0},
+		{"mod", "firs", "module mod has no function firs$", 0}, // the kernel's names are not mod's
+		{"mod", "ow", "module mod has no function ow; there is own", 0},
+		{"ext5", "firs", "module ext5 is not loaded$", 0},
+		{"ext5", "own", "module ext5 is not loaded; own is in mod", 0},
 		{"", "data", "no function", 0},
 		{"", "", "no function", 0},
 	} {
 		_, err := x.Function(c.module, c.name)
 		var nf *ktext.NotFound
-		if !errors.As(err, &nf) || len(nf.Same) != c.same || !strings.Contains(err.Error(), c.in) {
+		if !errors.As(err, &nf) || len(nf.Same) != c.same || !strings.Contains(err.Error()+"$", c.in) {
 			t.Errorf("%s:%s: %v, want %q", c.module, c.name, err, c.in)
 		}
 	}

@@ -192,14 +192,17 @@ func (s *symbols) at(a isa.Addr) int {
 const maxSuggestions = 3
 
 // suggest lists names near a wrong one: the compiler's clones of it first, then
-// those that share the longest beginning.
-func (s *symbols) suggest(name string) []string {
+// those that share the longest beginning. All are of one module.
+func (s *symbols) suggest(module, name string) []string {
 	type near struct {
 		name   string
 		shared int
 	}
 	var list []near
 	for k := range s.list {
+		if s.modules[s.list[k].module] != module {
+			continue
+		}
 		n := s.names[s.list[k].name:][:s.list[k].length]
 		shared := 0
 		for shared < len(n) && shared < len(name) && n[shared] == name[shared] {

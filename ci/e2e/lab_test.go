@@ -136,6 +136,9 @@ func TestFaults(t *testing.T) {
 			if a.code != tt.code {
 				t.Fatalf("exit status %d, want %d: %s", a.code, tt.code, a)
 			}
+			if strings.Contains(a.stderr, "•") || strings.Contains(a.stderr, "[It]") {
+				t.Errorf("the suite's own report is among the progress: %s", a.stderr)
+			}
 			s := results(t, out, "riscv64").Scenarios[0]
 			if s.Failure == nil || s.Failure.Rerun == "" || !strings.Contains(s.Failure.Rerun, tt.scenario) {
 				t.Fatalf("no failure card with a command to rerun: %+v", s.Failure)
@@ -166,12 +169,17 @@ func TestWrongCalls(t *testing.T) {
 		says string
 	}{
 		{"unknown verb", []string{"frobnicate"}, "frobnicate"},
+		{"nearly a verb", []string{"porbe"}, "did you mean probe?"},
+		{"nearly a verb of images", []string{"image", "biuld"}, "did you mean build?"},
 		{"unknown flag", []string{"run", "--frob"}, "--frob"},
+		{"nearly a flag", []string{"run", "--scenarios", "boot"}, "did you mean --scenario?"},
+		{"an ISA's other name", []string{"run", "--arch", "aarch64"}, "did you mean arm64?"},
+		{"nearly a mechanism", []string{"probe", "kinst::f:8", "--mechanism", "jmp", "--run", "true"}, "did you mean jump?"},
 		{"unknown ISA", []string{"run", "--arch", "sparc"}, "amd64, arm64, riscv64"},
 		{"unknown ISA of a probe", []string{"probe", "--arch", "sparc", "kinst::f:1", "--run", "true"}, "amd64, arm64, riscv64"},
 		{"several ISAs for a probe", []string{"probe", "--arch", "all", "kinst::f:1", "--run", "true"}, "one ISA"},
-		{"unknown scenario", []string{"run", "--scenario", "smok"}, "smoke"},
-		{"unknown time", []string{"run", "--time", "lunar"}, "exact or host"},
+		{"unknown scenario", []string{"run", "--scenario", "smok"}, "did you mean smoke?"},
+		{"unknown time", []string{"run", "--time", "lunar"}, "one of exact, host"},
 		{"a host that is another machine", []string{"run", "--host", "qemu+ssh://host/system"}, "images are not pushed yet"},
 		{"a host that is no URI", []string{"run", "--host", "host"}, "qemu+unix:///system"},
 		{"no jobs", []string{"run", "--jobs", "0"}, "at least 1"},
@@ -245,6 +253,18 @@ func TestProbe(t *testing.T) {
 		p := probe(t, status.ExitFailed, append([]string{"kinst::__arm64_sys_getpid_:8"}, bench...)...)
 		if r := p.Points[0].Refusal; r == nil || r.Reason != "no such function" || !strings.Contains(r.Detail, "getpid") {
 			t.Errorf("got %+v", p.Points[0].Refusal)
+		}
+	})
+	t.Run("unknown module", func(t *testing.T) {
+		p := probe(t, status.ExitFailed, append([]string{"kinst:ext4:vfs_read:8"}, bench...)...)
+		if r := p.Points[0].Refusal; r == nil || r.Detail != "module ext4 is not loaded; vfs_read is in the kernel itself" {
+			t.Errorf("got %+v", p.Points[0].Refusal)
+		}
+	})
+	t.Run("a workload without end", func(t *testing.T) {
+		a := call(t, nil, "probe", "--arch", "arm64", "kinst::__arm64_sys_getppid:28", "--timeout", "10ms", "--run", "sleep 1000")
+		if a.code != status.ExitTimeout || strings.Contains(a.stderr, "passed") || !strings.Contains(a.stderr, "probe: workload timed out after") {
+			t.Errorf("exit status %d, want %d, and no word of passed: %s", a.code, status.ExitTimeout, a)
 		}
 	})
 	t.Run("the workload's status is its own", func(t *testing.T) {

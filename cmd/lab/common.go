@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"kerninst/images"
+	"kerninst/lab/near"
 	"kerninst/lab/oracle"
 	"kerninst/lab/qemu"
 	"kerninst/lab/vm"
@@ -34,18 +36,28 @@ func arches(list string) ([]string, error) {
 	if list == "all" {
 		return images.Arches(), nil
 	}
-	known := map[string]bool{}
-	for _, a := range images.Arches() {
-		known[a] = true
-	}
 	var out []string
 	for _, a := range strings.Split(list, ",") {
-		if !known[a] {
-			return nil, usage(fmt.Errorf("unknown ISA %q: want one of %s, or all", a, strings.Join(images.Arches(), ", ")))
+		if !slices.Contains(images.Arches(), a) {
+			return nil, usage(fmt.Errorf("unknown ISA %q: want one of %s, or all%s", a, strings.Join(images.Arches(), ", "), near.Hint(isaNamed(a), images.Arches())))
 		}
-		out = append(out, a)
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
 	}
 	return out, nil
+}
+
+// isaNamed is what others call an ISA in our words, or the name itself.
+func isaNamed(s string) string {
+	for ours, others := range map[string][]string{
+		"amd64": {"x86_64", "x86-64", "x86", "x64"}, "arm64": {"aarch64", "armv8"}, "riscv64": {"riscv", "rv64", "rv64gc"},
+	} {
+		if slices.Contains(others, strings.ToLower(s)) {
+			return ours
+		}
+	}
+	return s
 }
 
 // repository is the root of the sources that guests are built from: the one
@@ -92,9 +104,5 @@ func plugin(ctx context.Context, opts images.Options, v qemu.Version) (string, e
 }
 
 func parseTime(s string) (vm.Time, error) {
-	switch t := vm.Time(s); t {
-	case vm.Exact, vm.Host:
-		return t, nil
-	}
-	return "", usage(fmt.Errorf("unknown time %q: want exact or host", s))
+	return vm.Time(s), oneOf("time", s, []string{string(vm.Exact), string(vm.Host)})
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 
 	"kerninst/images"
@@ -60,15 +63,24 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	suiteConfig, reporter := ginkgo.GinkgoConfiguration()
 	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs = 1, false
 	reporter.Succinct = true
-	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdout)
+	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stderr)
 	reporter.JUnitReport = filepath.Join(f.out, "junit.xml")
-	ginkgo.RunSpecs(&suite{}, "kerninst on "+f.arch, suiteConfig, reporter)
+	// Ginkgo draws while guests report, each into the other's lines: what it has
+	// to say is kept until they have ended, and is only of use if no scenario
+	// has said what went wrong.
+	var said bytes.Buffer
+	formatter.ColorableStdOut = &said
+	outcome := suite{}
+	ginkgo.RunSpecs(&outcome, "kerninst on "+f.arch, suiteConfig, reporter)
 	// On an interrupt, ginkgo returns while guests still run: they have to be
 	// gone, with their run directories, before this process is.
 	cancel()
 	env.Runner.Drain()
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if outcome.failed && !slices.ContainsFunc(env.Results, func(s report.Scenario) bool { return s.Failure != nil }) {
+		fmt.Fprint(os.Stderr, said.String())
 	}
 	return f.finish(env, results, manifest, start, prepared)
 }

@@ -79,12 +79,11 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
-	})
+	c.SetFlagErrorFunc(flagError)
 	c.AddCommand(analyzeCommand(), runCommand(), runISACommand(), doctorCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	wrapArgs(c)
+	completions(c)
 	return c
 }
 
@@ -92,7 +91,10 @@ func root() *cobra.Command {
 // below it: cobra knows no difference between those and a failed command.
 func wrapArgs(c *cobra.Command) {
 	check := c.Args
-	if check == nil {
+	switch {
+	case c.HasSubCommands():
+		check = noVerb
+	case check == nil:
 		check = cobra.NoArgs
 	}
 	c.Args = func(c *cobra.Command, args []string) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -81,8 +80,8 @@ func checkCPUs(n int) error {
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
 	if f.mechanism != "" {
-		if _, ok := plan.ParseMechanism(f.mechanism); !ok {
-			return fmt.Errorf("--mechanism %s: want one of %s", f.mechanism, strings.Join(plan.MechanismNames(), ", "))
+		if err := oneOf("mechanism", f.mechanism, plan.MechanismNames()); err != nil {
+			return err
 		}
 	}
 	if f.timeout <= 0 {

@@ -127,6 +127,13 @@ func (g *Guest) word() string {
 	if g.Err != nil {
 		return "error: " + g.Err.Error()
 	}
+	for _, rec := range g.Outcome.Records {
+		for _, run := range rec.GetResult().GetRuns() {
+			if run.TimedOut && g.Outcome.Status == status.Passed {
+				return rec.GetResult().Step + " timed out"
+			}
+		}
+	}
 	return string(g.Outcome.Status)
 }
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// completed is what the shell would be offered.
+func completed(t *testing.T, words ...string) []string {
+	t.Helper()
+	c := root()
+	var out, errs bytes.Buffer
+	c.SetOut(&out)
+	c.SetErr(&errs)
+	c.SetArgs(append([]string{"__complete"}, words...))
+	if err := c.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, line := range strings.Split(out.String(), "\n") {
+		if word, _, _ := strings.Cut(line, "\t"); word != "" && word[0] != ':' {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+func TestCompletion(t *testing.T) {
+	for _, tt := range []struct {
+		line      string // the last word is the one to complete
+		want, not []string
+	}{
+		{"", []string{"run", "probe", "shell", "completion"}, []string{"run-isa"}},
+		{"pro", []string{"probe"}, []string{"run"}},
+		{"run --arch ", []string{"amd64", "arm64", "riscv64", "all"}, nil},
+		{"run --arch amd64,", []string{"amd64,arm64", "amd64,riscv64"}, []string{"amd64,amd64"}},
+		{"probe --arch a", []string{"amd64", "arm64", "all"}, []string{"riscv64"}},
+		{"run --scenario ", []string{"smoke", "boot"}, nil},
+		{"run --time ", []string{"exact", "host"}, nil},
+		{"probe --mechanism ", []string{"jump", "quiesced"}, nil},
+		{"run --see", []string{"--seed"}, nil},
+	} {
+		got := completed(t, strings.Split(tt.line, " ")...)
+		for _, w := range tt.want {
+			if !slices.Contains(got, w) {
+				t.Errorf("lab %s<TAB>: no %s among %v", tt.line, w, got)
+			}
+		}
+		for _, n := range tt.not {
+			if slices.Contains(got, n) {
+				t.Errorf("lab %s<TAB>: offers %s", tt.line, n)
+			}
+		}
+	}
+}
+
+// The scripts for the shells call back what TestCompletion tests.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		c := root()
+		var out bytes.Buffer
+		c.SetOut(&out)
+		c.SetArgs([]string{"completion", shell})
+		if err := c.Execute(); err != nil || !strings.Contains(out.String(), "__complete") {
+			t.Errorf("%s: %v, %d bytes", shell, err, out.Len())
+		}
+	}
+}
