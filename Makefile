@@ -40,10 +40,10 @@ proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" build -o bin/proof ./ci/proof && bin/proof -name '$(NAME)' -seed '$(SEED)' $(if $(filter-out file default undefined,$(origin ARCH)),-arch '$(ARCH)')
 
-bench: ## the figures, printed
+bench: ## the figures, printed; NAME is one or more of ci/bench.sh's legs
 	@$(setup_all)
 	@$(MAKE) --no-print-directory bin/lab
-	@$(with_go) && ci/bench.sh
+	@$(with_go) && ci/bench.sh $(NAME)
 
 bin/lab:
 	@$(with_go) && CGO_ENABLED=0 "$$GO" build -trimpath -buildvcs=false -o bin/lab ./cmd/lab

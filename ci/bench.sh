@@ -2,10 +2,16 @@
 # Prints the figures that the project is judged by. Nothing is asserted here:
 # host times depend on the machine. Counts and costs are asserted by the
 # scenarios, in guest instructions.
+#
+#   ci/bench.sh [LEG...]    all legs, or those named: see the functions below
 set -eu
 cd "$(dirname "$0")/.."
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+trap 'exit 130' INT TERM
+
+arches='amd64 arm64 riscv64'
+legs='warm code cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -16,12 +22,48 @@ seconds() { # COMMAND...: how long it took
 # timing FILE KEY: one number of a timings.json
 timing() { sed -n "s|.*\"$2\": \([0-9.]*\).*|\1|p" "$1"; }
 
-for arch in amd64 arm64 riscv64; do
-	bin/lab image build --arch $arch >/dev/null 2>&1
-	echo "warm smoke of $arch: $(seconds bin/lab run --arch $arch --out "$out/$arch" --force) s"
-	echo "plain TCG start to daemon ready on $arch, beside another guest: $(timing "$out/$arch/$arch/timings.json" hello/boot.boot) s"
-	echo "likewise alone: $(bin/lab run --arch $arch --scenario boot --out "$out/boot" --force >/dev/null 2>&1 &&
-		timing "$out/boot/$arch/timings.json" hello/boot.boot) s"
-	cat "$out/$arch/$arch/bench.txt"
+# Smoke with images and golden states in the cache, and what each guest cost.
+warm() {
+	for arch in $arches; do
+		bin/lab image build --arch "$arch" >/dev/null 2>&1
+		echo "warm smoke of $arch: $(seconds bin/lab run --arch "$arch" --out "$out/$arch" --force) s"
+		echo "plain TCG start to daemon ready on $arch, beside another guest: $(timing "$out/$arch/$arch/timings.json" hello/boot.boot) s"
+		echo "likewise alone: $(bin/lab run --arch "$arch" --scenario boot --out "$out/boot" --force >/dev/null 2>&1 &&
+			timing "$out/boot/$arch/timings.json" hello/boot.boot) s"
+		cat "$out/$arch/$arch/bench.txt"
+	done
+}
+
+# The hot paths of the Go code.
+code() {
+	"${GO:-go}" test -run '^$' -bench . ./agent/... ./lab/...
+}
+
+# empty COMMAND...: runs it with an empty cache, for the lab and for Go's builds,
+# on a link of 10 MB/s. Go's modules stay: go.sum has no more than a few MB.
+empty() {
+	rm -rf "$out/cache"
+	# apt counts in KiB/s.
+	printf 'Acquire::%s::Dl-Limit "9765";\n' http https >"$out/apt.conf"
+	APT_CONFIG="$out/apt.conf" XDG_CACHE_HOME="$out/cache" "$@"
+}
+
+# What somebody waits for who has just cloned this.
+cold() {
+	for arch in $arches; do
+		echo "empty cache to the result of $arch at 10 MB/s: $(seconds empty make lab "ARCH=$arch" "OUT=$out/cold-$arch") s"
+	done
+}
+
+# All tests, first with an empty cache, then with the one that this left.
+tests() {
+	echo "make test, empty cache, 10 MB/s: $(seconds empty make test) s; $(tail -n 1 "$out/log")"
+	echo "make test, warm: $(seconds env XDG_CACHE_HOME="$out/cache" make test) s; $(tail -n 1 "$out/log")"
+}
+
+for leg in ${*:-$legs}; do
+	case " $legs " in
+	*" $leg "*) "$leg" ;;
+	*) echo "bench: no leg $leg: $legs" >&2; exit 2 ;;
+	esac
 done
-${GO:-go} test -run '^$' -bench . ./agent/... ./lab/...
