@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -214,6 +215,40 @@ func TestTablesMustMakeSense(t *testing.T) {
 		if _, _, err := x.Site(lo, lo+4); err == nil {
 			t.Errorf("%s: the tables were taken as they are", name)
 		}
+	}
+}
+
+// TestStaticCalls: the sites in the kernel's table are reserved, whatever stands
+// there now; static calls without a table are refused.
+func TestStaticCalls(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	x := k.Text(t)
+	f, err := x.Function("", "ksys_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := f.Addr + 0x20
+	const table = isa.Addr(0xffffffff8ec52100)
+	k.Write(table, isa.ByteOrder.AppendUint32(nil, uint32(site-table)))
+	trampolines := k.Kallsyms + fmt.Sprintf("%x T __static_call_text_start\n%x T __static_call_text_end\n", uint64(f.Addr), uint64(f.Addr)+8)
+	with := trampolines + fmt.Sprintf("%x D __start_static_call_sites\n%x D __stop_static_call_sites\n", uint64(table), uint64(table)+8)
+	if x, err = ktext.New(k.Arch, strings.NewReader(with), k.Read, ktext.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok, err := x.Site(site, site+1); err != nil || !ok || r.Class != ktext.StaticCall {
+		t.Errorf("the site is %v, %v", r, err)
+	}
+	if l, err := x.Links(""); err != nil || !slices.Equal(l.Calls, []isa.Addr{site}) {
+		t.Errorf("sites %v, %v", l, err)
+	}
+	if x, err = ktext.New(k.Arch, strings.NewReader(trampolines), k.Read, ktext.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := x.Site(site, site+1); err == nil {
+		t.Error("static calls without a table were taken")
+	}
+	if _, err := x.Links(""); err == nil {
+		t.Error("static calls without a table were linked")
 	}
 }
 

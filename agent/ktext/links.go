@@ -64,7 +64,10 @@ func (t *Text) Links(module string) (*Links, error) {
 		}},
 		{calls, func(at isa.Addr, b []byte) { x.Calls = append(x.Calls, rel(at, b, 0)) }},
 	} {
-		lo, hi := t.tableBounds(module, l.layout)
+		lo, hi, err := t.tableBounds(module, l.layout)
+		if err != nil {
+			return nil, err
+		}
 		if lo == 0 {
 			continue
 		}
@@ -81,16 +84,16 @@ func (t *Text) Links(module string) (*Links, error) {
 
 // tableBounds finds a table of the kernel by its symbols, one of a module by
 // its section, whose end is rounded up.
-func (t *Text) tableBounds(module string, l layout) (lo, hi isa.Addr) {
+func (t *Text) tableBounds(module string, l layout) (lo, hi isa.Addr, err error) {
 	if module == "" {
-		return t.sym.markers["__start_"+l.name], t.sym.markers["__stop_"+l.name]
+		return t.kernelTable(l)
 	}
 	for _, s := range t.Sections(module) {
 		if s.Name == l.name {
-			return s.Addr, s.Addr + isa.Addr(s.Size)/isa.Addr(l.stride)*isa.Addr(l.stride)
+			return s.Addr, s.Addr + isa.Addr(s.Size)/isa.Addr(l.stride)*isa.Addr(l.stride), nil
 		}
 	}
-	return 0, 0
+	return 0, 0, nil
 }
 
 // keep drops entries that concern no code of the module: what lies behind a

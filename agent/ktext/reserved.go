@@ -135,17 +135,29 @@ var (
 	jumpTable   = layout{"__jump_table", 16, true}
 	exTable     = layout{"__ex_table", 12, true}
 	bugTable    = layout{"__bug_table", 12, false}
-	staticCalls = layout{"_static_call_sites", 8, false}
-	// The kernel's own are bounded by symbols, a module's lie in a section.
+	staticCalls = layout{"static_call_sites", 8, false}
+	// The kernel's own are bounded by symbols, __start_ and __stop_ and the name; a
+	// module's lie in a section.
 	moduleStaticCalls = layout{".static_call_sites", 8, false}
 )
 
-// load reads one table; a kernel without it has no such symbols.
+// kernelTable is where a table of the kernel lies; a kernel without it has no such
+// symbols. Static calls without a table of their sites are an error: the kernel
+// would rewrite code that nobody reserved.
+func (t *Text) kernelTable(l layout) (lo, hi isa.Addr, err error) {
+	lo, hi = t.sym.markers["__start_"+l.name], t.sym.markers["__stop_"+l.name]
+	trampolines := t.sym.markers["__static_call_text_start"] < t.sym.markers["__static_call_text_end"]
+	if l == staticCalls && lo == hi && trampolines {
+		return 0, 0, fmt.Errorf("the kernel has static calls, but no table %s: its symbols are not known", l.name)
+	}
+	return lo, hi, nil
+}
+
+// load reads one table of the kernel.
 func (t *Text) load(l layout) (sites, targets []isa.Addr, err error) {
-	lo, ok := t.sym.markers["__start_"+l.name]
-	hi := t.sym.markers["__stop_"+l.name]
-	if !ok {
-		return nil, nil, nil
+	lo, hi, err := t.kernelTable(l)
+	if err != nil || lo == 0 {
+		return nil, nil, err
 	}
 	if hi < lo || int64(hi-lo)%int64(l.stride) != 0 || hi-lo > 16<<20 {
 		return nil, nil, fmt.Errorf("table %s: %v to %v is not a number of %d-byte entries", l.name, lo, hi, l.stride)

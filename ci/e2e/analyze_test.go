@@ -72,48 +72,60 @@ func TestWholeKernels(t *testing.T) {
 	}
 }
 
-// checkSites: every address in the kernel's tables is an instruction's, and both
-// sides of a static key and every fixup begin blocks.
+// checkSites: every address in the tables of the kernel and of its modules is an
+// instruction's, both sides of a static key and every fixup begin blocks, and a
+// static call is a block's last instruction, whatever stands there now.
 func checkSites(t *testing.T, k *analysis.Kernel) {
-	links, err := k.Text.Links("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Helper()
 	g := k.Graph
-	wrong, sites := 0, 0
-	see := func(what string, a isa.Addr, ok bool) {
+	seen, wrong := map[string]int{}, 0
+	see := func(table string, a isa.Addr, ok bool) {
 		if _, in := g.Pos(a); !in { // freed after boot
 			return
 		}
-		sites++
+		seen[table]++
 		if !ok {
 			if wrong++; wrong < 10 {
-				t.Errorf("%s: %v", what, a)
+				t.Errorf("%s: %v is not where it should be", table, a)
 			}
 		}
 	}
 	begins := func(a isa.Addr) bool { _, ok := g.Begins(a); return ok }
-	for _, x := range links.Keys {
-		see("static key inside an instruction", x.Site, g.Boundary(x.Site))
-		if _, in := g.Pos(x.Site); in { // else its code is gone
-			see("static key leads into a block", x.Target, begins(x.Target))
+	for _, module := range append(k.Text.Modules(), "") {
+		x, err := k.Text.Links(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range x.Keys {
+			see("static keys", l.Site, g.Boundary(l.Site))
+			if _, in := g.Pos(l.Site); in { // else its code is gone
+				see("sides of static keys", l.Target, begins(l.Target))
+			}
+		}
+		for _, l := range x.Faults {
+			see("exception table", l.Site, begins(l.Site))
+			if _, in := g.Pos(l.Site); in {
+				see("fixups", l.Fixup, begins(l.Fixup))
+			}
+		}
+		for _, l := range x.Bugs {
+			see("bug table", l.Site, g.Boundary(l.Site))
+		}
+		for _, a := range x.Calls {
+			b, in := g.AtAddr(a)
+			see("static calls", a, g.Boundary(a) && (!in || g.Kind(b) == cfg.KindStaticCall || g.Kind(b) == cfg.KindTail))
 		}
 	}
-	for _, x := range links.Faults {
-		see("exception-table entry inside an instruction", x.Site, begins(x.Site))
-		if _, in := g.Pos(x.Site); in {
-			see("fixup inside a block", x.Fixup, begins(x.Fixup))
+	least := map[string]int{"static keys": 8000, "sides of static keys": 8000, "exception table": 400, "fixups": 400, "bug table": 7000}
+	if g.Arch.Name == "amd64" {
+		least["static calls"] = 5000
+	}
+	for table, n := range least {
+		if seen[table] < n {
+			t.Errorf("%s: only %d places seen, want %d or more", table, seen[table], n)
 		}
 	}
-	for _, x := range links.Bugs {
-		see("bug-table entry inside an instruction", x.Site, g.Boundary(x.Site))
-	}
-	for _, x := range links.Calls {
-		see("static call inside an instruction", x, g.Boundary(x))
-	}
-	if sites < 10000 {
-		t.Errorf("only %d sites seen", sites)
-	}
+	t.Logf("%s: %v", g.Arch.Name, seen)
 }
 
 // checkTargets decodes everything once more: direct targets begin blocks.

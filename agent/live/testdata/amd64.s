@@ -130,3 +130,16 @@ exits: #? live rax,rbx,r10
  iretq
 jumps: #? live rax,rbx,r10
  jmp *%rax
+# a static call that is off: what the kernel writes there later reads arguments,
+# and may leave every register as it is
+scalled: #? live rsi,rcx,r10 dead rdi,rax
+ movq %rbx,%rdi
+ xorl %eax,%eax
+ .byte 0x0f,0x1f,0x44,0x00,0x00 #? live rdi,rsi,rdx,rcx,r8,r9,rax,r10 dead r11
+ movq %r10,%rax #? live r10
+ ret
+_etext:
+ .balign 4
+__start_static_call_sites:
+ .long scalled + 5 - ., 0
+__stop_static_call_sites:
