@@ -3,7 +3,8 @@
 //
 // A plugin (plugin/trace.c) records the kernel's instructions. Replaying them,
 // each direct jump, call and fall-through must be an edge of the graph, each
-// return must lead behind a call that may return, each jump through a known
+// return must lead behind a call that may return, of the function that returns or
+// of one that jumps on to functions that are not known, each jump through a known
 // table to one of its targets. And no register or flag that was called dead may
 // be read before it has been overwritten: what is dead before an instruction is
 // poisoned there, writes clear it, a read of it is a contradiction.
@@ -79,16 +80,17 @@ type Replayer struct {
 	at   []int32 // by Pos / MinLen: index in steps plus one
 	list []step
 
-	report *Report
-	poison isa.RegSet
-	prev   int // index in list; -1: nothing is known of it
-	prevAt isa.Addr
+	report  *Report
+	endings map[cfg.Block]*ending
+	poison  isa.RegSet
+	prev    int // index in list; -1: nothing is known of it
+	prevAt  isa.Addr
 }
 
 // Check replays a trace of a kernel that was analysed from the same memory.
 func Check(trace io.Reader, g *cfg.Graph, l *live.Live, t *ktext.Text) (*Report, error) {
 	_, end := g.Bounds(cfg.Block(g.Blocks() - 1))
-	r := &Replayer{g: g, l: l, t: t, at: make([]int32, int(end)/g.Arch.MinLen+1), prev: -1,
+	r := &Replayer{g: g, l: l, t: t, at: make([]int32, int(end)/g.Arch.MinLen+1), prev: -1, endings: map[cfg.Block]*ending{},
 		report: &Report{Odd: map[string]int{}, Wrong: map[string]int{}}}
 	in := bufio.NewReaderSize(trace, 1<<20)
 	var b [8]byte
@@ -226,6 +228,8 @@ func (r *Replayer) edge(p *step, a isa.Addr, s *step) {
 			r.odd("return", a)
 		case r.unknownCallee(s.b - 1):
 			r.poison &^= r.l.Scratch()
+		default:
+			r.returned(p.b, s.b-1)
 		}
 	case cfg.KindExit:
 		r.poison = 0
@@ -243,6 +247,54 @@ func (r *Replayer) edge(p *step, a isa.Addr, s *step) {
 func (r *Replayer) unknownCallee(b cfg.Block) bool {
 	t := r.g.Target(b)
 	return r.g.Kind(b) != cfg.KindCall || t != cfg.NoBlock && r.g.Marks(t)&cfg.Pinned != 0
+}
+
+// ending is how the activations of one callee may end.
+type ending struct {
+	blocks  map[cfg.Block]bool // all that they run
+	unknown bool               // some jump leads to a function that is not known
+}
+
+// returned: block from returned behind the call that ends block call, of a callee
+// that is known. Either from is part of that callee's activation, or that jumped
+// to something unknown, which is C and leaves undefined what C may.
+func (r *Replayer) returned(from, call cfg.Block) {
+	t := r.g.Target(call)
+	if r.g.Kind(call) != cfg.KindCall || t == cfg.NoBlock {
+		return
+	}
+	e := r.ending(t)
+	switch {
+	case e.blocks[from]:
+	case e.unknown:
+		r.poison &^= r.l.Scratch()
+	default:
+		r.wrong(r.prevAt, "returned behind the call of %s, which does not lead here", r.place(r.g.Start(t)))
+	}
+}
+
+func (r *Replayer) ending(t cfg.Block) *ending {
+	if e := r.endings[t]; e != nil {
+		return e
+	}
+	e := &ending{blocks: map[cfg.Block]bool{t: true}}
+	work := []cfg.Block{t}
+	for len(work) > 0 {
+		b := work[len(work)-1]
+		work = work[:len(work)-1]
+		switch r.g.Kind(b) {
+		case cfg.KindTail, cfg.KindIndirectJump:
+			e.unknown = true
+		}
+		for _, s := range r.g.Succ(b, nil) {
+			if !e.blocks[s] {
+				e.blocks[s] = true
+				work = append(work, s)
+			}
+		}
+	}
+	r.endings[t] = e
+	return e
 }
 
 func isCall(k cfg.Kind) bool {
