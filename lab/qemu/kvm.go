@@ -30,6 +30,9 @@ const (
 	// kvmSign is what the kernel says before its first program.
 	kvmSign  = "Run /init as init process"
 	kvmCheck = 20 * time.Millisecond
+	// kvmAgain is how long it is believed that guests do not run: what stopped one
+	// may have been the host's load, or somebody else's guest.
+	kvmAgain = 10 * time.Minute
 
 	// linux/kvm.h; the version has been the same since Linux 2.6.22.
 	kvmGetAPIVersion = 0xae00
@@ -46,7 +49,14 @@ type KVM struct {
 	Usable bool   `json:"usable"`
 	Why    string `json:"why"` // for people
 	// Of what: a result holds for one boot of the host, one QEMU and one kernel.
-	Of string `json:"of"`
+	Of    string    `json:"of"`
+	Found time.Time `json:"found"`
+}
+
+// holds says whether a result is still good, of the same and now.
+func (k KVM) holds(of string, now time.Time) bool {
+	age := now.Sub(k.Found)
+	return k.Of == of && (k.Usable || age >= 0 && age < kvmAgain)
 }
 
 // OpenKVM asks the device itself: does it open and make virtual machines? It
@@ -71,8 +81,9 @@ func OpenKVM(device string) error {
 }
 
 // FindKVM finds out whether a guest like s runs under KVM; s need not have a run
-// directory. What it found is kept in the folder cache until the host boots
-// anew. An error is the lab's own; a KVM that does not work is none.
+// directory. It keeps in the folder cache that one does, until the host boots
+// anew, and that one does not, for kvmAgain. An error is the lab's own; a KVM that
+// does not work is none.
 func FindKVM(ctx context.Context, device, cache string, s vm.Spec) (KVM, error) {
 	if s.Arch != runtime.GOARCH {
 		return KVM{Why: s.Arch + " is not the host's ISA"}, nil
@@ -89,14 +100,14 @@ func FindKVM(ctx context.Context, device, cache string, s vm.Spec) (KVM, error) 
 		return KVM{}, err
 	}
 	of := strings.Join([]string{strings.TrimSpace(string(boot)), version.Binary, version.String(), s.Kernel}, " ")
-	if known, err := KnownKVM(cache, s.Arch); err == nil && known.Of == of {
+	if known, err := KnownKVM(cache, s.Arch); err == nil && known.holds(of, time.Now()) {
 		return known, nil
 	}
 	found, err := runUnderKVM(ctx, s)
 	if err != nil {
 		return KVM{}, err
 	}
-	found.Of = of
+	found.Of, found.Found = of, time.Now().UTC()
 	return found, found.write(kvmFile(cache, s.Arch))
 }
 
@@ -143,6 +154,11 @@ func runUnderKVM(ctx context.Context, s vm.Spec) (KVM, error) {
 	}
 	defer dir.Close()
 	s.Dir, s.Time, s.KVM, s.Append = dir.Path, vm.Host, true, "loglevel=8"
+	return startsProgram(ctx, s, kvmLimit)
+}
+
+// startsProgram boots a guest until its kernel starts a program.
+func startsProgram(ctx context.Context, s vm.Spec, most time.Duration) (KVM, error) {
 	m, err := Backend{}.Start(ctx, s)
 	var failed *StartError
 	if errors.As(err, &failed) {
@@ -150,7 +166,7 @@ func runUnderKVM(ctx context.Context, s vm.Spec) (KVM, error) {
 	} else if err != nil {
 		return KVM{}, err
 	}
-	limit, cancel := context.WithTimeout(ctx, kvmLimit)
+	limit, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	defer func() {
 		m.Kill()
@@ -173,7 +189,7 @@ func runUnderKVM(ctx context.Context, s vm.Spec) (KVM, error) {
 		case ctx.Err() != nil:
 			return KVM{}, ctx.Err()
 		case limit.Err() != nil:
-			return KVM{Why: fmt.Sprintf("a guest did not boot in %s", kvmLimit)}, nil
+			return KVM{Why: fmt.Sprintf("a guest did not boot in %s", most)}, nil
 		}
 	}
 }
