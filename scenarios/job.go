@@ -71,6 +71,12 @@ func kprobe(name, of string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of}}}
 }
 
+// noOptprobes keeps kprobes what they are. The system's own optimisation of them
+// into jumps is a mechanism of its own; only amd64 has the switch.
+func noOptprobes() *wire.Step {
+	return shell("no-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f")
+}
+
 func unkprobe(of string) *wire.Step {
 	return &wire.Step{Name: "un" + of, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Remove: true}}}
 }

@@ -52,11 +52,8 @@ func Register(env *Env, list []Scenario) {
 }
 
 func (env *Env) register(s Scenario) {
-	var pending []*runner.Pending
 	guests := s.Guests(env.Arch)
-	for _, g := range guests {
-		pending = append(pending, env.Runner.Start(env.Ctx, env.request(s, g)))
-	}
+	pending := env.start(s, guests)
 	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
 		message := env.run(s, guests, pending, &out)
@@ -66,6 +63,20 @@ func (env *Env) register(s Scenario) {
 			ginkgo.Fail(message)
 		}
 	})
+}
+
+func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
+	var requests []runner.Request
+	for _, g := range guests {
+		requests = append(requests, env.request(s, g))
+	}
+	if s.Timed {
+		return env.Runner.StartInTurn(env.Ctx, requests)
+	}
+	for _, q := range requests {
+		pending = append(pending, env.Runner.Start(env.Ctx, q))
+	}
+	return pending
 }
 
 // GuestName names a guest among those of all scenarios.
@@ -81,7 +92,7 @@ func (env *Env) request(s Scenario, g Guest) runner.Request {
 	}
 	return runner.Request{
 		Files: files,
-		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Append: g.Append,
+		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

@@ -22,6 +22,10 @@ type Scenario struct {
 	Name   string
 	Title  string   // what it shows, for people
 	Labels []string // smoke: part of the default run; fault: fails on purpose
+	// Timed: it measures host time. Its guests run one after the other, in the
+	// order of Guests and alone, and only in runs of host time: such results do not
+	// come out again to the byte.
+	Timed  bool
 	Guests func(arch string) []Guest
 	Check  func(t *T)
 }
@@ -32,6 +36,7 @@ type Guest struct {
 	CPUs   int
 	Time   vm.Time // empty: what the run asks for
 	Append string  // added to the kernel's command line
+	Seed   uint64  // added to the run's
 	Oracle bool    // count arrivals outside the guest
 	Job    *wire.Job
 	// Programs of the repository that the image does not hold, by package: each
@@ -43,7 +48,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), hazards(), faults())
+	return slices.Concat(smoke(), ab(), hazards(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels
@@ -68,6 +73,16 @@ func Select(list string) ([]Scenario, error) {
 		}
 	}
 	return out, nil
+}
+
+// CheckTime says whether scenarios can be run in that time.
+func CheckTime(list []Scenario, t vm.Time) error {
+	for _, s := range list {
+		if s.Timed && t != vm.Host {
+			return fmt.Errorf("the scenario %s measures host time: add --time host", s.Name)
+		}
+	}
+	return nil
 }
 
 // Words lists every name and label that Select understands.

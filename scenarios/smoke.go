@@ -96,9 +96,7 @@ var budget = map[string]float64{"amd64": 3, "arm64": 5, "riscv64": 7}
 func costGuests(arch string) []Guest {
 	null := syscallEntry(arch, "getppid")
 	return []Guest{{Name: "cost", CPUs: 1, Time: vm.Exact, Job: job(
-		// The system's own optimisation of kprobes into jumps is a mechanism
-		// of its own; here the trap is meant. Only amd64 has the switch.
-		shell("no-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f"),
+		noOptprobes(),
 		bench("bare", "null", 1),
 		splice("splice", cheap(null)),
 		bench("spliced", "null", 1),

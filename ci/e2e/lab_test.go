@@ -180,6 +180,7 @@ func TestWrongCalls(t *testing.T) {
 		{"several ISAs for a probe", []string{"probe", "--arch", "all", "kinst::f:1", "--run", "true"}, "one ISA"},
 		{"unknown scenario", []string{"run", "--scenario", "smok"}, "did you mean smoke?"},
 		{"unknown time", []string{"run", "--time", "lunar"}, "one of exact, host"},
+		{"host time in exact time", []string{"run", "--scenario", "boot,ab"}, "add --time host"},
 		{"a host that is another machine", []string{"run", "--host", "qemu+ssh://host/system"}, "images are not pushed yet"},
 		{"a host that is no URI", []string{"run", "--host", "host"}, "qemu+unix:///system"},
 		{"no jobs", []string{"run", "--jobs", "0"}, "at least 1"},

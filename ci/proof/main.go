@@ -32,15 +32,17 @@ type proof struct {
 	run  func(p proof, arch string, seed uint64) line
 }
 
-// scenarioProofs are scenarios, and the metrics that are their n.
-var scenarioProofs = []struct{ name, n string }{
-	{"toggle", "storm.toggles"},
+// scenarioProofs are scenarios, the time that they run in, and the metrics that are
+// their n.
+var scenarioProofs = []struct{ name, clock, n string }{
+	{"toggle", "exact", "storm.toggles"},
+	{"ab-long", "host", "pairs"},
 }
 
 // proofs are all there are.
 func proofs(fuzzTime time.Duration) (out []proof) {
 	for _, s := range scenarioProofs {
-		out = append(out, proof{s.name, true, func(p proof, arch string, seed uint64) line { return prove(p.name, s.n, arch, seed) }})
+		out = append(out, proof{s.name, true, func(p proof, arch string, seed uint64) line { return prove(p.name, s.clock, s.n, arch, seed) }})
 	}
 	for _, x := range testProofs {
 		out = append(out, proof{x.name, true, x.prove})
@@ -94,9 +96,9 @@ func (l line) String() string {
 }
 
 // prove runs the lab and reads what it says. A lab that says nothing failed.
-func prove(name, metric, arch string, seed uint64) line {
+func prove(name, clock, metric, arch string, seed uint64) line {
 	l := line{name, arch, 0, seed, status.LabFailed}
-	cmd := exec.Command("bin/lab", "run", "--json", "--arch", arch, "--scenario", name, "--seed", fmt.Sprint(seed))
+	cmd := exec.Command("bin/lab", "run", "--json", "--arch", arch, "--scenario", name, "--time", clock, "--seed", fmt.Sprint(seed))
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -51,7 +51,7 @@ func recorded(dir string) (map[string]*repro.Manifest, error) {
 		if m.Arch != arch {
 			return nil, fmt.Errorf("%s: the manifest of a run on %s", sub, m.Arch)
 		}
-		if _, err := scenarios.Select(m.Scenario); err != nil {
+		if err := repeatable(m.Scenario); err != nil {
 			return nil, fmt.Errorf("%s: %w", sub, err)
 		}
 		if _, err := os.Stat(filepath.Join(sub, report.ResultsFile)); err != nil {
@@ -63,6 +63,17 @@ func recorded(dir string) (map[string]*repro.Manifest, error) {
 		return nil, fmt.Errorf("%s: no manifest of a run: want the directory that lab run wrote to", dir)
 	}
 	return found, nil
+}
+
+// repeatable says whether scenarios are known and come out the same again.
+func repeatable(list string) error {
+	selected, err := scenarios.Select(list)
+	for _, s := range selected {
+		if s.Timed {
+			return fmt.Errorf("the scenario %s measures host time, which is never the same: compare its intervals", s.Name)
+		}
+	}
+	return err
 }
 
 func reproduce(ctx context.Context, dir, mirror, out string) error {

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,10 +80,7 @@ func (f *runFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := scenarios.Select(f.scenario); err != nil {
-		return usage(err)
-	}
-	if _, err := parseTime(f.time); err != nil {
+	if err := f.checkScenarios(); err != nil {
 		return err
 	}
 	if f.jobs < 1 {
@@ -118,6 +117,19 @@ func (f *runFlags) run(ctx context.Context) error {
 		return &exit{code: code}
 	}
 	return nil
+}
+
+// checkScenarios says whether there are such scenarios, for that time.
+func (f *runFlags) checkScenarios() error {
+	list, err := scenarios.Select(f.scenario)
+	if err != nil {
+		return usage(err)
+	}
+	t, err := parseTime(f.time)
+	if err != nil {
+		return err
+	}
+	return usage(scenarios.CheckTime(list, t))
 }
 
 // backend is what guests run on, and the program and version that stands between
@@ -240,6 +252,11 @@ func headline(s report.Scenario) string {
 	for _, m := range []string{"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit"} {
 		if v, ok := s.Metrics[m]; ok {
 			parts = append(parts, fmt.Sprintf("%s %g", m, v.Value))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Metrics)) {
+		if v := s.Metrics[name]; v.Confidence > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.4g [%.4g, %.4g]", name, v.Value, *v.Lo, *v.Hi))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -29,12 +29,22 @@ func benchfmt(r *Results) []byte {
 	writeUnits(&b, r)
 	for _, s := range r.Scenarios {
 		for _, name := range sorted(s.Metrics) {
-			m := s.Metrics[name]
-			fmt.Fprintf(&b, "%s %d %s %s\n", benchName(s.Name, name), max(1, m.N),
-				strconv.FormatFloat(m.Value, 'g', -1, 64), benchUnit(m.Unit))
+			writeMetric(&b, benchName(s.Name, name), s.Metrics[name])
 		}
 	}
 	return b.Bytes()
+}
+
+// writeMetric writes a line for each sample, so that benchstat finds the spread
+// by itself, or one for all.
+func writeMetric(b *bytes.Buffer, name string, m Metric) {
+	n, values := 1, m.Samples
+	if len(values) == 0 {
+		n, values = max(1, m.N), []float64{m.Value}
+	}
+	for _, v := range values {
+		fmt.Fprintf(b, "%s %d %s %s\n", name, n, strconv.FormatFloat(v, 'g', -1, 64), benchUnit(m.Unit))
+	}
 }
 
 // writeUnits declares each unit once. benchstat keeps one direction per unit:

@@ -123,12 +123,17 @@ func styleAxes(p *plot.Plot, bars []bar, top float64) {
 	for i, b := range bars {
 		names[len(bars)-1-i] = b.Label
 	}
-	p.NominalY(names...)
-	p.Y.Min, p.Y.Max = -0.5, float64(len(bars))-0.5
-	p.Y.Tick.Label.Color = inkText
-	p.Y.Tick.Label.Font.Size = vg.Points(12)
+	styleNames(p, names)
 	p.X.Min, p.X.Max = 0, logLen(math.Pow(10, math.Ceil(math.Log10(max(top, 10)))))
 	p.X.Tick.Marker = decades{}
+}
+
+// styleNames writes names beside the rows of a chart, the first at the bottom.
+func styleNames(p *plot.Plot, names []string) {
+	p.NominalY(names...)
+	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
+	p.Y.Tick.Label.Color = inkText
+	p.Y.Tick.Label.Font.Size = vg.Points(12)
 	p.X.Tick.Label.Color = inkText
 	p.X.Tick.Label.Font.Size = vg.Points(10)
 	p.X.Tick.Length = 0

@@ -18,11 +18,12 @@ var pageText string
 // pageTemplate escapes whatever it is given: nothing of a guest's is ever a
 // template.HTML. The only such value is a drawing of our own (chart.go).
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"figure": figure,
-	"number": number,
-	"plural": plural,
-	"count":  func(n *uint64) string { return grouped(strconv.FormatUint(*n, 10)) },
-	"join":   func(lines []string) string { return strings.Join(lines, "\n") },
+	"figure":  figure,
+	"number":  number,
+	"percent": func(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" },
+	"plural":  plural,
+	"count":   func(n *uint64) string { return grouped(strconv.FormatUint(*n, 10)) },
+	"join":    func(lines []string) string { return strings.Join(lines, "\n") },
 }).Parse(pageText))
 
 func plural(n int, what string) string {
@@ -41,6 +42,7 @@ type page struct {
 	Matrix    []matrixRow
 	Troubles  []trouble
 	Costs     []costView
+	Ratios    []ratioView
 	Counts    []countView
 	Splices   []spliceView
 	Scenarios []detail
@@ -147,6 +149,9 @@ func htmlPage(runs []run) ([]byte, error) {
 	}
 	var err error
 	if p.Costs, err = costViews(runs); err != nil {
+		return nil, err
+	}
+	if p.Ratios, err = ratioViews(runs); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer

@@ -54,7 +54,8 @@ const (
 	Higher  Better = "higher"
 )
 
-// Metric is one figure. Lo and Hi bound its interval over N samples.
+// Metric is one figure. Lo and Hi bound its interval over N samples, which holds
+// the true value with probability Confidence.
 type Metric struct {
 	Value  float64  `json:"value"`
 	Unit   string   `json:"unit"`
@@ -62,6 +63,9 @@ type Metric struct {
 	Lo     *float64 `json:"lo,omitempty"`
 	Hi     *float64 `json:"hi,omitempty"`
 	N      int      `json:"n,omitempty"`
+	// Of 0 to 1; 0: the interval is all that was seen.
+	Confidence float64   `json:"confidence,omitempty"`
+	Samples    []float64 `json:"samples,omitempty"` // in the order of measuring
 }
 
 // Check is one thing that was compared.

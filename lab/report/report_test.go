@@ -240,6 +240,8 @@ func TestValidate(t *testing.T) {
 		{"NaN", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Value: math.NaN()} }, "finite"},
 		{"Inf", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Hi: ptr(math.Inf(1))} }, "finite"},
 		{"metric name", func(r *Results) { r.Scenarios[0].Metrics["x y"] = Metric{} }, "name"},
+		{"sample", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Samples: []float64{1, math.NaN()}} }, "finite"},
+		{"confidence", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Confidence: 95} }, "0 to 1"},
 		{"unit", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Unit: "a\nb"} }, "unit"},
 		{"better", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Better: "more"} }, "better"},
 		{"address", func(r *Results) { r.Scenarios[1].Points[0].Address = "12" }, "address"},
@@ -359,9 +361,47 @@ func TestBench(t *testing.T) {
 			t.Errorf("unit %s: got %q, want %q", k, units[k], want)
 		}
 	}
+	m := Metric{Value: 3, Unit: "ratio", N: 2, Samples: []float64{2, 4}}
+	r.Scenarios = []Scenario{{Name: "ab", Metrics: map[string]Metric{"b_over_a": m}}}
 	r.Time = "host"
+	if text := string(benchfmt(&r)); !strings.Contains(text, "BenchmarkAb/b_over_a 1 2 ratio\nBenchmarkAb/b_over_a 1 4 ratio\n") {
+		t.Errorf("not a line for each sample:\n%s", text)
+	}
 	if strings.Contains(string(benchfmt(&r)), "assume=exact") {
 		t.Error("host time is not exact")
+	}
+}
+
+// Ratios are drawn where they have an interval, and on one scale.
+func TestRatios(t *testing.T) {
+	out := t.TempDir()
+	for _, arch := range []string{"amd64", "arm64"} {
+		r := results(isaSamples[0])
+		r.Arch, r.Time = arch, "host"
+		r.Scenarios = []Scenario{{Name: "ab", Status: status.Passed, Metrics: map[string]Metric{
+			"b_over_a": {Value: 3, Unit: "ratio", Lo: ptr(2.5), Hi: ptr(4.0), N: 6, Confidence: 0.96875, Samples: []float64{2.5, 3, 4}},
+			"no_range": {Value: 7, Unit: "ratio"},
+		}}}
+		if err := WriteArch(filepath.Join(out, arch), r, manifest, timings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := WriteReport(out); err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, out, HTMLFile)
+	for text, want := range map[string]int{
+		`aria-label="amd64: ratios of host time"`: 1, `aria-label="arm64: ratios of host time"`: 1,
+		"96.9 %": 2, "2.5 – 4": 2, "b_over_a 3 [2.5, 4]": 2, "no_range": 1, // in the list of all figures
+	} {
+		if n := strings.Count(page, text); n != want {
+			t.Errorf("%q stands there %d times, want %d", text, n, want)
+		}
+	}
+	svgs := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
+	strip := func(s string) string { return s[strings.Index(s, ">"):] } // its name
+	if len(svgs) != 2 || strip(svgs[0]) != strip(svgs[1]) || !strings.Contains(svgs[0], "var(--ours)") {
+		t.Errorf("%d drawings, or they differ", len(svgs))
 	}
 }
 

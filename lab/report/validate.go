@@ -83,6 +83,14 @@ func (m *Metric) validate() error {
 			return fmt.Errorf("%v is not a finite number", *v)
 		}
 	}
+	for _, v := range m.Samples {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("sample %v is not a finite number", v)
+		}
+	}
+	if !(m.Confidence >= 0 && m.Confidence <= 1) {
+		return fmt.Errorf("confidence %v is not from 0 to 1", m.Confidence)
+	}
 	if strings.ContainsFunc(m.Unit, invisible) {
 		return fmt.Errorf("unit %q holds white space or control characters", m.Unit)
 	}

@@ -215,6 +215,9 @@ func keyFigures(s *Scenario) string {
 			words = append(words, fmt.Sprintf("%s %s", c.Name, number(c.PerHit.Value)))
 		}
 	}
+	for _, r := range ratios(s) {
+		words = append(words, fmt.Sprintf("%s %s [%s, %s]", r.Name, number(r.Value), number(*r.Lo), number(*r.Hi)))
+	}
 	if spliced, refused := fates(s.Points); len(words) == 0 && spliced+refused > 0 {
 		words = append(words, fmt.Sprintf("%d spliced, %d refused", spliced, refused))
 	}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
 	"kerninst/agent/wire"
@@ -41,6 +42,7 @@ type Request struct {
 	CPUs   int
 	MemMiB int // 0: the default
 	Time   vm.Time
+	Seed   uint64 // added to the runner's
 	Append string
 	Oracle bool
 	Job    *wire.Job
@@ -75,13 +77,16 @@ type Runner struct {
 	// Progress is told what happens. It may be called from several goroutines.
 	Progress func(format string, args ...any)
 
-	slots chan struct{}
+	slots *semaphore.Weighted // who waits for all of them is not overtaken
 	all   *sync.WaitGroup
+	do    func(context.Context, *Guest) // run, but for tests
 }
 
 // New returns r ready to Start.
 func New(r Runner) *Runner {
-	r.slots, r.all = make(chan struct{}, max(1, r.Jobs)), &sync.WaitGroup{}
+	r.Jobs = max(1, r.Jobs)
+	r.slots, r.all = semaphore.NewWeighted(int64(r.Jobs)), &sync.WaitGroup{}
+	r.do = r.run
 	return &r
 }
 
@@ -99,25 +104,47 @@ func (p *Pending) Wait() *Guest {
 
 // Start asks for a guest; it runs as soon as one of the slots is free.
 func (r *Runner) Start(ctx context.Context, q Request) *Pending {
-	p := &Pending{done: make(chan struct{})}
+	return r.start(ctx, 1, q)[0]
+}
+
+// StartInTurn asks for guests that run one after the other, in this order, with
+// no other guest of the runner's beside them: what they measure is host time.
+func (r *Runner) StartInTurn(ctx context.Context, list []Request) []*Pending {
+	return r.start(ctx, r.Jobs, list...)
+}
+
+// start runs a list of guests, each when the one before has ended, once that
+// many slots are free.
+func (r *Runner) start(ctx context.Context, slots int, list ...Request) []*Pending {
+	var all []*Pending
+	for _, q := range list {
+		all = append(all, &Pending{done: make(chan struct{}), guest: &Guest{Request: q}})
+	}
 	r.all.Add(1)
 	go func() {
 		defer r.all.Done()
-		defer close(p.done)
-		p.guest = &Guest{Request: q}
-		select {
-		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
-		case <-ctx.Done():
-			p.guest.Err = ctx.Err()
-			return
+		err := r.slots.Acquire(ctx, int64(slots))
+		if err == nil {
+			defer r.slots.Release(int64(slots))
 		}
-		start := time.Now()
-		r.run(ctx, p.guest)
-		p.guest.Took = time.Since(start)
-		r.Progress("%s: %s after %.1f s", q.Name, p.guest.word(), p.guest.Took.Seconds())
+		for _, p := range all {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if p.guest.Err = err; err == nil {
+				r.timed(ctx, p.guest)
+			}
+			close(p.done)
+		}
 	}()
-	return p
+	return all
+}
+
+func (r *Runner) timed(ctx context.Context, g *Guest) {
+	start := time.Now()
+	r.do(ctx, g)
+	g.Took = time.Since(start)
+	r.Progress("%s: %s after %.1f s", g.Request.Name, g.word(), g.Took.Seconds())
 }
 
 // Drain returns when every guest that was asked for has ended.
@@ -216,7 +243,7 @@ func (r *Runner) initrd(dir string, job []byte, files ...images.File) (string, e
 func (r *Runner) spec(q Request, dir string) vm.Spec {
 	s := vm.Spec{
 		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Append: q.Append,
-		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed, Dir: dir,
+		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
 	}
 	if s.MemMiB == 0 {
 		s.MemMiB = defaultMemory
