@@ -39,6 +39,8 @@ func Build(t *ktext.Text, opt Options) (*Graph, error) {
 		return nil, fmt.Errorf("no symbol of the kernel lies in its text")
 	}
 	g.insns = newBitmap(g.size / Pos(g.Arch.MinLen))
+	g.pools = g.findPools()
+	g.frontWords(t, spans)
 	pieces := g.sweep(spans, g.sites(links), opt.Workers)
 	records := g.join(pieces)
 	lead := g.leaders(spans, pieces, records, links)
@@ -113,7 +115,7 @@ func (g *Graph) spans(t *ktext.Text) []span {
 	for _, m := range modules {
 		t.Functions(m, func(f ktext.Func) bool {
 			if p, ok := g.Pos(f.Addr); ok && uint64(f.Addr)%uint64(g.Arch.MinLen) == 0 {
-				out = append(out, span{lo: p, region: g.regionAt(p), padding: isPaddingName(f.Name)})
+				out = append(out, span{lo: p, region: g.regionAt(p), padding: isPaddingName(f.Name), data: isDataName(f.Name)})
 			}
 			return true
 		})
@@ -181,7 +183,7 @@ func (g *Graph) leaders(spans []span, pieces []piece, records []record, x *ktext
 	boundary := func(p Pos) bool { return p%Pos(g.Arch.MinLen) == 0 && g.insns.has(g.unit(p)) }
 	for _, s := range spans {
 		m.add(g.unit(s.lo))
-		if !s.padding {
+		if !s.padding && !s.data {
 			g.funcs = append(g.funcs, s.lo)
 		}
 	}
@@ -198,6 +200,9 @@ func (g *Graph) leaders(spans []span, pieces []piece, records []record, x *ktext
 		case r.target == NoPos:
 		case boundary(r.target):
 			m.add(g.unit(r.target))
+		case g.inZeros(records, r.target):
+			g.insns.add(g.unit(r.target))
+			m.add(g.unit(r.target))
 		default:
 			g.Stats.Misaligned++
 		}
@@ -213,6 +218,17 @@ func (g *Graph) leaders(spans []span, pieces []piece, records []record, x *ktext
 		g.leadFault(m, f)
 	}
 	return m
+}
+
+// inZeros reports whether p lies in zeros that fill a gap, of which only the first
+// was taken for an instruction.
+func (g *Graph) inZeros(records []record, p Pos) bool {
+	k := sort.Search(len(records), func(k int) bool { return records[k].end > p })
+	if k == len(records) || records[k].pos > p || records[k].kind != KindPad || p%Pos(g.Arch.MinLen) != 0 {
+		return false
+	}
+	code := g.Code(p)
+	return allZero(code[:min(int(records[k].end-p), len(code))])
 }
 
 // leadFault makes the instruction that may fault a block of its own, and its
@@ -266,6 +282,9 @@ func (g *Graph) link(records []record, x *ktext.Links) {
 		if r.kind == KindPad {
 			for p := b; g.start[p] > r.pos; p-- { // padding that something leads into
 				g.kind[p-1] = KindPad
+			}
+			if r.data {
+				g.mark[b] |= Data
 			}
 			continue
 		}
@@ -350,6 +369,10 @@ func (g *Graph) count(pieces []piece) {
 	units := g.size / Pos(g.Arch.MinLen)
 	for b := range g.kind {
 		n := int(g.start[b+1] - g.start[b])
+		if g.mark[b]&Data != 0 {
+			s.Data += n
+			continue
+		}
 		if g.kind[b] == KindPad {
 			s.Padding += n
 			continue

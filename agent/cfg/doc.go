@@ -8,7 +8,8 @@
 // into symbols of their own, so there are no functions here but entries: a jump
 // to another symbol is an edge like any other.
 //
-// Blocks tile the text. Padding is a kind of block. Code that nothing is seen to
+// Blocks tile the text. Padding is a kind of block, and so is data: words that
+// the kernel keeps in front of entries, literals that code loads, tables by name. Code that nothing is seen to
 // reach stays in the graph, marked Orphan: what jumps there is not known.
 //
 // Invariants (Check holds them): blocks are in order and tile the text; a block

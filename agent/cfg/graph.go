@@ -49,6 +49,9 @@ var kindNames = [kinds]string{"fall", "jump", "cond", "call", "call-noreturn", "
 
 func (k Kind) String() string { return kindNames[k] }
 
+// Known reports whether k is one of the kinds: it may come from a file.
+func (k Kind) Known() bool { return k < kinds }
+
 // falls lists the kinds behind which the next block may run.
 const falls = 1<<KindFall | 1<<KindCond | 1<<KindCall | 1<<KindCallLocal | 1<<KindIndirectCall | 1<<KindStaticCall | 1<<KindGate
 
@@ -77,6 +80,8 @@ const (
 	Traced
 	// Reached: some entry leads here.
 	Reached
+	// Data: no instructions. Padding, or where code is seen to run into it, an exit.
+	Data
 )
 
 // Edge is an edge that the last instruction of a block does not show.
@@ -105,13 +110,14 @@ type Stats struct {
 	Instructions int // padding not counted
 	Bytes        int // of instructions
 	Padding      int // bytes
+	Data         int // bytes between instructions that are none: literals, tables, words in front of entries
 	JumpTables   int // indirect jumps whose targets are known
 	Unanalysable int // indirect jumps whose targets are not
 	Undecoded    int // instructions
 	Orphans      int // blocks that nothing is seen to reach
 	Misaligned   int // direct targets inside other instructions
 	Outside      int // direct targets outside the text
-	Overruns     int // functions whose last instruction does not end in them
+	Overruns     int // functions whose last instruction does not end in them, or runs into data
 	Edges        int
 	Calls        int // direct
 	NoReturn     int // functions that never return
@@ -133,6 +139,7 @@ type Graph struct {
 	funcs  []Pos   // entries, in order
 	pins   []pinned
 	jumps  []isa.Addr // unanalysable, in order
+	pools  pools
 }
 
 // Blocks is the number of blocks, padding included.

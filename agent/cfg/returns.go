@@ -83,9 +83,13 @@ func (g *Graph) comesBack(b Block, back []bool) bool {
 // call without return, or code that something unseen jumps to.
 func (g *Graph) reach() {
 	var stack, succ []Block
+	entered := true
 	visit := func(b Block) {
 		if g.mark[b]&Reached == 0 {
 			g.mark[b] |= Reached
+			if g.mark[b]&Data != 0 && entered {
+				g.Stats.Overruns++
+			}
 			if g.kind[b] == KindPad { // of a call's target alone, or what was left over
 				g.kind[b] = g.enteredPadding(b)
 			}
@@ -109,6 +113,7 @@ func (g *Graph) reach() {
 		visit(g.At(p))
 	}
 	drain()
+	entered = false
 	for b := range g.kind {
 		if g.kind[b] == KindPad || g.mark[b]&Reached != 0 {
 			continue
@@ -123,8 +128,12 @@ func (g *Graph) reach() {
 	}
 }
 
-// enteredPadding is the kind of padding that something does lead to.
+// enteredPadding is the kind of padding that something does lead to. Of data it
+// is not known what happens there.
 func (g *Graph) enteredPadding(b Block) Kind {
+	if g.mark[b]&Data != 0 {
+		return KindExit
+	}
 	if end := g.start[b+1]; end == g.size || !g.insns.has(g.unit(end)) {
 		return KindIndirectJump
 	}
@@ -133,6 +142,9 @@ func (g *Graph) enteredPadding(b Block) Kind {
 
 // allPadding reports whether b holds only what fills gaps.
 func (g *Graph) allPadding(b Block) bool {
+	if g.mark[b]&Data != 0 {
+		return true
+	}
 	if g.kind[b] != KindFall && g.kind[b] != KindTrap {
 		return false
 	}

@@ -15,6 +15,7 @@ type record struct {
 	pos, end Pos
 	kind     Kind
 	bad      bool // the target lies outside the text
+	data     bool // of KindPad: no instructions at all
 	target   Pos
 }
 
@@ -23,6 +24,8 @@ type span struct {
 	lo, hi  Pos
 	region  int
 	padding bool // of a symbol that stands for padding
+	data    bool // holds no code
+	words   Pos  // bytes at its end that belong to the next symbol and are data
 }
 
 // piece is what one worker finds in a run of spans.
@@ -163,11 +166,17 @@ func (w *sweeper) flush() {
 func (w *sweeper) span(f span) {
 	r := &w.g.Regions[f.region]
 	w.region = r
+	if f.data {
+		f.words = f.hi - f.lo
+	}
+	if f.words > 0 {
+		defer w.data(f.hi-f.words, f.hi)
+		f.hi -= f.words
+	}
 	after, padFrom := f.padding, NoPos
 	for p := f.lo; p < f.hi; {
 		code := r.Code[p-r.base : f.hi-r.base]
 		i := w.g.Arch.Decode(r.Code[p-r.base:], r.Addr+isa.Addr(p-r.base))
-		w.insn(p)
 		end := p + Pos(i.Len)
 		if end > f.hi {
 			w.out.overruns++
@@ -176,6 +185,17 @@ func (w *sweeper) span(f span) {
 		if code[0] == 0 && allZero(code) { // behind a module's text
 			after, end = true, f.hi
 		}
+		if n := w.g.pools.at(p); after && n > 0 {
+			if padFrom != NoPos {
+				w.emit(record{pos: padFrom, end: p, kind: KindPad})
+				padFrom = NoPos
+			}
+			end = min(p+n, f.hi)
+			w.data(p, end)
+			p = end
+			continue
+		}
+		w.insn(p)
 		if after && (end == f.hi && allZero(code) || isPad(w.g.Arch.Name, i, code) && !w.sites.any(p)) {
 			if padFrom == NoPos {
 				padFrom = p
@@ -194,6 +214,14 @@ func (w *sweeper) span(f span) {
 	}
 	if padFrom != NoPos {
 		w.emit(record{pos: padFrom, end: f.hi, kind: KindPad})
+	}
+}
+
+// data records what is no code.
+func (w *sweeper) data(lo, hi Pos) {
+	if lo < hi {
+		w.insn(lo) // something may lead there all the same
+		w.emit(record{pos: lo, end: hi, kind: KindPad, target: NoPos, data: true})
 	}
 }
 

@@ -1,0 +1,99 @@
+package cfg
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+)
+
+// words gives instructions as bytes.
+func words(list ...uint32) (out []byte) {
+	for _, w := range list {
+		out = binary.LittleEndian.AppendUint32(out, w)
+	}
+	return out
+}
+
+const (
+	ret   = 0xd65f03c0
+	nop   = 0xd503201f
+	movX9 = 0xaa1e03e9 // mov x9, x30: with the nop behind it, an ftrace site
+)
+
+// TestData tells words that are no instructions from those that are.
+func TestData(t *testing.T) {
+	const base = 0xffffa348bb610000
+	for _, c := range []struct {
+		name string
+		code []byte
+		syms string // offset and name of each
+		want Stats  // Data, Undecoded, Instructions, Overruns
+		data []Pos  // where blocks of data begin
+	}{
+		{"a pointer in front of an entry", words(ret, nop, 0xb9a00008, 0xffffa348, movX9, nop, ret, nop),
+			"0 f, 10 g", Stats{Data: 8, Instructions: 4}, []Pos{8}},
+		{"not one: g has no site", words(ret, nop, 0xb9a00008, 0xffffa348, nop, ret, ret, nop),
+			"0 f, 10 g", Stats{Undecoded: 1, Instructions: 6}, nil},
+		{"not one: instructions", words(ret, nop, nop, ret, movX9, nop, ret, nop),
+			"0 f, 10 g", Stats{Instructions: 5}, nil},
+		{"a literal behind a return", words(0x58000060 /* ldr x0, +12 */, ret, nop, 0xc0, 0xd0, nop),
+			"0 f", Stats{Data: 8, Instructions: 2}, []Pos{12}},
+		{"two literals", words(0x58000060 /* ldr x0, +12 */, 0x18000081 /* ldr w1, +16 */, ret, 1, 2, 3),
+			"0 f", Stats{Data: 12, Instructions: 3}, []Pos{12, 20}},
+		{"a load from code", words(0x58000060 /* ldr x0, +12 */, nop, nop, 0x91000400 /* add x0, x0, #1 */, ret, nop),
+			"0 f", Stats{Instructions: 5}, nil},
+		{"a table by its name", words(ret, nop, 0xff11d6cc, 0xff11d6d4, ret, nop),
+			"0 f, 8 __kvm_nvhe___start___kvm_ex_table, 10 g", Stats{Data: 8, Instructions: 2}, []Pos{8}},
+		{"data that code runs into", words(nop, nop, 0xff11d6cc, 0xff11d6d4, ret, nop),
+			"0 f, 8 __kvm_nvhe___start___kvm_ex_table, 10 g", Stats{Data: 8, Instructions: 3, Overruns: 1}, nil},
+	} {
+		g := armGraph(t, base, c.code, c.syms)
+		s := g.Stats
+		if got := (Stats{Data: s.Data, Undecoded: s.Undecoded, Instructions: s.Instructions, Overruns: s.Overruns}); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+		var data []Pos
+		for b := range Block(g.Blocks()) {
+			if g.Kind(b) == KindPad && g.Marks(b)&Data != 0 {
+				data = append(data, g.start[b])
+			}
+		}
+		if fmt.Sprint(data) != fmt.Sprint(c.data) {
+			t.Errorf("%s: data at %v, want %v", c.name, data, c.data)
+		}
+	}
+}
+
+// armGraph builds and checks the graph of arm64 code at base.
+func armGraph(t *testing.T, base isa.Addr, code []byte, syms string) *Graph {
+	t.Helper()
+	a, err := all.Lookup("arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%x T _stext\n%x T _etext\n", uint64(base), uint64(base)+uint64(len(code)))
+	for _, s := range strings.Split(syms, ", ") {
+		var off uint64
+		var name string
+		if _, err := fmt.Sscanf(s, "%x %s", &off, &name); err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("%x t %s\n", uint64(base)+off, name)
+	}
+	x, err := ktext.New(a, strings.NewReader(text), func(at isa.Addr, b []byte) error {
+		if at < base || at+isa.Addr(len(b)) > base+isa.Addr(len(code)) {
+			return fmt.Errorf("nothing there")
+		}
+		copy(b, code[at-base:])
+		return nil
+	}, ktext.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build(t, x)
+}
