@@ -245,7 +245,14 @@ type Arch struct {
 	// where splices replace one instruction and nothing needs it.
 	Scan     func(b []byte, a Addr, m *Marks)
 	ScanTail int
+	// Absolute lists the parts of the instruction at the start of b that may
+	// hold an address as it is, or its lower half sign-extended: a kernel that
+	// moves itself rewrites them. Nil where code holds no such addresses.
+	Absolute func(b []byte) []Field
 }
+
+// Field is a part of an instruction, in bytes from its start.
+type Field struct{ Off, Size int }
 
 // Unknown is the decode of n bytes at a that are not understood, on an ISA
 // whose registers are all.

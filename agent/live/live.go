@@ -62,13 +62,18 @@ func (l *Live) Each(b cfg.Block, visit func(i isa.Insn, before, behind isa.RegSe
 		if l.g.Marks(b)&cfg.FaultSite != 0 {
 			for _, e := range l.g.Extra(b) {
 				if e.Fault {
-					before |= e.Reads | l.use[e.To] | l.want[b]&^l.def[e.To]
+					before |= l.Fault(e)
 				}
 			}
 		}
 		visit(list[k], before, live)
 		live = before
 	}
+}
+
+// Fault is what is live where an edge of a fault is taken.
+func (l *Live) Fault(e cfg.Edge) isa.RegSet {
+	return e.Reads | l.use[e.To] | l.want[e.From]&^l.def[e.To]
 }
 
 // Before is what is live before the instruction at a. Padding, and places where

@@ -41,6 +41,7 @@ var fuzzers = []fuzzer{
 	{"fuzz-kallsyms", "./agent/ktext", "FuzzKallsyms"},
 	{"fuzz-dump", "./agent/ktext", "FuzzDump"},
 	{"fuzz-modules", "./agent/ktext", "FuzzModules"},
+	{"fuzz-index", "./agent/index", "FuzzOpen"},
 	{"fuzz-cfg", "./agent/cfg", "FuzzBuild"},
 	{"fuzz-probe", "./agent/probe", "FuzzParse"},
 	{"fuzz-resolve", "./agent/kdev", "FuzzResolve"},

@@ -52,16 +52,19 @@ func (f *analyzeFlags) run(ctx context.Context) error {
 	if f.function != "" && len(dumps) != 1 {
 		return usage(fmt.Errorf("--arch %s: --function is of one ISA", f.arch))
 	}
+	if f.function != "" {
+		k, err := analysis.Analyse(dumps[0])
+		if err != nil {
+			return fmt.Errorf("%s: %w", dumps[0].Arch, err)
+		}
+		return f.show(k)
+	}
 	var totals []analysis.Totals
 	for _, d := range dumps {
-		k, err := analysis.Analyse(d)
+		k, err := analysis.Find(ctx, d, progress)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.Arch, err)
 		}
-		if f.function != "" {
-			return f.show(k)
-		}
-		k.Average()
 		totals = append(totals, k.Totals)
 	}
 	if !f.json {

@@ -3,13 +3,16 @@
 package analysis
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	"kerninst/agent/live"
@@ -21,6 +24,8 @@ type Kernel struct {
 	Graph  *cfg.Graph
 	Live   *live.Live
 	Totals Totals
+
+	dump [sha256.Size]byte // its hash
 }
 
 // Totals is the document that lab analyze prints; keys are a contract.
@@ -34,7 +39,10 @@ type Totals struct {
 	Instructions int    `json:"instructions"`
 	Bytes        int    `json:"bytes"`     // of instructions
 	Padding      int    `json:"padding"`   // bytes between functions
+	Data         int    `json:"data"`      // bytes among them that are no instructions
 	Undecoded    int    `json:"undecoded"` // instructions
+	// UndecodedIn names the functions that hold those, with how many each.
+	UndecodedIn  string `json:"undecoded_in,omitempty"`
 	JumpTables   int    `json:"jump_tables"`
 	Unanalysable int    `json:"unanalysable_jumps"`
 	Unreached    int    `json:"unreached_blocks"`   // that nothing is seen to lead to
@@ -67,7 +75,7 @@ func Analyse(d *ktext.Dump) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{}
+	k := &Kernel{dump: d.Sum}
 	if k.Text, err = d.Text(arch); err != nil {
 		return nil, err
 	}
@@ -93,11 +101,43 @@ func (k *Kernel) sum(d *ktext.Dump) {
 	k.Totals = Totals{
 		Schema: 1, Arch: d.Arch, Kernel: d.Release,
 		Modules: s.Modules, Functions: s.Functions, Blocks: s.Blocks, Instructions: s.Instructions, Bytes: s.Bytes,
-		Padding: s.Padding, Undecoded: s.Undecoded, JumpTables: s.JumpTables, Unanalysable: s.Unanalysable,
+		Padding: s.Padding, Data: s.Data, UndecodedIn: k.undecodedIn(), Undecoded: s.Undecoded, JumpTables: s.JumpTables, Unanalysable: s.Unanalysable,
 		Unreached: s.Orphans, Misaligned: s.Misaligned, Outside: s.Outside, Overruns: s.Overruns,
 		Edges: s.Edges, Calls: s.Calls, NoReturn: s.NoReturn,
 	}
 }
+
+// undecodedIn lists where instructions did not decode.
+func (k *Kernel) undecodedIn() string {
+	count := map[string]int{}
+	var names []string
+	for b := range cfg.Block(k.Graph.Blocks()) {
+		if k.Graph.Marks(b)&cfg.Unknown == 0 || k.Graph.Kind(b) == cfg.KindPad {
+			continue
+		}
+		k.Graph.Insns(b, func(i isa.Insn) {
+			if i.Flow != isa.FlowUnknown {
+				return
+			}
+			f, _ := k.Text.Locate(i.Addr)
+			if count[f.String()]++; count[f.String()] == 1 {
+				names = append(names, f.String())
+			}
+		})
+	}
+	var out []string
+	for n, name := range names {
+		if n == maxUndecodedIn {
+			out = append(out, fmt.Sprintf("%d more functions", len(names)-n))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s %d", name, count[name]))
+	}
+	return strings.Join(out, ", ")
+}
+
+// maxUndecodedIn is how many functions with such instructions are named.
+const maxUndecodedIn = 10
 
 // Average adds the means over all instructions, which takes about as long as the
 // analysis.
@@ -114,6 +154,7 @@ var rows = []struct {
 	{"basic blocks", "107,976", func(t Totals) string { return count(t.Blocks) }},
 	{"instructions", "", func(t Totals) string { return count(t.Instructions) }},
 	{"instruction bytes", "2.59 MB", func(t Totals) string { return fmt.Sprintf("%.2f MB", float64(t.Bytes)/1e6) }},
+	{"bytes of data in text", "", func(t Totals) string { return count(t.Data) }},
 	{"undecoded instructions", "", func(t Totals) string { return count(t.Undecoded) }},
 	{"jump tables", "", func(t Totals) string { return count(t.JumpTables) }},
 	{"unanalysable jumps", "", func(t Totals) string { return count(t.Unanalysable) }},
@@ -124,6 +165,7 @@ var rows = []struct {
 	{"control-flow graph", "6.5 s", func(t Totals) string { return fmt.Sprintf("%.2f s", t.Seconds.CFG) }},
 	{"live registers", "8.5 s", func(t Totals) string { return fmt.Sprintf("%.2f s", t.Seconds.Live) }},
 	{"total", "15.5 s", func(t Totals) string { return fmt.Sprintf("%.2f s", t.Seconds.Total) }},
+	{"read from the index instead", "", func(t Totals) string { return fmt.Sprintf("%.2f s", t.Seconds.Cached) }},
 }
 
 // count writes a number with commas.
@@ -150,5 +192,13 @@ func Table(w io.Writer, kernels []Totals) error {
 		}
 		fmt.Fprintln(tw)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for _, t := range kernels {
+		if t.UndecodedIn != "" {
+			fmt.Fprintf(w, "%s: did not decode in %s\n", t.Kernel, t.UndecodedIn)
+		}
+	}
+	return nil
 }

@@ -30,6 +30,22 @@ func Run(ctx context.Context, root *images.Root, arch *isa.Arch, pieces []Piece)
 	return r, nil
 }
 
+// Objdump has objdump disassemble the pieces to nowhere: for who wants to know how
+// long that takes.
+func Objdump(ctx context.Context, root *images.Root, arch *isa.Arch, pieces []Piece) error {
+	l := lay(arch, pieces)
+	file := elfFile(arch.Name, l.base, l.code, l.starts)
+	argv := []string{"sh", "-c", `exec "$0" -d code >/dev/null`, tools[arch.Name]}
+	err := root.Stream(ctx, "code", file, argv, func(out io.Reader) error {
+		_, err := io.Copy(io.Discard, out)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("objdump of %s: %w", arch.Name, err)
+	}
+	return nil
+}
+
 // Kernel lists the functions of a kernel, without the words that arm64 keeps
 // between them.
 func Kernel(t *ktext.Text) ([]Piece, error) {

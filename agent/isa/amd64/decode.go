@@ -22,6 +22,35 @@ type insn struct {
 	indexed  bool       // the index is a vector
 	also     isa.Insn   // registers beside those of the row
 	disp     int64      // of a branch
+	fields   [2]isa.Field
+	nFields  int
+}
+
+// wide consumes a displacement or an immediate; those of four bytes or more may
+// hold an address.
+func (d *insn) wide(n int) {
+	if n >= 4 && d.nFields < len(d.fields) {
+		d.fields[d.nFields] = isa.Field{Off: d.n, Size: n}
+		d.nFields++
+	}
+	d.skip(n)
+}
+
+// Absolute lists the fields of an instruction that may hold an address as it is;
+// see isa.Arch.
+func Absolute(b []byte) []isa.Field {
+	if len(b) > maxLen {
+		b = b[:maxLen]
+	}
+	d := insn{b: b}
+	op, ok := d.prefixes()
+	if !ok {
+		return nil
+	}
+	if d.opcode(op); d.short {
+		return nil
+	}
+	return d.fields[:d.nFields]
 }
 
 func (d *insn) next() byte {
@@ -223,18 +252,18 @@ func (d *insn) finish(r *row, op byte) (*row, bool) {
 	case iEnter:
 		d.skip(3)
 	case iZ:
-		d.skip(d.sizeZ())
+		d.wide(d.sizeZ())
 	case iV:
 		if d.rex&8 != 0 {
-			d.skip(8)
+			d.wide(8)
 		} else {
-			d.skip(d.sizeZ())
+			d.wide(d.sizeZ())
 		}
 	case iMoffs:
 		if d.addr32 {
-			d.skip(4)
+			d.wide(4)
 		} else {
-			d.skip(8)
+			d.wide(8)
 		}
 	case iRel8:
 		d.disp = int64(int8(d.next()))
@@ -288,7 +317,11 @@ func (d *insn) operand() {
 	default:
 		d.addrRegs |= isa.Set(isa.Reg(rm | (d.rex&1)<<3))
 	}
-	d.skip(disp)
+	if d.ripRel {
+		d.skip(disp)
+	} else {
+		d.wide(disp)
+	}
 }
 
 // effects turns a row and the operands into the result.

@@ -45,4 +45,5 @@ var Arch = &isa.Arch{
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
 	Text:     Text,
+	Absolute: Absolute,
 }

@@ -1,0 +1,92 @@
+package index
+
+import (
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// maxAlone bounds a function that is analysed by itself, in bytes.
+const maxAlone = 1 << 20
+
+// alone analyses one function without knowing anything of others. Whatever is
+// live elsewhere, everything is live where control leaves the function or may
+// be made to: at calls, returns, jumps to what is no instruction of its own,
+// and at sites that the kernel rewrites or whose faults it handles. A function
+// whose end is not known, or that does not decode, has no free registers.
+func (v *View) alone(f ktext.Func, how How) (*Function, error) {
+	fn := &Function{Func: f, How: how, arch: v.t.Arch}
+	if f.Size == 0 || f.Size > maxAlone {
+		return fn, nil
+	}
+	code, err := v.t.Code(f)
+	if err != nil {
+		return nil, err
+	}
+	fn.Traced = v.t.FtraceSite(code) > 0
+	list := decode(v.t.Arch, code, f.Addr)
+	fn.grow(list)
+	for _, i := range list {
+		if i.Traits&isa.Lost != 0 { // where instructions begin is a guess
+			return fn, nil
+		}
+	}
+	leaves, err := v.leaves(f, list)
+	if err != nil {
+		return nil, err
+	}
+	fn.solve(list, leaves)
+	return fn, nil
+}
+
+// leaves marks the instructions behind which nothing is known.
+func (v *View) leaves(f ktext.Func, list []isa.Insn) ([]bool, error) {
+	site := v.t.Site
+	if lo, hi := v.t.Bounds(); f.Module != "" || f.Addr < lo || f.End() > hi { // all of it, if no text is known there
+		site = func(lo, hi isa.Addr) (ktext.Reservation, bool, error) { return v.t.Reserved(f, lo, hi) }
+	}
+	out := make([]bool, len(list))
+	for k, i := range list {
+		_, site, err := site(i.Addr, i.End())
+		if err != nil {
+			return nil, err
+		}
+		local := i.Flow == isa.FlowNone || i.Flow == isa.FlowCond || i.Flow == isa.FlowJump
+		out[k] = site || !local
+	}
+	return out, nil
+}
+
+// solve finds the least solution within the function; leaves are where
+// everything is live.
+func (f *Function) solve(list []isa.Insn, leaves []bool) {
+	all := f.arch.All
+	for k := range f.before {
+		if !leaves[k] {
+			f.before[k] = 0
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for k := len(list) - 1; k >= 0; k-- {
+			if leaves[k] {
+				continue
+			}
+			i := list[k]
+			behind := isa.RegSet(0)
+			if i.Flow != isa.FlowJump {
+				if k+1 == len(list) {
+					behind = all
+				} else {
+					behind = f.before[k+1]
+				}
+			}
+			if i.Flow != isa.FlowNone {
+				to, _ := f.Before(i.Target) // everything, if none begins there
+				behind |= to
+			}
+			if now := i.Reads | behind&^i.Writes; now != f.before[k] {
+				f.before[k], changed = now, true
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package index
+
+import (
+	"kerninst/agent/isa"
+)
+
+// hasher sums up the text of functions, so that two kernels have the same hash
+// of a function exactly when it does the same in both. Left out is what differs
+// without meaning anything: where the kernel has put itself, what it rewrites
+// while it runs, and what depends on the number of CPUs.
+type hasher struct {
+	arch   *isa.Arch
+	lo, hi isa.Addr // of the kernel's image: addresses in it move with it
+}
+
+// FNV-1a of 64 bits: a changed byte always changes it.
+const (
+	fnvStart = 14695981039346656037
+	fnvPrime = 1099511628211
+)
+
+// bootPrefixes are bytes that begin an instruction in place of another when the
+// kernel has one CPU: amd64's lock prefix becomes a segment's (alternatives of
+// smp_locks).
+var bootPrefixes = map[string]struct{ now, then byte }{
+	"amd64": {0x3e, 0xf0},
+}
+
+// block adds a block's instructions to h. code is the block's, which begins at
+// a; what lies below skip is left out, and the last instruction, if the kernel
+// rewrites it.
+func (s *hasher) block(h uint64, b Info, code []byte, a, skip isa.Addr) uint64 {
+	if b.Odd {
+		return add(h, code)
+	}
+	for len(code) > 0 {
+		i := s.arch.Decode(code, a)
+		n := min(i.Len, len(code))
+		if i.Addr >= skip && !(b.Site && n == len(code)) {
+			h = s.insn(h, code[:n], i)
+		}
+		code, a = code[n:], a+isa.Addr(n)
+	}
+	return h
+}
+
+func (s *hasher) insn(h uint64, code []byte, i isa.Insn) uint64 {
+	if s.arch.Absolute == nil || len(code) < i.Len {
+		return add(h, code)
+	}
+	var b [16]byte
+	settled := append(b[:0], code...)
+	s.settle(settled, i)
+	return add(h, settled)
+}
+
+func add(h uint64, code []byte) uint64 {
+	for _, c := range code {
+		h = (h ^ uint64(c)) * fnvPrime
+	}
+	return h
+}
+
+// settle makes an instruction what it were in a kernel whose text begins at 0.
+// Distances to what does not move with the kernel become addresses.
+func (s *hasher) settle(code []byte, i isa.Insn) {
+	if p, ok := bootPrefixes[s.arch.Name]; ok && code[0] == p.now {
+		code[0] = p.then
+	}
+	for _, f := range s.arch.Absolute(code) {
+		if f.Size == 8 {
+			if v := isa.Addr(order.Uint64(code[f.Off:])); v >= s.lo && v < s.hi {
+				order.PutUint64(code[f.Off:], uint64(v-s.lo))
+			}
+		} else if v := isa.Addr(int64(int32(order.Uint32(code[f.Off:])))); v >= s.lo && v < s.hi {
+			order.PutUint32(code[f.Off:], uint32(v-s.lo))
+		}
+	}
+	if i.Rel32 > 0 && (i.Operand < s.lo || i.Operand >= s.hi) {
+		order.PutUint32(code[i.Rel32:], uint32(i.Operand))
+	}
+}

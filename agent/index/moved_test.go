@@ -1,0 +1,226 @@
+package index_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/index"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/live"
+)
+
+// The tests here are about what may differ between a kernel and its index
+// without a difference in meaning, and what may not. Their kernel has two
+// functions, f at _stext and g behind it.
+
+const (
+	gAt      = 0x100
+	textSize = 0x200
+	dataAt   = 0x1000 // of a table of static keys, behind the text
+	size     = 0x2000
+)
+
+// le gives numbers as little-endian bytes, of four or eight bytes each.
+func le32(v isa.Addr) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(v)) }
+func le64(v isa.Addr) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(v)) }
+
+func join(parts ...any) (out []byte) {
+	for _, p := range parts {
+		switch p := p.(type) {
+		case int:
+			out = append(out, byte(p))
+		case []byte:
+			out = append(out, p...)
+		}
+	}
+	return out
+}
+
+// small is a kernel of those two functions at base. key is the offset of the
+// only static key's site.
+func small(t testing.TB, arch string, base isa.Addr, f, g []byte, key isa.Addr) *ktext.Text {
+	t.Helper()
+	a, err := all.Lookup(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := make([]byte, size)
+	if arch == "amd64" { // behind the functions
+		for k := range mem[:textSize] {
+			mem[k] = 0xcc
+		}
+	}
+	copy(mem, f)
+	copy(mem[gAt:], g)
+	distance := func(from, to isa.Addr) []byte { return le32(to - from) }
+	copy(mem[dataAt:], distance(dataAt, key))
+	copy(mem[dataAt+4:], distance(dataAt+4, gAt))
+	var syms strings.Builder
+	for _, s := range []struct {
+		off  isa.Addr
+		name string
+	}{{0, "T _stext"}, {0, "T f"}, {gAt, "T g"}, {textSize, "T _etext"}, {dataAt, "D __start___jump_table"},
+		{dataAt + 16, "D __stop___jump_table"}, {size, "D _end"}} {
+		fmt.Fprintf(&syms, "%016x %s\n", uint64(base+s.off), s.name)
+	}
+	x, err := ktext.New(a, strings.NewReader(syms.String()), func(at isa.Addr, b []byte) error {
+		if at < base || at+isa.Addr(len(b)) > base+size {
+			return fmt.Errorf("%v is not mapped", at)
+		}
+		copy(b, mem[at-base:])
+		return nil
+	}, ktext.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// indexOf makes and opens the index of a kernel.
+func indexOf(t *testing.T, x *ktext.Text) *index.Index {
+	t.Helper()
+	return opened(t, fileOf(t, x))
+}
+
+func fileOf(t testing.TB, x *ktext.Text) []byte {
+	t.Helper()
+	s := index.Source{Text: x}
+	var err error
+	if s.Graph, err = cfg.Build(x, cfg.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Live, err = live.Solve(s.Graph, x, live.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return made(t, s)
+}
+
+const (
+	oneBase   = 0xffffffff81000000
+	otherBase = 0xffffffffa9200000
+	percpu    = 0x1f0c0
+)
+
+// body is amd64 code with every kind of address in it, for a kernel at base.
+// Its parts are what a case may change.
+type body struct {
+	lock, imm byte
+	key       []byte // nop or jump, at offset 4
+	constant  isa.Addr
+}
+
+var plain = body{0xf0, 7, []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}, 0x12345678}
+
+func (b body) at(base isa.Addr) []byte {
+	code := join(0x48, 0x83, 0xc0, int(b.imm), // add $imm,%rax
+		b.key,                             // jump to g, or not
+		0x48, 0xc7, 0xc7, le32(base+0x40), // mov $f+0x40,%rdi
+		0x48, 0x8b, 0x04, 0xc5, le32(base+0x1100), // mov table(,%rax,8),%rax
+		0x80, 0xb8, le32(base+0x1200), 0x81, // cmpb $0x81,table(%rax)
+		0xc7, 0x04, 0x25, le32(base+0x1300), le32(base+0x10), // movl $f+0x10,table
+		0x48, 0xb8, le64(base+0x1400), // movabs $table,%rax
+		0x48, 0xc7, 0xc1, le32(b.constant), // mov $constant,%rcx
+		int(b.lock), 0xff, 0x03) // lock incl (%rbx)
+	next := isa.Addr(len(code)) + 8 // of mov %gs:percpu(%rip),%rax
+	code = append(code, join(0x65, 0x48, 0x8b, 0x05, le32(percpu-base-next))...)
+	next = isa.Addr(len(code)) + 7 // of mov table(%rip),%rdx
+	code = append(code, join(0x48, 0x8b, 0x15, le32(0x1500-next))...)
+	return append(code, 0xc3)
+}
+
+var toG = []byte{0xe9, gAt - 9, 0, 0, 0}
+
+// TestWhatMayDiffer holds the index of one kernel against others.
+func TestWhatMayDiffer(t *testing.T) {
+	ret := []byte{0xc3}
+	x := indexOf(t, small(t, "amd64", oneBase, plain.at(oneBase), ret, 4))
+	with := func(change func(*body)) []byte {
+		b := plain
+		change(&b)
+		return b.at(otherBase)
+	}
+	for _, c := range []struct {
+		name string
+		code []byte
+		want index.How
+	}{
+		{"elsewhere", plain.at(otherBase), index.Indexed},
+		{"a static key is on", with(func(b *body) { b.key = toG }), index.Indexed},
+		{"one CPU", with(func(b *body) { b.lock = 0x3e }), index.Indexed},
+		{"another operand", with(func(b *body) { b.imm = 8 }), index.Differs},
+		{"another constant", with(func(b *body) { b.constant++ }), index.Differs},
+		{"a breakpoint", append([]byte{0xcc}, plain.at(otherBase)[1:]...), index.Differs},
+		{"addresses that did not move along", plain.at(oneBase), index.Differs},
+		{"other prefix", with(func(b *body) { b.lock = 0x2e }), index.Differs},
+	} {
+		text := small(t, "amd64", otherBase, c.code, ret, 4)
+		v, err := index.NewView(x, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := text.Function("", "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn, err := v.Function(f)
+		if err != nil || fn.How != c.want {
+			t.Errorf("%s: %v, want %v (%v)", c.name, fn.How, c.want, err)
+		}
+		if fn.Instructions() == 0 {
+			t.Errorf("%s: nothing is known of it", c.name)
+		}
+	}
+}
+
+// TestOfAnotherKernel: an index that cannot be of this kernel is refused.
+func TestOfAnotherKernel(t *testing.T) {
+	x := indexOf(t, small(t, "amd64", oneBase, plain.at(oneBase), []byte{0xc3}, 4))
+	arm := []byte{0xc0, 0x03, 0x5f, 0xd6}
+	if _, err := index.NewView(x, small(t, "arm64", oneBase, arm, arm, 4)); err == nil || !strings.Contains(err.Error(), "arm64") {
+		t.Errorf("another ISA: %v", err)
+	}
+	if _, err := index.NewView(indexOf(t, small(t, "arm64", oneBase, arm, arm, 4)),
+		small(t, "arm64", otherBase, arm, arm, 4)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOddSymbols: what symbols may be like, and what is known then.
+func TestOddSymbols(t *testing.T) {
+	base := isa.Addr(oneBase)
+	text := small(t, "amd64", base, plain.at(base), []byte{0xc3}, 4)
+	v, err := index.NewView(indexOf(t, text), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		f    ktext.Func
+		want index.How
+		free bool // anything may be overwritten at its start
+	}{
+		{"as it is", ktext.Func{Name: "g", Addr: base + gAt, Size: gAt}, index.Indexed, true},
+		{"a size that is not known", ktext.Func{Name: "f", Addr: base + 4}, index.Absent, false},
+		{"inside another", ktext.Func{Name: "h", Addr: base + 4, Size: 8}, index.Absent, false},
+		{"longer than its code", ktext.Func{Name: "g", Addr: base + gAt, Size: 2 * gAt}, index.Indexed, true},
+		{"outside the text", ktext.Func{Name: "far", Addr: base + size - 64, Size: 16}, index.Absent, false},
+		{"a module's", ktext.Func{Module: "m", Name: "g", Addr: base + gAt, Size: 1}, index.Absent, false},
+	} {
+		fn, err := v.Function(c.f)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if fn.How != c.want || (fn.Free(c.f.Addr) != 0) != c.free {
+			t.Errorf("%s: %v, free %#x", c.name, fn.How, fn.Free(c.f.Addr))
+		}
+	}
+	if _, err := v.Function(ktext.Func{Name: "gone", Addr: base + 2*size, Size: 16}); err == nil {
+		t.Error("text that cannot be read was analysed")
+	}
+}

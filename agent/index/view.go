@@ -1,0 +1,207 @@
+package index
+
+import (
+	"fmt"
+	"sort"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// How says where the knowledge of a function comes from.
+type How uint8
+
+const (
+	Indexed How = iota // from the index: its text is what was analysed
+	Differs            // its text is not what was analysed: the function by itself
+	Absent             // the index does not have it: the function by itself
+)
+
+var hows = [...]string{"indexed", "differs", "absent"}
+
+func (h How) String() string {
+	if int(h) >= len(hows) {
+		return fmt.Sprintf("how(%d)", uint8(h))
+	}
+	return hows[h]
+}
+
+// View joins an index with the text of a running kernel.
+type View struct {
+	x *Index // nil: every function is by itself
+	t *ktext.Text
+	h hasher
+}
+
+// NewView checks that an index can be of this kernel. x may be nil.
+func NewView(x *Index, t *ktext.Text) (*View, error) {
+	lo, hi := image(t)
+	v := &View{x: x, t: t, h: hasher{t.Arch, lo, hi}}
+	if x == nil {
+		return v, nil
+	}
+	if x.Arch() != t.Arch.Name {
+		return nil, fmt.Errorf("index: it is of %q, this kernel of %s", x.Arch(), t.Arch.Name)
+	}
+	if lo, hi := t.Bounds(); isa.Off(hi-lo) != x.TextSize() {
+		return nil, fmt.Errorf("index: it is of a kernel with %d bytes of text, this one has %d", x.TextSize(), hi-lo)
+	}
+	return v, nil
+}
+
+// Function is what is known of one function: for each of its instructions, what
+// is live before it.
+type Function struct {
+	ktext.Func
+	How    How
+	Traced bool // it is compiled code
+	arch   *isa.Arch
+	at     []isa.Addr // of instructions, in order
+	before []isa.RegSet
+}
+
+// Instructions is how many are known; padding has none.
+func (f *Function) Instructions() int { return len(f.at) }
+
+// Before is what is live before the instruction at a; false if none that runs
+// begins there.
+func (f *Function) Before(a isa.Addr) (isa.RegSet, bool) {
+	k := sort.Search(len(f.at), func(k int) bool { return f.at[k] >= a })
+	if k == len(f.at) || f.at[k] != a {
+		return f.arch.All, false
+	}
+	return f.before[k], true
+}
+
+// Free is what a snippet before the instruction at a may overwrite: nothing
+// where no instruction is known.
+func (f *Function) Free(a isa.Addr) isa.RegSet {
+	live, _ := f.Before(a)
+	return f.arch.All &^ live &^ f.arch.NeverUse
+}
+
+// Each visits the instructions in order, with what is live before each.
+func (f *Function) Each(visit func(a isa.Addr, before isa.RegSet)) {
+	for k, a := range f.at {
+		visit(a, f.before[k])
+	}
+}
+
+// Function looks a function up, with its text as it is now. A damaged index is
+// an error, and so is text that cannot be read.
+func (v *View) Function(f ktext.Func) (*Function, error) {
+	lo, hi := v.t.Bounds()
+	if v.x == nil || f.Module != "" || f.Addr < lo || f.Addr >= hi {
+		return v.alone(f, Absent)
+	}
+	known, ok, err := v.x.FuncAt(isa.Off(f.Addr - lo))
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return v.alone(f, Absent)
+	}
+	code := make([]byte, known.Size)
+	if err := v.t.Read(f.Addr, code); err != nil {
+		return nil, err
+	}
+	blocks, err := v.blocks(known)
+	if err != nil {
+		return nil, err
+	}
+	sum := uint64(fnvStart)
+	for _, b := range blocks {
+		sum = v.h.block(sum, b.Info, b.of(code, known), lo+isa.Addr(b.Start), f.Addr+isa.Addr(known.Skip))
+	}
+	if sum != known.Hash {
+		return v.alone(f, Differs)
+	}
+	return v.indexed(f, known, blocks, code)
+}
+
+// numbered is a block and its number.
+type numbered struct {
+	Info
+	number Block
+}
+
+// of is a block's part of its function's code.
+func (b *numbered) of(code []byte, f Func) []byte { return code[b.Start-f.Start : b.End-f.Start] }
+
+// blocks are a function's, without padding.
+func (v *View) blocks(f Func) (out []numbered, err error) {
+	for k := range f.Blocks {
+		b := f.First + Block(k)
+		i, err := v.x.Block(b)
+		if err != nil {
+			return nil, err
+		}
+		if i.Start < f.Start || i.End > f.Start+f.Size {
+			return nil, damaged("block %d is not inside its function at %#x", b, uint64(f.Start))
+		}
+		if i.Kind != cfg.KindPad {
+			out = append(out, numbered{i, b})
+		}
+	}
+	return out, nil
+}
+
+// indexed takes what is live behind each block from the index, and goes back
+// from there.
+func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte) (*Function, error) {
+	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch}
+	lo, _ := v.t.Bounds()
+	for k := range blocks {
+		b := &blocks[k]
+		if b.Odd {
+			continue
+		}
+		first := len(fn.at)
+		list := decode(v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
+		fn.grow(list)
+		fault, err := v.faults(b)
+		if err != nil {
+			return nil, err
+		}
+		live := b.Out
+		for n := len(list) - 1; n >= 0; n-- {
+			live = list[n].Reads | live&^list[n].Writes | fault
+			if b.Marks&cfg.Pinned != 0 {
+				live = v.t.Arch.All
+			}
+			fn.before[first+n] = live
+		}
+	}
+	return fn, nil
+}
+
+// faults is what is live where the block's only instruction faults.
+func (v *View) faults(b *numbered) (live isa.RegSet, err error) {
+	if b.Marks&cfg.FaultSite == 0 {
+		return 0, nil
+	}
+	edges, err := v.x.EdgesOf(b.number)
+	for _, e := range edges {
+		live |= e.Live
+	}
+	return live, err
+}
+
+// decode decodes code to its end, at a.
+func decode(arch *isa.Arch, code []byte, a isa.Addr) (out []isa.Insn) {
+	for len(code) > 0 {
+		i := arch.Decode(code, a)
+		i.Len = min(i.Len, len(code))
+		out = append(out, i)
+		code, a = code[i.Len:], i.End()
+	}
+	return out
+}
+
+// grow adds instructions of which everything is live.
+func (f *Function) grow(list []isa.Insn) {
+	for _, i := range list {
+		f.at, f.before = append(f.at, i.Addr), append(f.before, f.arch.All)
+	}
+}
