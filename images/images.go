@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -223,6 +224,28 @@ func (img *Image) WriteInitrd(dst string, job []byte, extra ...File) (err error)
 	}
 	entries := append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)
 	return jobSegment.write(out, entries)
+}
+
+// WriteJob writes what WriteInitrd adds to the image's own initramfs to w.
+func (img *Image) WriteJob(w io.Writer, job []byte, extra ...File) error {
+	dir, err := os.MkdirTemp("", "kerninst-job-")
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	f, err := os.Create(filepath.Join(dir, "job"))
+	if err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	defer f.Close()
+	if err := jobSegment.write(f, append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	_, err = io.Copy(w, f)
+	return err
 }
 
 // source is a path below the repository's root.

@@ -156,6 +156,13 @@ func TestWriteInitrd(t *testing.T) {
 	if e := readCpio(t, b[512:]); !reflect.DeepEqual(e, want) {
 		t.Errorf("entries %v, want %v", e, want)
 	}
+	whole := bytes.NewBuffer(make([]byte, 512))
+	if err := img.WriteJob(whole, []byte("job"), File{Path: "/etc/x", Mode: 0o644, Data: []byte("y")}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(whole.Bytes(), b) {
+		t.Error("base and job are not the initramfs")
+	}
 }
 
 func TestApplets(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"kerninst/agent/wire"
 	"kerninst/images"
+	"kerninst/lab/card"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
@@ -28,6 +29,8 @@ type Env struct {
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 
+	// Cards of what did not pass, in order.
+	Cards []card.Card
 	// Results has one entry per scenario that has run, in order.
 	Results []report.Scenario
 	// Took is the host time of each guest in seconds, by name.
@@ -113,17 +116,37 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			if status.Worst(out.Status, st) != out.Status {
 				out.Status, out.Failure = st, failure
 			}
+			if g.Err == nil {
+				env.file(env.Runner.Card(g, s.Name), s.Name)
+			}
 			continue
 		}
 		answers[guests[i].Name] = answer(g)
 	}
 	if out.Failure == nil {
 		env.check(s, answers, out)
+		if out.Failure != nil {
+			env.file(&card.Card{Arch: env.Arch, Scenario: s.Name, Status: out.Status,
+				Kind: out.Failure.Kind, Summary: out.Failure.Summary}, s.Name)
+		}
 	}
 	if out.Failure == nil {
 		return ""
 	}
 	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
+}
+
+// file adds the commands to a card, writes it and keeps it.
+func (env *Env) file(c *card.Card, scenario string) {
+	again := env.Rerun(scenario)
+	c.Commands = append([]card.Command{
+		{To: "run it again", Line: again},
+		{To: "open a shell in the same kernel", Line: "bin/lab shell --arch " + env.Arch},
+	}, c.Commands...)
+	if err := env.Runner.KeepCard(c); err != nil {
+		c.Notes = append(c.Notes, "this card could not be written: "+err.Error())
+	}
+	env.Cards = append(env.Cards, *c)
 }
 
 // failure says why a guest's answers are not worth looking at.

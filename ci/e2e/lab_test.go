@@ -112,51 +112,6 @@ func TestExactRunsRepeat(t *testing.T) {
 	}
 }
 
-// Each way in which a run can end badly is told from the others, by exit
-// status, by kind, and in words.
-func TestFaults(t *testing.T) {
-	for _, tt := range []struct {
-		scenario string
-		code     int
-		kind     string
-		says     string
-	}{
-		{"fault-assert", status.ExitFailed, "assertion", "one is two"},
-		{"fault-step", status.ExitFailed, "assertion", "no such function"},
-		{"fault-panic", status.ExitCrashed, "panic", "sysrq"},
-		{"fault-daemon", status.ExitCrashed, "daemon-died", ""},
-		{"fault-boot-panic", status.ExitBootFailed, "", ""},
-		{"fault-boot-hang", status.ExitBootFailed, "", ""},
-		{"fault-hang", status.ExitTimeout, "", ""},
-	} {
-		t.Run(tt.scenario, func(t *testing.T) {
-			t.Parallel()
-			out := t.TempDir()
-			a := call(t, nil, "run", "--arch", "riscv64", "--scenario", tt.scenario, "--out", out, "--force")
-			if a.code != tt.code {
-				t.Fatalf("exit status %d, want %d: %s", a.code, tt.code, a)
-			}
-			if strings.Contains(a.stderr, "•") || strings.Contains(a.stderr, "[It]") {
-				t.Errorf("the suite's own report is among the progress: %s", a.stderr)
-			}
-			s := results(t, out, "riscv64").Scenarios[0]
-			if s.Failure == nil || s.Failure.Rerun == "" || !strings.Contains(s.Failure.Rerun, tt.scenario) {
-				t.Fatalf("no failure card with a command to rerun: %+v", s.Failure)
-			}
-			if tt.kind != "" && s.Failure.Kind != tt.kind {
-				t.Errorf("kind %q, want %q", s.Failure.Kind, tt.kind)
-			}
-			all := s.Failure.Summary + strings.Join(s.Failure.Console, "\n")
-			if !strings.Contains(all, tt.says) {
-				t.Errorf("%q does not say %q", all, tt.says)
-			}
-			if a.code == status.ExitCrashed && tt.kind == "panic" && len(s.Failure.Console) == 0 {
-				t.Error("no console lines")
-			}
-		})
-	}
-}
-
 // Wrong calls end with status 2, say what is wrong and leave nothing.
 func TestWrongCalls(t *testing.T) {
 	full := t.TempDir()

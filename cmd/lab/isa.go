@@ -243,6 +243,12 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
 		return err
 	}
+	if err := report.WriteCards(f.out, env.Cards); err != nil {
+		return err
+	}
+	for i := range env.Cards {
+		fmt.Fprint(os.Stderr, "\n", env.Cards[i].Brief())
+	}
 	for _, file := range []string{repro.ConsoleFile, "qemu.argv", "agent.log"} {
 		if err := runner.Join(f.out, filepath.Join(f.out, repro.GuestsDir), env.Guests, file); err != nil {
 			return err

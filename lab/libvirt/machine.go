@@ -423,19 +423,17 @@ func (m *machine) Wait(ctx context.Context) (vm.Ending, error) {
 	}
 }
 
-// Inspect stops the machine and returns the registers of all CPUs, over a
-// connection of its own.
-func (m *machine) Inspect(ctx context.Context) (string, error) {
+// Inspect is vm.Inspector's: over a connection of its own.
+func (m *machine) Inspect(ctx context.Context) (vm.Inside, error) {
 	c, err := m.backend.dial(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer c.close()
 	b, client := newBridge(c, m.dom)
-	defer client.Disconnect()
-	defer b.close()
+	inside := &qemu.Inside{Monitor: client, Dir: m.dir, Root: m.dir, Closing: func() { b.close(); c.close() }}
 	if err := client.ConnectContext(ctx); err != nil {
-		return "", err
+		inside.Close()
+		return nil, err
 	}
-	return qemu.Registers(ctx, client)
+	return inside, nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // child is a process that dies with the lab, even when the lab is killed with
-// SIGKILL.
+// SIGKILL, unless it is to outlive it.
 //
 // The kernel sends the parent-death signal when the *thread* that started the
 // child ends, and Go ends and reuses threads as it likes. So one goroutine is
@@ -21,10 +21,14 @@ type child struct {
 	err    error         // of Wait; valid after exited
 }
 
-// startChild starts cmd, whose SysProcAttr is set. own says whether it gets a process group of its own,
-// which keeps a Ctrl-C in the terminal from reaching it before the lab.
-func startChild(cmd *exec.Cmd, own bool) (*child, error) {
-	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, own
+// startChild starts cmd, whose SysProcAttr is set. own says whether it gets a
+// process group of its own, which keeps a Ctrl-C in the terminal from reaching it
+// before the lab; bound, whether it dies with the lab.
+func startChild(cmd *exec.Cmd, own, bound bool) (*child, error) {
+	cmd.SysProcAttr.Setpgid = own
+	if bound {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	cmd.WaitDelay = 2 * time.Second
 	c := &child{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error)

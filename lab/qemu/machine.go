@@ -19,7 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"sync"
 	"time"
 
 	goqemu "github.com/digitalocean/go-qemu/qmp"
@@ -36,6 +36,7 @@ var (
 	_ vm.Inspector = (*machine)(nil)
 	_ vm.Process   = (*machine)(nil)
 	_ vm.Freezer   = (*machine)(nil)
+	_ vm.Lingerer  = (*machine)(nil)
 )
 
 const (
@@ -116,6 +117,12 @@ type machine struct {
 	restore func() // the terminal
 	mute    bool   // it powers off without an event
 
+	lingers, keeps bool
+	halted         chan struct{} // closed when the guest has ended and QEMU stays
+	left           chan struct{} // closed by Leave
+	leaving        sync.Once
+	over           chan struct{} // closed when QEMU has ended or was left
+
 	reason chan string   // takes one value: the first SHUTDOWN's reason, or ""
 	ended  chan struct{} // closed when ending is valid
 	ending vm.Ending
@@ -131,6 +138,11 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 		restore: func() {},
 		reason:  make(chan string, 1),
 		ended:   make(chan struct{}),
+		lingers: s.Linger || s.Keep,
+		keeps:   s.Keep,
+		halted:  make(chan struct{}),
+		left:    make(chan struct{}),
+		over:    make(chan struct{}),
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var err error
@@ -145,10 +157,10 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
 	}
 	m.started = time.Now()
-	if m.child, err = startChild(cmd, !s.Interactive); err != nil {
+	if m.child, err = startChild(cmd, !s.Interactive, !s.Keep); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
-	m.results = tail.Follow(filepath.Join(s.Dir, ResultsFile), m.child.exited)
+	m.results = tail.Follow(filepath.Join(s.Dir, ResultsFile), m.over)
 	m.monitor = qmp.New(m.dialer(controlSock), qmp.Options{})
 	err = m.release(ctx, s)
 	go m.reap()
@@ -195,7 +207,14 @@ func (m *machine) release(ctx context.Context, s vm.Spec) error {
 		m.reason <- ""
 		return err
 	}
-	go func() { m.reason <- firstShutdown(events) }()
+	if m.lingers {
+		// Not an option of its command line: by hand, it shall end with its guest.
+		if err := m.monitor.Execute(ctx, "set-action", object{"shutdown": "pause"}, nil); err != nil {
+			m.reason <- ""
+			return err
+		}
+	}
+	go func() { m.reason <- m.firstShutdown(events) }()
 	if s.State != "" {
 		if err := m.freezer().Thaw(ctx, s); err != nil {
 			return err
@@ -206,24 +225,66 @@ func (m *machine) release(ctx context.Context, s vm.Spec) error {
 
 // firstShutdown reads events to their end and returns the reason of the first
 // SHUTDOWN.
-func firstShutdown(events <-chan goqemu.Event) string {
+func (m *machine) firstShutdown(events <-chan goqemu.Event) string {
 	reason := ""
 	for e := range events {
-		if e.Event == "SHUTDOWN" && reason == "" {
-			reason, _ = e.Data["reason"].(string)
+		if e.Event != "SHUTDOWN" || reason != "" {
+			continue
+		}
+		reason, _ = e.Data["reason"].(string)
+		if m.lingers {
+			m.linger(reason)
 		}
 	}
 	return reason
 }
 
+// linger decides what becomes of a machine that paused instead of ending. It is
+// called by the one goroutine that reads events.
+func (m *machine) linger(reason string) {
+	switch kind := reasons[reason]; {
+	case kind == vm.Panicked || m.keeps && kind == vm.Clean:
+		m.ending = vm.Ending{Kind: kind, Reason: reason}
+		close(m.halted)
+	case kind == vm.Clean:
+		// Not killed: plugins write their reports when QEMU ends by itself.
+		go m.monitor.Execute(context.Background(), "quit", nil, nil)
+	}
+}
+
 // reap waits for the process and works out how the machine ended.
 func (m *machine) reap() {
-	<-m.child.exited
+	defer close(m.ended)
+	select {
+	case <-m.child.exited:
+	case <-m.left:
+		close(m.over)
+		m.monitor.Disconnect()
+		<-m.reason
+		select {
+		case <-m.halted:
+		default:
+			m.ending = vm.Ending{Kind: vm.Left, Reason: "left", Detail: "the lab let go of it"}
+		}
+		return
+	}
+	close(m.over)
 	reason := <-m.reason // the process is gone, so the connection has ended
 	m.monitor.Disconnect()
 	m.restore()
 	m.ending = ending(reason, m.child.status(), m.stderr.String(), m.mute)
-	close(m.ended)
+}
+
+// Halted is vm.Lingerer's.
+func (m *machine) Halted() <-chan struct{} { return m.halted }
+
+// Leave is vm.Lingerer's.
+func (m *machine) Leave() error {
+	if !m.keeps {
+		return errors.New("a machine that was not started to be kept cannot be left: it dies with the lab")
+	}
+	m.leaving.Do(func() { close(m.left) })
+	return nil
 }
 
 // dialer dials one of the machine's sockets, which exists a moment after the
@@ -303,28 +364,4 @@ func (m *machine) Wait(ctx context.Context) (vm.Ending, error) {
 	case <-ctx.Done():
 		return vm.Ending{}, ctx.Err()
 	}
-}
-
-// Inspect stops the machine and returns the registers of all CPUs. It uses the
-// second socket, so that it works while the first is busy.
-func (m *machine) Inspect(ctx context.Context) (string, error) {
-	c := qmp.New(m.dialer(debugSock), qmp.Options{})
-	defer c.Disconnect()
-	if err := c.ConnectContext(ctx); err != nil {
-		return "", err
-	}
-	return Registers(ctx, c)
-}
-
-// Registers stops a machine and returns the registers of all CPUs.
-func Registers(ctx context.Context, c *qmp.Client) (string, error) {
-	if err := c.Execute(ctx, "stop", nil, nil); err != nil {
-		return "", err
-	}
-	var out string
-	args := map[string]string{"command-line": "info registers -a"}
-	if err := c.Execute(ctx, "human-monitor-command", args, &out); err != nil {
-		return "", err
-	}
-	return strings.ReplaceAll(out, "\r\n", "\n"), nil
 }

@@ -121,10 +121,15 @@ func TestInspect(t *testing.T) {
 		s := tiny(t, arch, "", qemutest.Hang)
 		s.CPUs = 2
 		m := mustStart(t, s)
-		text, err := m.Inspect(soon(t))
+		in, err := m.Inspect(soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := in.Registers(soon(t))
 		if err != nil || strings.Count(text, registers[arch]) != 2 {
 			t.Errorf("%s: %v, registers:\n%s", arch, err, text)
 		}
+		in.Close()
 		m.Kill()
 		if _, err := m.Inspect(soon(t)); err == nil {
 			t.Errorf("%s: inspected a machine that is being killed, twice", arch)

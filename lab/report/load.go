@@ -10,18 +10,20 @@ import (
 	"slices"
 	"strings"
 
+	"kerninst/lab/card"
 	"kerninst/lab/status"
 )
 
 // run is one ISA's directory as the renderings see it.
 type run struct {
 	Arch
+	Cards []card.Card
 	Files []string // of fileNames, those that are there
 }
 
 // fileNames of one ISA that a reader may want, in this order.
 var fileNames = []string{
-	"console.log", ManifestFile, ResultsFile, "junit.xml", "qemu.argv",
+	card.TextFile, "console.log", ManifestFile, ResultsFile, "junit.xml", "qemu.argv",
 	"agent.log", BenchFile, TimingsFile,
 }
 
@@ -65,7 +67,8 @@ func loadRun(dir, arch string) (*run, error) {
 		return nil, fmt.Errorf("%s: results of %s in the folder of %s", filepath.Join(dir, ResultsFile), a.Results.Arch, arch)
 	}
 	r.Arch = *a
-	return &r, nil
+	r.Cards, err = ReadCards(dir)
+	return &r, err
 }
 
 // unfinished stands for a run that ended before it wrote its results.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kerninst/lab/card"
 	"kerninst/lab/status"
 )
 
@@ -344,6 +345,7 @@ type trouble struct {
 	Look           look
 	Failure        *Failure // may be nil
 	Failed         []Check  // that did not hold
+	Cards          []card.Card
 }
 
 func troubles(runs []run) []trouble {
@@ -354,7 +356,7 @@ func troubles(runs []run) []trouble {
 		for j := range r.Scenarios {
 			s := &r.Scenarios[j]
 			if s.Status != status.Passed && s.Status != status.Skipped || s.Failure != nil {
-				out = append(out, trouble{r.Arch, s.Name, looks[s.Status], s.Failure, broken(s.Checks)})
+				out = append(out, trouble{r.Arch, s.Name, looks[s.Status], s.Failure, broken(s.Checks), cardsOf(runs[i].Cards, s.Name)})
 			}
 		}
 		explained := len(out) > before
@@ -364,6 +366,17 @@ func troubles(runs []run) []trouble {
 				f = &Failure{Kind: string(r.Status), Summary: cmp.Or(r.Reason, "no scenario says why")}
 			}
 			out = append(out, trouble{Arch: r.Arch, Look: looks[r.Status], Failure: f})
+		}
+	}
+	return out
+}
+
+// cardsOf are the cards of a scenario's guests.
+func cardsOf(all []card.Card, scenario string) []card.Card {
+	var out []card.Card
+	for _, c := range all {
+		if c.Scenario == scenario && c.Guest != "" {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -18,6 +18,7 @@ import (
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/oracle"
+	"kerninst/lab/postmortem"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/session"
@@ -61,6 +62,7 @@ type Guest struct {
 	Oracle  oracle.Report
 	Err     error // the lab's own, or the context's
 	Took    time.Duration
+	ByHand  string // a command that boots the same guest without the lab; empty: it was not kept
 }
 
 // Runner makes guests of one image. Its fields do not change once Start has
@@ -74,12 +76,15 @@ type Runner struct {
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
 	Jobs    int    // guests at a time
+	// DumpMemory writes the memory of a guest that hangs or has reset to a file.
+	DumpMemory bool
 	// Progress is told what happens. It may be called from several goroutines.
 	Progress func(format string, args ...any)
 
-	slots *semaphore.Weighted // who waits for all of them is not overtaken
-	all   *sync.WaitGroup
-	do    func(context.Context, *Guest) // run, but for tests
+	slots   *semaphore.Weighted // who waits for all of them is not overtaken
+	all     *sync.WaitGroup
+	do      func(context.Context, *Guest) // run, but for tests
+	symbols func() (*postmortem.Symbols, error)
 }
 
 // New returns r ready to Start.
@@ -87,6 +92,7 @@ func New(r Runner) *Runner {
 	r.Jobs = max(1, r.Jobs)
 	r.slots, r.all = semaphore.NewWeighted(int64(r.Jobs)), &sync.WaitGroup{}
 	r.do = r.run
+	r.symbols = sync.OnceValues(r.readSymbols)
 	return &r
 }
 
@@ -177,6 +183,9 @@ const domainFile = "domain.xml"
 // run does a request in a run directory of its own, which is gone afterwards.
 func (r *Runner) run(ctx context.Context, g *Guest) {
 	dir, err := qemu.NewRunDir()
+	if err == nil && r.Dir != "" {
+		err = os.MkdirAll(filepath.Join(r.Dir, g.Request.Name), 0o755)
+	}
 	if err != nil {
 		g.Err = err
 		return
@@ -219,7 +228,16 @@ func (r *Runner) session(q Request, spec vm.Spec) session.Config {
 		Backend: r.Backend, Spec: spec,
 		BootTimeout: orDefault(q.BootTimeout, bootTimeout),
 		RunTimeout:  orDefault(q.RunTimeout, runTimeout),
+		Memory:      r.memory(q),
 	}
+}
+
+// memory is where the memory of a guest that hangs or dies is written, or empty.
+func (r *Runner) memory(q Request) string {
+	if !r.DumpMemory || r.Dir == "" {
+		return ""
+	}
+	return filepath.Join(r.Dir, q.Name, memoryFile)
 }
 
 func marshal(job *wire.Job) ([]byte, error) {
@@ -277,13 +295,13 @@ func (r *Runner) keep(g *Guest, dir string) error {
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
+	if g.ByHand, err = r.byHand(g, to); err != nil {
+		return err
+	}
 	files := map[string][]byte{
 		consoleFile: []byte(report.CleanText(string(console))),
-		"qemu.argv": []byte(qemu.Quote(qemu.ByHand(g.Outcome.Argv)) + "\n"),
+		argvFile:    []byte(g.ByHand + "\n"),
 		"agent.log": agentLog(g.Outcome.Records),
-	}
-	if regs := g.Outcome.Registers; regs != "" { // of a guest that hung
-		files["registers"] = []byte(regs)
 	}
 	if xml, err := untrusted.Read(filepath.Join(dir, domainFile), consoleKept); err == nil {
 		files[domainFile] = xml

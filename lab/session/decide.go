@@ -40,6 +40,7 @@ const (
 	deadButUp          // the console told of a death, but the machine went on
 	badRecords         // the records break the protocol
 	consoleFlood       // the console exceeds its limit
+	lockup             // the kernel reports lockups, and nothing else comes
 )
 
 // kernelDead are the findings after which no kernel goes on, as the lab boots
@@ -217,6 +218,14 @@ func hung(f facts) (status.Status, Kind, string, bool) {
 		return status.Timeout, kind,
 			fmt.Sprintf("the guest hung %s and was killed %v of host time after hello%s; its registers and the console show where it was",
 				f.when(), f.cfg.RunTimeout, f.signs()), true
+	case lockup:
+		st := status.Timeout
+		if f.hello == nil {
+			st = status.BootFailed
+		}
+		return st, Hang,
+			fmt.Sprintf("the guest hung %s: its kernel reported a lockup %d times, and nothing else came%s; its registers and the console show where it was",
+				f.when(), lockups, f.signs()), true
 	case deadButUp:
 		return status.Timeout, HangAtPowerOff,
 			fmt.Sprintf("the guest did not power off %s although its daemon had died; the console shows where it was", f.when()), true

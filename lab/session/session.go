@@ -20,6 +20,7 @@ import (
 
 	"kerninst/agent/wire"
 	"kerninst/lab/console"
+	"kerninst/lab/postmortem"
 	"kerninst/lab/status"
 	"kerninst/lab/tail"
 	"kerninst/lab/vm"
@@ -30,7 +31,10 @@ const (
 	// may take to end by itself.
 	deathGrace = 15 * time.Second
 	// inspectLimit bounds the look into a guest that hangs.
-	inspectLimit = 5 * time.Second
+	inspectLimit = 15 * time.Second
+	// lockups is how many reports of a lockup without a record between them make
+	// a hang: one may be due to a busy host.
+	lockups = 2
 	// decisiveLines is how many console lines an outcome shows.
 	decisiveLines = 20
 )
@@ -46,6 +50,12 @@ type Config struct {
 	// BootTimeout is host time from the start to hello, RunTimeout from hello to
 	// the guest's power-off. 0 sets no limit.
 	BootTimeout, RunTimeout time.Duration
+	// Keep leaves the machine where it stands when the guest has ended or hangs,
+	// if it can be left and has no plugins, which report when it ends.
+	Keep bool
+	// Memory, if set, is a file to which the memory of a guest that died or hangs
+	// is written, as an ELF core.
+	Memory string
 	// OnRecord, if set, is called for each record in order, from one goroutine.
 	OnRecord func(*wire.Record)
 	// OnStart, if set, is called once the machine runs. Tests use it to do to a
@@ -67,8 +77,9 @@ type Outcome struct {
 	Findings []console.Finding
 	// ConsoleTail are the decisive lines of the console, clean.
 	ConsoleTail []string
-	// Registers of all CPUs, of a guest that had to be killed.
-	Registers  string
+	// Evidence of a guest that hangs or has reset; nil if there is none.
+	Evidence   *postmortem.Evidence
+	Kept       bool // the machine was left where it stands
 	Ending     vm.Ending
 	HelloAfter time.Duration // host time; 0 without hello
 	Argv       []string
@@ -81,6 +92,7 @@ func Do(ctx context.Context, cfg Config) (*Outcome, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, ...any) {}
 	}
+	cfg.Spec.Linger, cfg.Spec.Keep = true, cfg.Keep && len(cfg.Spec.Plugins) == 0
 	m, err := cfg.Backend.Start(ctx, cfg.Spec)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -95,7 +107,9 @@ func Do(ctx context.Context, cfg Config) (*Outcome, error) {
 	}
 	cfg.Progress("%s: started", cfg.Spec.Arch)
 	err = r.watch(ctx)
-	m.Kill()
+	if err != nil || !r.leave() {
+		m.Kill()
+	}
 	<-r.ended
 	r.drain()
 	if err != nil {
@@ -121,7 +135,7 @@ func notStarted(err error) *Outcome {
 }
 
 // run is a run that is under way. The goroutine that called Do owns cause,
-// registers and helloAfter; the console's goroutine owns classifier and the
+// evidence, kept and helloAfter; the console's goroutine owns classifier and the
 // records' goroutine owns stream until they have ended.
 type run struct {
 	cfg     Config
@@ -136,7 +150,8 @@ type run struct {
 	stream     stream
 
 	cause      cause
-	registers  string
+	evidence   *postmortem.Evidence
+	kept       bool
 	helloAfter time.Duration
 }
 
@@ -154,6 +169,7 @@ const (
 	gotDone
 	badStream
 	died // fatal finding
+	lockedUp
 	flooded
 )
 
@@ -165,8 +181,11 @@ func (r *run) begin() {
 	}()
 	r.classifier = console.New()
 	r.classifier.OnFinding = func(f console.Finding) {
-		if f.Fatal {
+		switch {
+		case f.Fatal:
 			r.signals <- signal{what: died, finding: f}
+		case f.Class == console.SoftLockup || f.Class == console.HardLockup:
+			r.signals <- signal{what: lockedUp, finding: f}
 		}
 	}
 	r.working.Go(r.readConsole)
@@ -216,6 +235,11 @@ func (r *run) watch(ctx context.Context) error {
 	job := newTimer(0)
 	grace := newTimer(0)
 	var dead console.Finding
+	stuck := 0
+	var halted <-chan struct{}
+	if l, ok := r.machine.(vm.Lingerer); ok {
+		halted = l.Halted()
+	}
 	defer func() { boot.stop(); job.stop(); grace.stop() }()
 	for {
 		select {
@@ -223,6 +247,8 @@ func (r *run) watch(ctx context.Context) error {
 			return ctx.Err()
 		case <-r.ended:
 			return nil
+		case <-halted:
+			return r.look(ctx, postmortem.Take)
 		case <-boot.c:
 			return r.hang(ctx, bootTimeout)
 		case <-job.c:
@@ -244,11 +270,18 @@ func (r *run) watch(ctx context.Context) error {
 			case flooded:
 				r.cause = consoleFlood
 				return nil
+			case lockedUp:
+				if stuck++; stuck == lockups {
+					return r.hang(ctx, lockup)
+				}
 			case died:
 				r.cfg.Progress("%s: %s", r.cfg.Spec.Arch, s.finding.Line)
 				if dead.Line == "" {
 					dead, grace = s.finding, newTimer(deathGrace)
 				}
+			}
+			if s.what <= gotDone {
+				stuck = 0
 			}
 			if s.what <= gotDone && !kernelDead[dead.Class] {
 				grace.stop() // whoever died, it was not the daemon
@@ -261,18 +294,48 @@ func (r *run) watch(ctx context.Context) error {
 // hang looks into a guest that has to be killed.
 func (r *run) hang(ctx context.Context, c cause) error {
 	r.cause = c
+	return r.look(ctx, postmortem.TakeHung)
+}
+
+// look takes evidence of the machine. The error is the context's.
+func (r *run) look(ctx context.Context, take func(context.Context, string, vm.Inside) *postmortem.Evidence) error {
 	in, ok := r.machine.(vm.Inspector)
 	if !ok {
-		return nil
+		return ctx.Err()
 	}
 	limited, cancel := context.WithTimeout(ctx, inspectLimit)
 	defer cancel()
-	regs, err := in.Inspect(limited)
+	inside, err := in.Inspect(limited)
 	if err != nil {
-		regs = fmt.Sprintf("not available: %v", err)
+		r.evidence = &postmortem.Evidence{Arch: r.cfg.Spec.Arch, Notes: []string{fmt.Sprintf("the machine cannot be looked into: %v", err)}}
+		return ctx.Err()
 	}
-	r.registers = regs
+	defer inside.Close()
+	r.evidence = take(limited, r.cfg.Spec.Arch, inside)
+	if r.cfg.Memory != "" {
+		if err := inside.Dump(ctx, r.cfg.Memory); err != nil {
+			r.evidence.Notes = append(r.evidence.Notes, fmt.Sprintf("memory dump: %v", err))
+		} else {
+			r.evidence.Memory = true
+		}
+	}
 	return ctx.Err()
+}
+
+// leave lets go of a machine that is to be kept and still there, and says whether
+// it did.
+func (r *run) leave() bool {
+	l, ok := r.machine.(vm.Lingerer)
+	if !ok || !r.cfg.Spec.Keep || r.cause == badRecords || r.cause == consoleFlood {
+		return false
+	}
+	select {
+	case <-r.ended:
+		return false
+	default:
+	}
+	r.kept = l.Leave() == nil
+	return r.kept
 }
 
 // drain waits for the goroutines, taking what they still report.
@@ -303,7 +366,7 @@ func (r *run) outcome() *Outcome {
 	o := &Outcome{
 		Hello: r.stream.hello, Done: r.stream.done, Records: r.stream.records,
 		Findings: f.findings, ConsoleTail: r.classifier.Decisive(decisiveLines),
-		Registers: r.registers, Ending: r.ending, HelloAfter: r.helloAfter, Argv: r.machine.Argv(),
+		Evidence: r.evidence, Kept: r.kept, Ending: r.ending, HelloAfter: r.helloAfter, Argv: r.machine.Argv(),
 	}
 	o.Status, o.Kind, o.Summary = f.decide()
 	return o

@@ -64,17 +64,33 @@ func (f *fake) finish(e vm.Ending) {
 	f.once.Do(func() { f.ending = e; close(f.ended) })
 }
 
-func (f *fake) Monitor() qmp.Monitor                    { return nil }
-func (f *fake) Results() io.Reader                      { return tail.Follow(filepath.Join(f.dir, "results"), f.ended) }
-func (f *fake) Console() string                         { return filepath.Join(f.dir, "console.log") }
-func (f *fake) Argv() []string                          { return []string{"qemu"} }
-func (f *fake) Started() time.Time                      { return f.started }
-func (f *fake) Kill()                                   { f.finish(vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}) }
-func (f *fake) Inspect(context.Context) (string, error) { return f.regs, nil }
+func (f *fake) Monitor() qmp.Monitor                       { return nil }
+func (f *fake) Results() io.Reader                         { return tail.Follow(filepath.Join(f.dir, "results"), f.ended) }
+func (f *fake) Console() string                            { return filepath.Join(f.dir, "console.log") }
+func (f *fake) Argv() []string                             { return []string{"qemu"} }
+func (f *fake) Started() time.Time                         { return f.started }
+func (f *fake) Kill()                                      { f.finish(vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}) }
+func (f *fake) Inspect(context.Context) (vm.Inside, error) { return inside{f.regs}, nil }
 func (f *fake) Wait(context.Context) (vm.Ending, error) {
 	<-f.ended
 	return f.ending, nil
 }
+
+// inside shows registers and no memory.
+type inside struct{ regs string }
+
+func (inside) Stop(context.Context) error                  { return nil }
+func (inside) Continue(context.Context) error              { return nil }
+func (i inside) Registers(context.Context) (string, error) { return i.regs, nil }
+func (inside) Read(context.Context, int, uint64, int) ([]byte, error) {
+	return nil, errors.New("not mapped")
+}
+func (inside) Dump(context.Context, string) error       { return nil }
+func (inside) ServeGDB(context.Context) (string, error) { return "", nil }
+func (inside) Close()                                   {}
+
+// hex1 are registers of a CPU that runs a program.
+const hex1 = "\nCPU#0\nRIP=0000000000000001 CPL=3\n"
 
 // Records that a daemon may send.
 var (
@@ -138,11 +154,13 @@ func TestOutcomes(t *testing.T) {
 		{"boot panic", script{console: panicText, end: reset}, status.BootFailed, Panicked, "before hello"},
 		{"boot reset", script{end: reset}, status.BootFailed, Reset, "before hello"},
 		{"boot power-off", script{end: off}, status.BootFailed, PoweredOff, "before hello"},
-		{"boot hang", script{regs: "PC=1"}, status.BootFailed, Hang, "within 30ms of host time;"},
+		{"boot hang", script{regs: hex1}, status.BootFailed, Hang, "within 30ms of host time;"},
 
-		{"hang", script{results: records(hello), regs: "PC=1"}, status.Timeout, Hang, "hung after hello and was killed 30ms"},
+		{"hang", script{results: records(hello), regs: hex1}, status.Timeout, Hang, "hung after hello and was killed 30ms"},
 		{"hang with signs", script{results: records(hello), console: "[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n"},
 			status.Timeout, Hang, "(its kernel reported soft-lockup)"},
+		{"locked up", script{results: records(hello), console: strings.Repeat("[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n", 2)},
+			status.Timeout, Hang, "reported a lockup 2 times"},
 		{"hang at power-off", script{results: full}, status.Timeout, HangAtPowerOff, "hung after done"},
 
 		{"daemon without a word", script{results: records(hello, logged), end: off}, status.Crashed, DaemonDied, "never said done"},
@@ -187,8 +205,11 @@ func TestOutcomes(t *testing.T) {
 			if strings.ContainsAny(o.Summary, "\x1b\n") {
 				t.Errorf("summary is not one clean line: %q", o.Summary)
 			}
-			if o.Registers != tt.script.regs {
-				t.Errorf("registers = %q, want %q", o.Registers, tt.script.regs)
+			if (o.Evidence != nil) != (tt.kind == Hang || tt.kind == HangAtPowerOff) {
+				t.Errorf("evidence = %+v", o.Evidence)
+			}
+			if tt.script.regs != "" && (len(o.Evidence.CPUs) != 1 || o.Evidence.CPUs[0].PC != 1) {
+				t.Errorf("evidence = %+v", o.Evidence)
 			}
 		})
 	}
@@ -273,15 +294,15 @@ func tiny(t *testing.T, arch, text string, act qemutest.Act, cfg Config) *Outcom
 func TestRealMachines(t *testing.T) {
 	for _, arch := range qemu.Arches() {
 		t.Run(arch, func(t *testing.T) {
-			if o := tiny(t, arch, panicText, qemutest.Reset, Config{}); o.Status != status.BootFailed || o.Kind != Panicked {
-				t.Errorf("panic: %s, %s: %s", o.Status, o.Kind, o.Summary)
+			if o := tiny(t, arch, panicText, qemutest.Reset, Config{}); o.Status != status.BootFailed || o.Kind != Panicked || o.Evidence == nil || len(o.Evidence.CPUs) != 1 {
+				t.Errorf("panic: %s, %s: %s; evidence %+v", o.Status, o.Kind, o.Summary, o.Evidence)
 			}
 			if o := tiny(t, arch, "bye\n", qemutest.PowerOff, Config{}); o.Status != status.BootFailed || o.Kind != PoweredOff {
 				t.Errorf("power-off: %s, %s: %s", o.Status, o.Kind, o.Summary)
 			}
 			o := tiny(t, arch, "here I hang", qemutest.Hang, Config{BootTimeout: 800 * time.Millisecond})
-			if o.Status != status.BootFailed || o.Kind != Hang || len(o.Registers) < 100 {
-				t.Errorf("hang: %s, %s: %s; %d bytes of registers", o.Status, o.Kind, o.Summary, len(o.Registers))
+			if o.Status != status.BootFailed || o.Kind != Hang || o.Evidence == nil || len(o.Evidence.CPUs) != 1 || len(o.Evidence.Later) < 2 {
+				t.Errorf("hang: %s, %s: %s; evidence %+v", o.Status, o.Kind, o.Summary, o.Evidence)
 			}
 			o = tiny(t, arch, "", qemutest.Hang, Config{OnStart: func(m vm.Machine) {
 				syscall.Kill(m.(vm.Process).Pid(), syscall.SIGKILL)

@@ -40,6 +40,12 @@ type Spec struct {
 	Mail  []byte
 	// Interactive joins the guest's console to the terminal. Ctrl-A X leaves.
 	Interactive bool
+	// Linger has the machine stay when its guest resets, until it is killed, if
+	// it is a Lingerer; others ignore it.
+	Linger bool
+	// Keep makes a machine that can be left, which stays when its guest powers
+	// off, too. The lab's death does not end it. It implies Linger.
+	Keep bool
 	// Dir is the run directory: absolute, existing, mode 0700. Sockets,
 	// console.log and results live there.
 	Dir string
@@ -60,6 +66,7 @@ const (
 	Panicked         // the guest reset: after a panic, a triple fault, or because it was told to
 	Killed           // the process was killed, by us or by someone else
 	LabFault         // QEMU could not start, or died by itself
+	Left             // it did not end: the lab let go of it
 	HostLost         // the host that ran it cannot be reached any more
 )
 
@@ -88,10 +95,42 @@ type Machine interface {
 	Started() time.Time
 }
 
-// Inspector is a machine that can say what its CPUs are doing, also when they
-// hang. The guest is stopped by it and does not run again.
+// Inspector is a machine that can be looked into, also while it hangs.
 type Inspector interface {
-	Inspect(ctx context.Context) (string, error)
+	// Inspect opens a way in that works while the control channel is busy. It
+	// has to be closed.
+	Inspect(ctx context.Context) (Inside, error)
+}
+
+// Inside looks into a machine. Everything but Stop and Continue leaves the
+// guest as it is.
+type Inside interface {
+	Stop(ctx context.Context) error
+	Continue(ctx context.Context) error
+	// Registers of all CPUs, as QEMU prints them: a paragraph for each, headed
+	// "CPU#n".
+	Registers(ctx context.Context) (string, error)
+	// Read returns n bytes of memory as a CPU, counted from 0, sees it at a
+	// virtual address now. Memory of which a part is not mapped is an error.
+	Read(ctx context.Context, cpu int, addr uint64, n int) ([]byte, error)
+	// Dump writes the guest's physical memory to a new file, as an ELF core.
+	Dump(ctx context.Context, file string) error
+	// ServeGDB has gdb served at a unix socket in the run directory, whose path
+	// it returns.
+	ServeGDB(ctx context.Context) (socket string, err error)
+	Close()
+}
+
+// Lingerer is a machine that can stay after its guest has ended (Spec.Linger).
+type Lingerer interface {
+	// Halted is closed when the guest has reset, or powered off if the machine is
+	// to be kept: its CPUs stand still and are as they were. The machine then
+	// stays until it is killed. Other ways to end do not close it.
+	Halted() <-chan struct{}
+	// Leave lets go of a machine with Spec.Keep: it outlives the lab. Results
+	// end, Monitor is of no use any more, and Wait says how the guest ended, or
+	// that it was still there (Left).
+	Leave() error
 }
 
 // Freezer is a machine with a mailbox whose state can be kept.

@@ -1,0 +1,225 @@
+// Package postmortem looks into guests that died or hang.
+//
+// It works in two steps, because a machine has to be let go before there is time
+// to think. Take gathers evidence from a machine that stands still: registers,
+// the frames and stacks that they lead to, and pieces of code. Explain turns
+// evidence into words, with the symbols of the same kernel: from its dump, moved
+// to where the evidence says that this guest's kernel lay.
+package postmortem
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"kerninst/agent/isa"
+	"kerninst/lab/vm"
+)
+
+// Mode is what a CPU was running.
+type Mode string
+
+const (
+	Kernel   Mode = "kernel"
+	User     Mode = "user"
+	Firmware Mode = "firmware" // or a kernel that has not turned on its page tables
+)
+
+// Evidence is what was seen of one guest.
+type Evidence struct {
+	Arch string
+	CPUs []CPU
+	// Later are the CPUs of a guest that hangs as it went on and was stopped
+	// again, by look and CPU. Only PC and Mode are known.
+	Later [][]CPU
+	Code  []Excerpt
+	// Notes say what could not be had.
+	Notes []string
+	// Memory says that the guest's memory was written to a file.
+	Memory bool
+}
+
+// CPU is one virtual CPU.
+type CPU struct {
+	Registers  []string // as QEMU prints them, without floating point and vectors
+	PC, SP     isa.Addr
+	Mode       Mode
+	Interrupts string // on, off; empty: not known
+	// Frames are return addresses by frame pointers, the innermost first.
+	Frames []isa.Addr
+	// Stack is what lies from SP to the end of the stack, in words.
+	Stack []uint64
+
+	regs map[string]uint64
+}
+
+// Excerpt is a piece of memory that should hold code.
+type Excerpt struct {
+	Addr isa.Addr
+	Data []byte
+}
+
+const (
+	excerptSize = 64 // bytes
+	maxFrames   = 48
+	looks       = 6 // at a guest that hangs
+)
+
+// lookEvery is the host time that a guest runs between two looks: longer than a
+// tick of its timer, so that looks do not all fall on what it does at a tick. Only
+// tests change it.
+var lookEvery = 70 * time.Millisecond
+
+// Take gathers evidence of a machine that stands still. ctx bounds it; what was
+// had until then is evidence, too, and its notes say so.
+func Take(ctx context.Context, arch string, in vm.Inside) *Evidence {
+	e := &Evidence{Arch: arch}
+	l, ok := layouts[arch]
+	if !ok {
+		e.note("registers of %s are not known here", arch)
+		return e
+	}
+	text, err := in.Registers(ctx)
+	if err != nil {
+		e.note("registers: %v", err)
+		return e
+	}
+	e.CPUs = l.parse(text)
+	if len(e.CPUs) == 0 {
+		e.note("QEMU shows no registers")
+	}
+	for n := range e.CPUs {
+		e.follow(ctx, l, n, in)
+	}
+	return e
+}
+
+// TakeHung gathers evidence of a machine that runs and does not get on. It is
+// stopped and let run several times, and stands still afterwards.
+func TakeHung(ctx context.Context, arch string, in vm.Inside) *Evidence {
+	if err := in.Stop(ctx); err != nil {
+		e := &Evidence{Arch: arch}
+		e.note("stop: %v", err)
+		return e
+	}
+	e := Take(ctx, arch, in)
+	for n := 1; n < looks; n++ {
+		later, err := look(ctx, arch, in)
+		if err != nil {
+			e.note("looked at %d times instead of %d: %v", n, looks, err)
+			break
+		}
+		e.Later = append(e.Later, later)
+	}
+	return e
+}
+
+// look lets the machine run for a while and stops it again.
+func look(ctx context.Context, arch string, in vm.Inside) ([]CPU, error) {
+	if err := in.Continue(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(lookEvery):
+	case <-ctx.Done():
+	}
+	if err := in.Stop(ctx); err != nil {
+		return nil, err
+	}
+	text, err := in.Registers(ctx)
+	return layouts[arch].parse(text), err
+}
+
+func (e *Evidence) note(format string, args ...any) {
+	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
+}
+
+// follow reads what a CPU's registers lead to.
+func (e *Evidence) follow(ctx context.Context, l layout, n int, in vm.Inside) {
+	c := &e.CPUs[n]
+	read := func(a isa.Addr, size int) []byte {
+		if !kernelHalf(a) || c.Mode == Firmware {
+			return nil // seen from there, memory is not where the kernel sees it
+		}
+		b, err := in.Read(ctx, n, uint64(a), size)
+		if err != nil && (a == c.PC || a == c.SP) { // what others point to may be anything
+			e.note("CPU %d: memory at %v cannot be read: %v", n, a, err)
+		}
+		return b
+	}
+	if c.Mode == Kernel {
+		if l.frame != nil {
+			c.Frames = l.walk(c, read)
+		} else {
+			c.Stack = words(read(c.SP, int(stackSize-uint64(c.SP)%stackSize)))
+		}
+	}
+	code := append([]isa.Addr{c.PC}, c.Frames...)
+	for _, name := range l.code {
+		code = append(code, isa.Addr(c.regs[name]))
+	}
+	if a, ok := handler(e.Arch, c, read); ok {
+		code = append(code, a)
+	}
+	for _, a := range code {
+		if b := read(a, excerptSize); b != nil {
+			e.Code = append(e.Code, Excerpt{a, b})
+		}
+	}
+}
+
+// walk follows the frame pointers.
+func (l layout) walk(c *CPU, read func(isa.Addr, int) []byte) []isa.Addr {
+	var out []isa.Addr
+	fp := isa.Addr(c.regs[l.fp])
+	for seen := map[isa.Addr]bool{}; len(out) < maxFrames && !seen[fp] && fp%8 == 0; {
+		seen[fp] = true
+		ret, next := read(fp+isa.Addr(l.frame.ret), 8), read(fp+isa.Addr(l.frame.next), 8)
+		if ret == nil || next == nil {
+			break
+		}
+		a := isa.Addr(binary.LittleEndian.Uint64(ret))
+		if l.signs {
+			a = unsigned(a)
+		}
+		if !kernelHalf(a) {
+			break
+		}
+		out = append(out, a)
+		fp = isa.Addr(binary.LittleEndian.Uint64(next))
+	}
+	return out
+}
+
+// unsigned is a return address without its authentication code, which is
+// in the upper bits, of which bit 55 says which half it is (Arm ARM D8.10).
+func unsigned(a isa.Addr) isa.Addr {
+	if a>>55&1 == 1 {
+		return a | 0xff<<56 | 0x7f<<48
+	}
+	return a
+}
+
+func words(b []byte) []uint64 {
+	out := make([]uint64, len(b)/8)
+	for i := range out {
+		out[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return out
+}
+
+// handler is the kernel's page fault handler, by amd64's table of gates: a way to
+// the kernel's code also from a CPU that runs a program (SDM 3 §6.14.1).
+func handler(arch string, c *CPU, read func(isa.Addr, int) []byte) (isa.Addr, bool) {
+	const pageFault, gate = 14, 16
+	if arch != "amd64" {
+		return 0, false
+	}
+	b := read(isa.Addr(c.regs["IDT"])+pageFault*gate, gate)
+	if b == nil {
+		return 0, false
+	}
+	lo, mid, hi := binary.LittleEndian.Uint16(b), binary.LittleEndian.Uint16(b[6:]), binary.LittleEndian.Uint32(b[8:])
+	return isa.Addr(lo) | isa.Addr(mid)<<16 | isa.Addr(hi)<<32, true
+}

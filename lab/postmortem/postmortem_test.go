@@ -1,0 +1,254 @@
+package postmortem
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/lab/card"
+)
+
+func init() { lookEvery = 0 } // guests of these tests do not run
+
+// base is where the dumped kernels lie, slid where those of the guests do.
+const (
+	base = isa.Addr(0xffffffff80000000)
+	slid = isa.Addr(3 * kaslrAlign)
+	size = 6 << 20 // of text, so that a place modulo kaslrAlign is not enough
+)
+
+// Functions of every kernel here, at these offsets.
+const spinAt, idleAt, callerAt, vectorsAt = 0x1000, 0x2000, kaslrAlign + 0x40, 0x3000
+
+// symbolsOf makes the symbols of a kernel with random code.
+func symbolsOf(t *testing.T, arch string) (*Symbols, []byte) {
+	t.Helper()
+	code := make([]byte, size)
+	r := rand.NewChaCha8([32]byte{1})
+	r.Read(code)
+	code[callerAt+0x20-5] = 0xe8 // amd64: a call before the return address
+	var names strings.Builder
+	for _, s := range []struct {
+		at   isa.Addr
+		name string
+	}{{0, "_stext"}, {0, "first"}, {spinAt, "spin"}, {idleAt, "cpu_do_idle"}, {vectorsAt, "vectors"},
+		{vectorsAt + 0x800, "behind_vectors"}, {callerAt, "caller"}, {callerAt + 0x20, "next"}, {size, "_etext"}} {
+		fmt.Fprintf(&names, "%016x T %s\n", uint64(base+s.at), s.name)
+	}
+	d := &ktext.Dump{Arch: arch, Parts: []ktext.Part{
+		{Name: "kallsyms", Size: names.Len(), Data: []byte(names.String())},
+		{Name: textPart, Addr: base, Size: size, Data: code},
+	}}
+	s, err := NewSymbols(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, code
+}
+
+// guest is a machine that stands still.
+type guest struct {
+	registers []string // of each look, the last again and again
+	memory    map[isa.Addr][]byte
+	stopped   bool
+	fails     error // of the second Continue
+	goes      int
+}
+
+func (g *guest) Stop(context.Context) error { g.stopped = true; return nil }
+func (g *guest) Continue(context.Context) error {
+	g.stopped = false
+	if g.goes++; g.goes == 2 {
+		return g.fails
+	}
+	return nil
+}
+func (g *guest) Registers(context.Context) (string, error) {
+	if !g.stopped {
+		return "", errors.New("it runs")
+	}
+	text := g.registers[0]
+	if len(g.registers) > 1 {
+		g.registers = g.registers[1:]
+	}
+	return text, nil
+}
+func (g *guest) Read(_ context.Context, _ int, addr uint64, n int) ([]byte, error) {
+	for at, b := range g.memory {
+		if off := isa.Addr(addr) - at; isa.Addr(addr) >= at && int(off)+n <= len(b) {
+			return b[off:][:n], nil
+		}
+	}
+	return nil, errors.New("not mapped")
+}
+func (g *guest) Dump(context.Context, string) error       { return nil }
+func (g *guest) ServeGDB(context.Context) (string, error) { return "", nil }
+func (g *guest) Close()                                   {}
+
+func word(v isa.Addr) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(v)) }
+
+// at is the address of a function's offset in the guests.
+func at(off isa.Addr) isa.Addr { return base + slid + off }
+
+const stack = isa.Addr(0xffff888000100000)
+
+// hung is one CPU at pc in the kernel, called by caller, on each ISA, as QEMU
+// prints it.
+var hung = map[string]func(pc isa.Addr, code []byte) *guest{
+	"amd64": func(pc isa.Addr, code []byte) *guest {
+		sp := stack + stackSize - 32
+		return &guest{
+			registers: []string{fmt.Sprintf("\nCPU#0\nRAX=0000000000000001 RSP=%016x\nR8 =0000000000000002\nRIP=%016x RFL=00000046 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=0\n"+
+				"IDT=     fffffe0000000000 00000fff\nFCW=037f FSW=0000\nFPR0=0000000000000000 0000\n", uint64(sp), uint64(pc))},
+			memory: map[isa.Addr][]byte{sp: bytes.Join([][]byte{word(7), word(at(callerAt + 0x20)), word(at(spinAt)), word(0)}, nil), base + slid: code},
+		}
+	},
+	"arm64": func(pc isa.Addr, code []byte) *guest {
+		fp := stack + 64
+		return &guest{
+			registers: []string{fmt.Sprintf("\nCPU#0\n PC=%016x X00=0000000000000000\nX29=%016x X30=%016x  SP=%016x\nPSTATE=600003c5 -ZC- EL1h    FPCR=00000000\nQ00=0 Q01=0\n",
+				uint64(pc), uint64(fp), uint64(at(callerAt+0x20)), uint64(stack))},
+			// The return address is signed.
+			memory: map[isa.Addr][]byte{fp: append(word(0), word(at(callerAt+0x20)&^(0xff<<56)|0x1b<<56)...), base + slid: code},
+		}
+	},
+	"riscv64": func(pc isa.Addr, code []byte) *guest {
+		fp := stack + 64
+		return &guest{
+			registers: []string{fmt.Sprintf("\nCPU#0\n V      =   0\n pc       %016x\n mstatus  0000000a000040a0\n stvec    %016x\n sepc     0000000000010000\n x0/zero  0000000000000000 x1/ra    %016x x2/sp    %016x\n x8/s0    %016x\n f0/ft0   0000000000000000\n",
+				uint64(pc), uint64(at(vectorsAt)), uint64(at(callerAt+0x20)), uint64(stack), uint64(fp))},
+			memory: map[isa.Addr][]byte{fp - 16: append(word(0), word(at(callerAt+0x20))...), base + slid: code},
+		}
+	},
+}
+
+// A CPU that spins is found where it is, under the slide that only the code at
+// its PC tells, with its caller, and without interrupts.
+func TestSpinning(t *testing.T) {
+	for arch, make := range hung {
+		t.Run(arch, func(t *testing.T) {
+			s, code := symbolsOf(t, arch)
+			e := TakeHung(context.Background(), arch, make(at(spinAt+8), code))
+			if len(e.CPUs) != 1 || len(e.Later) != looks-1 || len(e.Notes) > 0 {
+				t.Fatalf("evidence %+v", e)
+			}
+			v, err := s.View(e, 0)
+			if err != nil || v.Slide != slid {
+				t.Fatalf("slide %v, %v, want %v", v, err, slid)
+			}
+			c := Explain(e, v)[0]
+			if c.Symbol != "spin+0x8/0x1000" || c.Mode != "kernel" || c.Interrupts != "off" {
+				t.Errorf("CPU %+v", c)
+			}
+			want := card.Frame{Address: fmt.Sprintf("%#x", uint64(at(callerAt+0x20))), Symbol: "caller+0x20/0x20", Guess: arch == "amd64"}
+			if len(c.Backtrace) != 1 || c.Backtrace[0] != want {
+				t.Errorf("backtrace %+v, want %+v", c.Backtrace, want)
+			}
+			if last := c.Registers[len(c.Registers)-1]; strings.Contains(last, "FPR") || strings.Contains(last, "Q00") || strings.Contains(last, "f0/") {
+				t.Errorf("registers end with %q", last)
+			}
+			if h := Classify(e, v, true); h.Class != card.Spinning || !strings.Contains(h.Detail, "interrupts off, in spin") {
+				t.Errorf("class %+v", h)
+			}
+		})
+	}
+}
+
+// Sleeping CPUs wait if there is a job, and are idle if there is none; now and
+// then a look falls on something else.
+func TestSleeping(t *testing.T) {
+	for arch, make := range hung {
+		s, code := symbolsOf(t, arch)
+		idle, spin := make(at(idleAt), code), make(at(spinAt), code)
+		for _, tt := range []struct {
+			job  bool
+			runs int // looks at which it runs
+			want card.Class
+		}{{true, 0, card.Waiting}, {false, 0, card.Idle}, {true, 2, card.Waiting}, {true, 4, card.Busy}, {true, looks, card.Spinning}} {
+			g := &guest{memory: idle.memory}
+			for range tt.runs {
+				g.registers = append(g.registers, spin.registers...)
+			}
+			g.registers = append(g.registers, idle.registers...)
+			e := TakeHung(context.Background(), arch, g)
+			v, err := s.View(e, uint64(base+slid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := Classify(e, v, tt.job); h.Class != tt.want {
+				t.Errorf("%s, ran in %d looks, job %v: %+v, want %s", arch, tt.runs, tt.job, h, tt.want)
+			}
+		}
+	}
+}
+
+// QEMU likes to stop a CPU as it takes an interrupt: that is not what it was at.
+func TestInterrupted(t *testing.T) {
+	for arch, pc := range map[string]isa.Addr{"arm64": at(vectorsAt + 0x480), "riscv64": at(vectorsAt)} {
+		s, code := symbolsOf(t, arch)
+		e := TakeHung(context.Background(), arch, hung[arch](pc, code))
+		v, err := s.View(e, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := Classify(e, v, true); h.Class != card.Spinning || !strings.HasSuffix(h.Detail, "in a program") {
+			t.Errorf("%s: %+v", arch, h)
+		}
+	}
+}
+
+// What cannot be had is said, and the rest is kept.
+func TestMissing(t *testing.T) {
+	s, code := symbolsOf(t, "arm64")
+	g := hung["arm64"](at(spinAt), code)
+	g.memory, g.fails = nil, errors.New("gone")
+	e := TakeHung(context.Background(), "arm64", g)
+	if notes := strings.Join(e.Notes, "; "); !strings.Contains(notes, "cannot be read") || !strings.Contains(notes, "looked at 2 times instead of 6: gone") {
+		t.Errorf("notes %q", notes)
+	}
+	if _, err := s.View(e, 0); !errors.Is(err, ErrNoPlace) {
+		t.Errorf("a place was found for nothing: %v", err)
+	}
+	if c := Explain(e, nil); len(c) != 1 || c[0].Symbol != "" || len(c[0].Registers) == 0 {
+		t.Errorf("CPUs %+v", c)
+	}
+	if h := Classify(e, nil, true); h != nil {
+		t.Errorf("classified without symbols: %+v", h)
+	}
+	if e := Take(context.Background(), "sparc", g); len(e.Notes) != 1 {
+		t.Errorf("an unknown ISA: %+v", e)
+	}
+}
+
+// Code that is in two places of the kernel, or filler, says nothing.
+func TestNoGuessAboutPlaces(t *testing.T) {
+	s, code := symbolsOf(t, "riscv64")
+	copy(code[spinAt+kaslrAlign:], code[spinAt:spinAt+excerptSize])
+	if at, ok := s.find(Excerpt{at(spinAt), code[spinAt:][:excerptSize]}); ok {
+		t.Errorf("two places, and %v was taken", at)
+	}
+	clear(code[idleAt:][:excerptSize])
+	if at, ok := s.find(Excerpt{at(idleAt), make([]byte, excerptSize)}); ok {
+		t.Errorf("filler is at %v", at)
+	}
+}
+
+// A machine that was taken over may print anything.
+func TestHostileRegisters(t *testing.T) {
+	g := &guest{registers: []string{"CPU#0\n\x1b]0;x\x07RIP=zz RSP=fffffffffffffff0\nCPU#7\nCPU#1\x00\nCPU#\nRFL=" + strings.Repeat("f", 40)}}
+	e := TakeHung(context.Background(), "amd64", g)
+	for _, c := range Explain(e, nil) {
+		for _, l := range c.Registers {
+			if strings.ContainsAny(l, "\x00\x07\x1b") {
+				t.Errorf("control characters: %q", l)
+			}
+		}
+	}
+}

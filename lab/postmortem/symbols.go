@@ -1,0 +1,202 @@
+package postmortem
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+)
+
+// Symbols are a kernel's, from a dump of its text. The dump is of another boot
+// of the same kernel: View moves it.
+type Symbols struct {
+	dump   *ktext.Dump
+	text   *ktext.Text
+	lo, hi isa.Addr // the kernel's text in the dump
+	code   []byte   // of it
+	end    isa.Addr // of the kernel's image
+}
+
+// textPart is the name of the kernel's own text in a dump.
+const textPart = "text"
+
+// NewSymbols reads the symbols of a dump.
+func NewSymbols(d *ktext.Dump) (*Symbols, error) {
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.Text(arch)
+	if err != nil {
+		return nil, err
+	}
+	s := &Symbols{dump: d, text: t, code: d.Part(textPart)}
+	s.lo, s.hi = t.Bounds()
+	s.end = s.hi
+	if end, ok := t.Symbol("_end"); ok {
+		s.end = end
+	}
+	if len(s.code) != int(s.hi-s.lo) {
+		return nil, fmt.Errorf("dump: %d bytes of text, not the %d between _stext and _etext", len(s.code), s.hi-s.lo)
+	}
+	return s, nil
+}
+
+// View is the symbols where they are in one guest.
+type View struct {
+	*Symbols
+	Slide isa.Addr // to be added to the dump's addresses; wraps
+	seen  map[isa.Addr][]byte
+}
+
+// kaslrAlign is the granularity in which all three kernels choose their place, in
+// bytes: CONFIG_PHYSICAL_ALIGN, MIN_KIMG_ALIGN, PMD_SIZE.
+const kaslrAlign = 2 << 20
+
+// ErrNoPlace says that nothing of a guest showed where its kernel lies.
+var ErrNoPlace = errors.New("nothing that the CPUs point to is code of this kernel")
+
+// View finds where a guest's kernel lies. textStart is what the guest itself said
+// of it, or 0; without it, the code that the CPUs point to says it.
+func (s *Symbols) View(e *Evidence, textStart uint64) (*View, error) {
+	v := &View{Symbols: s, seen: map[isa.Addr][]byte{}}
+	for _, x := range e.Code {
+		v.seen[x.Addr] = x.Data
+	}
+	if textStart != 0 {
+		v.Slide = isa.Addr(textStart) - s.lo
+		return v, nil
+	}
+	for _, x := range e.Code {
+		if at, ok := s.find(x); ok {
+			v.Slide = x.Addr - at
+			return v, nil
+		}
+	}
+	return nil, ErrNoPlace
+}
+
+// find is where an excerpt lies in the dump, if exactly one place will do.
+func (s *Symbols) find(x Excerpt) (at isa.Addr, ok bool) {
+	first := (x.Addr - s.lo) % kaslrAlign
+	for off := first; int(off)+len(x.Data) <= len(s.code); off += kaslrAlign {
+		if !alike(s.code[off:int(off)+len(x.Data)], x.Data) {
+			continue
+		}
+		if ok {
+			return 0, false
+		}
+		at, ok = s.lo+off, true
+	}
+	return at, ok
+}
+
+// alike says whether two pieces of code are the same but for what kernels
+// rewrite at boot and at run time: at most a quarter. Filler is like nothing.
+func alike(a, b []byte) bool {
+	same := 0
+	for i := range a {
+		if a[i] == b[i] {
+			same++
+		}
+	}
+	return 4*same >= 3*len(a) && bytes.Count(b, b[:1]) < len(b)/2
+}
+
+// Code says whether an address is in the text of this guest's kernel.
+func (v *View) Code(a isa.Addr) bool { return a-v.Slide >= v.lo && a-v.Slide < v.hi }
+
+// Name is an address as function+offset/size, or empty. Functions of modules are
+// named where the code there is the same as in the dump: modules lie elsewhere in
+// every boot.
+func (v *View) Name(a isa.Addr) string {
+	if v.Code(a) {
+		return name(v.text, a-v.Slide)
+	}
+	was := make([]byte, excerptSize)
+	if now, ok := v.seen[a]; ok && v.dump.Read(a, was) == nil && alike(was, now) {
+		return name(v.text, a)
+	}
+	return ""
+}
+
+// Caller is Name for a return address: it belongs to the call before it, which
+// may be the last instruction of a function.
+func (v *View) Caller(a isa.Addr) string {
+	if v.Code(a - 1) {
+		return nameBehind(v.text, a-v.Slide-1, 1)
+	}
+	return v.Name(a)
+}
+
+func name(t *ktext.Text, a isa.Addr) string { return nameBehind(t, a, 0) }
+
+// nameBehind names the address that lies more bytes behind a, by the function
+// that holds a.
+func nameBehind(t *ktext.Text, a, more isa.Addr) string {
+	f, ok := t.Locate(a)
+	if !ok {
+		return ""
+	}
+	a += more
+	n := fmt.Sprintf("%s+%#x/%#x", f.Name, uint64(a-f.Addr), uint64(f.Size))
+	if f.Module != "" {
+		n += " [" + f.Module + "]"
+	}
+	return n
+}
+
+// function is the name of the function that holds an address, or empty.
+func (v *View) function(a isa.Addr) string {
+	n, _, _ := strings.Cut(v.Name(a), "+")
+	return n
+}
+
+// idleFunctions are those in which a CPU waits for an interrupt, as far as they
+// are not in the section for them.
+var idleFunctions = map[string]string{
+	"cpu_do_idle":         "arm64, riscv64: wfi",
+	"arch_cpu_idle":       "riscv64: wfi, inlined",
+	"default_idle_call":   "around it",
+	"default_idle":        "amd64",
+	"pv_native_safe_halt": "amd64: sti, hlt",
+	"acpi_safe_halt":      "amd64",
+	"acpi_idle_do_entry":  "amd64",
+	"mwait_idle":          "amd64",
+	"do_idle":             "kernel/sched/idle.c, with interrupts off, on its way there",
+}
+
+// Idles says whether a CPU waits there for an interrupt.
+func (v *View) Idles(a isa.Addr) bool {
+	if !v.Code(a) {
+		return false
+	}
+	lo, ok1 := v.text.Symbol("__cpuidle_text_start")
+	hi, ok2 := v.text.Symbol("__cpuidle_text_end")
+	if was := a - v.Slide; ok1 && ok2 && was >= lo && was < hi {
+		return true
+	}
+	return idleFunctions[v.function(a)] != ""
+}
+
+// returns says whether a word may be a return address: the instruction before it
+// is a call. Only for amd64, where a stack without frame pointers is searched.
+func (v *View) returns(a isa.Addr) bool {
+	if !v.Code(a) || a-v.Slide < v.lo+7 {
+		return false
+	}
+	before := v.code[a-v.Slide-v.lo-7:][:7]
+	if before[2] == 0xe8 { // call rel32
+		return true
+	}
+	for _, n := range []int{2, 3, 4, 6, 7} { // call r/m64, SDM 2: FF /2
+		if b := before[7-n:]; b[0] == 0xff && b[1]>>3&7 == 2 {
+			return true
+		}
+	}
+	return false
+}
