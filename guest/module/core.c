@@ -296,6 +296,8 @@ static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
  */
 static noinline void clean_up(void)
 {
+	struct ki_stats left = {};
+
 	if (ki_text_undo_all()) {
 		ki_area_free_all();
 		if (pinned)
@@ -307,7 +309,13 @@ static noinline void clean_up(void)
 		return;
 	__module_get(THIS_MODULE);
 	pinned = true;
-	pr_warn(KI_NAME ": some splices could not be undone (a kprobe on them, or a task asleep in a patch); they and the module stay. Remove the probe, then open and close the device\n");
+	ki_text_stats(&left);
+	if (left.splices)
+		pr_warn(KI_NAME ": %u splices stay, and this module with them: a kprobe sits on them. Remove it, then open and close the device\n",
+			left.splices);
+	else
+		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: some task's stack holds an address in there. Open and close the device when the task has gone on\n",
+			left.quarantined);
 }
 
 /*

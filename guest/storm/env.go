@@ -93,9 +93,11 @@ func (e *env) reserve() (err error) {
 }
 
 // plan plans the first point from an offset on, and writes its patch.
-func (e *env) plan(from isa.Off) (*plan.Plan, error) {
+func (e *env) plan(from isa.Off) (*plan.Plan, error) { return e.planIn(e.fn.Name, from) }
+
+func (e *env) planIn(function string, from isa.Off) (*plan.Plan, error) {
 	p, refusal := plan.Search(e.text, plan.Request{
-		Function: e.fn.Name, Offset: from, Heap: &e.heap,
+		Function: function, Offset: from, Heap: &e.heap,
 		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
 	})
 	if refusal != nil {

@@ -6,6 +6,7 @@
 //	storm -toggles N -seed N     all checks
 //	storm loop CPU               call getppid on that CPU until standard input ends
 //	storm call CPU N             call getppid N times
+//	storm umask                  call umask twice
 //	storm hold                   make a splice and wait to be killed
 //
 // The function under test is the one behind getppid: nothing else in the guest
@@ -63,6 +64,8 @@ func main() {
 		err = loop(flag.Arg(1))
 	case "call":
 		err = call(flag.Arg(1), flag.Arg(2))
+	case "umask":
+		err = umask()
 	case "hold":
 		err = hold()
 	default:
@@ -90,6 +93,7 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 		func() error { return e.refusals(rng) },
 		func() error { return e.foreigners(rng, calls) },
 		func() error { return e.storms(toggles, calls) },
+		e.sleepers,
 	} {
 		if err := group(); err != nil {
 			return errors.Join(err, e.dev.Close())

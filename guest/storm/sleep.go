@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/plan"
+)
+
+const (
+	napFile   = "/lib/kerninst/nap.ko"
+	napAwake  = "/sys/module/nap/parameters/awake"
+	napAsleep = "/sys/module/nap/parameters/asleep"
+	// napLimit bounds the wait for a task to get there, and back.
+	napLimit = 20 * time.Second
+)
+
+// sleepable are functions in which a task may sleep: getppid has an RCU read
+// section. Nobody else in the guest calls umask.
+var sleepable = map[string]string{
+	"amd64":   "__x64_sys_umask",
+	"arm64":   "__arm64_sys_umask",
+	"riscv64": "__riscv_sys_umask",
+}
+
+// sleepers: a task that is asleep inside a patch keeps its memory, not its
+// point, and keeps the module when everybody else lets go.
+func (e *env) sleepers() error {
+	ko, err := os.ReadFile(napFile)
+	if err == nil {
+		err = kdev.Load(ko, "")
+	}
+	if err != nil {
+		return err
+	}
+	s, p, err := e.sleeper()
+	if err != nil {
+		return err
+	}
+	if err := e.undoUnderSleeper(s, p); err != nil {
+		return err
+	}
+	if err := e.closeUnderSleeper(s); err != nil {
+		return err
+	}
+	return kdev.Unload("nap")
+}
+
+// sleeper is a splice whose patch calls nap and goes on to a counter's patch.
+// The code begins where a second counter's patch was planned, so that what that
+// one's plan writes at the point leads to it.
+func (e *env) sleeper() (kdev.Splice, *plan.Plan, error) {
+	fail := func(err error) (kdev.Splice, *plan.Plan, error) { return kdev.Splice{}, nil, err }
+	fn, err := e.text.Function("", sleepable[e.arch.Name])
+	if err != nil {
+		return fail(err)
+	}
+	counter, err := e.planIn(fn.Name, 0)
+	if err != nil {
+		return fail(err)
+	}
+	last, err := e.planIn(fn.Name, 0) // behind it, the area is empty
+	if err != nil {
+		return fail(err)
+	}
+	nap, err := symbol("nap")
+	if err != nil {
+		return fail(err)
+	}
+	code, err := callThenJump[e.arch.Name](last.Patch, nap, counter.Patch)
+	if err != nil {
+		return fail(err)
+	}
+	s := whole(last)
+	s.PatchLen = len(code)
+	return s, counter, e.dev.WriteCode(s.Patch, code)
+}
+
+func symbol(name string) (isa.Addr, error) {
+	list, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(list)) {
+		if f := strings.Fields(line); len(f) > 2 && f[2] == name {
+			a, err := strconv.ParseUint(f[0], 16, 64)
+			return isa.Addr(a), err
+		}
+	}
+	return 0, fmt.Errorf("no symbol %s", name)
+}
+
+// callThenJump is code at an address that calls one function and jumps to
+// another place, and changes nothing but memory below the stack pointer.
+var callThenJump = map[string]func(at, call, jump isa.Addr) ([]byte, error){
+	"amd64": func(at, call, jump isa.Addr) ([]byte, error) {
+		c, j := int64(call-at)-5, int64(jump-at)-10
+		if c != int64(int32(c)) || j != int64(int32(j)) {
+			return nil, outOfReach(at, call)
+		}
+		code := binary.LittleEndian.AppendUint32([]byte{0xe8}, uint32(c)) // call
+		return binary.LittleEndian.AppendUint32(append(code, 0xe9), uint32(j)), nil
+	},
+	"arm64": func(at, call, jump isa.Addr) ([]byte, error) {
+		j := int64(jump-at) - 36
+		if j < -1<<27 || j >= 1<<27 {
+			return nil, outOfReach(at, jump)
+		}
+		// Modules may be further away than a bl reaches.
+		part := func(n int) uint32 { return uint32(call>>(16*n)) & 0xffff << 5 }
+		return words(
+			0xa9be7bfd,                        // stp x29, x30, [sp, #-32]!
+			0xa90147f0,                        // stp x16, x17, [sp, #16]
+			0xd2800010|part(0),                // movz x16
+			0xf2a00010|part(1),                // movk x16, lsl #16
+			0xf2c00010|part(2),                // movk x16, lsl #32
+			0xf2e00010|part(3),                // movk x16, lsl #48
+			0xd63f0200,                        // blr x16
+			0xa94147f0,                        // ldp x16, x17, [sp, #16]
+			0xa8c27bfd,                        // ldp x29, x30, [sp], #32
+			0x14000000|uint32(j>>2)&0x3ffffff, // b
+		), nil
+	},
+	"riscv64": func(at, call, jump isa.Addr) ([]byte, error) {
+		c, j := int64(call-at)-8, int64(jump-at)-24
+		if c != int64(int32(c)) || c+0x800 != int64(int32(c+0x800)) || j < -1<<20 || j >= 1<<20 {
+			return nil, outOfReach(at, call)
+		}
+		code := words(
+			0xff010113,                            // addi sp, sp, -16
+			0x00113023,                            // sd ra, 0(sp)
+			0x00000097|uint32(c+0x800)&0xfffff000, // auipc ra
+			0x000080e7|uint32(c)<<20,              // jalr ra, lo(ra)
+			0x00013083,                            // ld ra, 0(sp)
+			0x01010113,                            // addi sp, sp, 16
+		)
+		return append(code, jal(uint32(j))...), nil
+	},
+}
+
+func outOfReach(at, to isa.Addr) error { return fmt.Errorf("%v is out of %v's reach", to, at) }
+
+func words(list ...uint32) (code []byte) {
+	for _, w := range list {
+		code = binary.LittleEndian.AppendUint32(code, w)
+	}
+	return code
+}
+
+// napper is a task that calls umask, and what it said.
+type napper struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+// startNapper returns when the task is asleep in the patch.
+func startNapper() (*napper, error) {
+	if err := os.WriteFile(napAwake, []byte("0"), 0); err != nil {
+		return nil, err
+	}
+	n := &napper{cmd: self("umask")}
+	n.cmd.Stdout = &n.out
+	if err := n.cmd.Start(); err != nil {
+		return nil, err
+	}
+	return n, awaitNappers("1")
+}
+
+func (n *napper) wake() error {
+	return errors.Join(os.WriteFile(napAwake, []byte("1"), 0), awaitNappers("0"), n.cmd.Wait())
+}
+
+// awaitNappers looks every 10 ms: nothing tells when a task falls asleep.
+func awaitNappers(want string) error {
+	for end := time.Now().Add(napLimit); ; time.Sleep(10 * time.Millisecond) {
+		got, err := os.ReadFile(napAsleep)
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(string(got)) == want {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s tasks asleep in a patch, want %s", bytes.TrimSpace(got), want)
+		}
+	}
+}
+
+// umask sets the mask twice and says what it was told of the first setting.
+func umask() error {
+	syscall.Umask(0o123)
+	_, err := fmt.Printf("%o\n", syscall.Umask(0o022))
+	return err
+}
+
+func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
+	e.area.Store(counter.Cell, 0)
+	ids, err := e.dev.Splice([]kdev.Splice{s})
+	if err != nil {
+		return err
+	}
+	n, err := startNapper()
+	if err != nil {
+		return err
+	}
+	reportErrno("undo with a sleeper", e.dev.Undo(ids), 0)
+	now := make([]byte, len(s.Old))
+	if err := e.dev.Read(s.Point, now); err != nil {
+		return err
+	}
+	report("undo with a sleeper restores the point", 1, bytes.Equal(now, s.Old), "%x, want %x", now, s.Old)
+	st, err := e.dev.Stats()
+	if err != nil {
+		return err
+	}
+	report("a sleeper's patch is quarantined", 1, st.Quarantined == uint64(s.PatchLen), "%d bytes, want %d", st.Quarantined, s.PatchLen)
+	code := make([]byte, s.PatchLen)
+	if err := e.dev.Read(s.Patch, code); err != nil {
+		return err
+	}
+	reportErrno("code under a sleeper", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
+	reportErrno("free the area under a sleeper", e.dev.FreeArea(e.area), unix.EBUSY)
+	if err := n.wake(); err != nil {
+		return err
+	}
+	reportErrno("code when the sleeper has left", e.dev.WriteCode(s.Patch, code), 0)
+	hits := e.area.Load(counter.Cell)
+	report("a sleeper went on to where it belongs", 1, hits == 1 && n.out.String() == "123\n", "%d hits, umask said %q", hits, n.out.String())
+	return nil
+}
+
+// closeUnderSleeper lets go of the device, and of all else.
+func (e *env) closeUnderSleeper(s kdev.Splice) error {
+	if _, err := e.dev.Splice([]kdev.Splice{s}); err != nil {
+		return err
+	}
+	n, err := startNapper()
+	if err != nil {
+		return err
+	}
+	if err := e.dev.Close(); err != nil {
+		return err
+	}
+	reportErrno("unload under a sleeper", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
+	if err := n.wake(); err != nil {
+		return err
+	}
+	again, err := open()
+	if err != nil {
+		return err
+	}
+	*e = *again
+	st, err := e.dev.Stats()
+	report("all is gone when the sleeper has left", 1, err == nil && st.Areas == 1 && st.Splices == 0 && st.Quarantined == 0, "%+v (%v)", st, err)
+	return nil
+}
