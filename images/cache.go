@@ -363,6 +363,11 @@ func hashFile(name string) (sum string, size int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
+func digestOf(b []byte) Digest {
+	sum := sha256.Sum256(b)
+	return Digest{hex.EncodeToString(sum[:]), int64(len(b))}
+}
+
 // keyOf hashes parts unambiguously: no part can run into the next.
 func keyOf(parts ...string) string {
 	h := sha256.New()

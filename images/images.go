@@ -32,6 +32,8 @@ type Image struct {
 	// Modules is the path of the kernel's package, whose modules can be added.
 	Modules  string
 	Manifest Manifest
+
+	modules moduleTree
 }
 
 // Manifest lists everything that an image was made of. It names no path, time
@@ -169,6 +171,7 @@ func (b *builder) image(sel *selection, goVersion string, base Digest, made ...f
 		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: m.Release,
 		Kernel: b.cache.object(kernel), Base: b.cache.object(base),
 		Modules: b.cache.object(p.Digest), Manifest: m,
+		modules: packagedModules{b.cache.object(p.Digest), p.SHA256},
 	}, nil
 }
 
@@ -223,7 +226,17 @@ func (img *Image) WriteInitrd(dst string, job []byte, extra ...File) (err error)
 		return err
 	}
 	entries := append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)
-	return jobSegment.write(out, entries)
+	s, err := jobSegment.fitting(entries)
+	if err != nil {
+		return err
+	}
+	return s.write(out, entries)
+}
+
+// InitrdSize is how long the initramfs of a boot with these files is, in bytes.
+func (img *Image) InitrdSize(extra []File) (int64, error) {
+	s, err := jobSegment.fitting(extra)
+	return baseSegmentSize + agentSegmentSize + s.bytes, err
 }
 
 // WriteJob writes what WriteInitrd adds to the image's own initramfs to w.

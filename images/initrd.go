@@ -54,6 +54,32 @@ func (s segment) write(f *os.File, entries []File) error {
 	return err
 }
 
+// roomForJob is what a segment keeps free for a job, in bytes.
+const roomForJob = 4 << 20
+
+// fitting is a segment that entries fit into with a job beside them: as large as
+// this one, or several times that. Sizes are few, since each puts the kernel
+// somewhere else.
+func (s segment) fitting(entries []File) (segment, error) {
+	entries, err := withParents(entries)
+	if err != nil {
+		return s, err
+	}
+	need := int64(roomForJob)
+	for _, e := range entries {
+		size := int64(len(e.Data))
+		if e.Source != "" {
+			info, err := os.Stat(e.Source)
+			if err != nil {
+				return s, fmt.Errorf("images: %w", err)
+			}
+			size = info.Size()
+		}
+		need += size + int64(cpioHeader+len(e.Path)+len(e.Link)) + 8 // two paddings
+	}
+	return segment{s.name, (need + s.bytes - 1) / s.bytes * s.bytes}, nil
+}
+
 // copyInto appends the file called name.
 func copyInto(dst *os.File, name string) error {
 	src, err := os.Open(name)

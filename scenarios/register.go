@@ -161,6 +161,11 @@ func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.St
 			Kind: string(g.Outcome.Kind), Summary: g.Request.Name + ": " + g.Outcome.Summary,
 			Console: g.Outcome.ConsoleTail, Rerun: env.Rerun(s.Name),
 		}, g.Outcome.Status
+	case env.Runner.Own.Timeout > 0 && runner.TimedOut(g.Outcome.Records) != "":
+		return &report.Failure{
+			Kind: "timeout", Rerun: env.Rerun(s.Name),
+			Summary: fmt.Sprintf("%s: %s did not end within %v of guest time: raise --timeout", g.Request.Name, runner.TimedOut(g.Outcome.Records), env.Runner.Own.Timeout),
+		}, status.Timeout
 	}
 	return nil, status.Passed
 }

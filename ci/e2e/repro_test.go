@@ -57,6 +57,7 @@ func TestRepro(t *testing.T) {
 			t.Errorf("exit status %d: %s", a.code, a)
 		}
 	})
+	t.Run("with a file and a module of one's own", func(t *testing.T) { reproOwn(t, env) })
 	t.Run("one number", func(t *testing.T) {
 		edit(t, results, replace(`("splice.insns_per_hit": \{\s*"value": )\d+`, "${1}6"))
 		a := call(t, env, "repro", out)

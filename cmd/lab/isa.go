@@ -34,6 +34,7 @@ func runISACommand() *cobra.Command {
 	}
 	f.add(c.Flags())
 	f.addRun(c)
+	c.Flags().StringVar(&f.then, "then", "", "folder of a run whose added files are added again")
 	return c
 }
 
@@ -121,13 +122,26 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
-	manifest, err := manifestOf(f, img, version, through, list)
+	files, kept, err := f.kept(ctx, img, opts, f.out, f.then)
+	if err != nil {
+		return nil, none, nil, err
+	}
+	if r.Own, err = f.wishes(img, files, vm.Exact); err != nil {
+		return nil, none, nil, err
+	}
+	manifest, err := manifestOf(f, img, version, through, list, f.record(kept))
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,
 		Rerun: func(s string) string {
 			cmd := fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
 			if f.host != "" {
 				cmd += " --host " + qemu.Quote([]string{f.host})
+			}
+			if f.kernel != "" {
+				cmd += " --kernel " + qemu.Quote([]string{f.kernel})
+			}
+			if set := f.own.set(); len(set) > 0 {
+				cmd += " " + qemu.Quote(set)
 			}
 			return cmd
 		},
@@ -204,10 +218,10 @@ func addedPrograms(ctx context.Context, opts images.Options, list []scenarios.Sc
 }
 
 // manifestOf says what the run is made of.
-func manifestOf(f *runFlags, img *images.Image, v qemu.Version, through string, list []scenarios.Scenario) (report.Manifest, error) {
+func manifestOf(f *runFlags, img *images.Image, v qemu.Version, through string, list []scenarios.Scenario, own *repro.Own) (report.Manifest, error) {
 	m := repro.Manifest{
 		Arch: f.arch, Scenario: f.scenario, Time: f.time, Seed: f.seed, Kernel: f.kernel,
-		QEMU: v.String(), Through: through, Go: runtime.Version(), Image: img.Manifest,
+		QEMU: v.String(), Through: through, Go: runtime.Version(), Image: img.Manifest, Own: own,
 	}
 	for _, s := range list {
 		for _, g := range s.Guests(f.arch) {

@@ -22,6 +22,7 @@ import (
 
 type probeFlags struct {
 	common
+	own
 	time        string
 	seed        uint64
 	do          string
@@ -30,8 +31,6 @@ type probeFlags struct {
 	exitWith    bool
 	json        bool
 	runString   string
-	cpus        int
-	timeout     time.Duration
 	specs, argv []string
 }
 
@@ -62,19 +61,9 @@ func probeCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
-	c.Flags().IntVar(&f.cpus, "cpus", 1, "CPUs of the guest")
+	f.addOwn(c.Flags(), 1)
 	c.Flags().DurationVar(&f.timeout, "timeout", 60*time.Second, "limit of the workload, in guest time")
 	return c
-}
-
-// maxCPUs is what every row of machines can have.
-const maxCPUs = 8
-
-func checkCPUs(n int) error {
-	if n < 1 || n > maxCPUs {
-		return fmt.Errorf("--cpus %d: want 1 to %d", n, maxCPUs)
-	}
-	return nil
 }
 
 // check looks at the flags that need no guest to be wrong.
@@ -87,7 +76,7 @@ func (f *probeFlags) check() error {
 	if f.timeout <= 0 {
 		return fmt.Errorf("--timeout %v: want more than 0", f.timeout)
 	}
-	return checkCPUs(f.cpus)
+	return f.own.check()
 }
 
 // hostLimit is the host time after which a guest is given up whose workload
@@ -153,12 +142,20 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, _, err := f.image(ctx, isas[0])
+	img, opts, err := f.image(ctx, isas[0])
 	if err != nil {
 		return err
 	}
-	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Progress: progress})
-	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: f.cpus, Time: mode, Job: job, RunTimeout: hostLimit(f.timeout, mode)}).Wait()
+	files, err := f.files(ctx, img, opts)
+	if err != nil {
+		return err
+	}
+	wishes, err := f.wishes(img, files, mode)
+	if err != nil {
+		return err
+	}
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
+	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job}).Wait()
 	if g.Err != nil {
 		return g.Err
 	}

@@ -57,6 +57,9 @@ func recorded(dir string) (map[string]*repro.Manifest, error) {
 		if _, err := os.Stat(filepath.Join(sub, report.ResultsFile)); err != nil {
 			return nil, fmt.Errorf("the run has no results to compare with: %w", err)
 		}
+		if _, err := addedThen(sub); err != nil {
+			return nil, fmt.Errorf("%s: %w", sub, err)
+		}
 		found[arch] = m
 	}
 	if len(found) == 0 {
@@ -120,10 +123,15 @@ func reproduce(ctx context.Context, dir, mirror, out string) error {
 }
 
 // again does the run of one ISA again and compares.
-func again(ctx context.Context, m *repro.Manifest, dir, mirror, out string) (string, error) {
+func again(ctx context.Context, m *repro.Manifest, dir, mirror, out string) (diff string, err error) {
 	f := runFlags{
 		common:   common{arch: m.Arch, mirror: mirror, kernel: m.Kernel},
-		scenario: m.Scenario, time: m.Time, seed: m.Seed, jobs: defaultJobs,
+		scenario: m.Scenario, time: m.Time, seed: m.Seed, jobs: defaultJobs, own: ownOf(m.Own),
+	}
+	if m.Own != nil && len(m.Own.Added) > 0 {
+		if f.then, err = filepath.Abs(dir); err != nil {
+			return "", err
+		}
 	}
 	version, err := qemu.FindVersion(ctx, m.Arch)
 	if err != nil {

@@ -29,6 +29,7 @@ import (
 // runFlags are what `lab run` and the process it starts for each ISA share.
 type runFlags struct {
 	common
+	own
 	scenario string
 	time     string
 	seed     uint64
@@ -37,6 +38,7 @@ type runFlags struct {
 	out      string
 	force    bool
 	list     bool
+	then     string // folder of a run of one ISA whose added files are to be used
 	jobs     int
 	json     bool
 }
@@ -70,6 +72,8 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.host, "host", "", "libvirt URI of a libvirtd on this machine (default: QEMU itself)")
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
 	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
+	f.addOwn(c.Flags(), 0)
+	c.Flags().DurationVar(&f.timeout, "timeout", 0, "limit of each program in a guest, in guest time (default: none but the scenario's)")
 }
 
 func (f *runFlags) run(ctx context.Context) error {
@@ -85,6 +89,9 @@ func (f *runFlags) run(ctx context.Context) error {
 	}
 	if f.jobs < 1 {
 		return usage(fmt.Errorf("--jobs %d: want at least 1", f.jobs))
+	}
+	if err := f.own.check(); err != nil {
+		return usage(err)
 	}
 	if _, through, err := f.backend(ctx); err != nil {
 		return err
@@ -191,9 +198,10 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, exe, "run-isa", "--arch", isa, "--out", dir,
+	cmd := exec.CommandContext(ctx, exe, append([]string{"run-isa", "--arch", isa, "--out", dir,
 		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
-		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host)
+		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
+		"--then", f.then}, f.own.set()...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	// An interrupt from the keyboard reaches the child by itself; any other

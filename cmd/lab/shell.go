@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,25 +10,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
 	"kerninst/lab/vm"
 )
 
 func shellCommand() *cobra.Command {
-	var f common
-	var cpus int
+	var f shellFlags
 	c := &cobra.Command{
 		Use:     "shell",
 		Short:   "a shell in a guest, with kinst on the PATH",
 		Example: "  lab shell --arch riscv64",
-		RunE:    func(c *cobra.Command, _ []string) error { return f.shell(c.Context(), cpus) },
+		RunE:    func(c *cobra.Command, _ []string) error { return f.shell(c.Context()) },
 	}
 	f.add(c.Flags())
-	c.Flags().IntVar(&cpus, "cpus", 1, "CPUs of the guest")
+	f.addOwn(c.Flags(), 1)
 	return c
 }
 
+// shellFlags are those of `lab shell`.
+type shellFlags struct {
+	common
+	own
+}
+
 // shell joins the terminal to a guest's console until it powers off.
-func (f *common) shell(ctx context.Context, cpus int) error {
+func (f *shellFlags) shell(ctx context.Context) error {
 	isas, err := arches(f.arch)
 	if err != nil {
 		return err
@@ -35,7 +42,7 @@ func (f *common) shell(ctx context.Context, cpus int) error {
 	if len(isas) != 1 {
 		return usage(fmt.Errorf("--arch %s: a shell is in one guest", f.arch))
 	}
-	if err := checkCPUs(cpus); err != nil {
+	if err := f.own.check(); err != nil {
 		return usage(err)
 	}
 	if !isTerminal(os.Stdin) {
@@ -44,7 +51,15 @@ func (f *common) shell(ctx context.Context, cpus int) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, _, err := f.image(ctx, isas[0])
+	img, opts, err := f.image(ctx, isas[0])
+	if err != nil {
+		return err
+	}
+	files, err := f.files(ctx, img, opts)
+	if err != nil {
+		return err
+	}
+	wishes, err := f.wishes(img, files, vm.Host)
 	if err != nil {
 		return err
 	}
@@ -54,13 +69,13 @@ func (f *common) shell(ctx context.Context, cpus int) error {
 	}
 	defer dir.Close()
 	initrd := filepath.Join(dir.Path, "initrd")
-	if err := img.WriteInitrd(initrd, nil); err != nil {
+	if err := img.WriteInitrd(initrd, nil, files...); err != nil {
 		return err
 	}
 	progress("leave with exit, or Ctrl-A X to kill the guest")
 	m, err := qemu.Backend{}.Start(ctx, vm.Spec{
 		Arch: isas[0], Kernel: img.Kernel, Initrd: initrd, Append: "lab.mode=shell",
-		CPUs: cpus, MemMiB: 768, Time: vm.Host, Seed: 1, Interactive: true, Dir: dir.Path,
+		CPUs: max(1, wishes.CPUs), MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Interactive: true, Dir: dir.Path,
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,8 @@ import (
 const (
 	daemon = "/sbin/kerninstd"
 	job    = "/job"
+	// moduleList names the modules to load before anything else is started.
+	moduleList = "/lib/modules/load"
 	// portName is what the lab calls the virtio-serial port for results.
 	portName = "org.kerninst.results"
 )
@@ -66,6 +68,9 @@ func run() error {
 		return err
 	}
 	if err := settle(); err != nil {
+		return err
+	}
+	if err := loadModules(moduleList); err != nil {
 		return err
 	}
 	text, err := os.ReadFile("/proc/cmdline")
@@ -133,6 +138,27 @@ func settle() error {
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
 		return fmt.Errorf("loopback: %w", err)
+	}
+	return nil
+}
+
+// loadModules loads the modules that the guest was told to, in the order of the
+// list, one path a line.
+func loadModules(list string) error {
+	names, err := os.ReadFile(list)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(names)) {
+		ko, err := os.ReadFile(name)
+		if err == nil {
+			err = unix.InitModule(ko, "")
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("module %s cannot be loaded: %w", filepath.Base(name), err)
+		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"kerninst/images"
 	"kerninst/lab/report"
@@ -29,9 +30,29 @@ type Manifest struct {
 	Go       string          `json:"go"`
 	Image    images.Manifest `json:"image"`
 	Exact    []string        `json:"exact,omitempty"` // guests of exact time
+	Own      *Own            `json:"own,omitempty"`
 	// Sum is the SHA-256 of the rest, so that a manifest that was changed
 	// afterwards is not taken for that of the run beside it.
 	Sum string `json:"sum"`
+}
+
+// Own is what the user had in the guests. The files lie beside the manifest, in
+// the folder AddedDir.
+type Own struct {
+	CPUs    int           `json:"cpus,omitempty"`
+	MemMiB  int           `json:"mem_mib,omitempty"`
+	Timeout time.Duration `json:"timeout_ns,omitempty"` // guest time
+	Modules []string      `json:"modprobe,omitempty"`
+	Added   []images.Kept `json:"added,omitempty"`
+}
+
+// AddedDir is the folder, below that of an ISA, with the files that the user
+// added to the guests, each named by its SHA-256.
+const AddedDir = "added"
+
+// Empty says whether there is nothing of the user's.
+func (o *Own) Empty() bool {
+	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.Added) == 0
 }
 
 func (m Manifest) sum() (string, error) {

@@ -34,8 +34,8 @@ const (
 	runTimeout  = 180 * time.Second
 )
 
-// defaultMemory fits the padded initramfs twice and a kernel, with room.
-const defaultMemory = 768
+// DefaultMemory, in MiB, fits the padded initramfs twice and a kernel, with room.
+const DefaultMemory = 768
 
 // Request is one guest that somebody wants.
 type Request struct {
@@ -76,6 +76,7 @@ type Runner struct {
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
 	Jobs    int    // guests at a time
+	Own     Own
 	// DumpMemory writes the memory of a guest that hangs or has reset to a file.
 	DumpMemory bool
 	// Progress is told what happens. It may be called from several goroutines.
@@ -124,7 +125,7 @@ func (r *Runner) StartInTurn(ctx context.Context, list []Request) []*Pending {
 func (r *Runner) start(ctx context.Context, slots int, list ...Request) []*Pending {
 	var all []*Pending
 	for _, q := range list {
-		all = append(all, &Pending{done: make(chan struct{}), guest: &Guest{Request: q}})
+		all = append(all, &Pending{done: make(chan struct{}), guest: &Guest{Request: r.Own.of(q)}})
 	}
 	r.all.Add(1)
 	go func() {
@@ -160,12 +161,8 @@ func (g *Guest) word() string {
 	if g.Err != nil {
 		return "error: " + g.Err.Error()
 	}
-	for _, rec := range g.Outcome.Records {
-		for _, run := range rec.GetResult().GetRuns() {
-			if run.TimedOut && g.Outcome.Status == status.Passed {
-				return rec.GetResult().Step + " timed out"
-			}
-		}
+	if step := TimedOut(g.Outcome.Records); step != "" && g.Outcome.Status == status.Passed {
+		return step + " timed out"
 	}
 	return string(g.Outcome.Status)
 }
@@ -264,7 +261,7 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
 	}
 	if s.MemMiB == 0 {
-		s.MemMiB = defaultMemory
+		s.MemMiB = DefaultMemory
 	}
 	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle && q.Plugin == nil
 	if q.Oracle || q.Plugin != nil {

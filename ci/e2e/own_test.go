@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kerninst/lab/status"
+)
+
+// ownFile is a program of a user's.
+func ownFile(t *testing.T, says string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "hello")
+	must(t, os.WriteFile(name, []byte("#!/bin/sh\necho "+says+"\n"), 0o755))
+	return name
+}
+
+// A guest has what the user adds to it, and the modules, CPUs and memory that
+// were asked for.
+func TestOwn(t *testing.T) {
+	p := probe(t, 0, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--add", ownFile(t, "own"), "--skip-refused",
+		"kinst:null_blk:null_queue_rq:0", "kinst::__arm64_sys_getppid:28",
+		"--run", "/root/hello; nproc; lsmod | grep -c -e ^null_blk -e ^configfs; awk '/MemTotal/ {print ($2 < 512*1024)}' /proc/meminfo; [ -b /dev/nullb0 ] && echo block")
+	if p.Workload == nil || p.Workload.Stdout != "own\n2\n2\n1\nblock\n" {
+		t.Errorf("got %+v", p.Workload)
+	}
+	if r := p.Points[0].Refusal; r != nil && strings.Contains(r.Detail, "not loaded") {
+		t.Errorf("a function of the module: %+v", r)
+	}
+}
+
+// reproOwn: what a user added is in the run's folder, and comes out again from
+// there; who changes it there is told.
+func reproOwn(t *testing.T, env []string) {
+	file, out := ownFile(t, "own"), t.TempDir()
+	a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--mem", "800", "--add", file+":/opt/hello", "--modprobe", "configfs", "--out", out)
+	if a.code != 0 {
+		t.Fatal(a)
+	}
+	must(t, os.Remove(file))
+	if a := call(t, env, "repro", out); a.code != 0 || !strings.Contains(a.stdout, "REPRODUCED") {
+		t.Errorf("exit status %d: %s", a.code, a)
+	}
+	kept, err := filepath.Glob(filepath.Join(out, "riscv64", "added", "*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept: %v, %v", kept, err)
+	}
+	edit(t, kept[0], func([]byte) []byte { return []byte("other") })
+	if a := call(t, env, "repro", out); a.code != status.ExitUsage || !strings.Contains(a.stderr, "changed since") {
+		t.Errorf("exit status %d: %s", a.code, a)
+	}
+}

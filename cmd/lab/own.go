@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"kerninst/images"
+	"kerninst/lab/repro"
+	"kerninst/lab/runner"
+	"kerninst/lab/vm"
+)
+
+// own are the flags for what is the user's own in a guest.
+type own struct {
+	cpus, mem     int
+	timeout       time.Duration
+	adds, modules []string
+}
+
+// addOwn adds the flags; cpus is the default of --cpus.
+func (o *own) addOwn(f *pflag.FlagSet, cpus int) {
+	f.IntVar(&o.cpus, "cpus", cpus, "CPUs of a guest (0: what its scenario wants; more than that: that many)")
+	f.IntVar(&o.mem, "mem", 0, "memory of a guest in MiB (default: the lab's)")
+	f.StringArrayVar(&o.adds, "add", nil, "file or folder to have in the guest, `SRC[:DST]` (default: in /root); may be repeated")
+	f.StringSliceVar(&o.modules, "modprobe", nil, "modules of the kernel to load before anything else, `NAME[,NAME...]`")
+}
+
+// maxCPUs is what every row of machines can have.
+const maxCPUs = 8
+
+// maxMem bounds --mem, in MiB: what the smallest board (arm64's virt) addresses.
+const maxMem = 255 << 10
+
+// check looks at what needs no guest to be wrong.
+func (o *own) check() error {
+	switch {
+	case o.cpus < 0 || o.cpus > maxCPUs:
+		return fmt.Errorf("--cpus %d: want 1 to %d", o.cpus, maxCPUs)
+	case o.mem != 0 && (o.mem < 128 || o.mem > maxMem):
+		return fmt.Errorf("--mem %d: want 128 to %d MiB", o.mem, maxMem)
+	case o.timeout < 0:
+		return fmt.Errorf("--timeout %v: want more than 0", o.timeout)
+	}
+	_, err := images.Add(o.adds)
+	if err != nil {
+		return fmt.Errorf("--add %w", err)
+	}
+	return nil
+}
+
+// set are the flags again that were set: for the process that does one ISA, and
+// for the command that repeats a run.
+func (o *own) set() (args []string) {
+	if o.cpus > 0 {
+		args = append(args, "--cpus", strconv.Itoa(o.cpus))
+	}
+	if o.mem > 0 {
+		args = append(args, "--mem", strconv.Itoa(o.mem))
+	}
+	if o.timeout > 0 {
+		args = append(args, "--timeout", o.timeout.String())
+	}
+	for _, a := range o.adds {
+		args = append(args, "--add", a)
+	}
+	for _, m := range o.modules {
+		args = append(args, "--modprobe", m)
+	}
+	return args
+}
+
+// files are those that a guest brings along.
+func (o *own) files(ctx context.Context, img *images.Image, opts images.Options) ([]images.File, error) {
+	added, err := images.Add(o.adds)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--add %w", err))
+	}
+	loaded, err := o.load(ctx, img, opts)
+	return append(added, loaded...), err
+}
+
+// kept is files, but with copies in the folder out of those that the user added,
+// for the manifest. If from is not empty, it is the folder of an earlier run, and
+// what was added then is added now.
+func (o *own) kept(ctx context.Context, img *images.Image, opts images.Options, out, from string) ([]images.File, []images.Kept, error) {
+	added, err := images.Add(o.adds)
+	if err == nil && from != "" {
+		added, err = addedThen(from)
+	}
+	if err != nil {
+		return nil, nil, usage(fmt.Errorf("--add %w", err))
+	}
+	added, kept, err := images.Keep(filepath.Join(out, repro.AddedDir), added)
+	if err != nil {
+		return nil, nil, err
+	}
+	loaded, err := o.load(ctx, img, opts)
+	return append(added, loaded...), kept, err
+}
+
+// addedThen are the files that were added to the guests of a run of one ISA.
+func addedThen(dir string) ([]images.File, error) {
+	m, err := repro.ReadManifest(dir)
+	if err != nil || m.Own == nil {
+		return nil, err
+	}
+	return images.Unkeep(filepath.Join(dir, repro.AddedDir), m.Own.Added)
+}
+
+func (o *own) load(ctx context.Context, img *images.Image, opts images.Options) ([]images.File, error) {
+	files, err := img.Load(ctx, opts, o.modules)
+	var none *images.NoModuleError
+	if errors.As(err, &none) {
+		return nil, usage(fmt.Errorf("--modprobe: %w", err))
+	}
+	return files, err
+}
+
+// wishes are what the runner is told.
+func (o *own) wishes(img *images.Image, files []images.File, mode vm.Time) (runner.Own, error) {
+	w := runner.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Files: files}
+	if o.timeout > 0 {
+		w.RunTimeout = hostLimit(o.timeout, mode)
+	}
+	size, err := img.InitrdSize(files)
+	if err != nil {
+		return w, err
+	}
+	mem := int64(runner.DefaultMemory)
+	if o.mem > 0 {
+		mem = int64(o.mem)
+	}
+	// The kernel has the initramfs twice for a while, packed and unpacked, and
+	// needs room for itself.
+	if need := 2*size>>20 + 64; need > mem {
+		return w, usage(fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need))
+	}
+	return w, nil
+}
+
+// record is what a manifest says of all this, once the files are kept.
+func (o *own) record(kept []images.Kept) *repro.Own {
+	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, Added: kept}
+	if r.Empty() {
+		return nil
+	}
+	return r
+}
+
+// ownOf is the inverse of record, but for the files.
+func ownOf(r *repro.Own) own {
+	if r == nil {
+		return own{}
+	}
+	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules}
+}

@@ -1,0 +1,294 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kerninst/lab/near"
+)
+
+// ModuleList is where guest/init finds the paths of the modules that it is to
+// load, one a line, each behind what it depends on.
+const ModuleList = "/lib/modules/load"
+
+// maxModuleFile bounds one module, in bytes; the largest graphics driver has 20 MB.
+const maxModuleFile = 256 << 20
+
+// NoModuleError says that a kernel has no module of a name.
+type NoModuleError struct {
+	Name, Release string
+	Known         []string
+}
+
+func (e *NoModuleError) Error() string {
+	return fmt.Sprintf("kernel %s has no module %s%s", e.Release, e.Name, near.Hint(e.Name, e.Known))
+}
+
+// moduleTree is where the modules of a kernel are. visit calls f with every
+// file, by its path below the modules' folder; content can be read until f
+// returns.
+type moduleTree interface {
+	visit(ctx context.Context, f func(name string, content func() (io.ReadCloser, error)) error) error
+	// key names what is in the tree; empty if that may change.
+	key() string
+}
+
+// packagedModules are those in a kernel's Debian package.
+type packagedModules struct {
+	deb string
+	sum string
+}
+
+func (p packagedModules) key() string { return p.sum }
+
+func (p packagedModules) visit(ctx context.Context, f func(string, func() (io.ReadCloser, error)) error) error {
+	return packageFiles(ctx, p.deb, func(h *tar.Header, content io.Reader) error {
+		_, below, ok := strings.Cut(path.Clean(h.Name), "lib/modules/")
+		if !ok || h.Typeflag != tar.TypeReg {
+			return nil
+		}
+		_, name, _ := strings.Cut(below, "/") // behind the release
+		return f(name, func() (io.ReadCloser, error) { return io.NopCloser(content), nil })
+	})
+}
+
+// installedModules are those that `make modules_install` put into a folder.
+type installedModules struct{ dir string }
+
+func (installedModules) key() string { return "" }
+
+func (m installedModules) visit(ctx context.Context, f func(string, func() (io.ReadCloser, error)) error) error {
+	return filepath.WalkDir(m.dir, func(name string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(m.dir, name)
+		if err != nil {
+			return err
+		}
+		return f(filepath.ToSlash(rel), func() (io.ReadCloser, error) { return os.Open(name) })
+	})
+}
+
+// Load returns what a guest brings along so that its init loads the modules of
+// these names, and before each what it depends on. What is built into the
+// kernel needs nothing. A name that the kernel does not know is a *NoModuleError.
+func (img *Image) Load(ctx context.Context, opt Options, names []string) ([]File, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	b, err := newBuilder(opt)
+	if err != nil {
+		return nil, err
+	}
+	step := func() (files, error) {
+		found, err := loadable(ctx, img.modules, img.Release, names)
+		if err != nil {
+			return nil, err
+		}
+		made := files{}
+		for k, m := range found {
+			d, err := b.cache.put(bytes.NewReader(m.content))
+			if err != nil {
+				return nil, err
+			}
+			made[fmt.Sprintf("%03d/%s.ko", k, m.name)] = d
+		}
+		return made, nil
+	}
+	var made files
+	if sum := img.modules.key(); sum != "" {
+		made, err = b.cache.made(ctx, "modules", keyOf(append([]string{sum}, names...)...), step)
+	} else {
+		made, err = step()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list strings.Builder
+	var out []File
+	for _, name := range sortedNames(made) {
+		at := "/lib/modules/" + path.Base(name)
+		out = append(out, File{Path: at, Mode: 0o644, Source: b.cache.object(made[name])})
+		fmt.Fprintln(&list, at)
+	}
+	return append(out, File{Path: ModuleList, Mode: 0o644, Data: []byte(list.String())}), nil
+}
+
+// moduleFile is one module, unpacked.
+type moduleFile struct {
+	name    string
+	content []byte
+	depends []string
+}
+
+// loadable finds modules and what they depend on, in the order of loading. A
+// package can only be read from its start, so each pass finds what the one
+// before has found to be wanted.
+func loadable(ctx context.Context, tree moduleTree, release string, names []string) ([]moduleFile, error) {
+	found := map[string]moduleFile{}
+	known := map[string]bool{} // false: built in
+	want := map[string]bool{}
+	for _, n := range names {
+		want[moduleName(n)] = true
+	}
+	for len(want) > 0 {
+		err := tree.visit(ctx, func(file string, content func() (io.ReadCloser, error)) error {
+			if file == "modules.builtin" {
+				return builtin(content, known)
+			}
+			name, packing, ok := splitModule(file)
+			if !ok {
+				return nil
+			}
+			known[name] = true
+			if !want[name] {
+				return nil
+			}
+			m, err := readModule(ctx, name, packing, content)
+			found[name] = m
+			delete(want, name)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("images: modules of %s: %w", release, err)
+		}
+		for name := range want {
+			if is, ok := known[name]; !ok || is {
+				return nil, &NoModuleError{name, release, slices.Sorted(maps.Keys(known))}
+			}
+		}
+		clear(want)
+		for _, m := range found {
+			for _, d := range m.depends {
+				if _, have := found[d]; !have && known[d] {
+					want[d] = true
+				}
+			}
+		}
+	}
+	return inOrder(found, names), nil
+}
+
+// moduleName is a module's own name: the kernel's tools take dashes too.
+func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
+
+// splitModule takes the module's name and its packing out of a file's.
+func splitModule(file string) (name, packing string, ok bool) {
+	name, packing, ok = strings.Cut(path.Base(file), ".ko")
+	return moduleName(name), packing, ok
+}
+
+// builtin notes the names in modules.builtin, one path a line.
+func builtin(content func() (io.ReadCloser, error), known map[string]bool) error {
+	r, err := content()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, maxModuleFile))
+	for _, line := range strings.Fields(string(text)) {
+		if name, _, ok := splitModule(line); ok {
+			known[name] = false
+		}
+	}
+	return err
+}
+
+// unpackers are the programs for packed modules (MODULE_COMPRESS in the kernel's
+// configuration).
+var unpackers = map[string][]string{
+	"": nil, ".xz": {"xz", "-dc"}, ".gz": {"gzip", "-dc"}, ".zst": {"zstd", "-dc"},
+}
+
+func readModule(ctx context.Context, name, packing string, content func() (io.ReadCloser, error)) (moduleFile, error) {
+	m := moduleFile{name: name}
+	argv, ok := unpackers[packing]
+	if !ok {
+		return m, fmt.Errorf("module %s is packed as %q, which is unknown here", name, packing)
+	}
+	r, err := content()
+	if err != nil {
+		return m, err
+	}
+	defer r.Close()
+	bounded := io.LimitReader(r, maxModuleFile)
+	if argv == nil {
+		m.content, err = io.ReadAll(bounded)
+	} else {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Stdin = bounded
+		m.content, err = cmd.Output()
+	}
+	if err != nil {
+		return m, fmt.Errorf("module %s: %w", name, err)
+	}
+	m.depends, err = depends(m.content)
+	if err != nil {
+		return m, fmt.Errorf("module %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// depends reads a module's own list of what it needs: "depends=a,b" among the
+// NUL-terminated strings of its section .modinfo.
+func depends(ko []byte) ([]string, error) {
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, err
+	}
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil, errors.New("has no .modinfo: not a kernel module")
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, entry := range strings.Split(string(info), "\x00") {
+		if list, ok := strings.CutPrefix(entry, "depends="); ok && list != "" {
+			for _, d := range strings.Split(list, ",") {
+				out = append(out, moduleName(d))
+			}
+		}
+	}
+	return out, nil
+}
+
+// inOrder puts each module behind what it depends on.
+func inOrder(found map[string]moduleFile, names []string) (out []moduleFile) {
+	placed := map[string]bool{}
+	var place func(name string)
+	place = func(name string) {
+		m, ok := found[name]
+		if !ok || placed[name] {
+			return
+		}
+		placed[name] = true
+		for _, d := range m.depends {
+			place(d)
+		}
+		out = append(out, m)
+	}
+	for _, n := range names {
+		place(moduleName(n))
+	}
+	return out
+}
