@@ -31,6 +31,7 @@ const (
 	moduleFile = "/lib/kerninst/kerninst.ko"
 	peerFile   = "/lib/kerninst/peer.ko"
 	markFile   = "/lib/kerninst/bench/mark"
+	indexFile  = "/lib/kerninst/kernel.index"
 )
 
 // Version of the daemon, as hello reports it.
@@ -49,6 +50,7 @@ type Daemon struct {
 	base      map[*splice.Live]uint64 // counts when the last splice was in
 	counts    map[*splice.Live]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
+	index     indexed
 	phases    []string // of the start, with the time at which each ended
 }
 
@@ -57,7 +59,10 @@ func (d *Daemon) phase(what string) {
 	d.phases = append(d.phases, fmt.Sprintf("ready after %.3f s: %s", time.Since(boot).Seconds(), what))
 }
 
-type addr = isa.Addr
+type (
+	addr   = isa.Addr
+	regSet = isa.RegSet
+)
 
 // Open loads the module if it is not there, opens the device, and reads the
 // kernel's symbols. It fails with a kdev.Error that says what to do when
@@ -105,6 +110,7 @@ func (d *Daemon) open() (err error) {
 	if d.text, err = ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt); err != nil {
 		return errors.Join(err, d.dev.Close())
 	}
+	d.openIndex(indexFile)
 	return nil
 }
 
@@ -227,6 +233,8 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		return d.kprobe(do.Kprobe, res)
 	case *wire.Step_Dump:
 		return d.dump(ctx, s)
+	case *wire.Step_Look:
+		return d.look(ctx, do.Look, res)
 	}
 	return fmt.Errorf("step %q asks for nothing that this daemon knows", step.Name)
 }

@@ -107,6 +107,10 @@ type Info struct {
 	Out    isa.RegSet // live behind its last instruction; at a call, as the callee begins
 }
 
+// holdsCode tells instructions from padding and data, also where code is seen to
+// run into it.
+func (i *Info) holdsCode() bool { return i.Kind != cfg.KindPad && i.Marks&cfg.Data == 0 }
+
 // Edge leaves a block by other ways than its last instruction shows.
 type Edge struct {
 	From, To Block

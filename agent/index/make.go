@@ -65,7 +65,7 @@ func (m *maker) describe() error {
 		b := cfg.Block(k)
 		lo, hi := m.Graph.Bounds(b)
 		i := Info{Start: isa.Off(lo), Kind: m.Graph.Kind(b), Marks: m.Graph.Marks(b), Target: m.number(m.Graph.Target(b)), Out: m.Live.Out(b)}
-		if i.Kind != cfg.KindPad {
+		if i.holdsCode() {
 			at := m.kernel.Addr + isa.Addr(lo)
 			m.Graph.Insns(b, func(insn isa.Insn) {
 				i.Odd = i.Odd || insn.Addr != at
@@ -161,7 +161,7 @@ func (m *maker) functions() []Func {
 func (m *maker) hash(h *hasher, f *Func) uint64 {
 	sum := uint64(fnvStart)
 	for b := f.First; b < f.First+Block(f.Blocks); b++ {
-		if i := m.info[b]; i.Kind != cfg.KindPad {
+		if i := m.info[b]; i.holdsCode() {
 			lo, hi := m.Graph.Bounds(cfg.Block(b))
 			sum = h.block(sum, i, m.kernel.Code[lo:hi], m.kernel.Addr+isa.Addr(lo), m.kernel.Addr+isa.Addr(f.Start+f.Skip))
 		}

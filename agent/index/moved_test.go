@@ -224,3 +224,28 @@ func TestOddSymbols(t *testing.T) {
 		t.Error("text that cannot be read was analysed")
 	}
 }
+
+// TestFrontWordMayDiffer: what arm64's ftrace keeps in front of g moves with the
+// kernel, and changes when somebody traces g.
+func TestFrontWordMayDiffer(t *testing.T) {
+	ret := []byte{0xc0, 0x03, 0x5f, 0xd6}
+	nop := []byte{0x1f, 0x20, 0x03, 0xd5}
+	movX9 := []byte{0xe9, 0x03, 0x1e, 0xaa}
+	kernel := func(base, pointer isa.Addr) *ktext.Text {
+		f := join(ret, make([]byte, gAt-4-8), le64(pointer))
+		return small(t, "arm64", base, f, join(movX9, nop, ret), 0)
+	}
+	x := indexOf(t, kernel(0xffff800080000000, 0xffff800080001230))
+	text := kernel(0xffff9d4be0000000, 0xffff9d4be0001560)
+	v, err := index.NewView(x, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := text.Function("", "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fn, err := v.Function(f); err != nil || fn.How != index.Indexed {
+		t.Errorf("%v (%v)", fn.How, err)
+	}
+}

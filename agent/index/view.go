@@ -129,7 +129,7 @@ type numbered struct {
 // of is a block's part of its function's code.
 func (b *numbered) of(code []byte, f Func) []byte { return code[b.Start-f.Start : b.End-f.Start] }
 
-// blocks are a function's, without padding.
+// blocks are a function's, those that hold no code left out.
 func (v *View) blocks(f Func) (out []numbered, err error) {
 	for k := range f.Blocks {
 		b := f.First + Block(k)
@@ -140,7 +140,7 @@ func (v *View) blocks(f Func) (out []numbered, err error) {
 		if i.Start < f.Start || i.End > f.Start+f.Size {
 			return nil, damaged("block %d is not inside its function at %#x", b, uint64(f.Start))
 		}
-		if i.Kind != cfg.KindPad {
+		if i.holdsCode() {
 			out = append(out, numbered{i, b})
 		}
 	}

@@ -145,6 +145,7 @@ type Step struct {
 	//	*Step_Module
 	//	*Step_Kprobe
 	//	*Step_Dump
+	//	*Step_Look
 	Do            isStep_Do `protobuf_oneof:"do"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -273,6 +274,15 @@ func (x *Step) GetDump() *Dump {
 	return nil
 }
 
+func (x *Step) GetLook() *Look {
+	if x != nil {
+		if x, ok := x.Do.(*Step_Look); ok {
+			return x.Look
+		}
+	}
+	return nil
+}
+
 type isStep_Do interface {
 	isStep_Do()
 }
@@ -309,6 +319,10 @@ type Step_Dump struct {
 	Dump *Dump `protobuf:"bytes,10,opt,name=dump,proto3,oneof"`
 }
 
+type Step_Look struct {
+	Look *Look `protobuf:"bytes,16,opt,name=look,proto3,oneof"`
+}
+
 func (*Step_Splice) isStep_Do() {}
 
 func (*Step_Unsplice) isStep_Do() {}
@@ -324,6 +338,8 @@ func (*Step_Module) isStep_Do() {}
 func (*Step_Kprobe) isStep_Do() {}
 
 func (*Step_Dump) isStep_Do() {}
+
+func (*Step_Look) isStep_Do() {}
 
 // Splice plans all points and, if none is refused, applies them in one batch.
 type Splice struct {
@@ -813,6 +829,60 @@ func (*Dump) Descriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
+// Look looks functions of the kernel up in the index that the image has, and says
+// what is known of each and how long that took.
+type Look struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Every         uint32                 `protobuf:"varint,1,opt,name=every,proto3" json:"every,omitempty"` // every so many-th function, in order of address; 0 is 1
+	Alone         bool                   `protobuf:"varint,2,opt,name=alone,proto3" json:"alone,omitempty"` // as if there were no index: each function by itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Look) Reset() {
+	*x = Look{}
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Look) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Look) ProtoMessage() {}
+
+func (x *Look) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Look.ProtoReflect.Descriptor instead.
+func (*Look) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Look) GetEvery() uint32 {
+	if x != nil {
+		return x.Every
+	}
+	return 0
+}
+
+func (x *Look) GetAlone() bool {
+	if x != nil {
+		return x.Alone
+	}
+	return false
+}
+
 // Record is what the daemon says.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -832,7 +902,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +914,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +927,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -976,7 +1046,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1058,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1071,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1070,7 +1140,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1152,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1165,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1114,7 +1184,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1196,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1209,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Log) GetText() string {
@@ -1159,7 +1229,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1241,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1254,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1211,13 +1281,14 @@ type Result struct {
 	Values        []*Value               `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty"`
 	Text          *TextDiff              `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
+	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1300,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1313,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Result) GetStep() string {
@@ -1294,6 +1365,82 @@ func (x *Result) GetKprobeHits() uint64 {
 	return 0
 }
 
+func (x *Result) GetLooked() *Looked {
+	if x != nil {
+		return x.Looked
+	}
+	return nil
+}
+
+// Looked is the result of a Look step.
+type Looked struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OpenNs        uint64                 `protobuf:"varint,1,opt,name=open_ns,json=openNs,proto3" json:"open_ns,omitempty"`             // guest time from the index's file to its first record
+	IndexBytes    uint64                 `protobuf:"varint,2,opt,name=index_bytes,json=indexBytes,proto3" json:"index_bytes,omitempty"` // 0: there is no index, or it could not be used
+	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"`  // why it could not
+	Functions     []*Looked_Function     `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Looked) Reset() {
+	*x = Looked{}
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Looked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Looked) ProtoMessage() {}
+
+func (x *Looked) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Looked.ProtoReflect.Descriptor instead.
+func (*Looked) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Looked) GetOpenNs() uint64 {
+	if x != nil {
+		return x.OpenNs
+	}
+	return 0
+}
+
+func (x *Looked) GetIndexBytes() uint64 {
+	if x != nil {
+		return x.IndexBytes
+	}
+	return 0
+}
+
+func (x *Looked) GetIndexError() string {
+	if x != nil {
+		return x.IndexError
+	}
+	return ""
+}
+
+func (x *Looked) GetFunctions() []*Looked_Function {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // plan.Reason in words
@@ -1304,7 +1451,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1463,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1476,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1369,7 +1516,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1528,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1541,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -1508,7 +1655,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1667,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1680,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -1583,7 +1730,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1742,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1755,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Value) GetSpec() string {
@@ -1650,7 +1797,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1809,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1822,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -1710,7 +1857,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +1869,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +1882,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -1759,6 +1906,82 @@ func (x *Range) GetAfter() []byte {
 	return nil
 }
 
+type Looked_Function struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	How           string                 `protobuf:"bytes,2,opt,name=how,proto3" json:"how,omitempty"` // index.How in words
+	Ns            uint64                 `protobuf:"varint,3,opt,name=ns,proto3" json:"ns,omitempty"`  // guest time, from its name to what is live
+	Instructions  uint32                 `protobuf:"varint,4,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	Free          uint32                 `protobuf:"varint,5,opt,name=free,proto3" json:"free,omitempty"` // registers and flags before its instructions, summed up
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Looked_Function) Reset() {
+	*x = Looked_Function{}
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Looked_Function) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Looked_Function) ProtoMessage() {}
+
+func (x *Looked_Function) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
+func (*Looked_Function) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18, 0}
+}
+
+func (x *Looked_Function) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Looked_Function) GetHow() string {
+	if x != nil {
+		return x.How
+	}
+	return ""
+}
+
+func (x *Looked_Function) GetNs() uint64 {
+	if x != nil {
+		return x.Ns
+	}
+	return 0
+}
+
+func (x *Looked_Function) GetInstructions() uint32 {
+	if x != nil {
+		return x.Instructions
+	}
+	return 0
+}
+
+func (x *Looked_Function) GetFree() uint32 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
 var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
@@ -1766,7 +1989,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"H\n" +
 	"\x03Job\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
-	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\"\xba\x03\n" +
+	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\"\xe5\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -1778,7 +2001,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06module\x18\b \x01(\v2\x15.kerninst.wire.ModuleH\x00R\x06module\x12/\n" +
 	"\x06kprobe\x18\t \x01(\v2\x15.kerninst.wire.KprobeH\x00R\x06kprobe\x12)\n" +
 	"\x04dump\x18\n" +
-	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dumpB\x04\n" +
+	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
+	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
 	"\x02do\"u\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
@@ -1814,7 +2038,10 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\bR\x06remove\"\x06\n" +
-	"\x04Dump\"\x94\x02\n" +
+	"\x04Dump\"2\n" +
+	"\x04Look\x12\x14\n" +
+	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\"\x94\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x10\n" +
 	"\x03vns\x18\x02 \x01(\x04R\x03vns\x12,\n" +
@@ -1840,7 +2067,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x90\x02\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xbf\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -1849,7 +2076,21 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06values\x18\x05 \x03(\v2\x14.kerninst.wire.ValueR\x06values\x12+\n" +
 	"\x04text\x18\x06 \x01(\v2\x17.kerninst.wire.TextDiffR\x04text\x12\x1f\n" +
 	"\vkprobe_hits\x18\a \x01(\x04R\n" +
-	"kprobeHits\"9\n" +
+	"kprobeHits\x12-\n" +
+	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\"\x9b\x02\n" +
+	"\x06Looked\x12\x17\n" +
+	"\aopen_ns\x18\x01 \x01(\x04R\x06openNs\x12\x1f\n" +
+	"\vindex_bytes\x18\x02 \x01(\x04R\n" +
+	"indexBytes\x12\x1f\n" +
+	"\vindex_error\x18\x03 \x01(\tR\n" +
+	"indexError\x12<\n" +
+	"\tfunctions\x18\x04 \x03(\v2\x1e.kerninst.wire.Looked.FunctionR\tfunctions\x1ax\n" +
+	"\bFunction\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03how\x18\x02 \x01(\tR\x03how\x12\x0e\n" +
+	"\x02ns\x18\x03 \x01(\x04R\x02ns\x12\"\n" +
+	"\finstructions\x18\x04 \x01(\rR\finstructions\x12\x12\n" +
+	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x9d\x03\n" +
@@ -1903,32 +2144,35 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_agent_wire_wire_proto_goTypes = []any{
-	(Module_Op)(0),      // 0: kerninst.wire.Module.Op
-	(*Job)(nil),         // 1: kerninst.wire.Job
-	(*Step)(nil),        // 2: kerninst.wire.Step
-	(*Splice)(nil),      // 3: kerninst.wire.Splice
-	(*Point)(nil),       // 4: kerninst.wire.Point
-	(*Unsplice)(nil),    // 5: kerninst.wire.Unsplice
-	(*Run)(nil),         // 6: kerninst.wire.Run
-	(*Read)(nil),        // 7: kerninst.wire.Read
-	(*Snapshot)(nil),    // 8: kerninst.wire.Snapshot
-	(*Module)(nil),      // 9: kerninst.wire.Module
-	(*Kprobe)(nil),      // 10: kerninst.wire.Kprobe
-	(*Dump)(nil),        // 11: kerninst.wire.Dump
-	(*Record)(nil),      // 12: kerninst.wire.Record
-	(*Hello)(nil),       // 13: kerninst.wire.Hello
-	(*Chunk)(nil),       // 14: kerninst.wire.Chunk
-	(*Log)(nil),         // 15: kerninst.wire.Log
-	(*Done)(nil),        // 16: kerninst.wire.Done
-	(*Result)(nil),      // 17: kerninst.wire.Result
-	(*Refusal)(nil),     // 18: kerninst.wire.Refusal
-	(*PointResult)(nil), // 19: kerninst.wire.PointResult
-	(*RunResult)(nil),   // 20: kerninst.wire.RunResult
-	(*Value)(nil),       // 21: kerninst.wire.Value
-	(*TextDiff)(nil),    // 22: kerninst.wire.TextDiff
-	(*Range)(nil),       // 23: kerninst.wire.Range
+	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
+	(*Job)(nil),             // 1: kerninst.wire.Job
+	(*Step)(nil),            // 2: kerninst.wire.Step
+	(*Splice)(nil),          // 3: kerninst.wire.Splice
+	(*Point)(nil),           // 4: kerninst.wire.Point
+	(*Unsplice)(nil),        // 5: kerninst.wire.Unsplice
+	(*Run)(nil),             // 6: kerninst.wire.Run
+	(*Read)(nil),            // 7: kerninst.wire.Read
+	(*Snapshot)(nil),        // 8: kerninst.wire.Snapshot
+	(*Module)(nil),          // 9: kerninst.wire.Module
+	(*Kprobe)(nil),          // 10: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 11: kerninst.wire.Dump
+	(*Look)(nil),            // 12: kerninst.wire.Look
+	(*Record)(nil),          // 13: kerninst.wire.Record
+	(*Hello)(nil),           // 14: kerninst.wire.Hello
+	(*Chunk)(nil),           // 15: kerninst.wire.Chunk
+	(*Log)(nil),             // 16: kerninst.wire.Log
+	(*Done)(nil),            // 17: kerninst.wire.Done
+	(*Result)(nil),          // 18: kerninst.wire.Result
+	(*Looked)(nil),          // 19: kerninst.wire.Looked
+	(*Refusal)(nil),         // 20: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 21: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 22: kerninst.wire.RunResult
+	(*Value)(nil),           // 23: kerninst.wire.Value
+	(*TextDiff)(nil),        // 24: kerninst.wire.TextDiff
+	(*Range)(nil),           // 25: kerninst.wire.Range
+	(*Looked_Function)(nil), // 26: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -1940,24 +2184,27 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	9,  // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
 	10, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
 	11, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	4,  // 9: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	0,  // 10: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	13, // 11: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	17, // 12: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	15, // 13: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	16, // 14: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	14, // 15: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	19, // 16: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	20, // 17: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	21, // 18: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	22, // 19: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	18, // 20: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	23, // 21: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	12, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	4,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	0,  // 11: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	14, // 12: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	18, // 13: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	16, // 14: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	17, // 15: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	15, // 16: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	21, // 17: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	22, // 18: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	23, // 19: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	24, // 20: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	19, // 21: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	26, // 22: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	20, // 23: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	25, // 24: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -1974,8 +2221,9 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Module)(nil),
 		(*Step_Kprobe)(nil),
 		(*Step_Dump)(nil),
+		(*Step_Look)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[11].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[12].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -1988,7 +2236,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,13 +1,24 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"kerninst/agent/cfg"
 	"kerninst/agent/index"
 	"kerninst/agent/isa"
+	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/analysis"
+	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
 )
 
 // readAgain calls lab analyze a second time, which reads the index that the first
@@ -70,5 +81,92 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 	}
 	if left := k.Totals.Instructions - n; left < 0 || left > 10000 { // of modules, and where instructions overlap
 		t.Errorf("%d instructions compared of %d", n, k.Totals.Instructions)
+	}
+}
+
+// TestIndexInGuest gives a guest the index of its kernel, made on the host, and
+// has its daemon look functions up; and once more without it. Times are said, not
+// asserted.
+func TestIndexInGuest(t *testing.T) {
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			ctx := context.Background()
+			img, err := images.Ensure(ctx, images.Options{Arch: arch, Root: "../..", Progress: t.Logf})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: t.Logf})
+			d, err := r.Dump(ctx, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := analysis.Find(ctx, d, t.Logf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "kernel.index")
+			if err := os.WriteFile(file, s.Bytes, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			look := func(name string, l *wire.Look) *wire.Step {
+				return &wire.Step{Name: name, Do: &wire.Step_Look{Look: l}}
+			}
+			g := r.Start(ctx, runner.Request{
+				Name: "index", CPUs: 2, Time: vm.Host, Append: "nokaslr",
+				Files: []images.File{{Path: "/lib/kerninst/kernel.index", Mode: 0o644, Source: file}},
+				Job: &wire.Job{Schema: 1, Steps: []*wire.Step{
+					look("indexed", &wire.Look{Every: 37}), look("alone", &wire.Look{Every: 371, Alone: true})}},
+			}).Wait()
+			if g.Err != nil || g.Outcome.Status != status.Passed {
+				t.Fatal(g.Err, g.Outcome)
+			}
+			for _, rec := range g.Outcome.Records {
+				if res := rec.GetResult(); res != nil {
+					checkLooked(t, arch, res, len(s.Bytes))
+				}
+			}
+		})
+	}
+}
+
+// checkLooked: with the index, functions are as they were on the host, where the
+// kernel was elsewhere and had another number of CPUs.
+func checkLooked(t *testing.T, arch string, res *wire.Result, size int) {
+	t.Helper()
+	l := res.Looked
+	if l.IndexError != "" || int(l.IndexBytes) != size {
+		t.Fatalf("%d bytes of index, %s", l.IndexBytes, l.IndexError)
+	}
+	hows := map[string]int{}
+	var ns []uint64
+	var differ []string
+	free, insns := 0, 0
+	for _, f := range l.Functions {
+		if strings.HasPrefix(f.Name, "__pfx_") || strings.HasPrefix(f.Name, "__kvm_nvhe___st") { // no functions
+			continue
+		}
+		hows[f.How]++
+		ns = append(ns, f.Ns)
+		free, insns = free+int(f.Free), insns+int(f.Instructions)
+		if f.How == index.Differs.String() {
+			differ = append(differ, f.Name)
+		}
+	}
+	slices.Sort(ns)
+	if len(ns) < 100 {
+		t.Fatalf("only %d functions", len(ns))
+	}
+	t.Logf("%s %s: opened in %.1f ms; %d functions %v, median %.2f ms, 90 %% %.2f ms, most %.1f ms; %.1f free registers and flags at an instruction; differing: %v",
+		arch, res.Step, float64(l.OpenNs)/1e6, len(ns), hows, float64(ns[len(ns)/2])/1e6, float64(ns[len(ns)*9/10])/1e6,
+		float64(ns[len(ns)-1])/1e6, float64(free)/float64(insns), differ)
+	want := index.Indexed
+	if res.Step == "alone" {
+		want = index.Absent
+	}
+	if n := hows[want.String()]; n < len(ns)*99/100 {
+		t.Errorf("%s: %d of %d functions are %v", res.Step, n, len(ns), want)
+	}
+	if free == 0 {
+		t.Errorf("%s: no register is free anywhere", res.Step)
 	}
 }

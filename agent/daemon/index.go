@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/index"
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+)
+
+// indexed is the kernel's index, if the image has one.
+type indexed struct {
+	view *index.View // never nil once it was looked for
+	size int         // of the index in use; 0: none
+	err  error       // why one that is there is not used
+	took time.Duration
+}
+
+// openIndex maps the index and holds it against this kernel. Whatever is wrong
+// with it, every function can be analysed by itself: it is said and left out.
+func (d *Daemon) openIndex(file string) {
+	start := time.Now()
+	x, err := mapIndex(file)
+	if err == nil {
+		if d.index.view, err = index.NewView(x, d.text); err == nil && x != nil {
+			d.index.size = x.Size()
+		}
+	}
+	if err != nil {
+		d.index.view, _ = index.NewView(nil, d.text) // without an index nothing can be wrong with it
+	}
+	d.index.err, d.index.took = err, time.Since(start)
+}
+
+// mapIndex opens an index in mapped memory; nil if there is no such file. It
+// stays mapped: the daemon has one, for as long as it lives.
+func mapIndex(file string) (*index.Index, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() == 0 {
+		return nil, &index.Damaged{What: "the file is empty"}
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, &fs.PathError{Op: "mmap", Path: file, Err: err}
+	}
+	x, err := index.Open(b)
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(b))
+	}
+	return x, nil
+}
+
+// look looks functions up, one by one, and times each.
+func (d *Daemon) look(ctx context.Context, l *wire.Look, res *wire.Result) (err error) {
+	out := &wire.Looked{OpenNs: uint64(d.index.took), IndexBytes: uint64(d.index.size)}
+	res.Looked = out
+	if d.index.err != nil {
+		out.IndexError = d.index.err.Error()
+	}
+	view := d.index.view
+	if l.Alone {
+		if view, err = index.NewView(nil, d.text); err != nil {
+			return err
+		}
+	}
+	lo, hi := d.text.Bounds()
+	n := 0
+	d.text.Functions("", func(f ktext.Func) bool {
+		if f.Addr < lo || f.Addr >= hi {
+			return true
+		}
+		if n++; (n-1)%int(max(l.Every, 1)) != 0 {
+			return true
+		}
+		var one *wire.Looked_Function
+		if one, err = lookAt(view, f); err == nil {
+			out.Functions = append(out.Functions, one)
+			err = ctx.Err()
+		}
+		return err == nil
+	})
+	return err
+}
+
+func lookAt(view *index.View, f ktext.Func) (*wire.Looked_Function, error) {
+	start := time.Now()
+	fn, err := view.Function(f)
+	if err != nil {
+		return nil, err
+	}
+	one := &wire.Looked_Function{Name: f.String(), How: fn.How.String(), Ns: uint64(time.Since(start)), Instructions: uint32(fn.Instructions())}
+	fn.Each(func(a addr, _ regSet) { one.Free += uint32(fn.Free(a).Len()) })
+	return one, nil
+}
