@@ -91,6 +91,7 @@ type trap struct {
 }
 
 var traps = []trap{
+	{"amd64", 0xffffffff, 0x65780b0f, KindGate, "ud2 and xen: Xen emulates the instruction that follows"},
 	{"amd64", 0xff, 0xcf, KindExit, "iret"},
 	{"amd64", 0xffff, 0x070f, KindExit, "sysret"},
 	{"amd64", 0xffff, 0x350f, KindExit, "sysexit"},

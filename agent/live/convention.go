@@ -48,7 +48,8 @@ func (c convention) within(all isa.RegSet) convention {
 }
 
 // keepers lists symbols whose callers, by ways that the graph does not show, keep
-// every register across the call.
+// every register across the call. Functions with an ftrace site are C whatever they
+// are called.
 var keepers = []struct{ arch, prefix, why string }{
 	{"amd64", "preempt_schedule", "called from inline assembly that names no register as lost"},
 	{"amd64", "__raw_callee_save_", "paravirt's own convention: only the result changes"},
@@ -58,18 +59,30 @@ var keepers = []struct{ arch, prefix, why string }{
 	{"amd64", "arch_rethook_trampoline", "likewise"},
 	{"amd64", "__x86_", "its body is not what callers see"},
 	{"amd64", "__sev_es_nmi_complete", "called from assembly"},
+	{"amd64", "__get_user_", "called from inline assembly, by modules too, that names what is lost"},
+	{"amd64", "__put_user_", "likewise"},
+	{"amd64", "__sw_hweight", "likewise"},
+	{"amd64", "rep_movs_alternative", "likewise"},
+	{"amd64", "rep_stos_alternative", "likewise"},
+	{"amd64", "clear_page_", "likewise"},
+	{"amd64", "this_cpu_cmpxchg16b_emu", "likewise"},
+	{"amd64", "clear_bhb_loop", "likewise"},
+	{"amd64", "entry_ibpb", "likewise"},
+	{"amd64", "warn_thunk_thunk", "likewise"},
 	{"arm64", "ftrace_", "called from the beginning of any function"},
 	{"arm64", "return_to_handler", "entered by a return"},
-	{"arm64", "arch_kretprobe_trampoline", "likewise"},
+	{"arm64", "__kretprobe_trampoline", "likewise"},
 	{"riscv64", "ftrace_", "called from the beginning of any function"},
 	{"riscv64", "return_to_handler", "entered by a return"},
 	{"riscv64", "arch_rethook_trampoline", "likewise"},
 }
 
-func keepsAll(arch, name string) bool {
+func keepsAll(arch string, names []string) bool {
 	for _, k := range keepers {
-		if k.arch == arch && strings.HasPrefix(name, k.prefix) {
-			return true
+		for _, name := range names {
+			if k.arch == arch && strings.HasPrefix(name, k.prefix) {
+				return true
+			}
 		}
 	}
 	return false

@@ -18,12 +18,15 @@
 // then want, forwards.
 //
 // The calling convention is assumed for indirect calls, whose callee is C, and
-// for whoever may call a symbol indirectly. And no function that begins with an
-// ftrace site reads more than it allows: ftrace itself changes the rest there. Whatever knows other conventions is
-// in a table, by name, with its reason. Where control is not understood,
-// everything is live: unanalysable jumps, returns from exceptions, calls of the
-// firmware, instructions that did not decode. A trap of BUG ends its path: its
-// report of the registers may show a snippet's.
+// for whoever may call a symbol indirectly. Of an indirect call that is handed
+// flags, or behind which something is read that C leaves undefined, nothing is
+// assumed: everything may be read, nothing is overwritten. And no function that
+// begins with an ftrace site reads more than the convention allows: ftrace itself
+// changes the rest there. Whatever knows other conventions is in a table, by name,
+// with its reason. Where control is not understood, everything is live:
+// unanalysable jumps, returns from exceptions, calls of the firmware, instructions
+// that did not decode. A trap of BUG ends its path: its report of the registers may
+// show a snippet's.
 //
 // Invariants (Check holds them): every equation holds at every block, and what a
 // block reads before it writes it is live at its start.

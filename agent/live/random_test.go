@@ -93,8 +93,9 @@ type frames struct {
 
 // machine walks a toy program one state at a time.
 type machine struct {
-	insns []isa.Insn
-	depth int // calls deeper than this are not followed
+	insns  []isa.Insn
+	depth  int            // calls deeper than this are not followed
+	opaque func(int) bool // whether the indirect call there is taken to be of no C
 }
 
 // anyone at the bottom of a stack is a caller that may want everything: that of
@@ -172,7 +173,7 @@ func (m *machine) live(from frames, r isa.Reg) bool {
 			continue
 		}
 		if i.Flow == isa.FlowIndirectCall {
-			if toyArgs.Has(r) {
+			if toyArgs.Has(r) || m.opaque(s.pc) {
 				return true
 			}
 			if toyScratch.Has(r) {
@@ -217,6 +218,10 @@ func TestAgainstWalks(t *testing.T) {
 			copy(b, code[a-toyBase:])
 			return nil
 		})
+		m.opaque = func(pc int) bool {
+			b, _ := g.AtAddr(toyBase + isa.Addr(pc)*4)
+			return l.Opaque(b)
+		}
 		for b := range cfg.Block(g.Blocks()) {
 			if g.Marks(b)&cfg.Orphan != 0 {
 				roots = append(roots, frames{int(g.Start(b)-toyBase) / 4, anyone})

@@ -28,7 +28,8 @@ type Live struct {
 	// By solve.
 	use, def, want []isa.RegSet
 
-	opaque map[cfg.Block]bool // indirect calls whose callee need not be C
+	opaque map[cfg.Block]bool // calls of something unknown that need not be C
+	loaded map[cfg.Block]bool // those of them that hand it flags
 
 	// What solveWant starts from.
 	roots   map[cfg.Block]isa.RegSet
@@ -43,8 +44,9 @@ func Solve(g *cfg.Graph, t *ktext.Text, opt Options) (*Live, error) {
 		return nil, fmt.Errorf("no calling convention is known for %s", g.Arch.Name)
 	}
 	conv = conv.within(g.Arch.All)
-	l := &Live{g: g, conv: conv, all: g.Arch.All, opaque: map[cfg.Block]bool{}}
+	l := &Live{g: g, conv: conv, all: g.Arch.All, opaque: map[cfg.Block]bool{}, loaded: map[cfg.Block]bool{}}
 	l.effects(opt.Workers)
+	l.findOpaque()
 	preds := g.Preds()
 	l.solveUse(preds)
 	l.solveWant(t)
@@ -66,7 +68,7 @@ func (l *Live) effects(workers int) {
 			for b := cfg.Block(lo); int(b) < hi; b++ {
 				if l.effect(b) {
 					mu.Lock()
-					l.opaque[b] = true
+					l.loaded[b] = true
 					mu.Unlock()
 				}
 			}
@@ -75,9 +77,9 @@ func (l *Live) effects(workers int) {
 	wg.Wait()
 }
 
-// effect sums up one block, and reports whether it ends in an indirect call
-// whose callee need not be C: amd64's calls through memory, which are paravirt's.
-func (l *Live) effect(b cfg.Block) (opaque bool) {
+// effect sums up one block, and reports whether it hands flags to something
+// unknown that it calls.
+func (l *Live) effect(b cfg.Block) (loaded bool) {
 	if l.g.Marks(b)&cfg.Pinned != 0 {
 		l.reads[b] = l.g.Reads(b)
 		return false
@@ -89,10 +91,43 @@ func (l *Live) effect(b cfg.Block) (opaque bool) {
 	l.g.Insns(b, func(i isa.Insn) {
 		r |= i.Reads &^ w
 		w |= i.Writes
-		opaque = i.Flow == isa.FlowIndirectCall && i.Traits&isa.Load != 0
+		if (i.Writes | i.Clobbers).Has(l.g.Arch.Flags) {
+			loaded = i.Traits&(isa.Privileged|isa.Load) == isa.Privileged|isa.Load // popf
+		}
 	})
 	l.reads[b], l.writes[b] = r, w
-	return opaque && l.g.Kind(b) == cfg.KindIndirectCall
+	return loaded && l.unknown(b)
+}
+
+// unknown reports whether b ends in a call of something that is not known.
+func (l *Live) unknown(b cfg.Block) bool {
+	t := l.g.Target(b)
+	switch l.g.Kind(b) {
+	case cfg.KindIndirectCall:
+		return true
+	case cfg.KindCall:
+		return t == cfg.NoBlock || l.g.Marks(t)&cfg.Pinned != 0 && l.g.Kind(t) == cfg.KindTail
+	}
+	return false
+}
+
+// findOpaque finds the calls of something unknown that need not be C: those that
+// hand it flags, those behind which a register or flag is read that C leaves
+// undefined, and amd64's through memory, which are paravirt's.
+func (l *Live) findOpaque() {
+	for b := range cfg.Block(l.g.Blocks() - 1) {
+		if l.unknown(b) && (l.loaded[b] || l.throughMemory(b) || l.reads[b+1]&l.Scratch() != 0) {
+			l.opaque[b] = true
+		}
+	}
+}
+
+func (l *Live) throughMemory(b cfg.Block) (yes bool) {
+	if l.g.Kind(b) != cfg.KindIndirectCall {
+		return false
+	}
+	l.g.Insns(b, func(i isa.Insn) { yes = i.Traits&isa.Load != 0 })
+	return yes
 }
 
 // after is use and def of what follows b's last instruction.
@@ -142,10 +177,10 @@ func (l *Live) after(b cfg.Block) (use, def isa.RegSet) {
 func (l *Live) callee(b cfg.Block) (use, def isa.RegSet) {
 	t := l.g.Target(b)
 	switch k := l.g.Kind(b); {
-	case k == cfg.KindCall && t != cfg.NoBlock:
-		return l.use[t], l.def[t]
-	case k == cfg.KindCall || l.opaque[b]:
+	case l.opaque[b] || k == cfg.KindCall && t == cfg.NoBlock:
 		return l.all, 0
+	case k == cfg.KindCall:
+		return l.use[t], l.def[t]
 	case k == cfg.KindStaticCall: // some keep every register, whatever is called
 		return l.conv.args | l.conv.saved, 0
 	}
@@ -218,18 +253,32 @@ func (l *Live) callers() *cfg.Lists {
 	})
 }
 
-// solveWant finds the least want: symbols are wanted by unknown callers as C
-// would, and everything is wanted of what nothing is seen to reach.
-func (l *Live) solveWant(t *ktext.Text) {
-	n := l.g.Blocks()
-	l.want, l.roots = make([]isa.RegSet, n), map[cfg.Block]isa.RegSet{}
+// findRoots says what callers that are not known want of a symbol: what C would,
+// or everything. Where a module hands flags to something unknown, that may be any
+// of its functions that are not known to be C.
+func (l *Live) findRoots(t *ktext.Text) {
+	module := func(a isa.Addr) string { f, _ := t.Locate(a); return f.Module }
+	own := map[string]bool{}
+	for b := range l.loaded {
+		own[module(l.g.Start(b))] = true
+	}
+	l.roots = map[cfg.Block]isa.RegSet{}
 	for _, p := range l.g.Entries() {
 		b := l.g.At(p)
+		f, _ := t.Locate(l.g.Addr(p))
 		l.roots[b] = l.conv.saved | l.conv.results
-		if f, ok := t.Locate(l.g.Addr(p)); ok && keepsAll(l.g.Arch.Name, f.Name) {
+		if l.g.Marks(b)&cfg.Traced == 0 && (own[f.Module] || keepsAll(l.g.Arch.Name, t.Aliases(f))) {
 			l.roots[b] = l.all
 		}
 	}
+}
+
+// solveWant finds the least want: symbols are wanted by callers that are not known,
+// and everything is wanted of what nothing is seen to reach.
+func (l *Live) solveWant(t *ktext.Text) {
+	n := l.g.Blocks()
+	l.want = make([]isa.RegSet, n)
+	l.findRoots(t)
 	work := newWorklist(n)
 	l.findOrphans()
 	for b, want := range l.roots {

@@ -129,7 +129,7 @@ func (n *Naive) doesPass(b cfg.Block) bool {
 		return true
 	case k == cfg.KindTail:
 		return !n.l.Lost().Has(n.r)
-	case k == cfg.KindCall && t != cfg.NoBlock:
+	case k == cfg.KindCall && t != cfg.NoBlock && !n.l.Opaque(b):
 		return n.passes[t] && next()
 	case k == cfg.KindIndirectCall && !n.l.Opaque(b):
 		return !n.l.Lost().Has(n.r) && next()
@@ -175,7 +175,7 @@ func (n *Naive) doesRead(b cfg.Block) bool {
 		return n.l.Given().Has(n.r)
 	case k == cfg.KindReturn || k == cfg.KindTrap || k == cfg.KindPad:
 		return false
-	case k == cfg.KindCall && t != cfg.NoBlock:
+	case k == cfg.KindCall && t != cfg.NoBlock && !n.l.Opaque(b):
 		return n.reads[t] || n.passes[t] && next()
 	case k == cfg.KindCallNoReturn:
 		return n.reads[t]

@@ -115,6 +115,12 @@ __x86_indirect_thunk_rax:
  int3
 1: movq %rax,(%rsp)
  ret
+viathunk10: #? live r10,rdi dead r11
+ call __x86_indirect_thunk_r10
+ ret
+__x86_indirect_thunk_r10: 
+ jmp *%r10
+ int3
 __x86_return_thunk: 
  ret
  int3
@@ -135,11 +141,121 @@ jumps: #? live rax,rbx,r10
 scalled: #? live rsi,rcx,r10 dead rdi,rax
  movq %rbx,%rdi
  xorl %eax,%eax
- .byte 0x0f,0x1f,0x44,0x00,0x00 #? live rdi,rsi,rdx,rcx,r8,r9,rax,r10 dead r11
+.Lcall: .byte 0x0f,0x1f,0x44,0x00,0x00 #? live rdi,rsi,rdx,rcx,r8,r9,rax,r10 dead r11
  movq %r10,%rax #? live r10
+ ret
+# one that is the last thing a function does jumps elsewhere now; that says nothing
+scalltail: #? live rdi,rsi,r9,rax dead r11,flags
+.Ljump: .byte 0xe9
+ .long leaf - . - 4
+# a call through memory is paravirt's, which keeps what it likes
+throughmemory: #? live r10,r11,flags,rcx
+ call *8(%rax)
+ ret
+# a conditional tail call
+condtail: #? live rdi,rdx,r10
+ testq %rdi,%rdi
+ jne leaf3
+ xorl %eax,%eax
+ ret
+# a static key that is off now: both sides count
+keyed: #? live rsi,r10
+.Lkey: .byte 0x66,0x90
+ movq %rsi,%rax #? dead r10
+ ret
+.Lkeyed: movq %r10,%rax #? live r10 dead rsi
+ ret
+# what faults has not overwritten anything: the fixup reads what was there
+faults: #? live rdi,rcx,r11
+.Lfault: movq (%rdi),%rcx
+ movq %rcx,%rax #? live rcx dead r11
+ ret
+.Lfixup: leaq (%rcx,%r11),%rax
+ ret
+callsfaults: #? live rdi,rcx,r11
+ call faults
+ ret
+faultsalone: #? live rdi,r9
+.Lalone: movq (%rdi),%r9
+ ret
+.Lnothing: ret #? live r9
+wantsfault: #? live r9
+ call faultsalone
+ movq %r9,%rax
+ ret
+# this handler computes rcx from rcx and the register that its entry names, r8
+copies: #? live rsi,rcx,r8
+.Lcopy: movb (%rsi),%al
+ xorl %eax,%eax #? dead rcx,r8
+ ret
+.Lcopied: movl $1,%eax #? dead rcx,r8
+ ret
+callscopies: #? live rsi,rcx,r8
+ call copies
+ ret
+# behind a warning the code goes on, behind a bug it does not
+warns: #? live rcx dead rax
+.Lwarn: ud2
+ movq %rcx,%rax
+ ret
+bugs: #? dead rcx,rax
+.Lbug: ud2
+ movq %rcx,%rax
+ ret
+# what is read behind an unknown call and what C would have lost: it is not C
+keepsmore: #? live r8,r9,r11
+ call *%rbx #? live r8,r11,flags
+ movq %r8,%rax
+ ret
+# what C loses, an unknown callee's caller does not keep for its own
+loses: #? dead r11
+ call *%rbx
+ ret
+wantslost: #? dead r11
+ call loses
+ movq %r11,%rax
+ ret
+# known by its name: inline assembly calls it, and only counts on what it says
+__sw_hweight64: #? live rcx,r11
+ movl $1,%eax #? live rcx,r11 dead rax
+ ret
+# a function that begins with a call, of anything but ftrace, need not be C
+begins: #? live r11
+ call leaf2 #? live r11
+ movq %r11,%rax
+ ret
+callsbegins: #? live r11
+ call begins
+ ret
+# one that calls what is not in the text is C: an ftrace site that is on
+traced:
+ call traced - 0x100000
+ movq %r11,%rax
+ ret
+callstraced: #? dead r11
+ call traced
+ ret
+# Xen's prefix for an instruction that it emulates goes on
+xenprefix: #? live rax,rbx,rcx,r11
+ ud2
+ .ascii "xen"
+ cpuid
  ret
 _etext:
  .balign 4
 __start_static_call_sites:
- .long scalled + 5 - ., 0
+ .long .Lcall - ., 0
+ .long .Ljump - ., 0
 __stop_static_call_sites:
+__start___jump_table:
+ .long .Lkey - ., .Lkeyed - ., 0, 0
+__stop___jump_table:
+__start___ex_table:
+ .long .Lfault - ., .Lfixup - ., 1
+ .long .Lcopy - ., .Lcopied - ., 19 + (8 << 8)
+ .long .Lalone - ., .Lnothing - ., 1
+__stop___ex_table:
+__start___bug_table:
+ .long .Lwarn - ., 0, 1 << 16
+ .long .Lbug - ., 0, 0
+__stop___bug_table:

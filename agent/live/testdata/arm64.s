@@ -84,8 +84,29 @@ hot.cold: #? live x2,x3 dead x0
  mov x0, x3
  str x0, [x2]
  b hotback
+# the words in front of an ftrace site are no code, and nothing falls through them
+beforewords: #? live x0 dead x9
+ ret #? dead x11
+ .balign 8
+ .quad 0xffff800081234560
+traced: #? live x1 dead x11,flags
+ mov x9, x30
+ nop
+ mov x0, x1 #? live x1 dead x0,x11
+ ret
+ .balign 8
+ .quad 0xffff800081234560
+traced2: #? live x1 dead x9
+ mov x9, x30
+ nop
+ mov x0, x1
+ ret
+# a probe's trampoline is entered by a return, whose caller keeps what it likes
+__kretprobe_trampoline: #? live x9,x17,flags dead x0
+ mov x0, sp
+ ret
 # a jump table of distances
-table: #? live x1 dead x9
+table: #? live x1,x3,x4 dead x9
  cmp w0, #2
  b.hi 3f
  adrp x9, .
@@ -96,7 +117,7 @@ table: #? live x1 dead x9
  br x0
 1: mov x0, x1
  ret
-2: mov x0, #5
+2: add x0, x3, x4
  ret
 3: mov x0, #6
  ret

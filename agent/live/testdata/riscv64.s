@@ -76,7 +76,7 @@ hot.cold: #? live a2,a3 dead a0
  sd a0, 0(a2)
  j hotback
 # a jump table of distances from itself
-table: #? live a1 dead a4,a5
+table: #? live a1,a3,t4 dead a4,a5
  li a5, 2
  bltu a5, a0, 3f
 0: auipc a4, %pcrel_hi(tab)
@@ -88,7 +88,7 @@ table: #? live a1 dead a4,a5
  jr a0
 1: mv a0, a1
  ret
-2: li a0, 5
+2: add a0, a3, t4
  ret
 3: li a0, 6
  ret
