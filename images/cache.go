@@ -41,6 +41,7 @@ type cache struct {
 	// used, if not nil, collects the paths of what is found, and nothing is
 	// made: GC and Export look around without changing anything.
 	used map[string]bool
+	look bool // nothing is removed or locked either
 }
 
 func (c *cache) note(path string) {
@@ -107,7 +108,7 @@ var held sync.Map
 // use keeps GC away from the cache until this process ends. Of a cache that
 // cannot be written there is no GC.
 func (c *cache) use(ctx context.Context) error {
-	if _, done := held.Load(c.dir); done {
+	if _, done := held.Load(c.dir); done || c.look {
 		return nil
 	}
 	unlock, err := c.flock(ctx, inUse, syscall.LOCK_SH, "lab image gc")
@@ -172,7 +173,7 @@ func (c *cache) verify(d Digest) error {
 // that there is none.
 func (c *cache) discard(d Digest, what string, err error) {
 	var bad *DamagedError
-	if !errors.As(err, &bad) || !validSum(d.SHA256) {
+	if !errors.As(err, &bad) || !validSum(d.SHA256) || c.look {
 		return
 	}
 	c.say("%s: cached file %s is damaged (%s): removed, to be made again", what, bad.Path, bad.Why)
@@ -307,7 +308,7 @@ func (c *cache) made(ctx context.Context, kind, key string, step func() (files, 
 		return got, nil
 	}
 	if c.used != nil {
-		return nil, errNotCached
+		return nil, ErrNotCached
 	}
 	unlock, err := c.lock(ctx, kind+"-"+key)
 	if err != nil {

@@ -67,6 +67,9 @@ func (b *builder) choose(ctx context.Context) (*selection, error) {
 	if s, _ := b.cached(key, lock); s != nil {
 		return s, nil
 	}
+	if b.cache.look {
+		return nil, ErrNotCached
+	}
 	unlock, err := b.cache.lock(ctx, "packages-"+key)
 	if err != nil {
 		return nil, err
@@ -97,6 +100,9 @@ func (b *builder) cached(key string, lock Lock) (s *selection, missing string) {
 		var err error
 		if s.Drift, err = b.drift(lock, s); err != nil {
 			name, _ := b.cache.path(false, "index", "packages", key)
+			if b.cache.look {
+				return nil, name
+			}
 			b.say("%s is damaged (%v): removed", name, err)
 			os.Remove(name)
 			chosen, s = false, new(selection)

@@ -129,8 +129,8 @@ func diskUse(dir string) (bytes int64) {
 	return bytes
 }
 
-// errNotCached is what a step gives that may not run.
-var errNotCached = errors.New("images: not cached")
+// ErrNotCached is what a step gives that may not run.
+var ErrNotCached = errors.New("images: not cached")
 
 // GC removes what the current sources and lock file do not need and what is
 // older than age. It returns the bytes freed. While a lab uses the cache, it

@@ -82,6 +82,16 @@ func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 	return pending
 }
 
+// Requests are what Register would ask for.
+func (env *Env) Requests(list []Scenario) (all []runner.Request) {
+	for _, s := range list {
+		for _, g := range s.Guests(env.Arch) {
+			all = append(all, env.request(s, g))
+		}
+	}
+	return all
+}
+
 // GuestName names a guest among those of all scenarios.
 func GuestName(s Scenario, g Guest) string { return s.Name + "." + g.Name }
 

@@ -95,6 +95,21 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
+// Labels inside a function neither end it nor are functions themselves.
+func TestLabels(t *testing.T) {
+	labelled := synthetic +
+		"ffffffffc0000104 t .L0 \t[mod]\nffffffffc0000108 t $x\t[mod]\nffffffffc000010c t .L13^B1\t[mod]\nffffffffc000010e t L0^A\t[mod]\n"
+	plain, with := load(t, synthetic), load(t, labelled)
+	want, err := plain.Function("mod", "own")
+	got, err2 := with.Function("mod", "own")
+	if err != nil || err2 != nil || got != want {
+		t.Errorf("got %v %#x, %v; want %v %#x, %v", got, got.Size, err2, want, want.Size, err)
+	}
+	if f, err := with.Function("mod", "$x"); err == nil {
+		t.Errorf("a mark is a function: %v", f)
+	}
+}
+
 func TestBadKallsyms(t *testing.T) {
 	for _, c := range []struct{ text, in string }{
 		{"", "no text symbols"},

@@ -48,6 +48,13 @@ func isMarker(name []byte) bool {
 	return bytes.HasSuffix(name, []byte("_text_start")) || bytes.HasSuffix(name, []byte("_text_end"))
 }
 
+// isLabel tells the labels of assemblers and the marks between code and data
+// (is_mapping_symbol in the kernel's include/linux/module_symbol.h) from
+// functions. A module for riscv64 has tens of thousands of them, all of few names.
+func isLabel(name []byte) bool {
+	return bytes.HasPrefix(name, []byte(".L")) || bytes.HasPrefix(name, []byte("L0")) || len(name) > 0 && name[0] == '$'
+}
+
 var markerPrefixes = [][]byte{
 	[]byte("__start_"), []byte("__stop_"), []byte("__init_"), []byte("_sinittext"), []byte("_einittext"),
 	[]byte("_text"), []byte("_stext"), []byte("_etext"), []byte("_end"), []byte("__end_rodata"), []byte("__exittext_"),
@@ -74,7 +81,7 @@ func parseSymbols(r io.Reader) (*symbols, error) {
 		if isMarker(name) && len(mod) == 0 {
 			s.markers[string(name)] = a
 		}
-		if kind|0x20 != 't' && kind|0x20 != 'w' {
+		if kind|0x20 != 't' && kind|0x20 != 'w' || isLabel(name) {
 			continue
 		}
 		if string(mod) != s.modules[module] {

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,5 +53,52 @@ func reproOwn(t *testing.T, env []string) {
 	edit(t, kept[0], func([]byte) []byte { return []byte("other") })
 	if a := call(t, env, "repro", out); a.code != status.ExitUsage || !strings.Contains(a.stderr, "changed since") {
 		t.Errorf("exit status %d: %s", a.code, a)
+	}
+}
+
+// A dry run says what would be done, in a form that a shell or a program can
+// take, and does nothing: not even the cache comes into being.
+func TestDryRun(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "cache")
+	for _, verb := range [][]string{
+		{"run", "--arch", "all", "--scenario", "count", "--json"},
+		{"probe", "--arch", "arm64", "kinst::vfs_read:16", "--run", "true", "--json"},
+	} {
+		cmd := exec.Command(lab, append(verb, "--dry-run", "--cpus", "1", "--mem", "512", "--add", lab+":/opt/lab")...)
+		cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "XDG_CACHE_HOME="+cache)
+		a := finish(t, cmd)
+		var doc struct {
+			Schema int
+			DryRun bool `json:"dry_run"`
+			Arches []struct {
+				Arch   string
+				Cached bool
+				Guests []struct {
+					Name  string
+					Mem   int `json:"mem_mib"`
+					Files []string
+					Argv  []string
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(a.stdout), &doc); err != nil || a.code != 0 {
+			t.Fatalf("%v: %v: %s", verb, err, a)
+		}
+		if doc.Schema != 1 || !doc.DryRun || len(doc.Arches) == 0 {
+			t.Errorf("%v: got %+v", verb, doc)
+		}
+		for _, arch := range doc.Arches {
+			for _, g := range arch.Guests {
+				if g.Mem != 512 || !slices.Contains(g.Files, "/opt/lab") || !strings.Contains(strings.Join(g.Argv, " "), "-m 512") || arch.Cached {
+					t.Errorf("%s on %s: %+v", g.Name, arch.Arch, g)
+				}
+			}
+		}
+		if _, err := os.Stat(cache); err == nil {
+			t.Errorf("%v: made a cache", verb)
+		}
+		if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
+			t.Errorf("%v: left behind: %v", verb, left)
+		}
 	}
 }

@@ -23,6 +23,7 @@ type common struct {
 	arch   string
 	mirror string
 	kernel string
+	look   bool // at what is cached; make nothing
 }
 
 func (c *common) add(f *pflag.FlagSet) {
@@ -92,7 +93,7 @@ func (c *common) image(ctx context.Context, arch string) (*images.Image, images.
 	if err != nil {
 		return nil, images.Options{}, err
 	}
-	opts := images.Options{Arch: arch, Kernel: c.kernel, Mirror: c.mirror, Root: root, Progress: progress}
+	opts := images.Options{Arch: arch, Kernel: c.kernel, Mirror: c.mirror, Root: root, Look: c.look, Progress: progress}
 	img, err := images.Ensure(ctx, opts)
 	return img, opts, err
 }

@@ -21,6 +21,7 @@ type own struct {
 	cpus, mem     int
 	timeout       time.Duration
 	adds, modules []string
+	dryrun        bool
 }
 
 // addOwn adds the flags; cpus is the default of --cpus.
@@ -28,6 +29,7 @@ func (o *own) addOwn(f *pflag.FlagSet, cpus int) {
 	f.IntVar(&o.cpus, "cpus", cpus, "CPUs of a guest (0: what its scenario wants; more than that: that many)")
 	f.IntVar(&o.mem, "mem", 0, "memory of a guest in MiB (default: the lab's)")
 	f.StringArrayVar(&o.adds, "add", nil, "file or folder to have in the guest, `SRC[:DST]` (default: in /root); may be repeated")
+	f.BoolVar(&o.dryrun, "dry-run", false, "print QEMU's command lines and do nothing")
 	f.StringSliceVar(&o.modules, "modprobe", nil, "modules of the kernel to load before anything else, `NAME[,NAME...]`")
 }
 

@@ -139,6 +139,15 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job}
+	if f.dryrun {
+		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
+			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
+		if err != nil {
+			return err
+		}
+		return dryDocument{Schema: 1, DryRun: true, Arches: []dryArch{a}}.print(f.json)
+	}
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
@@ -155,7 +164,10 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return err
 	}
 	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
-	g := r.Start(ctx, runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job}).Wait()
+	if _, err := r.Plan(ctx, request, dryRunDir); err != nil {
+		return usage(err)
+	}
+	g := r.Start(ctx, request).Wait()
 	if g.Err != nil {
 		return g.Err
 	}

@@ -93,6 +93,15 @@ func (f *runFlags) run(ctx context.Context) error {
 	if err := f.own.check(); err != nil {
 		return usage(err)
 	}
+	if f.dryrun || len(f.own.set()) > 0 { // what no machine can be is found before any starts
+		doc, err := f.planned(ctx, isas)
+		if err != nil {
+			return err
+		}
+		if f.dryrun {
+			return doc.print(f.json)
+		}
+	}
 	if _, through, err := f.backend(ctx); err != nil {
 		return err
 	} else if through != "" {

@@ -33,6 +33,9 @@ type shellFlags struct {
 	own
 }
 
+// shellMode makes the guest's init give the console to a person.
+const shellMode = "lab.mode=shell"
+
 // shell joins the terminal to a guest's console until it powers off.
 func (f *shellFlags) shell(ctx context.Context) error {
 	isas, err := arches(f.arch)
@@ -44,6 +47,15 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	}
 	if err := f.own.check(); err != nil {
 		return usage(err)
+	}
+	if f.dryrun {
+		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: 1}, func(*runner.Runner) []runner.Request {
+			return []runner.Request{{Name: "shell", CPUs: 1, Time: vm.Host, Append: shellMode}}
+		})
+		if err != nil {
+			return err
+		}
+		return dryDocument{Schema: 1, DryRun: true, Arches: []dryArch{a}}.print(false)
 	}
 	if !isTerminal(os.Stdin) {
 		return usage(fmt.Errorf("a shell needs a terminal; lab probe runs a command without one"))
@@ -74,7 +86,7 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	}
 	progress("leave with exit, or Ctrl-A X to kill the guest")
 	m, err := qemu.Backend{}.Start(ctx, vm.Spec{
-		Arch: isas[0], Kernel: img.Kernel, Initrd: initrd, Append: "lab.mode=shell",
+		Arch: isas[0], Kernel: img.Kernel, Initrd: initrd, Append: shellMode,
 		CPUs: max(1, wishes.CPUs), MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Interactive: true, Dir: dir.Path,
 	})
 	if err != nil {
