@@ -256,7 +256,7 @@ unknown=$(LC_ALL=C comm -13 known wanted)
 `
 
 // modules are what guest/module builds.
-var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko"}
+var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko"}
 
 // module builds guest/module. Undefined symbols are what the daemon sets before
 // it loads the module: modpost's complaints about them are warnings.

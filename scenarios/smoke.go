@@ -220,7 +220,7 @@ func refusals(arch string) []refusal {
 }
 
 func refuseGuests(arch string) []Guest {
-	null := syscallEntry(arch, "getppid")
+	null, redirected := syscallEntry(arch, "getppid"), syscallEntry(arch, "getpgid")
 	steps := []*wire.Step{snapshot("before", "")}
 	for _, r := range refusals(arch) {
 		steps = append(steps, mayFail(splice(r.step, at(r.function, r.offset))))
@@ -232,6 +232,11 @@ func refuseGuests(arch string) []Guest {
 		shell("unprivileged", "busybox su -s /bin/sh nobody -c 'cat /dev/kerninst' 2>&1; echo status $?"),
 		shell("second", daemon+" -job /job -port /dev/null 2>&1; echo status $?"),
 		unsplice("live"),
+		shell("redirect", "busybox insmod /lib/kerninst/redirect.ko function="+redirected),
+		mayFail(splice("redirected", somewhere(redirected))),
+		shell("direct", "busybox rmmod redirect"),
+		splice("direct again", somewhere(redirected)),
+		unsplice("direct again"),
 		snapshot("after", "before"),
 	)
 	return []Guest{{Name: "refuse", CPUs: 1, Job: job(steps...)}}
@@ -250,5 +255,9 @@ func checkRefuse(t *T) {
 	t.equal("nor one byte on", t.result(g, "inside").Points[0].GetRefusal().GetReason(), "inside an instruction")
 	t.expect("an unprivileged user", string(t.result(g, "unprivileged").Runs[0].Stdout), "permission denied", gomega.ContainSubstring("ermission denied"))
 	t.expect("a second daemon", string(t.result(g, "second").Runs[0].Stdout), "says that the device is taken", gomega.ContainSubstring("another daemon"))
+	t.ran(g, "redirect")
+	t.equal("a function that somebody redirects", t.result(g, "redirected").Points[0].GetRefusal().GetReason(), "foreign probe")
+	t.ran(g, "direct")
+	t.spliced(g, "direct again")
 	t.equal("text afterwards: ranges that differ", len(t.done(g, "after").Text.Differing), 0)
 }
