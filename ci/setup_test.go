@@ -108,3 +108,67 @@ func TestSetupRefusesArguments(t *testing.T) {
 		}
 	}
 }
+
+// hostWithout is a folder with links to all commands but one, and with scripts
+// in place of others; HOST in them is the folder.
+func hostWithout(t *testing.T, missing string, scripts map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, from := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(from)
+		for _, e := range entries {
+			if _, replaced := scripts[e.Name()]; e.Name() != missing && !replaced {
+				_ = os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	for name, text := range scripts {
+		text = strings.ReplaceAll(text, "HOST", dir)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// What is missing is named in one command, which root runs once and which nobody
+// else is asked about where there is no terminal.
+func TestSetupGetsWhatIsMissing(t *testing.T) {
+	const qemu, install = "qemu-system-aarch64", "apt-get install -y --no-install-recommends qemu-system-arm"
+	noted := `echo "apt-get $*" >>HOST/notes`
+	installs := noted + `; case $1 in install) printf '#!/bin/sh\necho version 10.0.2\n' >HOST/` + qemu + `; chmod +x HOST/` + qemu + ` ;; esac`
+	tests := []struct {
+		name, missing string
+		scripts       map[string]string
+		exit          int
+		ran           int // how often apt-get install
+		says          string
+	}{
+		{"root", qemu, map[string]string{"id": "echo 0", "apt-get": installs, "apt-cache": "exit 0"}, 0, 1, install},
+		{"root, package lists missing", qemu, map[string]string{"id": "echo 0", "apt-get": installs, "apt-cache": "exit 100"}, 0, 1, "apt-get update && " + install},
+		{"root, of no use", qemu, map[string]string{"id": "echo 0", "apt-get": noted, "apt-cache": "exit 0"}, 3, 1, "still missing: qemu-system-arm"},
+		{"root, it fails", qemu, map[string]string{"id": "echo 0", "apt-get": noted + "; exit 100", "apt-cache": "exit 0"}, 3, 1, "failed: " + install},
+		{"a user without terminal", qemu, map[string]string{"id": "echo 1000", "apt-get": noted, "apt-cache": "exit 0"}, 3, 0, "run: sudo sh -c '" + install},
+		{"no Debian", "apt-get", map[string]string{"id": "echo 0"}, 3, 0, "not a Debian host"},
+		{"QEMU too old", "", map[string]string{"id": "echo 0", "apt-get": noted, qemu: "echo QEMU emulator version 6.2.0"}, 3, 0, "version 6.2.0; 7.2 or newer"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			host := hostWithout(t, tt.missing, tt.scripts)
+			cmd := exec.Command("/bin/sh", "setup.sh")
+			cmd.Env = append(os.Environ(), "PATH="+host, "ARCH=arm64", "TESTS=", "XDG_CACHE_HOME="+t.TempDir(), "GO="+stubGo(t, "go1.99.1", "local", "")+"/go")
+			out, err := cmd.CombinedOutput()
+			exit := 0
+			var failed *exec.ExitError
+			if errors.As(err, &failed) {
+				exit = failed.ExitCode()
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			log, _ := os.ReadFile(filepath.Join(host, "notes"))
+			if ran := strings.Count(string(log), "apt-get install"); exit != tt.exit || ran != tt.ran || !strings.Contains(string(out), tt.says) {
+				t.Errorf("exit %d, installed %d times, %q; want %d, %d and %q", exit, ran, out, tt.exit, tt.ran, tt.says)
+			}
+		})
+	}
+}
