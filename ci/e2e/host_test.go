@@ -209,21 +209,25 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// SIGKILL lets nobody clean up: QEMU dies with its parent, and the next lab
-// removes what is left.
+// SIGKILL lets nobody clean up. The one process ends those that it started; when
+// all are killed, QEMU dies with its parent. The next lab removes what is left.
 func TestKilledLab(t *testing.T) {
-	cmd, _, temp := start(t)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
-	a := call(t, []string{"TMPDIR=" + temp, "XDG_RUNTIME_DIR="}, "run", "--arch", "riscv64", "--scenario", "boot", "--out", filepath.Join(temp, "out"), "--force")
-	if a.code != 0 {
-		t.Fatal(a)
-	}
-	if left := leftovers(t, temp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	for name, whom := range map[string]int{"the lab": 1, "all of its processes": -1} {
+		t.Run(name, func(t *testing.T) {
+			cmd, _, temp := start(t)
+			if err := syscall.Kill(whom*cmd.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
+			a := call(t, []string{"TMPDIR=" + temp, "XDG_RUNTIME_DIR="}, "run", "--arch", "riscv64", "--scenario", "boot", "--out", filepath.Join(temp, "out"), "--force")
+			if a.code != 0 {
+				t.Fatal(a)
+			}
+			if left := leftovers(t, temp); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
 	}
 }
 
