@@ -11,8 +11,9 @@ NAME     ?=
 MIRROR   ?=
 export MIRROR
 
-# How long each fuzz target runs in make test.
-FUZZTIME = 2s
+# In make test, how long each fuzz target runs that reads what others have made,
+# how long the rest, and how many at once.
+FUZZING = -fuzztime 20s -fuzzothers 2s -jobs 2
 
 # What each of these needs of the host is asked for when it is missing.
 setup_lab  = ARCH='$(ARCH)' ci/setup.sh
@@ -32,7 +33,7 @@ test: ## everything that CI runs
 	@$(setup_test)
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" vet -composites=false ./... && \
-		"$$GO" run ./ci/proof -name fuzz -fuzztime $(FUZZTIME) && \
+		"$$GO" run ./ci/proof -name fuzz $(FUZZING) && \
 		"$$GO" test -json -count=1 -timeout 40m ./... | "$$GO" run ./ci/tally
 
 proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given

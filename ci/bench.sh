@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm code cold tests'
+legs='warm code index cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -37,6 +37,12 @@ warm() {
 # The hot paths of the Go code.
 code() {
 	"${GO:-go}" test -run '^$' -bench . ./agent/... ./lab/...
+}
+
+# What it takes to know a whole kernel, beside what objdump takes to print it; and
+# in a guest, to open the index and to know a function.
+index() {
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkIndex$' -benchtime 1x -timeout 30m ./ci/e2e | grep ^Benchmark
 }
 
 # empty COMMAND...: runs it with an empty cache, for the lab and for Go's builds,

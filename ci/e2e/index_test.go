@@ -90,43 +90,55 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 func TestIndexInGuest(t *testing.T) {
 	for _, arch := range images.Arches() {
 		t.Run(arch, func(t *testing.T) {
-			ctx := context.Background()
-			img, err := images.Ensure(ctx, images.Options{Arch: arch, Root: "../..", Progress: t.Logf})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: t.Logf})
-			d, err := r.Dump(ctx, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := analysis.Find(ctx, d, t.Logf)
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(t.TempDir(), "kernel.index")
-			if err := os.WriteFile(file, s.Bytes, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			look := func(name string, l *wire.Look) *wire.Step {
-				return &wire.Step{Name: name, Do: &wire.Step_Look{Look: l}}
-			}
-			g := r.Start(ctx, runner.Request{
-				Name: "index", CPUs: 2, Time: vm.Host, Append: "nokaslr",
-				Files: []images.File{{Path: "/lib/kerninst/kernel.index", Mode: 0o644, Source: file}},
-				Job: &wire.Job{Schema: 1, Steps: []*wire.Step{
-					look("indexed", &wire.Look{Every: 37}), look("alone", &wire.Look{Every: 371, Alone: true})}},
-			}).Wait()
-			if g.Err != nil || g.Outcome.Status != status.Passed {
-				t.Fatal(g.Err, g.Outcome)
-			}
-			for _, rec := range g.Outcome.Records {
-				if res := rec.GetResult(); res != nil {
-					checkLooked(t, arch, res, len(s.Bytes))
-				}
+			size, results := lookInGuest(t, arch)
+			for _, res := range results {
+				checkLooked(t, arch, res, size)
 			}
 		})
 	}
+}
+
+// lookInGuest boots a guest with its kernel's index and has functions looked up:
+// in the step "indexed" with it, in "alone" as if there were none. It returns the
+// index's size in bytes.
+func lookInGuest(tb testing.TB, arch string) (size int, results []*wire.Result) {
+	tb.Helper()
+	ctx := context.Background()
+	img, err := images.Ensure(ctx, images.Options{Arch: arch, Root: "../..", Progress: tb.Logf})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: tb.Logf})
+	d, err := r.Dump(ctx, "")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := analysis.Find(ctx, d, tb.Logf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	file := filepath.Join(tb.TempDir(), "kernel.index")
+	if err := os.WriteFile(file, s.Bytes, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	look := func(name string, l *wire.Look) *wire.Step {
+		return &wire.Step{Name: name, Do: &wire.Step_Look{Look: l}}
+	}
+	g := r.Start(ctx, runner.Request{
+		Name: "index", CPUs: 2, Time: vm.Host, Append: "nokaslr",
+		Files: []images.File{{Path: "/lib/kerninst/kernel.index", Mode: 0o644, Source: file}},
+		Job: &wire.Job{Schema: 1, Steps: []*wire.Step{
+			look("indexed", &wire.Look{Every: 37}), look("alone", &wire.Look{Every: 371, Alone: true})}},
+	}).Wait()
+	if g.Err != nil || g.Outcome.Status != status.Passed {
+		tb.Fatal(g.Err, g.Outcome)
+	}
+	for _, rec := range g.Outcome.Records {
+		if res := rec.GetResult(); res != nil {
+			results = append(results, res)
+		}
+	}
+	return len(s.Bytes), results
 }
 
 // checkLooked: with the index, functions are as they were on the host, where the

@@ -34,7 +34,7 @@ type answer struct {
 }
 
 // call runs bin/lab with the environment changed by env.
-func call(t *testing.T, env []string, args ...string) answer {
+func call(t testing.TB, env []string, args ...string) answer {
 	t.Helper()
 	cmd := exec.Command(lab, args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ var scenarioProofs = []struct{ name, clock, n string }{
 }
 
 // proofs are all there are.
-func proofs(fuzzTime time.Duration) (out []proof) {
+func proofs(how fuzzing) (out []proof) {
 	for _, s := range scenarioProofs {
 		out = append(out, proof{s.name, true, func(p proof, arch string, seed uint64) line { return prove(p.name, s.clock, s.n, arch, seed) }})
 	}
@@ -48,7 +49,7 @@ func proofs(fuzzTime time.Duration) (out []proof) {
 		out = append(out, proof{x.name, true, x.prove})
 	}
 	for _, f := range fuzzers {
-		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) line { return f.prove(p, arch, seed, fuzzTime) }})
+		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) line { return f.prove(p, arch, seed, how) }})
 	}
 	return out
 }
@@ -58,29 +59,57 @@ func main() {
 	arches := flag.String("arch", "amd64,arm64,riscv64", "ISAs, separated by commas")
 	seed := flag.Uint64("seed", 1, "seed of the guests")
 	fuzzTime := flag.Duration("fuzztime", 10*time.Minute, "how long each fuzz target runs")
+	others := flag.Duration("fuzzothers", 0, "how long those run that are no readers; 0: as long")
+	jobs := flag.Int("jobs", 1, "how many proofs run at once; fuzz targets share the CPUs")
 	flag.Parse()
-	known, failed := false, false
-	for _, p := range proofs(*fuzzTime) {
+	how := fuzzing{*fuzzTime, *others, max(1, runtime.GOMAXPROCS(0)/max(1, *jobs))}
+	if *others == 0 {
+		how.others = *fuzzTime
+	}
+	var work []func() line
+	for _, p := range proofs(how) {
 		if *name != "" && *name != p.name && !strings.HasPrefix(p.name, *name+"-") {
 			continue
 		}
-		known = true
 		list := []string{"any"}
 		if p.each {
 			list = strings.Split(*arches, ",")
 		}
 		for _, arch := range list {
-			l := p.run(p, arch, *seed)
-			fmt.Println(l)
-			failed = failed || l.result != status.Passed
+			work = append(work, func() line { return p.run(p, arch, *seed) })
 		}
 	}
+	failed := false
+	inOrder(work, max(1, *jobs), func(l line) {
+		fmt.Println(l)
+		failed = failed || l.result != status.Passed
+	})
 	switch {
-	case !known:
+	case len(work) == 0:
 		fmt.Fprintf(os.Stderr, "proof: there is none called %q\n", *name)
 		os.Exit(status.ExitUsage)
 	case failed:
 		os.Exit(status.ExitFailed)
+	}
+}
+
+// inOrder does work, some of it at once, and says what came out in its order.
+func inOrder(work []func() line, jobs int, say func(line)) {
+	lines, running := make([]chan line, len(work)), make(chan struct{}, jobs)
+	for k := range lines {
+		lines[k] = make(chan line, 1)
+	}
+	go func() {
+		for k, w := range work {
+			running <- struct{}{}
+			go func() {
+				lines[k] <- w()
+				<-running
+			}()
+		}
+	}()
+	for _, l := range lines {
+		say(<-l)
 	}
 }
 

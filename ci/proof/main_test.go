@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"kerninst/lab/status"
@@ -83,6 +85,30 @@ func TestFuzzers(t *testing.T) {
 	}
 	for row := range rows {
 		t.Errorf("%s is in the table of fuzzers alone", row)
+	}
+}
+
+// The first is answered last; the lines come in order all the same, and no more
+// run at once than may.
+func TestInOrder(t *testing.T) {
+	var running atomic.Int32
+	second := make(chan struct{})
+	work := func(name string, do func()) func() line {
+		return func() line {
+			if n := running.Add(1); n > 2 {
+				t.Errorf("%d at once", n)
+			}
+			do()
+			running.Add(-1)
+			return line{name: name}
+		}
+	}
+	var got []string
+	inOrder([]func() line{
+		work("a", func() { <-second }), work("b", func() { close(second) }), work("c", func() {}),
+	}, 2, func(l line) { got = append(got, l.name) })
+	if !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("%q", got)
 	}
 }
 

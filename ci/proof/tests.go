@@ -32,27 +32,40 @@ func (x testProof) prove(p proof, arch string, seed uint64) line {
 	return l
 }
 
-// fuzzer is a fuzz target. A package with %s is one for each ISA.
-type fuzzer struct{ name, pkg, target string }
+// fuzzer is a fuzz target. A package with %s is one for each ISA. A reader's input
+// is made elsewhere, by the kernel or by somebody's disk.
+type fuzzer struct {
+	name, pkg, target string
+	reader            bool
+}
 
 // fuzzers are all fuzz targets of the repository.
 var fuzzers = []fuzzer{
-	{"fuzz-decode", "./agent/isa/%s", "FuzzDecode"},
-	{"fuzz-kallsyms", "./agent/ktext", "FuzzKallsyms"},
-	{"fuzz-dump", "./agent/ktext", "FuzzDump"},
-	{"fuzz-modules", "./agent/ktext", "FuzzModules"},
-	{"fuzz-index", "./agent/index", "FuzzOpen"},
-	{"fuzz-cfg", "./agent/cfg", "FuzzBuild"},
-	{"fuzz-probe", "./agent/probe", "FuzzParse"},
-	{"fuzz-resolve", "./agent/kdev", "FuzzResolve"},
-	{"fuzz-console", "./lab/console", "FuzzSplit"},
+	{"fuzz-decode", "./agent/isa/%s", "FuzzDecode", true},
+	{"fuzz-kallsyms", "./agent/ktext", "FuzzKallsyms", true},
+	{"fuzz-dump", "./agent/ktext", "FuzzDump", true},
+	{"fuzz-index", "./agent/index", "FuzzOpen", true},
+	{"fuzz-modules", "./agent/ktext", "FuzzModules", false},
+	{"fuzz-cfg", "./agent/cfg", "FuzzBuild", false},
+	{"fuzz-probe", "./agent/probe", "FuzzParse", false},
+	{"fuzz-resolve", "./agent/kdev", "FuzzResolve", false},
+	{"fuzz-console", "./lab/console", "FuzzSplit", false},
+}
+
+// fuzzing is how the fuzz targets run.
+type fuzzing struct {
+	readers, others time.Duration // each target of that kind
+	cpus            int           // each target
 }
 
 func (f fuzzer) each() bool { return strings.Contains(f.pkg, "%s") }
 
-func (f fuzzer) prove(p proof, arch string, seed uint64, t time.Duration) line {
-	pkg := strings.Replace(f.pkg, "%s", arch, 1)
-	out, err := goTest("-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", t.String(), pkg)
+func (f fuzzer) prove(p proof, arch string, seed uint64, how fuzzing) line {
+	pkg, t := strings.Replace(f.pkg, "%s", arch, 1), how.others
+	if f.reader {
+		t = how.readers
+	}
+	out, err := goTest("-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", t.String(), "-parallel", fmt.Sprint(how.cpus), pkg)
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	l.judge(err, last(out, regexp.MustCompile(`execs: (\d+)`)), out)
 	return l

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+	"kerninst/images"
+	"kerninst/lab/analysis"
+	"kerninst/lab/sweep"
+)
+
+// BenchmarkIndex measures, kernel by kernel and in turn, what objdump takes to
+// print its functions to nowhere, what lab analyze takes from a dump to a stored
+// index and from the index again, and what a guest takes to open that and to know
+// a function.
+func BenchmarkIndex(b *testing.B) {
+	for _, arch := range all.Arches() {
+		file := filepath.Join(b.TempDir(), "kernel.dump")
+		if a := call(b, nil, "image", "dump", "--arch", arch.Name, file); a.code != 0 {
+			b.Fatal(a)
+		}
+		b.Run(arch.Name+"/objdump", func(b *testing.B) { benchObjdump(b, file) })
+		b.Run(arch.Name+"/dump-to-index", func(b *testing.B) { benchAnalyze(b, file) })
+		b.Run(arch.Name+"/in-guest", func(b *testing.B) { benchGuest(b, arch.Name) })
+	}
+}
+
+// benchObjdump is what the other figures are held against.
+func benchObjdump(b *testing.B, file string) {
+	dump, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := ktext.ReadDump(dump)
+	if err != nil {
+		b.Fatal(err)
+	}
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text, err := d.Text(arch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pieces, err := sweep.Kernel(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	root, err := images.Toolchain(context.Background(), images.Options{Arch: d.Arch, Root: "../..", Progress: b.Logf})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := sweep.Objdump(context.Background(), root, arch, pieces); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchAnalyze calls lab analyze with an empty store, then with what that left.
+func benchAnalyze(b *testing.B, file string) {
+	var peak int64 // KiB
+	var again analysis.Totals
+	var size int64
+	for b.Loop() {
+		cache := b.TempDir()
+		env := []string{"XDG_CACHE_HOME=" + cache}
+		cmd := exec.Command(lab, "analyze", "--dump", file, "--json")
+		cmd.Env = append(os.Environ(), env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		peak = max(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
+
+		b.StopTimer()
+		a := call(b, env, "analyze", "--dump", file, "--json")
+		if err := json.Unmarshal([]byte(a.stdout), &again); err != nil || again.Seconds.Cached == 0 {
+			b.Fatalf("%v: %v", err, a)
+		}
+		size = indexSize(b, cache)
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(peak)/1024, "peak-MiB")
+	b.ReportMetric(again.Seconds.Cached*1000, "reload-ms")
+	b.ReportMetric(float64(size)/(1<<20), "index-MiB")
+}
+
+// indexSize is that of the one index in a cache, in bytes.
+func indexSize(b *testing.B, cache string) int64 {
+	files, err := filepath.Glob(filepath.Join(cache, "kerninst/golden/*/kernel.index"))
+	if err != nil || len(files) != 1 {
+		b.Fatal(files, err)
+	}
+	st, err := os.Stat(files[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	return st.Size()
+}
+
+// benchGuest says nothing of its own time, which is mostly that of booting.
+func benchGuest(b *testing.B, arch string) {
+	for b.Loop() {
+		_, results := lookInGuest(b, arch)
+		for _, res := range results {
+			b.ReportMetric(float64(res.Looked.OpenNs)/1e6, "open-ms")
+			b.ReportMetric(medianNs(res.Looked)/1e6, res.Step+"-median-ms")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// medianNs is what looking a function up takes.
+func medianNs(l *wire.Looked) float64 {
+	var ns []uint64
+	for _, f := range l.Functions {
+		ns = append(ns, f.Ns)
+	}
+	slices.Sort(ns)
+	return float64(ns[len(ns)/2])
+}
