@@ -149,6 +149,7 @@ func (a *apt) quotedArches() string {
 // run starts one of apt's tools in dir and returns what it printed.
 func (a *apt) run(ctx context.Context, dir, tool string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, tool, args...)
+	tie(cmd)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(a.dir, "apt.conf"),
 		"LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")

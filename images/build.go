@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // goProgram is a Go program for guests.
@@ -70,6 +71,9 @@ func (b *builder) programs(ctx context.Context, list []goProgram) (*goBuild, err
 // what one boot brings along: the image itself, and what was kept of it, stay.
 func Program(ctx context.Context, opt Options, pkg, dst string) (File, error) {
 	b, err := newBuilder(opt)
+	if err == nil {
+		err = b.cache.use(ctx)
+	}
 	if err != nil {
 		return File{}, err
 	}
@@ -128,9 +132,21 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
+// tie has a program die with the lab, however that ends. What it has started
+// itself ends soon: it finds its pipe closed, or compiles one file.
+func tie(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	// The signal comes when the thread ends that started the program: none of
+	// ours does before the process, since none runs locked to its end.
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}
+
 // run runs a command of the host at the repository's root.
 func (b *builder) run(ctx context.Context, env []string, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	tie(cmd)
 	cmd.Dir = b.opt.Root
 	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer

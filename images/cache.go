@@ -95,7 +95,7 @@ func (c *cache) create() error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(c.dir, versionFile), fmt.Appendf(nil, "%d\n", cacheVersion), 0o644)
+	return c.write(filepath.Join(c.dir, versionFile), fmt.Appendf(nil, "%d\n", cacheVersion))
 }
 
 // inUse is locked by whoever needs the cache to stay as it is: shared by labs
@@ -105,11 +105,14 @@ const inUse = "in-use"
 // held has the folders of caches that this process has declared in use.
 var held sync.Map
 
-// use keeps GC away from the cache until this process ends. Of a cache that
-// cannot be written there is no GC.
+// use keeps GC away from the cache until this process ends, and removes what labs
+// left there that were killed. Of a cache that cannot be written there is no GC.
 func (c *cache) use(ctx context.Context) error {
 	if _, done := held.Load(c.dir); done || c.look {
 		return nil
+	}
+	if err := c.sweep(); err != nil {
+		return err
 	}
 	unlock, err := c.flock(ctx, inUse, syscall.LOCK_SH, "lab image gc")
 	if err == nil {
@@ -216,9 +219,47 @@ func (c *cache) adopt(name string, d Digest) error {
 	return nil
 }
 
+// write replaces a file of the cache by a complete one.
+func (c *cache) write(name string, data []byte) error {
+	if err := os.MkdirAll(filepath.Join(c.dir, unfinished), 0o755); err != nil {
+		return err
+	}
+	return replaceFile(name, filepath.Join(c.dir, unfinished), data, 0o644)
+}
+
+// unfinished is the folder of work that has not been put into its place.
+const unfinished = "tmp"
+
+// dead are the patterns of what a lab that was killed leaves behind.
+var dead = []string{unfinished + "/*", "tree/*/build/*"}
+
+// sweep removes what killed labs left behind, if nobody else uses the cache.
+func (c *cache) sweep() error {
+	var found []string
+	for _, pattern := range dead {
+		names, _ := filepath.Glob(filepath.Join(c.dir, pattern))
+		found = append(found, names...)
+	}
+	if len(found) == 0 {
+		return nil // without a lock, on which others would wait
+	}
+	unlock, err := c.tryFlock(inUse, syscall.LOCK_EX)
+	if err != nil {
+		return nil // it may be somebody's work, or the cache is not ours to write
+	}
+	defer unlock()
+	var errs []error
+	for _, name := range found {
+		if err := os.RemoveAll(name); err != nil {
+			errs = append(errs, c.unwritable(err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // temp makes a directory for unfinished work.
 func (c *cache) temp(kind string) (string, error) {
-	p, err := c.path(true, "tmp", "x")
+	p, err := c.path(true, unfinished, "x")
 	if err != nil {
 		return "", err
 	}
@@ -295,7 +336,7 @@ func (c *cache) store(kind, key string, v any) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(dst, append(b, '\n'), 0o644)
+	return c.write(dst, append(b, '\n'))
 }
 
 // files are what one step made, by name.
@@ -341,7 +382,12 @@ func (c *cache) have(kind, key string) files {
 
 // writeFile replaces name by a complete file.
 func writeFile(name string, data []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
+	return replaceFile(name, filepath.Dir(name), data, mode)
+}
+
+// replaceFile writes it in the folder dir of the same file system first.
+func replaceFile(name, dir string, data []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(dir, ".new-")
 	if err != nil {
 		return err
 	}

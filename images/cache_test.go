@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -168,5 +169,56 @@ func TestUnwritable(t *testing.T) {
 func TestKeyOfKeepsPartsApart(t *testing.T) {
 	if keyOf("ab", "c") == keyOf("a", "bc") || keyOf("a") == keyOf("a", "") {
 		t.Error("different parts have one key")
+	}
+}
+
+// What a killed lab left unfinished goes when the next one begins, unless somebody
+// else is at work: it may be theirs.
+func TestSweep(t *testing.T) {
+	c, _ := testCache(t)
+	d := mustPut(t, c, "content")
+	left := []string{"tmp/object-1/data", "tmp/.new-1", "tree/key/build/run-1/src/x"}
+	kept := []string{"tree/key/usr/bin/gcc", "index/base/key"}
+	for _, name := range append(left, kept...) {
+		p := filepath.Join(c.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(c.dir, name))
+		return err == nil
+	}
+	other, err := c.tryFlock(inUse, syscall.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		if !there(name) {
+			t.Errorf("beside another lab, %s was removed", name)
+		}
+	}
+	other()
+	if err := c.use(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		if there(name) {
+			t.Errorf("%s is left", name)
+		}
+	}
+	for _, name := range kept {
+		if !there(name) {
+			t.Errorf("%s was removed", name)
+		}
+	}
+	if err := c.verify(d); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.tryFlock(inUse, syscall.LOCK_EX); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("after sweeping, the cache is not in use: %v", err)
 	}
 }

@@ -20,7 +20,8 @@
 //	tree/KEY           unpacked toolchains, named by the packages in them
 //	apt/KEY            apt's state for one mirror
 //	lock/              flock(2) files, one per entry that is being made
-//	tmp/               unfinished work
+//	tmp/               unfinished work; what is there while nobody uses the
+//	                   cache is of labs that were killed, and goes
 //	version            of this layout: a newer one is refused
 //
 // An entry appears by rename(2) only when it is complete, and it is never

@@ -251,16 +251,15 @@ func (img *Image) InitrdSize(extra []File) (int64, error) {
 
 // WriteJob writes what WriteInitrd adds to the image's own initramfs to w.
 func (img *Image) WriteJob(w io.Writer, job []byte, extra ...File) error {
-	dir, err := os.MkdirTemp("", "kerninst-job-")
-	if err != nil {
-		return fmt.Errorf("images: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	f, err := os.Create(filepath.Join(dir, "job"))
+	f, err := os.CreateTemp("", "kerninst-job-")
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
 	defer f.Close()
+	// At once: then it is gone however the lab ends.
+	if err := os.Remove(f.Name()); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
 	if err := jobSegment.write(f, append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)); err != nil {
 		return err
 	}

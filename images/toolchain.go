@@ -210,7 +210,9 @@ func (r *Root) Command(ctx context.Context, dir string, argv ...string) *exec.Cm
 			Setpgid:     true,
 		}
 	}
-	cmd.Env = rootEnv
+	// What make and the compiler leave in the middle goes with the directory.
+	cmd.Env = append(slices.Clone(rootEnv), "TMPDIR="+dir)
+	tie(cmd)
 	// make leaves its children behind when it alone is killed.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd

@@ -23,8 +23,14 @@ type store struct {
 	env       []string
 }
 
-// newStore lies beside the real cache, so that objects can be linked.
 func newStore(t *testing.T) store {
+	t.Helper()
+	return newStoreOf(t, "riscv64")
+}
+
+// newStoreOf is warm for another ISA. It lies beside the real cache, so that
+// objects can be linked.
+func newStoreOf(t *testing.T, arch string) store {
 	t.Helper()
 	base, err := os.UserCacheDir()
 	must(t, err)
@@ -33,7 +39,7 @@ func newStore(t *testing.T) store {
 	t.Cleanup(func() { os.RemoveAll(top) })
 	s := store{dir: filepath.Join(top, "kerninst"), temp: t.TempDir()}
 	s.env = []string{"XDG_CACHE_HOME=" + top, "TMPDIR=" + s.temp, "XDG_RUNTIME_DIR=", "GO=" + goPath(t), unreachable}
-	warm(t, s.dir)
+	warm(t, s.dir, arch)
 	return s
 }
 
@@ -76,7 +82,7 @@ func (s store) objects(t *testing.T, kind string) (paths []string) {
 // kernelPackage is the file of Debian's kernel package.
 func (s store) kernelPackage(t *testing.T) string {
 	t.Helper()
-	m, err := needed()
+	m, err := needed("riscv64")
 	must(t, err)
 	for _, p := range m.Image.Packages {
 		if strings.HasPrefix(p.Name, "linux-image-") {

@@ -46,7 +46,7 @@ func newPlace(t *testing.T) place {
 		p.uid = stranger
 	}
 	must(t, os.Chmod(top, 0o755), os.MkdirAll(p.home, 0o755), os.Mkdir(p.temp, 0o700))
-	warm(t, p.cache)
+	warm(t, p.cache, "riscv64")
 	copySources(t, in("src"))
 	// The Go that made what is cached, which need not be in reach of others.
 	version, err := exec.Command(goPath(t), "env", "GOVERSION").Output()
@@ -77,25 +77,32 @@ func linked(t *testing.T, path string) bool {
 	return st.Mode().IsRegular() && st.Sys().(*syscall.Stat_t).Nlink > 1
 }
 
-// needed is what the cache has for the smoke scenarios on riscv64.
-var needed = sync.OnceValues(func() (*repro.Manifest, error) {
+// needed is what the cache has for the smoke scenarios on an ISA.
+func needed(arch string) (*repro.Manifest, error) {
+	once, _ := manifests.LoadOrStore(arch, sync.OnceValues(func() (*repro.Manifest, error) { return runFor(arch) }))
+	return once.(func() (*repro.Manifest, error))()
+}
+
+var manifests sync.Map // functions, by ISA
+
+func runFor(arch string) (*repro.Manifest, error) {
 	out, err := os.MkdirTemp("", "kerninst-e2e-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	if text, err := exec.Command(lab, "run", "--arch", "riscv64", "--scenario", "boot,count", "--out", out).CombinedOutput(); err != nil {
+	if text, err := exec.Command(lab, "run", "--arch", arch, "--scenario", "boot,count", "--out", out).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
-	return repro.ReadManifest(filepath.Join(out, "riscv64"))
-})
+	return repro.ReadManifest(filepath.Join(out, arch))
+}
 
-// warm fills a cache with what a riscv64 guest needs, out of the cache of who
+// warm fills a cache with what a guest of an ISA needs, out of the cache of who
 // runs the tests. Objects, which are never written in place, are linked if they
 // can be.
-func warm(t *testing.T, cache string) {
+func warm(t *testing.T, cache, arch string) {
 	t.Helper()
-	m, err := needed()
+	m, err := needed(arch)
 	must(t, err)
 	base, err := os.UserCacheDir()
 	must(t, err)

@@ -14,19 +14,28 @@ import (
 )
 
 // testProof is a test with a subtest for each ISA. With -full it says how much it
-// compared, in lines "proof NAME arch n ...", whose numbers are added.
-type testProof struct{ name, pkg, test string }
+// did, in lines "proof NAME arch n ...", whose numbers are added. One that draws
+// takes -seed.
+type testProof struct {
+	name, pkg, test string
+	draws           bool
+}
 
 var testProofs = []testProof{
-	{"sweep", "./lab/sweep", "TestSweep"},
-	{"guesses", "./lab/sweep", "TestNothingIsGuessed"},
-	{"effects", "./lab/effects", "TestEffects"},
-	{"live", "./ci/e2e", "TestWholeKernels"},
-	{"trace", "./ci/e2e", "TestTrace"},
+	{"sweep", "./lab/sweep", "TestSweep", false},
+	{"guesses", "./lab/sweep", "TestNothingIsGuessed", false},
+	{"effects", "./lab/effects", "TestEffects", false},
+	{"live", "./ci/e2e", "TestWholeKernels", false},
+	{"trace", "./ci/e2e", "TestTrace", false},
+	{"kills", "./ci/e2e", "TestKills", true},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) line {
-	out, err := goTest("-v", "-timeout", "2h", "-run", "^"+x.test+"$/^"+arch+"$", x.pkg, "-full")
+	args := []string{"-v", "-timeout", "2h", "-run", "^" + x.test + "$/^" + arch + "$", x.pkg, "-full"}
+	if x.draws {
+		args = append(args, "-seed", strconv.FormatUint(seed, 10))
+	}
+	out, err := goTest(args...)
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	l.judge(err, sum(out, regexp.MustCompile(`proof `+p.name+` `+arch+` (\d+)`)), out)
 	return l

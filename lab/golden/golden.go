@@ -76,6 +76,7 @@ func (s *Store) Get(ctx context.Context, key, to string, make func(dir string) e
 			return fmt.Errorf("golden states: %w; set XDG_CACHE_HOME to a folder that can be written", err)
 		}
 	}
+	s.sweep()
 	if done, err := s.locked(ctx, key, unix.LOCK_SH, func() error { return s.copy(key, to) }); done || err != nil {
 		return err
 	}
@@ -93,6 +94,26 @@ func (s *Store) Get(ctx context.Context, key, to string, make func(dir string) e
 		s.evict(key)
 	}
 	return err
+}
+
+// sweep removes what labs left behind that were killed while they made an entry,
+// that is, without a lock. Nothing depends on it, so it never fails.
+func (s *Store) sweep() {
+	tmp := filepath.Join(s.dir, "tmp")
+	left, _ := os.ReadDir(tmp)
+	for _, e := range left {
+		s.alone(e.Name(), func() error { return os.RemoveAll(filepath.Join(tmp, e.Name())) })
+	}
+}
+
+// alone does something with an entry, unless somebody else uses it now.
+func (s *Store) alone(key string, do func() error) bool {
+	lock, err := os.OpenFile(filepath.Join(s.dir, "lock", key), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return false
+	}
+	defer lock.Close()
+	return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && do() == nil
 }
 
 // Discard removes an entry that turned out to be of no use, and says why.
@@ -309,14 +330,9 @@ func (s *Store) evict(keep string) {
 		if e.key == keep {
 			continue
 		}
-		lock, err := os.OpenFile(filepath.Join(s.dir, "lock", e.key), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			continue
-		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && os.RemoveAll(filepath.Join(s.dir, e.key)) == nil {
+		if s.alone(e.key, func() error { return os.RemoveAll(filepath.Join(s.dir, e.key)) }) {
 			total -= e.size
 		}
-		lock.Close()
 	}
 }
 

@@ -242,3 +242,30 @@ func TestReadOnlyStore(t *testing.T) {
 		t.Errorf("what is not there: %v, want a word on XDG_CACHE_HOME", a.cold)
 	}
 }
+
+// What a killed lab left unfinished goes; what another one is making stays.
+func TestUnfinishedEntries(t *testing.T) {
+	f := newFixture(t)
+	f.get(t, Key("a"), "one")
+	dead, live := filepath.Join(f.dir, "tmp", Key("dead")), filepath.Join(f.dir, "tmp", Key("live"))
+	for _, dir := range []string{dead, live} {
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "state"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock, err := os.Create(filepath.Join(f.dir, "lock", Key("live")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	f.get(t, Key("a"), "one")
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("what nobody makes is left")
+	}
+	if _, err := os.Stat(live); err != nil {
+		t.Errorf("what somebody makes is gone: %v", err)
+	}
+}

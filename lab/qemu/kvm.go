@@ -129,10 +129,11 @@ func (k KVM) write(file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	unfinished := filepath.Join(filepath.Dir(file), "tmp") // which is swept
+	if err := os.MkdirAll(unfinished, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
+	f, err := os.CreateTemp(unfinished, filepath.Base(file)+".*")
 	if err != nil {
 		return err
 	}
