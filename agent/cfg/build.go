@@ -114,7 +114,11 @@ func (g *Graph) spans(t *ktext.Text) []span {
 	sort.Strings(modules)
 	for _, m := range modules {
 		t.Functions(m, func(f ktext.Func) bool {
-			if p, ok := g.Pos(f.Addr); ok && uint64(f.Addr)%uint64(g.Arch.MinLen) == 0 {
+			switch p, ok := g.Pos(f.Addr); {
+			case !ok:
+			case uint64(f.Addr)%uint64(g.Arch.MinLen) != 0:
+				g.Stats.OddSymbols++
+			default:
 				out = append(out, span{lo: p, region: g.regionAt(p), padding: isPaddingName(f.Name), data: isDataName(f.Name)})
 			}
 			return true

@@ -117,6 +117,7 @@ type Stats struct {
 	Orphans      int // blocks that nothing is seen to reach
 	Misaligned   int // direct targets inside other instructions
 	Outside      int // direct targets outside the text
+	OddSymbols   int // where no instruction can begin
 	Overruns     int // functions whose last instruction does not end in them, or runs into data
 	Edges        int
 	Calls        int // direct

@@ -79,7 +79,20 @@ func (t *Text) Links(module string) (*Links, error) {
 		x.keep(m)
 	}
 	x.sort()
+	if module == "" && len(x.Keys) > 0 {
+		if err := t.sane(x.sites()); err != nil {
+			return nil, err
+		}
+	}
 	return &x, nil
+}
+
+// sites are those of the static keys.
+func (x *Links) sites() (out []isa.Addr) {
+	for _, k := range x.Keys {
+		out = append(out, k.Site)
+	}
+	return out
 }
 
 // tableBounds finds a table of the kernel by its symbols, one of a module by

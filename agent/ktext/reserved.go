@@ -198,12 +198,19 @@ func (t *Text) loadTables() (*tables, error) {
 		*l.into = sites
 		x.targets = append(x.targets, targets...)
 	}
-	for _, a := range x.keys {
-		if a >= t.lo && a < t.hi {
-			return &x, nil
-		}
+	if err := t.sane(x.keys); err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no static key lies in the kernel's text: its tables are not what they should be")
+	return &x, nil
+}
+
+// sane refuses tables that are not what they should be, by where the sites of
+// the kernel's static keys lie: every kernel has some in its text.
+func (t *Text) sane(keys []isa.Addr) error {
+	if slices.ContainsFunc(keys, func(a isa.Addr) bool { return a >= t.lo && a < t.hi }) {
+		return nil
+	}
+	return fmt.Errorf("table %s: no static key lies in the kernel's text: its tables are not what they should be", jumpTable.name)
 }
 
 // siteSize is the least a site of a class covers; what lies there is one

@@ -48,6 +48,7 @@ type Totals struct {
 	Unreached    int    `json:"unreached_blocks"`   // that nothing is seen to lead to
 	Misaligned   int    `json:"misaligned_targets"` // inside other instructions
 	Outside      int    `json:"outside_targets"`    // not in the text: code that is freed after boot
+	OddSymbols   int    `json:"odd_symbols"`        // at addresses where no instruction can begin
 	Overruns     int    `json:"overruns"`           // functions whose last instruction does not end in them
 	Edges        int    `json:"edges"`
 	Calls        int    `json:"calls"` // direct
@@ -102,7 +103,7 @@ func (k *Kernel) sum(d *ktext.Dump) {
 		Schema: 1, Arch: d.Arch, Kernel: d.Release,
 		Modules: s.Modules, Functions: s.Functions, Blocks: s.Blocks, Instructions: s.Instructions, Bytes: s.Bytes,
 		Padding: s.Padding, Data: s.Data, UndecodedIn: k.undecodedIn(), Undecoded: s.Undecoded, JumpTables: s.JumpTables, Unanalysable: s.Unanalysable,
-		Unreached: s.Orphans, Misaligned: s.Misaligned, Outside: s.Outside, Overruns: s.Overruns,
+		Unreached: s.Orphans, Misaligned: s.Misaligned, Outside: s.Outside, OddSymbols: s.OddSymbols, Overruns: s.Overruns,
 		Edges: s.Edges, Calls: s.Calls, NoReturn: s.NoReturn,
 	}
 }
