@@ -329,9 +329,9 @@ func (b *builder) bench(*selection) (job, error) {
 var pluginFlags = []string{"-shared", "-fPIC", "-nostdlib", "-ffreestanding", "-O2", "-Wall", "-Werror",
 	"-fno-stack-protector", "-ffile-prefix-map=/build/plugin=.", "-Wl,--build-id=none"}
 
-// BuildPlugin compiles the .c files in srcDir for the host into one plugin for
-// QEMU, with defines as NAME or NAME=VALUE, and returns its path.
-func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...string) (string, error) {
+// BuildPlugin compiles a .c file, with the headers beside it, for the host into a
+// plugin for QEMU, with defines as NAME or NAME=VALUE, and returns its path.
+func BuildPlugin(ctx context.Context, opt Options, file string, defines ...string) (string, error) {
 	b, err := newBuilder(opt)
 	if err != nil {
 		return "", err
@@ -343,7 +343,7 @@ func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...str
 	if err != nil {
 		return "", err
 	}
-	j, err := b.plugin(srcDir, defines)
+	j, err := b.plugin(file, defines)
 	if err != nil {
 		return "", err
 	}
@@ -363,26 +363,18 @@ func BuildPlugin(ctx context.Context, opt Options, srcDir string, defines ...str
 	}
 }
 
-func (b *builder) plugin(srcDir string, defines []string) (job, error) {
-	argv := append([]string{"gcc-14"}, pluginFlags...)
+func (b *builder) plugin(file string, defines []string) (job, error) {
+	dir, name := filepath.Split(file)
+	argv := slices.Clone(pluginFlags)
 	for _, d := range defines {
 		argv = append(argv, "-D"+d)
 	}
-	argv = append(argv, "-o", "plugin.so")
 	at := *b
-	at.opt.Root = srcDir
-	src, err := at.read(isCInput, ".")
+	at.opt.Root = dir
+	src, err := at.read(func(s string) bool { return s == name || path.Ext(s) == ".h" }, ".")
 	if err != nil {
 		return job{}, err
 	}
-	n := len(argv)
-	for _, s := range src {
-		if path.Ext(s.name) == ".c" {
-			argv = append(argv, s.name)
-		}
-	}
-	if len(argv) == n {
-		return job{}, fmt.Errorf("images: no .c files in %s", srcDir)
-	}
+	argv = append([]string{"gcc-14"}, append(argv, "-o", "plugin.so", name)...)
 	return job{name: "plugin", sources: src, argv: [][]string{argv}, outputs: []string{"plugin.so"}}, nil
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Plugin is the folder of the plugin's sources, below the repository's root.
-const Plugin = "lab/oracle/plugin"
+// Plugin is the source of the plugin, below the repository's root.
+const Plugin = "lab/oracle/plugin/arrivals.c"
 
 // MarkBase is where every guest program has its marks; guest/bench/mark.h
 // holds the same number, and a test compares them.

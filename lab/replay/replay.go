@@ -1,7 +1,7 @@
 // Package replay holds a kernel's graph and live registers against what an
 // emulated CPU executed, instruction by instruction.
 //
-// A plugin (plugin/trace.c) records the kernel's instructions. Replaying them,
+// A plugin (lab/oracle/plugin/trace.c) records the kernel's instructions. Replaying them,
 // each direct jump, call and fall-through must be an edge of the graph, each
 // return must lead behind a call that may return, of the function that returns or
 // of one that jumps on to functions that are not known, each jump through a known
@@ -31,8 +31,8 @@ import (
 	"kerninst/agent/live"
 )
 
-// Plugin is the folder of the plugin's source, below the repository's root.
-const Plugin = "lab/replay/plugin"
+// Plugin is the source of the plugin, below the repository's root.
+const Plugin = "lab/oracle/plugin/trace.c"
 
 // Report is what a replay saw.
 type Report struct {

@@ -21,26 +21,11 @@
  * announced before it is spliced; the splice writes the text, which makes QEMU
  * translate the block anew, now with the callback.
  *
- * Freestanding: the object depends on no C library version. What it uses of
- * the process's own libc is declared below.
+ * Freestanding, as plugin.h has it.
  */
-#include "qemu_plugin.h"
+#include "plugin.h"
 
-#define EXPORT		__attribute__((visibility("default")))
-
-#ifndef PLUGIN_VERSION
-#define PLUGIN_VERSION	1	/* the interface that the installed QEMU wants */
-#endif
-
-EXPORT int qemu_plugin_version = PLUGIN_VERSION;
-
-int open(const char *path, int flags, ...);
-long write(int fd, const void *buf, unsigned long n);
-
-#define O_WRONLY_CREAT_TRUNC_CLOEXEC	(01 | 0100 | 01000 | 02000000)
-
-/* As guest/bench/mark.h and mark.S have it. */
-#define MARK_BASE	0x7ab00000ull
+/* As guest/bench/mark.S has them. */
 #define MARK_END	(MARK_BASE + 0x40)
 #define MARK_POINT	(MARK_BASE + 0x80)
 #define MARK_NIBBLE	(MARK_BASE + 0x100)

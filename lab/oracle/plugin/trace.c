@@ -16,52 +16,14 @@
  * An instruction is recorded before it executes: the last of a run may have
  * faulted. Iterations of one instruction (rep) are one.
  *
- * Freestanding, as arrivals.c is. The declarations of QEMU's interface below
- * have kept their form since interface version 1.
+ * Freestanding, as plugin.h has it.
  */
-typedef unsigned long long u64;
-typedef u64 qemu_plugin_id_t;
-struct qemu_plugin_tb;
-struct qemu_plugin_insn;
+#include "plugin.h"
 
-enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
-
-typedef struct qemu_info {
-	const char *target_name;
-	struct { int min, cur; } version;
-	_Bool system_emulation;
-	struct { int smp_vcpus, max_vcpus; } system;
-} qemu_info_t;
-
-typedef void (*udata_cb)(unsigned int vcpu, void *userdata);
-
-void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t,
-		void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-void qemu_plugin_register_atexit_cb(qemu_plugin_id_t,
-		void (*)(qemu_plugin_id_t, void *), void *);
-unsigned long qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, unsigned long);
-u64 qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
-unsigned long qemu_plugin_insn_size(const struct qemu_plugin_insn *);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, udata_cb,
-		enum qemu_plugin_cb_flags, void *);
-
-int open(const char *path, int flags, ...);
-long write(int fd, const void *buf, unsigned long n);
-
-#define EXPORT	__attribute__((visibility("default")))
-
-#ifndef PLUGIN_VERSION
-#define PLUGIN_VERSION	1
-#endif
 #ifndef TRACE_INSNS
 #define TRACE_INSNS	5000000ull
 #endif
 
-EXPORT int qemu_plugin_version = PLUGIN_VERSION;
-
-#define O_WRONLY_CREAT_TRUNC_CLOEXEC	(01 | 0100 | 01000 | 02000000)
-#define MARK_BASE	0x7ab00000ull	/* as guest/bench/mark.h has it */
 #define ADDRESS		((1ull << 48) - 1)
 #define MAX_RUN		0xfffeull
 
