@@ -145,10 +145,17 @@ func tie(cmd *exec.Cmd) {
 
 // run runs a command of the host at the repository's root.
 func (b *builder) run(ctx context.Context, env []string, argv ...string) ([]byte, error) {
+	return runIn(ctx, b.opt.Root, append(os.Environ(), env...), argv...)
+}
+
+// runIn runs a command of the host and returns what it printed.
+func runIn(ctx context.Context, dir string, env []string, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = dir, env
+	// Like a root's: make leaves its children behind when it alone is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	tie(cmd)
-	cmd.Dir = b.opt.Root
-	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -225,7 +232,11 @@ func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 		if err != nil {
 			return nil, err
 		}
-		got, err := b.inRoot(ctx, sel, j)
+		build := b.inRoot
+		if b.own != nil && j.name == moduleJob {
+			build = b.onHost
+		}
+		got, err := build(ctx, sel, j)
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +249,7 @@ func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 
 // installedAs is an output's name below /lib/kerninst in the guest.
 func installedAs(job, output string) string {
-	if job == "module" {
+	if job == moduleJob {
 		return path.Base(output)
 	}
 	return job + "/" + output
@@ -261,12 +272,12 @@ func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, err
 }
 
 // undefinedCheck fails on a symbol that neither the kernel exports nor the
-// daemon sets: since modpost only warns, it would be found at load. $1 is the
-// triplet of the tools, $2 the kernel's headers.
+// daemon sets: since modpost only warns, it would be found at load. $1 is objcopy,
+// $2 nm, $3 the kernel's headers.
 const undefinedCheck = `
-"$1-objcopy" -O binary --only-section=.kerninst.internals --set-section-flags .kerninst.internals=alloc kerninst.ko internals.bin
-{ awk '{ print $2 }' "$2/Module.symvers"; tr '\0' '\n' <internals.bin; } | LC_ALL=C sort -u >known
-"$1-nm" -u kerninst.ko | awk '{ print $2 }' | LC_ALL=C sort -u >wanted
+"$1" -O binary --only-section=.kerninst.internals --set-section-flags .kerninst.internals=alloc kerninst.ko internals.bin
+{ awk '{ print $2 }' "$3/Module.symvers"; tr '\0' '\n' <internals.bin; } | LC_ALL=C sort -u >known
+"$2" -u kerninst.ko | awk '{ print $2 }' | LC_ALL=C sort -u >wanted
 unknown=$(LC_ALL=C comm -13 known wanted)
 [ -z "$unknown" ] || { echo "undefined, not exported, not in internals.h: $unknown" >&2; exit 1; }
 `
@@ -274,22 +285,35 @@ unknown=$(LC_ALL=C comm -13 known wanted)
 // modules are what guest/module builds.
 var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko"}
 
-// module builds guest/module. Undefined symbols are what the daemon sets before
-// it loads the module: modpost's complaints about them are warnings.
+const moduleJob = "module"
+
+// module builds guest/module: in the toolchain's root for Debian's kernels, else
+// by what built the kernel.
 func (b *builder) module(sel *selection) (job, error) {
 	src, err := b.read(isCInput, "guest/module")
-	return job{
-		name:    "module",
-		sources: below("guest/module", src),
-		argv: [][]string{
-			{"make", "-j2", "-s", "-C", "/usr/src/linux-headers-" + sel.Kernel + "-" + b.t.name,
-				"M=/build/module", "ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + b.t.triplet + "-",
-				"CC=" + b.t.gcc(), "KBUILD_MODPOST_WARN=1", "modules"},
-			{"sh", "-ec", undefinedCheck, "sh", b.t.triplet, "/usr/src/linux-headers-" + sel.Kernel + "-" + b.t.name},
-			append([]string{b.t.triplet + "-strip", "--strip-debug"}, modules...),
-		},
-		outputs: modules,
-	}, err
+	j := job{name: moduleJob, sources: below("guest/module", src), outputs: modules}
+	if b.own != nil {
+		j.argv = moduleArgv(b.own.path, moduleHere, b.own.tools)
+		return j, err
+	}
+	prefix := b.t.triplet + "-"
+	j.argv = moduleArgv("/usr/src/linux-headers-"+sel.Kernel+"-"+b.t.name, "/build/module", kbuildTools{
+		make: []string{"ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + prefix, "CC=" + b.t.gcc()},
+		nm:   prefix + "nm", objcopy: prefix + "objcopy", strip: prefix + "strip",
+	})
+	return j, err
+}
+
+// moduleArgv are the commands that build the module in the folder dir. Undefined
+// symbols are what the daemon sets before it loads the module: modpost's
+// complaints about them are warnings.
+func moduleArgv(headers, dir string, t kbuildTools) [][]string {
+	argv := append([]string{"make", "-j2", "-s", "-C", headers, "M=" + dir}, t.make...)
+	return [][]string{
+		append(argv, "KBUILD_MODPOST_WARN=1", "modules"),
+		{"sh", "-ec", undefinedCheck, "sh", t.objcopy, t.nm, headers},
+		append([]string{t.strip, "--strip-debug"}, modules...),
+	}
 }
 
 // benchFlags link statically at fixed addresses: an emulator plugin looks for

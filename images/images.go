@@ -7,12 +7,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Options say which image is wanted.
 type Options struct {
-	Arch    string // target: amd64, arm64, riscv64
-	Kernel  string // release, upstream or package version; empty: the locked one
+	Arch string // target: amd64, arm64, riscv64
+	// Kernel is a release, an upstream or package version, or the absolute path
+	// of a kernel's build directory; empty: the locked one.
+	Kernel  string
 	Mirror  string // Debian archive; empty: the host's
 	Root    string // of this repository
 	Offline bool   // use the cache only
@@ -27,12 +31,12 @@ type Options struct {
 // Image is a guest that can be booted.
 type Image struct {
 	Arch    string
-	Package string // of the kernel
+	Package string // of the kernel; empty: it comes from a build directory
 	Version string // of that package
 	Release string // uname -r
 	Kernel  string // path of the kernel image
 	Base    string // path of the initramfs without a job
-	// Modules is the path of the kernel's package, whose modules can be added.
+	// Modules is the path of the kernel's package, if it comes from one.
 	Modules  string
 	Manifest Manifest
 
@@ -65,6 +69,7 @@ type builder struct {
 	host  string
 	cache *cache
 	say   func(format string, args ...any)
+	own   *buildDir // the kernel comes from there, instead of from a package; or nil
 }
 
 func newBuilder(opt Options) (*builder, error) {
@@ -92,7 +97,15 @@ func newBuilder(opt Options) (*builder, error) {
 	if opt.Look {
 		opt.Offline, c.look, c.used = true, true, map[string]bool{}
 	}
-	return &builder{opt, t, hostArch(), c, say}, nil
+	b := &builder{opt: opt, t: t, host: hostArch(), cache: c, say: say}
+	if isBuildDir(opt.Kernel) {
+		// All else is as with the locked kernel.
+		if b.own, err = openBuildDir(opt.Kernel, t); err != nil {
+			return nil, err
+		}
+		b.opt.Kernel = ""
+	}
+	return b, nil
 }
 
 // Ensure returns the image, making what the cache lacks. The kernel and the
@@ -152,15 +165,13 @@ func (b *builder) ensure(ctx context.Context) (*Image, error) {
 
 // image verifies what is booted and describes it.
 func (b *builder) image(sel *selection, goVersion string, base Digest, made ...files) (*Image, error) {
-	p, err := sel.guest("linux-image-")
+	img, err := b.from(sel)
 	if err != nil {
 		return nil, err
 	}
-	m := Manifest{
-		Schema: 1, Arch: b.t.name, Release: sel.Kernel + "-" + b.t.name, Go: goVersion,
-		Packages: sel.Guest, Toolchain: sel.Toolchain, Drift: sel.Drift,
-		Files: []NamedSum{{"initramfs", base}},
-	}
+	m := &img.Manifest // which knows its packages already
+	m.Schema, m.Arch, m.Release, m.Go = 1, b.t.name, img.Release, goVersion
+	m.Toolchain, m.Drift, m.Files = sel.Toolchain, sel.Drift, []NamedSum{{"initramfs", base}}
 	for _, fs := range made {
 		for _, name := range sortedNames(fs) {
 			m.Files = append(m.Files, NamedSum{name, fs[name]})
@@ -177,11 +188,27 @@ func (b *builder) image(sel *selection, goVersion string, base Digest, made ...f
 			return nil, err
 		}
 	}
+	img.Kernel, img.Base = b.cache.object(kernel), b.cache.object(base)
+	return img, nil
+}
+
+// from is the image as far as its kernel's origin decides about it.
+func (b *builder) from(sel *selection) (*Image, error) {
+	if b.own != nil {
+		img := &Image{Arch: b.t.name, Release: b.own.release, modules: b.own.modules}
+		img.Manifest.Packages = slices.DeleteFunc(slices.Clone(sel.Guest), func(p Package) bool {
+			return strings.HasPrefix(p.Name, "linux-")
+		})
+		return img, nil
+	}
+	p, err := sel.guest("linux-image-")
+	if err != nil {
+		return nil, err
+	}
+	deb := b.cache.object(p.Digest)
 	return &Image{
-		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: m.Release,
-		Kernel: b.cache.object(kernel), Base: b.cache.object(base),
-		Modules: b.cache.object(p.Digest), Manifest: m,
-		modules: packagedModules{b.cache.object(p.Digest), p.SHA256},
+		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: sel.Kernel + "-" + b.t.name,
+		Modules: deb, modules: packagedModules{deb, p.SHA256}, Manifest: Manifest{Packages: sel.Guest},
 	}, nil
 }
 

@@ -86,6 +86,38 @@ func (m installedModules) visit(ctx context.Context, f func(string, func() (io.R
 	})
 }
 
+// builtModules are those in a kernel's build directory, where they were built.
+type builtModules struct{ dir string }
+
+func (builtModules) key() string { return "" }
+
+// list reads modules.order, which names the module, or the object that it is
+// linked from (Linux 6.3 and newer), one path a line.
+func (m builtModules) list() ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(m.dir, "modules.order"))
+	names := strings.Fields(string(b))
+	for k, name := range names {
+		names[k] = strings.TrimSuffix(name, path.Ext(name)) + ".ko"
+	}
+	return names, err
+}
+
+func (m builtModules) visit(_ context.Context, f func(string, func() (io.ReadCloser, error)) error) error {
+	names, err := m.list()
+	if err != nil {
+		return err
+	}
+	if list := "modules.builtin"; fileExists(filepath.Join(m.dir, list)) {
+		names = append(names, list)
+	}
+	for _, name := range names {
+		if err := f(name, func() (io.ReadCloser, error) { return os.Open(filepath.Join(m.dir, name)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Load returns what a guest brings along so that its init loads the modules of
 // these names, and before each what it depends on. What is built into the
 // kernel needs nothing. A name that the kernel does not know is a *NoModuleError.

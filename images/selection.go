@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"kerninst/lab/near"
 )
 
 // selection is which packages one image and its toolchain are made of. Once
@@ -227,6 +229,17 @@ func packagesOf(offers []offer) (pkgs []Package) {
 	return pkgs
 }
 
+// NoKernelError says that a mirror has no kernel of a version.
+type NoKernelError struct {
+	Version, Arch, Mirror string
+	Known                 []string
+}
+
+func (e *NoKernelError) Error() string {
+	return fmt.Sprintf("mirror %s has no kernel %s for %s: it has %s%s",
+		e.Mirror, e.Version, e.Arch, strings.Join(e.Known, ", "), near.Hint(e.Version, e.Known))
+}
+
 // kernel is the release to use: the one asked for, else the locked one, else
 // Debian's current one.
 func (b *builder) kernel(ctx context.Context, a *apt, lock Lock) (string, error) {
@@ -243,8 +256,7 @@ func (b *builder) kernel(ctx context.Context, a *apt, lock Lock) (string, error)
 			names = append(names, release)
 		}
 		slices.Sort(names)
-		return "", fmt.Errorf("images: mirror %s has no kernel %s for %s: it has %s",
-			a.mirror, b.opt.Kernel, b.t.name, strings.Join(names, ", "))
+		return "", &NoKernelError{b.opt.Kernel, b.t.name, a.mirror, names}
 	}
 	if s, ok := selectionOf(b.host, b.t, lock); ok {
 		if _, ok := have[s.Kernel]; ok {

@@ -11,16 +11,18 @@ const suite = "trixie"
 
 // target is one ISA as Debian, the kernel and the compilers name it.
 type target struct {
-	name    string // of Debian, Go and the lab: all three agree
-	triplet string // of the compilers
-	kbuild  string // ARCH= of the kernel's makefiles
-	level   string // oldest CPU that Go may generate code for
+	name    string   // of Debian, Go and the lab: all three agree
+	triplet string   // of the compilers
+	kbuild  string   // ARCH= of the kernel's makefiles
+	level   string   // oldest CPU that Go may generate code for
+	option  string   // of the kernel's configuration that is set for it
+	images  []string // that QEMU boots, in a kernel's build directory
 }
 
 var targets = []target{
-	{"amd64", "x86_64-linux-gnu", "x86", "GOAMD64=v1"},
-	{"arm64", "aarch64-linux-gnu", "arm64", "GOARM64=v8.0"},
-	{"riscv64", "riscv64-linux-gnu", "riscv", "GORISCV64=rva20u64"},
+	{"amd64", "x86_64-linux-gnu", "x86", "GOAMD64=v1", "X86_64", []string{"arch/x86/boot/bzImage"}},
+	{"arm64", "aarch64-linux-gnu", "arm64", "GOARM64=v8.0", "ARM64", []string{"arch/arm64/boot/Image", "arch/arm64/boot/Image.gz"}},
+	{"riscv64", "riscv64-linux-gnu", "riscv", "GORISCV64=rva20u64", "RISCV", []string{"arch/riscv/boot/Image"}},
 }
 
 // lockedHosts are the hosts for which Refresh locks a toolchain. Others work,

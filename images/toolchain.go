@@ -321,15 +321,23 @@ func (r *Root) build(ctx context.Context, j job) (files, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, r.c.unwritable(err)
 	}
+	return r.c.doJob(j, dir, func(argv []string) error {
+		_, err := r.output(ctx, "/build/"+j.name, argv)
+		return err
+	})
+}
+
+// doJob has run do the job's commands in the folder dir and stores its outputs.
+func (c *cache) doJob(j job, dir string, run func(argv []string) error) (files, error) {
 	for _, s := range j.sources {
 		name := filepath.Join(dir, filepath.FromSlash(s.name))
 		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, s.data, 0o644))
 		if err != nil {
-			return nil, r.c.unwritable(err)
+			return nil, c.unwritable(err)
 		}
 	}
 	for _, argv := range j.argv {
-		if _, err := r.output(ctx, "/build/"+j.name, argv); err != nil {
+		if err := run(argv); err != nil {
 			return nil, err
 		}
 	}
@@ -339,7 +347,7 @@ func (r *Root) build(ctx context.Context, j job) (files, error) {
 		if err != nil {
 			return nil, fmt.Errorf("images: %s did not come out of its build: %w", name, err)
 		}
-		made[name], err = r.c.put(f)
+		made[name], err = c.put(f)
 		f.Close()
 		if err != nil {
 			return nil, err
@@ -355,6 +363,14 @@ func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 		{"kernel", "linux-image-", "boot/vmlinu?-*"},
 		{"busybox", "busybox-static", "usr/bin/busybox"},
 	} {
+		if part.name == "kernel" && b.own != nil {
+			d, err := b.ownKernel()
+			if err != nil {
+				return nil, err
+			}
+			made[part.name] = d
+			continue
+		}
 		p, err := sel.guest(part.pkg)
 		if err != nil {
 			return nil, err

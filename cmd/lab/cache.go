@@ -90,6 +90,7 @@ func imageExportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			opts.Kernel = images.KernelWord(f.kernel)
 			out, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if err != nil {
 				return usage(err)
@@ -97,7 +98,7 @@ func imageExportCommand() *cobra.Command {
 			if err := images.Export(c.Context(), opts, isas, out); err != nil {
 				out.Close()
 				os.Remove(args[0])
-				return err
+				return kernelError(err)
 			}
 			return out.Close()
 		},

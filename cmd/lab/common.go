@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ type common struct {
 func (c *common) add(f *pflag.FlagSet) {
 	f.StringVar(&c.arch, "arch", runtime.GOARCH, "ISA: "+strings.Join(images.Arches(), ", "))
 	f.StringVar(&c.mirror, "mirror", os.Getenv("MIRROR"), "Debian mirror (default: the host's own)")
-	f.StringVar(&c.kernel, "kernel", "", "version of Debian's kernel package (default: the locked one)")
+	f.StringVar(&c.kernel, "kernel", "", "`VERSION|DIR`: of Debian's kernel package, or the folder that a kernel of your own was built in (default: the locked one)")
 }
 
 // arches reads a list of ISAs; "all" is all of them.
@@ -93,9 +94,20 @@ func (c *common) image(ctx context.Context, arch string) (*images.Image, images.
 	if err != nil {
 		return nil, images.Options{}, err
 	}
+	c.kernel = images.KernelWord(c.kernel)
 	opts := images.Options{Arch: arch, Kernel: c.kernel, Mirror: c.mirror, Root: root, Look: c.look, Progress: progress}
 	img, err := images.Ensure(ctx, opts)
-	return img, opts, err
+	return img, opts, kernelError(err)
+}
+
+// kernelError tells from other errors that there is no such kernel.
+func kernelError(err error) error {
+	var dir *images.BuildDirError
+	var none *images.NoKernelError
+	if errors.As(err, &dir) || errors.As(err, &none) {
+		return usage(fmt.Errorf("--kernel: %w", err))
+	}
+	return err
 }
 
 // plugin builds the arrivals plugin for the QEMU that is installed.

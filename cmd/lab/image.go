@@ -42,7 +42,7 @@ func imageBuildCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			opts := images.Options{Kernel: f.kernel, Mirror: f.mirror, Root: root, Offline: offline, Progress: progress}
+			opts := images.Options{Kernel: images.KernelWord(f.kernel), Mirror: f.mirror, Root: root, Offline: offline, Progress: progress}
 			if refresh {
 				return images.Refresh(c.Context(), opts)
 			}
@@ -50,7 +50,7 @@ func imageBuildCommand() *cobra.Command {
 				opts.Arch = isa
 				img, err := images.Ensure(c.Context(), opts)
 				if err != nil {
-					return err
+					return kernelError(err)
 				}
 				fmt.Printf("%s\t%s\t%s\n", img.Arch, img.Release, img.Kernel)
 			}

@@ -102,6 +102,13 @@ func (f *runFlags) run(ctx context.Context) error {
 			return doc.print(f.json)
 		}
 	}
+	if f.kernel != "" { // what is no kernel is found before anything is written
+		for _, isa := range isas {
+			if _, _, err := f.image(ctx, isa); err != nil {
+				return err
+			}
+		}
+	}
 	if _, through, err := f.backend(ctx); err != nil {
 		return err
 	} else if through != "" {
