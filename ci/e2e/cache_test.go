@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"kerninst/images"
 	"kerninst/lab/status"
 )
@@ -198,6 +200,60 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(a)
 	}
 	check("starting a guest", limited("run", "--arch", "riscv64", "--scenario", "boot", "--out", out))
+}
+
+// filling runs a lab whose run directories lie on a small disk, fills that disk as
+// soon as the guest says something, and leaves what is on it then in a list.
+const filling = `mount -t tmpfs -o size=64m none "$TMPDIR" || exit 99
+"$@" & lab=$!
+until [ -n "$(find "$TMPDIR" -name console.log -size +0)" ]; do kill -0 $lab || exit 98; done
+cat /dev/zero 2>"$TMPDIR/../no-space" >"$TMPDIR/full"
+wait $lab; code=$?
+rm "$TMPDIR/full"
+find "$TMPDIR" -type f ! -name lock >"$TMPDIR/../left"
+exit $code`
+
+// A disk that is full in the middle of a run is the lab's fault: what the guest
+// went on to say was lost, and does not look as if it had died. The disk is
+// mounted in a namespace of the test's own.
+func TestDiskFillsUp(t *testing.T) {
+	top, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	temp := filepath.Join(top, "temp")
+	must(t, os.Chmod(top, 0o755), os.Mkdir(temp, 0o755))
+	cmd := exec.Command("/bin/sh", "-c", filling, "sh", lab, "run", "--arch", "riscv64", "--scenario", "boot", "--out", out)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "XDG_RUNTIME_DIR=")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+		UidMappings: sameIDs(os.Getuid()), GidMappings: sameIDs(os.Getgid()),
+		GidMappingsEnableSetgroups: os.Getuid() == 0,
+	}
+	a := finish(t, cmd)
+	if a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "disk") || !strings.Contains(a.stderr, temp) {
+		t.Errorf("exit status %d, want %d: %s", a.code, status.ExitLabFailed, a)
+	}
+	if f := results(t, out, "riscv64").Scenarios[0].Failure; f == nil || f.Kind != "disk-full" {
+		t.Errorf("failure %+v", f)
+	}
+	noSpace, err := os.ReadFile(filepath.Join(top, "no-space"))
+	must(t, err)
+	if !strings.Contains(string(noSpace), "space") {
+		t.Errorf("the disk was not full: %q", noSpace)
+	}
+	left, err := os.ReadFile(filepath.Join(top, "left"))
+	must(t, err)
+	if len(left) > 0 {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// sameIDs map users or groups of a namespace to themselves: all that there are, of
+// root, who runs QEMU as another, and else the caller's own.
+func sameIDs(own int) []syscall.SysProcIDMap {
+	if os.Getuid() == 0 {
+		return []syscall.SysProcIDMap{{Size: 1 << 16}}
+	}
+	return []syscall.SysProcIDMap{{ContainerID: own, HostID: own, Size: 1}}
 }
 
 // A cache that cannot be written serves what it has.

@@ -202,8 +202,13 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	if g.Request.Plugin != nil && g.Outcome.Status == status.Passed {
 		g.Err = g.Request.Plugin(filepath.Join(dir.Path, oracleFile), g.Outcome)
 	}
-	if err := r.keep(g, dir.Path); err != nil && g.Err == nil {
+	err = r.keep(g, dir.Path)
+	switch {
+	case err == nil || g.Err != nil:
+	case g.Outcome.Status == status.Passed:
 		g.Err = err
+	default: // how it failed matters more
+		r.Progress("%s: not all of it could be kept: %v", g.Request.Name, err)
 	}
 }
 

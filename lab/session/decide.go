@@ -27,6 +27,7 @@ const (
 	QEMUDied       Kind = "qemu-died"         // QEMU ended by itself
 	QEMUKilled     Kind = "qemu-killed"       // somebody else killed QEMU
 	HostLost       Kind = "host-lost"         // the host that ran QEMU went away
+	DiskFull       Kind = "disk-full"         // what the guest said could not be written
 	Protocol       Kind = "protocol"          // the records break the protocol
 )
 
@@ -68,6 +69,7 @@ type facts struct {
 	done     *wire.Done
 	fault    error
 	findings []console.Finding
+	full     error // why nothing more can be written where console and records go
 	cfg      Config
 }
 
@@ -76,12 +78,14 @@ type verdict func(facts) (status.Status, Kind, string, bool)
 
 // verdicts are asked in turn; the first that does not pass decides. The order is
 // the argument: of a machine on a host that is gone nobody knows the end; what
-// QEMU itself did wrong says nothing about the guest; a dead
+// QEMU itself did wrong says nothing about the guest; QEMU goes on when it cannot
+// write what the guest says, so a full disk explains any silence; a dead
 // kernel explains garbled records and silence, not the other way round; somebody
 // who kills QEMU explains everything that is left but a broken protocol.
 var verdicts = []verdict{
 	hostLost,
 	qemuDied,
+	diskFull,
 	kernelDied,
 	guestReset,
 	flood,
@@ -134,6 +138,13 @@ func qemuDied(f facts) (status.Status, Kind, string, bool) {
 		fmt.Sprintf("QEMU died %s, which is no fault of the guest's: %s; run it again, and `lab doctor` if it repeats",
 			f.when(), f.ending.Detail),
 		f.ending.Kind == vm.LabFault
+}
+
+func diskFull(f facts) (status.Status, Kind, string, bool) {
+	return status.LabFailed, DiskFull,
+		fmt.Sprintf("the disk of the run directory %s is full, and what the guest said was lost %s: %v; make room, or set TMPDIR to a folder on another disk",
+			f.cfg.Spec.Dir, f.when(), f.full),
+		f.full != nil && !(f.done != nil && f.ending.Kind == vm.Clean)
 }
 
 // kernelDied believes the console only of a guest that did not end well: the

@@ -15,8 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kerninst/agent/wire"
 	"kerninst/lab/console"
@@ -361,7 +364,7 @@ func (r *run) drain() {
 func (r *run) outcome() *Outcome {
 	f := facts{
 		cause: r.cause, ending: r.ending, hello: r.stream.hello, done: r.stream.done,
-		fault: r.stream.fault, findings: r.classifier.Findings(), cfg: r.cfg,
+		fault: r.stream.fault, findings: r.classifier.Findings(), full: noRoom(r.cfg.Spec.Dir), cfg: r.cfg,
 	}
 	o := &Outcome{
 		Hello: r.stream.hello, Done: r.stream.done, Records: r.stream.records,
@@ -370,6 +373,24 @@ func (r *run) outcome() *Outcome {
 	}
 	o.Status, o.Kind, o.Summary = f.decide()
 	return o
+}
+
+// room is what has to be free on a disk that is not full, in bytes.
+const room = 64 << 10
+
+// noRoom says why a folder takes no more. What is free for root alone is not for QEMU.
+func noRoom(dir string) error {
+	var disk unix.Statfs_t
+	if unix.Statfs(dir, &disk) == nil && disk.Blocks > 0 && disk.Bavail*uint64(disk.Bsize) < room {
+		return unix.ENOSPC
+	}
+	f, err := os.CreateTemp(dir, "room-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(make([]byte, room))
+	return errors.Join(err, f.Close())
 }
 
 // timer is a time.Timer that may have no limit.

@@ -262,6 +262,33 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// A full disk explains what a guest did not say, but not what went well.
+func TestFullDisk(t *testing.T) {
+	full := errors.New("no space")
+	for _, tt := range []struct {
+		name string
+		f    facts
+		want Kind
+	}{
+		{"silence", facts{full: full, ending: off}, DiskFull},
+		{"no done", facts{full: full, ending: off, hello: &wire.Hello{}}, DiskFull},
+		{"garbled", facts{full: full, ending: killed, cause: badRecords, fault: errors.New("cut")}, DiskFull},
+		{"killed for it", facts{full: full, ending: killed, cause: runTimeout, hello: &wire.Hello{}, done: &wire.Done{}}, DiskFull},
+		{"done", facts{full: full, ending: off, hello: &wire.Hello{}, done: &wire.Done{}}, ""},
+		{"QEMU died of it", facts{full: full, ending: fault}, QEMUDied},
+	} {
+		if _, kind, summary := tt.f.decide(); kind != tt.want {
+			t.Errorf("%s: %s: %s", tt.name, kind, summary)
+		}
+	}
+	if err := noRoom(t.TempDir()); err != nil {
+		t.Errorf("a folder with room: %v", err)
+	}
+	if noRoom(filepath.Join(t.TempDir(), "gone")) == nil {
+		t.Error("a folder that is not there has room")
+	}
+}
+
 // The daemon's last words are on the console, but the guest does not end.
 func TestDeadButUp(t *testing.T) {
 	f := facts{cause: deadButUp, ending: killed, hello: &wire.Hello{}}
