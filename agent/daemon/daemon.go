@@ -204,6 +204,11 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 			break
 		}
 	}
+	if len(job.Fetch) > 0 {
+		if err := d.fetch(ctx, job.Fetch, s); err != nil {
+			return errors.Join(err, d.undoAll())
+		}
+	}
 	if err := d.undoAll(); err != nil {
 		done.Failed, done.Error = true, "undo: "+err.Error()
 	}

@@ -79,9 +79,12 @@ func (Module_Op) EnumDescriptor() ([]byte, []int) {
 
 // Job is everything that a guest does in one run.
 type Job struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"` // 1
-	Steps         []*Step                `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Schema uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"` // 1
+	Steps  []*Step                `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	// Files and folders that are sent when the steps have ended, however they did:
+	// absolute paths in the guest. The result of "fetch" says what became of each.
+	Fetch         []string `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,6 +129,13 @@ func (x *Job) GetSchema() uint32 {
 func (x *Job) GetSteps() []*Step {
 	if x != nil {
 		return x.Steps
+	}
+	return nil
+}
+
+func (x *Job) GetFetch() []string {
+	if x != nil {
+		return x.Fetch
 	}
 	return nil
 }
@@ -1130,10 +1140,13 @@ func (x *Hello) GetDaemon() string {
 	return ""
 }
 
-// Chunk is the next piece of the file that a Dump step sends.
+// Chunk is the next piece of the file that a Dump step sends, or of one that is
+// fetched. A fetched file's pieces follow each other; one of an empty file has no
+// data.
 type Chunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"` // at most 1 MiB
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // of a fetched file, in the guest; empty: of a dump
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1175,6 +1188,90 @@ func (x *Chunk) GetData() []byte {
 	return nil
 }
 
+func (x *Chunk) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// Fetched is what became of one path of Job.fetch.
+type Fetched struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Files         uint32                 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"` // that were sent
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Skipped       []string               `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"` // what is neither file nor folder, or has no name in UTF-8; at most 16 of them
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`     // why it was not sent, or not to its end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fetched) Reset() {
+	*x = Fetched{}
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fetched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fetched) ProtoMessage() {}
+
+func (x *Fetched) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
+func (*Fetched) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Fetched) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Fetched) GetFiles() uint32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Fetched) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Fetched) GetSkipped() []string {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
+func (x *Fetched) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type Log struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -1184,7 +1281,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1293,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1306,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Log) GetText() string {
@@ -1229,7 +1326,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1338,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1351,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1282,13 +1379,14 @@ type Result struct {
 	Text          *TextDiff              `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
 	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
+	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1398,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1411,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Result) GetStep() string {
@@ -1372,6 +1470,13 @@ func (x *Result) GetLooked() *Looked {
 	return nil
 }
 
+func (x *Result) GetFetched() []*Fetched {
+	if x != nil {
+		return x.Fetched
+	}
+	return nil
+}
+
 // Looked is the result of a Look step.
 type Looked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1385,7 +1490,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1502,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1515,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -1451,7 +1556,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1568,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1581,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1516,7 +1621,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1633,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1646,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -1655,7 +1760,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1772,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1785,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -1730,7 +1835,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1847,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1860,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Value) GetSpec() string {
@@ -1797,7 +1902,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1914,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1927,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -1857,7 +1962,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +1974,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +1987,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -1919,7 +2024,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2036,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2049,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -1986,10 +2091,11 @@ var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"H\n" +
+	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"^\n" +
 	"\x03Job\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
-	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\"\xe5\x03\n" +
+	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\x12\x14\n" +
+	"\x05fetch\x18\x03 \x03(\tR\x05fetch\"\xe5\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -2060,14 +2166,21 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"text_start\x18\x06 \x01(\x04R\ttextStart\x12\x19\n" +
 	"\btext_end\x18\a \x01(\x04R\atextEnd\x12\x16\n" +
-	"\x06daemon\x18\b \x01(\tR\x06daemon\"\x1b\n" +
+	"\x06daemon\x18\b \x01(\tR\x06daemon\"/\n" +
 	"\x05Chunk\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"\x19\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"y\n" +
+	"\aFetched\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\rR\x05files\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\askipped\x18\x04 \x03(\tR\askipped\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x19\n" +
 	"\x03Log\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xbf\x02\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xf1\x02\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -2077,7 +2190,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x06 \x01(\v2\x17.kerninst.wire.TextDiffR\x04text\x12\x1f\n" +
 	"\vkprobe_hits\x18\a \x01(\x04R\n" +
 	"kprobeHits\x12-\n" +
-	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\"\x9b\x02\n" +
+	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
+	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\"\x9b\x02\n" +
 	"\x06Looked\x12\x17\n" +
 	"\aopen_ns\x18\x01 \x01(\x04R\x06openNs\x12\x1f\n" +
 	"\vindex_bytes\x18\x02 \x01(\x04R\n" +
@@ -2144,7 +2258,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
 	(*Job)(nil),             // 1: kerninst.wire.Job
@@ -2162,17 +2276,18 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Record)(nil),          // 13: kerninst.wire.Record
 	(*Hello)(nil),           // 14: kerninst.wire.Hello
 	(*Chunk)(nil),           // 15: kerninst.wire.Chunk
-	(*Log)(nil),             // 16: kerninst.wire.Log
-	(*Done)(nil),            // 17: kerninst.wire.Done
-	(*Result)(nil),          // 18: kerninst.wire.Result
-	(*Looked)(nil),          // 19: kerninst.wire.Looked
-	(*Refusal)(nil),         // 20: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 21: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 22: kerninst.wire.RunResult
-	(*Value)(nil),           // 23: kerninst.wire.Value
-	(*TextDiff)(nil),        // 24: kerninst.wire.TextDiff
-	(*Range)(nil),           // 25: kerninst.wire.Range
-	(*Looked_Function)(nil), // 26: kerninst.wire.Looked.Function
+	(*Fetched)(nil),         // 16: kerninst.wire.Fetched
+	(*Log)(nil),             // 17: kerninst.wire.Log
+	(*Done)(nil),            // 18: kerninst.wire.Done
+	(*Result)(nil),          // 19: kerninst.wire.Result
+	(*Looked)(nil),          // 20: kerninst.wire.Looked
+	(*Refusal)(nil),         // 21: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 22: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 23: kerninst.wire.RunResult
+	(*Value)(nil),           // 24: kerninst.wire.Value
+	(*TextDiff)(nil),        // 25: kerninst.wire.TextDiff
+	(*Range)(nil),           // 26: kerninst.wire.Range
+	(*Looked_Function)(nil), // 27: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -2188,23 +2303,24 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
 	0,  // 11: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
 	14, // 12: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	18, // 13: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	16, // 14: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	17, // 15: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	19, // 13: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	17, // 14: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	18, // 15: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
 	15, // 16: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	21, // 17: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	22, // 18: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	23, // 19: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	24, // 20: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	19, // 21: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	26, // 22: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	20, // 23: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	25, // 24: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	22, // 17: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	23, // 18: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	24, // 19: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	25, // 20: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	20, // 21: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	16, // 22: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	27, // 23: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	21, // 24: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	26, // 25: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -2236,7 +2352,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,14 +23,38 @@ func ownFile(t *testing.T, says string) string {
 // A guest has what the user adds to it, and the modules, CPUs and memory that
 // were asked for.
 func TestOwn(t *testing.T) {
-	p := probe(t, 0, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--add", ownFile(t, "own"), "--skip-refused",
+	to := filepath.Join(t.TempDir(), "new", "made")
+	p := probe(t, 0, "--fetch", "/var/tmp/made:"+to, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--add", ownFile(t, "own"), "--skip-refused",
 		"kinst:null_blk:null_queue_rq:0", "kinst::__arm64_sys_getppid:28",
-		"--run", "/root/hello; nproc; lsmod | grep -c -e ^null_blk -e ^configfs; awk '/MemTotal/ {print ($2 < 512*1024)}' /proc/meminfo; [ -b /dev/nullb0 ] && echo block")
+		"--run", "/root/hello; nproc; lsmod | grep -c -e ^null_blk -e ^configfs; awk '/MemTotal/ {print ($2 < 512*1024)}' /proc/meminfo; [ -b /dev/nullb0 ] && echo block; mkdir -p /var/tmp/made/sub; echo out >/var/tmp/made/sub/file")
 	if p.Workload == nil || p.Workload.Stdout != "own\n2\n2\n1\nblock\n" {
 		t.Errorf("got %+v", p.Workload)
 	}
 	if r := p.Points[0].Refusal; r != nil && strings.Contains(r.Detail, "not loaded") {
 		t.Errorf("a function of the module: %+v", r)
+	}
+	if b, err := os.ReadFile(filepath.Join(to, "sub", "file")); string(b) != "out\n" {
+		t.Errorf("fetched %q, %v", b, err)
+	}
+}
+
+// What cannot be fetched is said, before a guest starts where that is known.
+func TestFetch(t *testing.T) {
+	a := call(t, nil, "probe", "--arch", "arm64", "kinst::__arm64_sys_getppid:28", "--run", "true", "--fetch", "/none:"+filepath.Join(t.TempDir(), "none"))
+	if a.code != status.ExitFailed || !strings.Contains(a.stderr, "--fetch /none: lstat /none: no such file or directory") {
+		t.Errorf("exit status %d: %s", a.code, a)
+	}
+	for _, words := range [][]string{{"relative"}, {"/"}, {"/a:" + lab}, {"/a", "/b/a"}, {"/a", "/a/b"}} {
+		args := []string{"probe", "--arch", "arm64", "kinst::__arm64_sys_getppid:28", "--run", "true"}
+		for _, w := range words {
+			args = append(args, "--fetch", w)
+		}
+		if a := call(t, nil, args...); a.code != status.ExitUsage || !strings.Contains(a.stderr, "--fetch "+words[len(words)-1]) {
+			t.Errorf("%q: exit status %d: %s", words, a.code, a)
+		}
+	}
+	if a := call(t, nil, "run", "--arch", "arm64", "--fetch", "/a:b"); a.code != status.ExitUsage || !strings.Contains(a.stderr, "the guest's path alone") {
+		t.Errorf("exit status %d: %s", a.code, a)
 	}
 }
 
@@ -38,9 +62,16 @@ func TestOwn(t *testing.T) {
 // there; who changes it there is told.
 func reproOwn(t *testing.T, env []string) {
 	file, out := ownFile(t, "own"), t.TempDir()
-	a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--mem", "800", "--add", file+":/opt/hello", "--modprobe", "configfs", "--out", out)
+	a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--mem", "800", "--add", file+":/opt/hello", "--modprobe", "configfs", "--fetch", "/proc/version", "--out", out)
 	if a.code != 0 {
 		t.Fatal(a)
+	}
+	fetched, err := filepath.Glob(filepath.Join(out, "riscv64", "guests", "*", "fetched", "proc", "version"))
+	if err != nil || len(fetched) == 0 {
+		t.Fatalf("fetched %v, %v: %s", fetched, err, a)
+	}
+	if b, err := os.ReadFile(fetched[0]); err != nil || !strings.HasPrefix(string(b), "Linux version") {
+		t.Errorf("fetched %q: %q, %v", fetched, b, err)
 	}
 	must(t, os.Remove(file))
 	if a := call(t, env, "repro", out); a.code != 0 || !strings.Contains(a.stdout, "REPRODUCED") {

@@ -129,6 +129,9 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if r.Own, err = f.wishes(img, files, vm.Exact); err != nil {
 		return nil, none, nil, err
 	}
+	if r.Own.Fetch, err = f.wanted(func(string) string { return "" }); err != nil {
+		return nil, none, nil, usage(err)
+	}
 	manifest, err := manifestOf(f, img, version, through, list, f.record(kept))
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -21,6 +24,7 @@ type own struct {
 	cpus, mem     int
 	timeout       time.Duration
 	adds, modules []string
+	fetches       []string
 	dryrun        bool
 }
 
@@ -56,6 +60,34 @@ func (o *own) check() error {
 	return nil
 }
 
+// wanted reads what --fetch wants, GUEST[:DST]. Without DST, it goes where here
+// says.
+func (o *own) wanted(here func(guest string) string) (all []runner.Fetch, err error) {
+	for _, word := range o.fetches {
+		guest, to, _ := strings.Cut(word, ":")
+		if !path.IsAbs(guest) || path.Clean(guest) == "/" {
+			return nil, fmt.Errorf("--fetch %s: %q is no absolute path of a file or folder in the guest", word, guest)
+		}
+		f := runner.Fetch{Guest: path.Clean(guest), To: to}
+		if to == "" {
+			f.To = here(f.Guest)
+		}
+		for _, other := range all {
+			if strings.HasPrefix(f.Guest+"/", other.Guest+"/") || strings.HasPrefix(other.Guest+"/", f.Guest+"/") {
+				return nil, fmt.Errorf("--fetch %s: %s is fetched, too: one is in the other", word, other.Guest)
+			}
+			if f.To != "" && f.To == other.To {
+				return nil, fmt.Errorf("--fetch %s: %s goes to %s, too: give GUEST:DST", word, other.Guest, f.To)
+			}
+		}
+		if _, err := os.Lstat(f.To); f.To != "" && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("--fetch %s: %s is there already: give another place, GUEST:DST", word, f.To)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
 // set are the flags again that were set: for the process that does one ISA, and
 // for the command that repeats a run.
 func (o *own) set() (args []string) {
@@ -73,6 +105,9 @@ func (o *own) set() (args []string) {
 	}
 	for _, m := range o.modules {
 		args = append(args, "--modprobe", m)
+	}
+	for _, g := range o.fetches {
+		args = append(args, "--fetch", g)
 	}
 	return args
 }
@@ -148,7 +183,7 @@ func (o *own) wishes(img *images.Image, files []images.File, mode vm.Time) (runn
 
 // record is what a manifest says of all this, once the files are kept.
 func (o *own) record(kept []images.Kept) *repro.Own {
-	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, Added: kept}
+	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, Added: kept, Fetch: o.fetches}
 	if r.Empty() {
 		return nil
 	}
@@ -160,5 +195,5 @@ func ownOf(r *repro.Own) own {
 	if r == nil {
 		return own{}
 	}
-	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules}
+	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules, fetches: r.Fetch}
 }

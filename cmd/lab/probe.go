@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"text/tabwriter"
 	"time"
 
@@ -62,6 +63,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
 	f.addOwn(c.Flags(), 1)
+	c.Flags().StringArrayVar(&f.fetches, "fetch", nil, "`GUEST[:DST]`, file or folder to take from the guest at the end, and its place here (default: its name); may be repeated")
 	c.Flags().DurationVar(&f.timeout, "timeout", 60*time.Second, "limit of the workload, in guest time")
 	return c
 }
@@ -139,6 +141,10 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	fetch, err := f.wanted(path.Base)
+	if err != nil {
+		return usage(err)
+	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job}
 	if f.dryrun {
 		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
@@ -163,6 +169,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	wishes.Fetch = fetch
 	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
 	if _, err := r.Plan(ctx, request, dryRunDir); err != nil {
 		return usage(err)
@@ -183,6 +190,15 @@ type probeDocument struct {
 	Points   []probePoint    `json:"points"`
 	Workload *probeWorkload  `json:"workload,omitempty"`
 	Failure  *report.Failure `json:"failure,omitempty"`
+	Fetched  []probeFetched  `json:"fetched,omitempty"`
+}
+
+type probeFetched struct {
+	Guest string `json:"guest"`
+	To    string `json:"to"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+	Error string `json:"error,omitempty"`
 }
 
 type probePoint struct {
@@ -233,6 +249,16 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		if w.TimedOut {
 			d.Status, d.Reason = status.Timeout, fmt.Sprintf("the workload did not end within %v of guest time: raise --timeout", f.timeout)
 		}
+	}
+	for _, f := range g.Fetched {
+		out := probeFetched{Guest: f.Guest, To: f.To, Files: f.Files, Bytes: f.Bytes}
+		if f.Err != nil {
+			out.Error = f.Err.Error()
+			if d.Reason == "" && d.Failure == nil {
+				d.Status, d.Reason = status.Worst(status.Failed, d.Status), "not all came that was to be fetched"
+			}
+		}
+		d.Fetched = append(d.Fetched, out)
 	}
 	return d
 }

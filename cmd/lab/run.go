@@ -73,6 +73,7 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
 	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
 	f.addOwn(c.Flags(), 0)
+	c.Flags().StringArrayVar(&f.fetches, "fetch", nil, "`GUEST`, file or folder to take from every guest when it has done its job, into --out; may be repeated")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "limit of each program in a guest, in guest time (default: none but the scenario's)")
 }
 
@@ -90,7 +91,7 @@ func (f *runFlags) run(ctx context.Context) error {
 	if f.jobs < 1 {
 		return usage(fmt.Errorf("--jobs %d: want at least 1", f.jobs))
 	}
-	if err := f.own.check(); err != nil {
+	if err := errors.Join(f.own.check(), f.checkFetch()); err != nil {
 		return usage(err)
 	}
 	if f.dryrun || len(f.own.set()) > 0 { // what no machine can be is found before any starts
@@ -153,6 +154,18 @@ func (f *runFlags) checkScenarios() error {
 		return err
 	}
 	return usage(scenarios.CheckTime(list, t))
+}
+
+// checkFetch refuses places for what is fetched: there are several guests, each
+// with a folder of its own.
+func (f *runFlags) checkFetch() error {
+	all, err := f.wanted(func(string) string { return "" })
+	for _, w := range all {
+		if w.To != "" {
+			return fmt.Errorf("--fetch %s:%s: want the guest's path alone; what comes of it is in the folder of each guest below --out", w.Guest, w.To)
+		}
+	}
+	return err
 }
 
 // backend is what guests run on, and the program and version that stands between

@@ -44,6 +44,7 @@ type Own struct {
 	Timeout time.Duration `json:"timeout_ns,omitempty"` // guest time
 	Modules []string      `json:"modprobe,omitempty"`
 	Added   []images.Kept `json:"added,omitempty"`
+	Fetch   []string      `json:"fetch,omitempty"` // paths in the guest
 }
 
 // AddedDir is the folder, below that of an ISA, with the files that the user
@@ -52,7 +53,7 @@ const AddedDir = "added"
 
 // Empty says whether there is nothing of the user's.
 func (o *Own) Empty() bool {
-	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.Added) == 0
+	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.Added) == 0 && len(o.Fetch) == 0
 }
 
 func (m Manifest) sum() (string, error) {

@@ -18,6 +18,7 @@ type Own struct {
 	Timeout    time.Duration
 	RunTimeout time.Duration
 	Files      []images.File // added to the initramfs
+	Fetch      []Fetch       // taken from the guest when it has done its job
 }
 
 // of is the request with the user's wishes in it.
@@ -29,11 +30,14 @@ func (o Own) of(q Request) Request {
 	if len(o.Files) > 0 {
 		q.Files = append(append([]images.File(nil), q.Files...), o.Files...)
 	}
+	q.Job = proto.CloneOf(q.Job)
+	for _, f := range o.Fetch {
+		q.Job.Fetch = append(q.Job.Fetch, f.Guest)
+	}
 	if o.Timeout == 0 {
 		return q
 	}
 	q.RunTimeout = o.RunTimeout
-	q.Job = proto.CloneOf(q.Job)
 	for _, s := range q.Job.GetSteps() {
 		if run := s.GetRun(); run != nil && run.TimeoutNs == 0 {
 			run.TimeoutNs = uint64(o.Timeout)

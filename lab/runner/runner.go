@@ -62,6 +62,7 @@ type Guest struct {
 	Oracle  oracle.Report
 	Err     error // the lab's own, or the context's
 	Took    time.Duration
+	Fetched []*Fetched
 	ByHand  string // a command that boots the same guest without the lab; empty: it was not kept
 }
 
@@ -202,6 +203,7 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	if g.Request.Plugin != nil && g.Outcome.Status == status.Passed {
 		g.Err = g.Request.Plugin(filepath.Join(dir.Path, oracleFile), g.Outcome)
 	}
+	r.fetched(g)
 	err = r.keep(g, dir.Path)
 	switch {
 	case err == nil || g.Err != nil:
