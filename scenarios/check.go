@@ -138,7 +138,7 @@ func pointReport(p *wire.PointResult) report.Point {
 		Spec: p.Spec, Symbol: p.Symbol, Offset: fmt.Sprintf("%#x", p.Offset), Address: fmt.Sprintf("%#x", p.Address),
 		Mechanism: p.Mechanism, Old: hex.EncodeToString(p.OldBytes), New: hex.EncodeToString(p.NewBytes),
 		Patch: hex.EncodeToString(p.PatchBytes), PatchAddress: fmt.Sprintf("%#x", p.PatchAddress),
-		Displaced: p.Displaced, Added: int(p.Added), Spilled: int(p.Spilled), Cell: p.Cell,
+		Displaced: p.Displaced, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
 	}
 	if r := p.Refusal; r != nil {
 		out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}

@@ -11,29 +11,31 @@ import (
 
 	"kerninst/agent/index"
 	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 )
 
 // indexed is the kernel's index, if the image has one.
 type indexed struct {
-	view *index.View // never nil once it was looked for
-	size int         // of the index in use; 0: none
-	err  error       // why one that is there is not used
-	took time.Duration
+	view  *index.View // never nil once it was looked for
+	alone *index.View // without it
+	size  int         // of the index in use; 0: none
+	err   error       // why one that is there is not used
+	took  time.Duration
 }
 
 // openIndex maps the index and holds it against this kernel. Whatever is wrong
 // with it, every function can be analysed by itself: it is said and left out.
 func (d *Daemon) openIndex(file string) {
 	start := time.Now()
+	d.index.alone, _ = index.NewView(nil, d.text) // without an index nothing can be wrong with it
+	d.index.view = d.index.alone
 	x, err := mapIndex(file)
 	if err == nil {
-		if d.index.view, err = index.NewView(x, d.text); err == nil && x != nil {
-			d.index.size = x.Size()
+		var v *index.View
+		if v, err = index.NewView(x, d.text); err == nil && x != nil {
+			d.index.view, d.index.size = v, x.Size()
 		}
-	}
-	if err != nil {
-		d.index.view, _ = index.NewView(nil, d.text) // without an index nothing can be wrong with it
 	}
 	d.index.err, d.index.took = err, time.Since(start)
 }
@@ -66,6 +68,15 @@ func mapIndex(file string) (*index.Index, error) {
 	return x, nil
 }
 
+// facts is what plans are told of a function: what its own code shows.
+func (d *Daemon) facts(f ktext.Func) (plan.Facts, error) {
+	fn, err := d.index.alone.Function(f)
+	if err != nil {
+		return plan.Facts{}, err
+	}
+	return plan.Facts{Source: plan.SourceFunction, Free: fn.Free}, nil
+}
+
 // look looks functions up, one by one, and times each.
 func (d *Daemon) look(ctx context.Context, l *wire.Look, res *wire.Result) (err error) {
 	out := &wire.Looked{OpenNs: uint64(d.index.took), IndexBytes: uint64(d.index.size)}
@@ -75,9 +86,7 @@ func (d *Daemon) look(ctx context.Context, l *wire.Look, res *wire.Result) (err 
 	}
 	view := d.index.view
 	if l.Alone {
-		if view, err = index.NewView(nil, d.text); err != nil {
-			return err
-		}
+		view = d.index.alone
 	}
 	lo, hi := d.text.Bounds()
 	n := 0

@@ -48,7 +48,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
-		Heap:     d.splicer.Heap(), Taken: taken,
+		Facts:    d.facts, Heap: d.splicer.Heap(), Taken: taken,
 	}
 	if p.Mechanism != "" {
 		m, ok := plan.ParseMechanism(p.Mechanism)
@@ -110,6 +110,7 @@ func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
 	res.Offset, res.Address = uint64(p.Offset), uint64(p.Point)
 	res.Mechanism = p.Mechanism.String()
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
+	res.Liveness = p.Liveness.String()
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
 	for _, i := range p.Displaced {
 		res.Displaced = append(res.Displaced, i.Text)

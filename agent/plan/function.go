@@ -20,6 +20,7 @@ type function struct {
 	exclusive []bool
 	lost      int     // index of the first instruction whose length is a guess
 	ftrace    isa.Off // bytes at the start that belong to ftrace
+	facts     *Facts  // cached, of Request.Facts
 	jumpsTo   *string // cached result of indirectJump
 	jumpsAt   int
 }
@@ -189,6 +190,76 @@ func (fn *function) dead(k int) (isa.RegSet, error) {
 		dead |= i.Writes &^ used
 	}
 	return dead &^ fn.text.Arch.NeverUse, nil
+}
+
+// Source says whose word it is that registers are free.
+type Source uint8
+
+const (
+	SourceBlock    Source = iota // the basic block overwrites them
+	SourceFunction               // the function does, on every path
+)
+
+var sourceNames = [...]string{"block", "function"}
+
+func (s Source) String() string {
+	if int(s) >= len(sourceNames) {
+		return fmt.Sprintf("source(%d)", uint8(s))
+	}
+	return sourceNames[s]
+}
+
+// MarshalText writes the word that String gives.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *Source) UnmarshalText(b []byte) error {
+	for k, n := range sourceNames {
+		if n == string(b) {
+			*s = Source(k)
+			return nil
+		}
+	}
+	return fmt.Errorf("source of liveness %q: not one of %s", b, strings.Join(sourceNames[:], ", "))
+}
+
+// Facts is what somebody knows of a function's registers and flags.
+type Facts struct {
+	Source Source
+	// Free is what a snippet before the instruction at a may overwrite; nothing
+	// where none is known to begin.
+	Free func(a isa.Addr) isa.RegSet
+}
+
+// learn asks for the facts of the function, once.
+func (fn *function) learn(req Request) *Refusal {
+	if fn.facts != nil || req.Facts == nil {
+		return nil
+	}
+	facts, err := req.Facts(fn.Func)
+	if err != nil {
+		return unreadable(err)
+	}
+	fn.facts = &facts
+	return nil
+}
+
+// source is where free gets what it says.
+func (fn *function) source() Source {
+	if fn.facts == nil {
+		return SourceBlock
+	}
+	return fn.facts.Source
+}
+
+// free is what may be overwritten before instruction k: what the block itself
+// shows, and what is known beside that. k may be one behind the last.
+func (fn *function) free(k int) (isa.RegSet, error) {
+	dead, err := fn.dead(k)
+	if err != nil || fn.facts == nil || k >= len(fn.insns) {
+		return dead, err
+	}
+	return dead | fn.facts.Free(fn.insns[k].Addr)&^fn.text.Arch.NeverUse, nil
 }
 
 // indirectJump finds a jump whose targets are not known: through a register

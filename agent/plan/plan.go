@@ -144,6 +144,7 @@ type Plan struct {
 	Back      isa.Addr    `json:"back"`      // where the patch returns to
 	Added     int         `json:"added"`     // instructions added per hit
 	Spilled   int         `json:"spilled"`   // registers and flag words saved
+	Liveness  Source      `json:"liveness"`  // who says that the others are free
 	Window    bool        `json:"window"`    // several instructions are replaced
 	States    []gen.State `json:"states"`    // the state map of Code
 }

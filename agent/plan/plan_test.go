@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -407,5 +408,55 @@ func BenchmarkSearch(b *testing.B) {
 				req.Heap.Free(p.Patch, plan.SlotSize(x.Arch))
 			}
 		})
+	}
+}
+
+// TestFacts: what is known of a function frees registers beyond those that the
+// block overwrites, but never those that no snippet may touch; what cannot be
+// known refuses the point.
+func TestFacts(t *testing.T) {
+	x := ktexttest.Load(t, "arm64").Text(t)
+	req := request(x, "__arm64_sys_getppid", 0x20)
+	req.NoSpill = true // refused without facts: see above
+	asked := 0
+	req.Facts = func(f ktext.Func) (plan.Facts, error) {
+		asked++
+		return plan.Facts{Source: plan.SourceFunction, Free: func(a isa.Addr) isa.RegSet {
+			if a < f.Addr || a >= f.End() {
+				t.Errorf("asked for %v, outside %v", a, f)
+			}
+			return x.Arch.All
+		}}, nil
+	}
+	p, r := plan.Point(x, req)
+	if r != nil || p.Spilled != 0 || p.Liveness != plan.SourceFunction || asked != 1 {
+		t.Fatalf("%+v, %v, asked %d times", p, r, asked)
+	}
+	for k := 0; k < len(p.Code); k += 4 {
+		if i := x.Arch.Decode(p.Code[k:], p.Patch+isa.Addr(k)); i.Writes&x.Arch.NeverUse&^p.Displaced[0].Writes != 0 {
+			t.Errorf("%s overwrites %s", x.Arch.Text(p.Code[k:], i.Addr), x.Arch.Names(i.Writes&x.Arch.NeverUse))
+		}
+	}
+	req.Facts = func(ktext.Func) (plan.Facts, error) { return plan.Facts{}, errors.New("it is gone") }
+	if _, r := plan.Point(x, req); r == nil || r.Reason != plan.Unreadable || !strings.Contains(r.Detail, "it is gone") {
+		t.Errorf("%v", r)
+	}
+	req.Facts, req.NoSpill = nil, false
+	if p, r := plan.Point(x, req); r != nil || p.Spilled == 0 || p.Liveness != plan.SourceBlock {
+		t.Errorf("without facts: %+v, %v", p, r)
+	}
+}
+
+func TestSourceText(t *testing.T) {
+	for _, s := range []plan.Source{plan.SourceBlock, plan.SourceFunction} {
+		b, err := s.MarshalText()
+		var back plan.Source
+		if err != nil || back.UnmarshalText(b) != nil || back != s {
+			t.Errorf("%v: %q, %v", s, b, err)
+		}
+	}
+	var s plan.Source
+	if err := s.UnmarshalText([]byte("hearsay")); err == nil || !strings.Contains(err.Error(), "block, function") {
+		t.Error(err)
 	}
 }

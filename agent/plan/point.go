@@ -21,6 +21,9 @@ type Request struct {
 	Mechanism Mechanism       // MechanismInvalid: the first that fits
 	NoSpill   bool            // refuse what would have to save a register
 	Features  gen.Features
+	// Facts tells what is known of a function's registers, from the text as it is
+	// now; nil: only a point's own block is looked at.
+	Facts func(f ktext.Func) (Facts, error)
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
@@ -122,6 +125,9 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	if r := fn.displaceable(at); r != nil {
 		return nil, r
 	}
+	if r := fn.learn(req); r != nil {
+		return nil, r
+	}
 	last := refuse(UnsupportedMechanism, "%s has no mechanism %v yet", fn.text.Arch.Name, req.Mechanism)
 	for _, m := range mechanisms[fn.text.Arch.Name] {
 		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
@@ -177,13 +183,13 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if r := fn.closed(w); r != nil {
 		return nil, r
 	}
-	free, err := fn.dead(at)
+	free, err := fn.free(at)
 	if err != nil {
 		return nil, unreadable(err)
 	}
 	reg, ok := gen.Register(fn.text.Arch, free)
 	if !ok {
-		return nil, refuse(NoDeadRegister, "no register is overwritten in the block of %s before it is read", fn.name(at))
+		return nil, refuse(NoDeadRegister, "no register is known to be free before %s, by its %v", fn.name(at), fn.source())
 	}
 	w.entry = reg
 	return fn.build(req, w)
@@ -229,11 +235,11 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if !ok {
 		return nil, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
 	}
-	free, err := fn.dead(w.first)
+	free, err := fn.free(w.first)
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	backFree, err := fn.dead(w.first + w.count)
+	backFree, err := fn.free(w.first + w.count)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -258,7 +264,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo,
 		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
 		Patch: patch, Code: out.Code, Cell: area.Cell(patch), Displaced: fn.described(w),
-		Back: hi, Added: n + out.Added, Spilled: out.Spilled, Window: w.count > 1, States: out.States,
+		Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)

@@ -1615,6 +1615,7 @@ type PointResult struct {
 	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`        // instructions added per hit, by construction
 	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`    // registers and flag words saved
 	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`           // "shared" or "per-cpu"
+	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`   // who says that registers are free: plan.Source in words
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1743,6 +1744,13 @@ func (x *PointResult) GetSpilled() uint32 {
 func (x *PointResult) GetCell() string {
 	if x != nil {
 		return x.Cell
+	}
+	return ""
+}
+
+func (x *PointResult) GetLiveness() string {
+	if x != nil {
+		return x.Liveness
 	}
 	return ""
 }
@@ -2207,7 +2215,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x9d\x03\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb9\x03\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2224,7 +2232,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\tdisplaced\x18\v \x03(\tR\tdisplaced\x12\x14\n" +
 	"\x05added\x18\f \x01(\rR\x05added\x12\x18\n" +
 	"\aspilled\x18\r \x01(\rR\aspilled\x12\x12\n" +
-	"\x04cell\x18\x0e \x01(\tR\x04cell\"\x8a\x01\n" +
+	"\x04cell\x18\x0e \x01(\tR\x04cell\x12\x1a\n" +
+	"\bliveness\x18\x0f \x01(\tR\bliveness\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +

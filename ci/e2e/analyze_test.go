@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kerninst/agent/cfg"
+	"kerninst/agent/index"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/live/livetest"
@@ -49,6 +50,7 @@ func TestWholeKernels(t *testing.T) {
 			checkTotals(t, k.Totals)
 			checkSlowly(t, k)
 			checkIndex(t, k)
+			checkAlone(t, k)
 
 			a := call(t, nil, "analyze", "--dump", file, "--json")
 			var doc analysis.Totals
@@ -170,6 +172,43 @@ func checkSlowly(t *testing.T, k *analysis.Kernel) {
 		}
 	}
 	t.Logf("proof live %s %d", g.Arch.Name, n)
+}
+
+// checkAlone: what a function's own code shows to be free, which is what splices
+// rely on, is free to who sees the whole kernel.
+func checkAlone(t *testing.T, k *analysis.Kernel) {
+	v, err := index.NewView(nil, k.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	every, functions, n, free := 16, 0, 0, 0
+	if *full {
+		every = 1
+	}
+	lo, hi := k.Text.Bounds()
+	k.Text.Functions("", func(f ktext.Func) bool {
+		if functions++; f.Addr < lo || f.Addr >= hi || functions%every != 0 {
+			return true
+		}
+		fn, err := v.Function(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn.Each(func(a isa.Addr, _ isa.RegSet) {
+			whole, err := k.Live.Free(a)
+			if err != nil { // padding to who sees all
+				return
+			}
+			n, free = n+1, free+fn.Free(a).Len()
+			if more := fn.Free(a) &^ whole; more != 0 {
+				t.Fatalf("%v at %v: %s is free only to itself", f, a, k.Graph.Arch.Names(more))
+			}
+		})
+		return true
+	})
+	if free < n || n < k.Totals.Instructions/every/2 {
+		t.Errorf("%d free registers at %d instructions", free, n)
+	}
 }
 
 // checkTotals bounds what is not analysed by what it was when this was written.

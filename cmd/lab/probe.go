@@ -207,6 +207,7 @@ type probePoint struct {
 	Offset    uint64          `json:"offset"`
 	Address   string          `json:"address"`
 	Mechanism string          `json:"mechanism,omitempty"`
+	Liveness  string          `json:"liveness,omitempty"`
 	Refusal   *report.Refusal `json:"refusal,omitempty"`
 	Value     *uint64         `json:"value,omitempty"`
 }
@@ -233,7 +234,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		}
 	}
 	for _, p := range results["splice"].GetPoints() {
-		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism}
+		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness}
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
