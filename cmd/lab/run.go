@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -60,7 +61,7 @@ func runCommand() *cobra.Command {
 	f.add(c.Flags())
 	f.addRun(c)
 	c.Flags().BoolVar(&f.force, "force", false, "write into an --out that is not empty")
-	c.Flags().BoolVar(&f.list, "list", false, "list the scenarios and their labels, run nothing")
+	c.Flags().BoolVar(&f.list, "list", false, "list the scenarios with labels and titles, run nothing (--json: as a document)")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results of all ISAs as one JSON array")
 	return c
 }
@@ -79,7 +80,7 @@ func (f *runFlags) addRun(c *cobra.Command) {
 
 func (f *runFlags) run(ctx context.Context) error {
 	if f.list {
-		return listScenarios()
+		return listScenarios(os.Stdout, f.json)
 	}
 	isas, err := arches(f.arch)
 	if err != nil {
@@ -182,12 +183,32 @@ func (f *runFlags) backend(ctx context.Context) (vm.Backend, string, error) {
 	return b, "libvirt " + version, err
 }
 
-func listScenarios() error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+// listed is a scenario as --list --json has it.
+type listed struct {
+	Name   string   `json:"name"`
+	Title  string   `json:"title"`
+	Labels []string `json:"labels"`
+	Timed  bool     `json:"timed"` // it needs --time host
+}
+
+func listScenarios(w io.Writer, asJSON bool) error {
+	doc := struct {
+		Schema    int      `json:"schema"`
+		Scenarios []listed `json:"scenarios"`
+	}{Schema: 1}
 	for _, s := range scenarios.All() {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, strings.Join(s.Labels, ","), s.Title)
+		doc.Scenarios = append(doc.Scenarios, listed{s.Name, s.Title, append([]string{}, s.Labels...), s.Timed})
 	}
-	return w.Flush()
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(doc)
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, l := range doc.Scenarios {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", l.Name, strings.Join(l.Labels, ","), l.Title)
+	}
+	return t.Flush()
 }
 
 // outDir makes the directory for results, and out/latest where it is ours.
