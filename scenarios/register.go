@@ -29,6 +29,9 @@ type Env struct {
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 
+	// Keep leaves guests of scenarios that fail as they are; Keeps says that those
+	// of this backend could be left.
+	Keep, Keeps bool
 	// Cards of what did not pass, in order.
 	Cards []card.Card
 	// Results has one entry per scenario that has run, in order.
@@ -39,6 +42,8 @@ type Env struct {
 	HelloAfter map[string]float64
 	// Guests are the names of those that ran.
 	Guests []string
+
+	pending []*runner.Pending // every guest that was asked for
 }
 
 // Register asks for all guests of the given scenarios and makes one ginkgo
@@ -57,6 +62,7 @@ func Register(env *Env, list []Scenario) {
 func (env *Env) register(s Scenario) {
 	guests := s.Guests(env.Arch)
 	pending := env.start(s, guests)
+	env.pending = append(env.pending, pending...)
 	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
 		message := env.run(s, guests, pending, &out)
@@ -106,7 +112,7 @@ func (env *Env) request(s Scenario, g Guest) runner.Request {
 	return runner.Request{
 		Files: files,
 		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Seed: g.Seed, Append: g.Append,
-		Oracle: g.Oracle, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+		Oracle: g.Oracle, Keep: env.Keep, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
 
@@ -115,8 +121,10 @@ func (env *Env) request(s Scenario, g Guest) runner.Request {
 func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *report.Scenario) string {
 	answers := map[string]*Answer{}
 	out.Status = status.Passed
+	var all []*runner.Guest
 	for i, p := range pending {
 		g := p.Wait()
+		all = append(all, g)
 		env.Took[g.Request.Name] = g.Took.Seconds()
 		if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
 			env.HelloAfter[g.Request.Name] = g.Outcome.HelloAfter.Seconds()
@@ -127,7 +135,7 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 				out.Status, out.Failure = st, failure
 			}
 			if g.Err == nil {
-				env.file(env.Runner.Card(g, s.Name), s.Name)
+				env.file(env.Runner.Card(g, s.Name), s.Name, g)
 			}
 			continue
 		}
@@ -137,7 +145,12 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 		env.check(s, answers, out)
 		if out.Failure != nil {
 			env.file(&card.Card{Arch: env.Arch, Scenario: s.Name, Status: out.Status,
-				Kind: out.Failure.Kind, Summary: out.Failure.Summary}, s.Name)
+				Kind: out.Failure.Kind, Summary: out.Failure.Summary}, s.Name, all...)
+		}
+	}
+	for _, g := range all {
+		if err := g.End(); err != nil {
+			env.Runner.Progress("%s: %v", g.Request.Name, err)
 		}
 	}
 	if out.Failure == nil {
@@ -146,17 +159,44 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
 }
 
-// file adds the commands to a card, writes it and keeps it.
-func (env *Env) file(c *card.Card, scenario string) {
+// file adds the commands to a card, writes it and keeps it. Those of its guests
+// that are still there outlive the lab.
+func (env *Env) file(c *card.Card, scenario string, guests ...*runner.Guest) {
 	again := env.Rerun(scenario)
-	c.Commands = append([]card.Command{
-		{To: "run it again", Line: again},
-		{To: "open a shell in the same kernel", Line: "bin/lab shell --arch " + env.Arch},
-	}, c.Commands...)
+	commands := []card.Command{{To: "run it again", Line: again}}
+	held := false
+	for _, g := range guests {
+		more, err := env.Runner.Hold(g)
+		if err != nil {
+			c.Notes = append(c.Notes, "it could not be kept: "+err.Error())
+		}
+		commands, held = append(commands, more...), held || len(more) > 0
+	}
+	switch {
+	case held:
+	case env.Keep:
+		c.Notes = append(c.Notes, "there is no guest to keep: its emulator had ended with it")
+	case env.Keeps:
+		commands = append(commands, card.Command{To: "keep the guest as it is when it fails", Line: again + " --keep"})
+	}
+	c.Commands = append(append(commands,
+		card.Command{To: "open a shell in a guest with this kernel", Line: "bin/lab shell --arch " + env.Arch},
+		card.Command{To: "debug a guest with this kernel", Line: "bin/lab gdb --arch " + env.Arch},
+	), c.Commands...)
 	if err := env.Runner.KeepCard(c); err != nil {
 		c.Notes = append(c.Notes, "this card could not be written: "+err.Error())
 	}
 	env.Cards = append(env.Cards, *c)
+}
+
+// Abandon ends the guests that no scenario has decided about, because the run was
+// interrupted. All of them have to have ended or been left before.
+func (env *Env) Abandon() {
+	for _, p := range env.pending {
+		if err := p.Wait().End(); err != nil {
+			env.Runner.Progress("%v", err)
+		}
+	}
 }
 
 // failure says why a guest's answers are not worth looking at.

@@ -67,6 +67,7 @@ func TestFaults(t *testing.T) {
 		{scenario: "fault-boot-panic", code: status.ExitBootFailed, kind: "panic", says: "Unable to mount root fs"},
 		{scenario: "fault-boot-hang", code: status.ExitBootFailed, kind: "hang", says: "did not say hello", class: card.Idle, at: "nothing left"},
 		{scenario: "fault-hang", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "in a program"},
+		{scenario: "fault-wait", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Waiting, at: "do_idle"},
 	} {
 		t.Run(tt.scenario, func(t *testing.T) {
 			t.Parallel()

@@ -194,36 +194,47 @@ func TestQEMUKilledFromOutside(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
-	cmd, stderr, temp := start(t)
-	// As a terminal does it: to the whole group.
-	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != status.ExitInterrupted {
-		t.Fatalf("exit status %d, want %d: %s", code, status.ExitInterrupted, stderr)
-	}
-	eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
-	if left := leftovers(t, temp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+	for name, flags := range map[string][]string{"": nil, "keep": {"--keep"}} {
+		t.Run(name, func(t *testing.T) {
+			cmd, stderr, temp := start(t, flags...)
+			// As a terminal does it: to the whole group.
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != status.ExitInterrupted {
+				t.Fatalf("exit status %d, want %d: %s", code, status.ExitInterrupted, stderr)
+			}
+			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
+			if left := leftovers(t, temp); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
 	}
 }
 
 // SIGKILL lets nobody clean up. The one process ends those that it started; when
-// all are killed, QEMU dies with its parent. The next lab removes what is left.
+// all are killed, QEMU dies with its parent, or, if it was to be kept, with the next
+// lab, which removes what is left.
 func TestKilledLab(t *testing.T) {
-	for name, whom := range map[string]int{"the lab": 1, "all of its processes": -1} {
+	for name, tt := range map[string]struct {
+		whom  int
+		flags []string
+	}{"the lab": {whom: 1}, "all of its processes": {whom: -1}, "all, and the guests were to be kept": {-1, []string{"--keep"}}} {
 		t.Run(name, func(t *testing.T) {
-			cmd, _, temp := start(t)
-			if err := syscall.Kill(whom*cmd.Process.Pid, syscall.SIGKILL); err != nil {
+			cmd, _, temp := start(t, tt.flags...)
+			if err := syscall.Kill(tt.whom*cmd.Process.Pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
+			if tt.flags == nil {
+				eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
+			}
 			a := call(t, []string{"TMPDIR=" + temp, "XDG_RUNTIME_DIR="}, "run", "--arch", "riscv64", "--scenario", "boot", "--out", filepath.Join(temp, "out"), "--force")
 			if a.code != 0 {
 				t.Fatal(a)
 			}
+			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
 			if left := leftovers(t, temp); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}

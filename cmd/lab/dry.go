@@ -90,6 +90,16 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 	return d, nil
 }
 
+// dryOne prints what forOne's guest would be.
+func (c *common) dryOne(ctx context.Context, arch string, o *own, q runner.Request) error {
+	q.CPUs, q.Time = 1, vm.Host
+	a, err := c.dry(ctx, arch, o, runner.Runner{Seed: 1}, func(*runner.Runner) []runner.Request { return []runner.Request{q} })
+	if err != nil {
+		return err
+	}
+	return dryDocument{Schema: 1, DryRun: true, Arches: []dryArch{a}}.print(false)
+}
+
 // planned is what `lab run` would do.
 func (f *runFlags) planned(ctx context.Context, isas []string) (doc dryDocument, err error) {
 	list, err := scenarios.Select(f.scenario)

@@ -77,6 +77,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	// gone, with their run directories, before this process is.
 	cancel()
 	env.Runner.Drain()
+	env.Abandon()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	r := runner.Runner{
 		Image: img, Backend: backend, Through: through, Seed: f.seed, Jobs: f.jobs,
-		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress,
+		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress, DumpMemory: f.memory,
 	}
 	if wantsOracle(list, f.arch) {
 		if r.Plugin, err = plugin(ctx, opts, version); err != nil {
@@ -135,6 +136,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	manifest, err := manifestOf(f, img, version, through, list, f.record(kept))
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,
+		Keep: f.keep, Keeps: f.host == "",
 		Rerun: func(s string) string {
 			cmd := fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
 			if f.host != "" {

@@ -42,6 +42,8 @@ type runFlags struct {
 	then     string // folder of a run of one ISA whose added files are to be used
 	jobs     int
 	json     bool
+	keep     bool
+	memory   bool
 }
 
 // defaultJobs is how many guests run at a time.
@@ -73,6 +75,8 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.host, "host", "", "libvirt URI of a libvirtd on this machine (default: QEMU itself)")
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
 	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
+	c.Flags().BoolVar(&f.keep, "keep", false, "leave the guests of a scenario that fails as they are (see lab gdb, lab kept)")
+	c.Flags().BoolVar(&f.memory, "dump-memory", false, "write the memory of a guest that hangs or crashes to memory.core")
 	f.addOwn(c.Flags(), 0)
 	c.Flags().StringArrayVar(&f.fetches, "fetch", nil, "`GUEST`, file or folder to take from every guest when it has done its job, into --out; may be repeated")
 	c.Flags().DurationVar(&f.timeout, "timeout", 0, "limit of each program in a guest, in guest time (default: none but the scenario's)")
@@ -94,6 +98,9 @@ func (f *runFlags) run(ctx context.Context) error {
 	}
 	if err := errors.Join(f.own.check(), f.checkFetch()); err != nil {
 		return usage(err)
+	}
+	if f.keep && f.host != "" {
+		return usage(fmt.Errorf("--keep --host: libvirtd ends its guests when the lab ends"))
 	}
 	if f.dryrun || len(f.own.set()) > 0 { // what no machine can be is found before any starts
 		doc, err := f.planned(ctx, isas)
@@ -251,7 +258,7 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 	cmd := exec.CommandContext(ctx, exe, append([]string{"run-isa", "--arch", isa, "--out", dir,
 		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
 		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
-		"--then", f.then}, f.own.set()...)...)
+		"--then", f.then, fmt.Sprintf("--keep=%v", f.keep), fmt.Sprintf("--dump-memory=%v", f.memory)}, f.own.set()...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	// An interrupt from the keyboard reaches the child by itself; any other

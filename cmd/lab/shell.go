@@ -49,13 +49,7 @@ func (f *shellFlags) shell(ctx context.Context) error {
 		return usage(err)
 	}
 	if f.dryrun {
-		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: 1}, func(*runner.Runner) []runner.Request {
-			return []runner.Request{{Name: "shell", CPUs: 1, Time: vm.Host, Append: shellMode}}
-		})
-		if err != nil {
-			return err
-		}
-		return dryDocument{Schema: 1, DryRun: true, Arches: []dryArch{a}}.print(false)
+		return f.dryOne(ctx, isas[0], &f.own, runner.Request{Name: "shell", Append: shellMode})
 	}
 	if !isTerminal(os.Stdin) {
 		return usage(fmt.Errorf("a shell needs a terminal; lab probe runs a command without one"))
@@ -63,36 +57,44 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, opts, err := f.image(ctx, isas[0])
-	if err != nil {
-		return err
-	}
-	files, err := f.files(ctx, img, opts)
-	if err != nil {
-		return err
-	}
-	wishes, err := f.wishes(img, files, vm.Host)
-	if err != nil {
-		return err
-	}
 	dir, err := qemu.NewRunDir()
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	initrd := filepath.Join(dir.Path, "initrd")
-	if err := img.WriteInitrd(initrd, nil, files...); err != nil {
+	spec, err := forOne(ctx, &f.common, &f.own, isas[0], dir.Path, nil)
+	if err != nil {
 		return err
 	}
+	spec.Append, spec.Interactive = shellMode, true
 	progress("leave with exit, or Ctrl-A X to kill the guest")
-	m, err := qemu.Backend{}.Start(ctx, vm.Spec{
-		Arch: isas[0], Kernel: img.Kernel, Initrd: initrd, Append: shellMode,
-		CPUs: max(1, wishes.CPUs), MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Interactive: true, Dir: dir.Path,
-	})
+	m, err := qemu.Backend{}.Start(ctx, spec)
 	if err != nil {
 		return err
 	}
 	defer m.Kill()
 	_, err = m.Wait(ctx)
 	return err
+}
+
+// forOne is the specification of a guest of host time that one person looks into.
+// Its initramfs is made in the run directory.
+func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte) (vm.Spec, error) {
+	img, opts, err := c.image(ctx, arch)
+	if err != nil {
+		return vm.Spec{}, err
+	}
+	files, err := o.files(ctx, img, opts)
+	if err != nil {
+		return vm.Spec{}, err
+	}
+	wishes, err := o.wishes(img, files, vm.Host)
+	if err != nil {
+		return vm.Spec{}, err
+	}
+	initrd := filepath.Join(dir, "initrd")
+	return vm.Spec{
+		Arch: arch, Kernel: img.Kernel, Initrd: initrd, CPUs: max(1, wishes.CPUs),
+		MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Dir: dir,
+	}, img.WriteInitrd(initrd, job, files...)
 }

@@ -152,7 +152,7 @@ func testSessions(t *testing.T, b Backend) {
 				if tt.reason != "" && o.Ending.Reason != tt.reason {
 					t.Errorf("ending %+v, want reason %s", o.Ending, tt.reason)
 				}
-				if tt.name == "hang" && (o.Evidence == nil || len(o.Evidence.CPUs) == 0 || len(o.Evidence.Later) == 0) {
+				if tt.name == "hang" && (o.Evidence == nil || len(o.Evidence.CPUs) == 0 || len(o.Evidence.Earlier) == 0) {
 					t.Errorf("evidence: %+v", o.Evidence)
 				}
 				nothingLeft(t, s)

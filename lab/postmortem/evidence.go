@@ -30,10 +30,10 @@ const (
 type Evidence struct {
 	Arch string
 	CPUs []CPU
-	// Later are the CPUs of a guest that hangs as it went on and was stopped
-	// again, by look and CPU. Only PC and Mode are known.
-	Later [][]CPU
-	Code  []Excerpt
+	// Earlier are the CPUs of a guest that hangs when it was stopped before and let
+	// run again, by look and CPU.
+	Earlier [][]CPU
+	Code    []Excerpt
 	// Notes say what could not be had.
 	Notes []string
 	// Memory says that the guest's memory was written to a file.
@@ -96,39 +96,46 @@ func Take(ctx context.Context, arch string, in vm.Inside) *Evidence {
 }
 
 // TakeHung gathers evidence of a machine that runs and does not get on. It is
-// stopped and let run several times, and stands still afterwards.
+// stopped and let run several times. Then it stands still, as it is described.
 func TakeHung(ctx context.Context, arch string, in vm.Inside) *Evidence {
-	if err := in.Stop(ctx); err != nil {
-		e := &Evidence{Arch: arch}
-		e.note("stop: %v", err)
-		return e
+	earlier, err := looksAt(ctx, arch, in)
+	if e := in.Stop(ctx); e != nil && err == nil {
+		err = e
 	}
 	e := Take(ctx, arch, in)
-	for n := 1; n < looks; n++ {
-		later, err := look(ctx, arch, in)
-		if err != nil {
-			e.note("looked at %d times instead of %d: %v", n, looks, err)
-			break
-		}
-		e.Later = append(e.Later, later)
+	if e.Earlier = earlier; err != nil {
+		e.note("looked at %d times instead of %d: %v", len(earlier)+1, looks, err)
 	}
 	return e
 }
 
-// look lets the machine run for a while and stops it again.
-func look(ctx context.Context, arch string, in vm.Inside) ([]CPU, error) {
-	if err := in.Continue(ctx); err != nil {
-		return nil, err
+// looksAt stops the machine several times, looks at it, and lets it run. It leaves
+// half of the time for the evidence.
+func looksAt(ctx context.Context, arch string, in vm.Inside) (seen [][]CPU, err error) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
 	}
-	select {
-	case <-time.After(lookEvery):
-	case <-ctx.Done():
+	for range looks - 1 {
+		if err := in.Stop(ctx); err != nil {
+			return seen, err
+		}
+		text, err := in.Registers(ctx)
+		if err != nil {
+			return seen, err
+		}
+		seen = append(seen, layouts[arch].parse(text))
+		if err := in.Continue(ctx); err != nil {
+			return seen, err
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return seen, ctx.Err()
+		}
 	}
-	if err := in.Stop(ctx); err != nil {
-		return nil, err
-	}
-	text, err := in.Registers(ctx)
-	return layouts[arch].parse(text), err
+	return seen, nil
 }
 
 func (e *Evidence) note(format string, args ...any) {
@@ -154,6 +161,9 @@ func (e *Evidence) follow(ctx context.Context, l layout, n int, in vm.Inside) {
 		} else {
 			c.Stack = words(read(c.SP, int(stackSize-uint64(c.SP)%stackSize)))
 		}
+	}
+	if a, ok := caller(e.Arch, c); ok {
+		e.Code = append(e.Code, Excerpt{a, ecall})
 	}
 	code := append([]isa.Addr{c.PC}, c.Frames...)
 	for _, name := range l.code {
@@ -207,6 +217,17 @@ func words(b []byte) []uint64 {
 		out[i] = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	return out
+}
+
+// ecall is riscv64's call of the next deeper mode (unprivileged ISA §2.8).
+var ecall = []byte{0x73, 0, 0, 0}
+
+// caller is where the kernel called the firmware in which a CPU of riscv64 is. The
+// memory there cannot be read from the firmware, and is known to be an ecall
+// (privileged ISA §3.1.15, cause 9).
+func caller(arch string, c *CPU) (isa.Addr, bool) {
+	a := isa.Addr(c.regs["mepc"])
+	return a, arch == "riscv64" && c.Mode == Firmware && c.regs["mcause"] == 9 && kernelHalf(a)
 }
 
 // handler is the kernel's page fault handler, by amd64's table of gates: a way to

@@ -77,7 +77,7 @@ func Classify(e *Evidence, v *View, job bool) *card.Hang {
 	if v == nil || len(e.CPUs) == 0 {
 		return nil
 	}
-	seen := append([][]CPU{e.CPUs}, e.Later...)
+	seen := append(slices.Clip(e.Earlier), e.CPUs)
 	slept, ran := len(seen), map[int][]string{} // slept: looks at the CPU that slept least
 	for n := range e.CPUs {
 		idle, where := 0, []string(nil)

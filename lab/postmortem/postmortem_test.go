@@ -136,7 +136,7 @@ func TestSpinning(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			s, code := symbolsOf(t, arch)
 			e := TakeHung(context.Background(), arch, make(at(spinAt+8), code))
-			if len(e.CPUs) != 1 || len(e.Later) != looks-1 || len(e.Notes) > 0 {
+			if len(e.CPUs) != 1 || len(e.Earlier) != looks-1 || len(e.Notes) > 0 {
 				t.Fatalf("evidence %+v", e)
 			}
 			v, err := s.View(e, 0)
@@ -204,13 +204,39 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// From the firmware, where the kernel lies is told by the only ecall that is where
+// the firmware was called.
+func TestInFirmware(t *testing.T) {
+	for _, tt := range []struct {
+		mcause string
+		twice  bool
+		want   string
+	}{{"9", false, "caller+0x10/0x20"}, {"7", false, ""}, {"9", true, ""}} {
+		s, code := symbolsOf(t, "riscv64")
+		copy(code[callerAt+0x10:], ecall)
+		if tt.twice {
+			copy(code[callerAt+0x10+kaslrAlign:], ecall)
+		}
+		g := &guest{registers: []string{fmt.Sprintf("\nCPU#0\n pc       0000000080002748\n mepc     %016x\n mcause   %016s\n x2/sp    0000000080046d78\n",
+			uint64(at(callerAt+0x10)), tt.mcause)}, stopped: true}
+		e := Take(context.Background(), "riscv64", g)
+		v, err := s.View(e, 0)
+		if (err == nil) != (tt.want != "") {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if c := Explain(e, v)[0]; tt.want != "" && (len(c.Backtrace) != 1 || c.Backtrace[0].Symbol != tt.want) {
+			t.Errorf("%+v: backtrace %+v, want %s", tt, c.Backtrace, tt.want)
+		}
+	}
+}
+
 // What cannot be had is said, and the rest is kept.
 func TestMissing(t *testing.T) {
 	s, code := symbolsOf(t, "arm64")
 	g := hung["arm64"](at(spinAt), code)
 	g.memory, g.fails = nil, errors.New("gone")
 	e := TakeHung(context.Background(), "arm64", g)
-	if notes := strings.Join(e.Notes, "; "); !strings.Contains(notes, "cannot be read") || !strings.Contains(notes, "looked at 2 times instead of 6: gone") {
+	if notes := strings.Join(e.Notes, "; "); !strings.Contains(notes, "cannot be read") || !strings.Contains(notes, "looked at 3 times instead of 6: gone") {
 		t.Errorf("notes %q", notes)
 	}
 	if _, err := s.View(e, 0); !errors.Is(err, ErrNoPlace) {

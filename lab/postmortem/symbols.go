@@ -46,6 +46,9 @@ func NewSymbols(d *ktext.Dump) (*Symbols, error) {
 	return s, nil
 }
 
+// Dump is what the symbols were read from.
+func (s *Symbols) Dump() *ktext.Dump { return s.dump }
+
 // View is the symbols where they are in one guest.
 type View struct {
 	*Symbols

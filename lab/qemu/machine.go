@@ -118,6 +118,7 @@ type machine struct {
 	mute    bool   // it powers off without an event
 
 	lingers, keeps bool
+	reports        bool          // plugins do so when QEMU ends by itself
 	halted         chan struct{} // closed when the guest has ended and QEMU stays
 	left           chan struct{} // closed by Leave
 	leaving        sync.Once
@@ -140,6 +141,7 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 		ended:   make(chan struct{}),
 		lingers: s.Linger || s.Keep,
 		keeps:   s.Keep,
+		reports: len(s.Plugins) > 0,
 		halted:  make(chan struct{}),
 		left:    make(chan struct{}),
 		over:    make(chan struct{}),
@@ -243,7 +245,7 @@ func (m *machine) firstShutdown(events <-chan goqemu.Event) string {
 // called by the one goroutine that reads events.
 func (m *machine) linger(reason string) {
 	switch kind := reasons[reason]; {
-	case kind == vm.Panicked || m.keeps && kind == vm.Clean:
+	case kind == vm.Panicked || kind == vm.Clean && m.keeps && !m.reports:
 		m.ending = vm.Ending{Kind: kind, Reason: reason}
 		close(m.halted)
 	case kind == vm.Clean:
@@ -287,25 +289,30 @@ func (m *machine) Leave() error {
 	return nil
 }
 
-// dialer dials one of the machine's sockets, which exists a moment after the
-// process does. The way through /proc keeps the path short however deep the run
-// directory lies.
+// dialer dials one of the machine's sockets.
 func (m *machine) dialer(sock string) qmp.Dialer {
+	return dialer(m.dir, sock, m.Pid(), m.child.exited)
+}
+
+// dialer dials a socket of the machine with that pid, which exists a moment after
+// the process does. The way through /proc keeps the path short however deep the
+// run directory lies.
+func dialer(dir, sock string, pid int, exited <-chan struct{}) qmp.Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
-		dir, err := os.Open(m.dir)
+		d, err := os.Open(dir)
 		if err != nil {
 			return nil, err
 		}
-		defer dir.Close()
-		dial := qmp.Unix(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), sock))
+		defer d.Close()
+		dial := qmp.Unix(fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), sock))
 		for {
 			conn, err := dial(ctx)
 			if err == nil {
-				return m.known(conn)
+				return known(conn, pid)
 			}
 			select {
 			case <-time.After(redial):
-			case <-m.child.exited:
+			case <-exited:
 				return nil, errors.New("QEMU has ended")
 			case <-ctx.Done():
 				return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
@@ -314,12 +321,12 @@ func (m *machine) dialer(sock string) qmp.Dialer {
 	}
 }
 
-// known refuses a connection that leads anywhere but to this machine's QEMU,
-// which may have put something else in place of its socket.
-func (m *machine) known(conn net.Conn) (net.Conn, error) {
-	pid, err := peer(conn)
-	if err == nil && pid != m.Pid() {
-		err = fmt.Errorf("process %d listens at QEMU's socket, not QEMU", pid)
+// known refuses a connection that leads anywhere but to that QEMU, which may
+// have put something else in place of its socket.
+func known(conn net.Conn, pid int) (net.Conn, error) {
+	at, err := peer(conn)
+	if err == nil && at != pid {
+		err = fmt.Errorf("process %d listens at QEMU's socket, not QEMU", at)
 	}
 	if err != nil {
 		conn.Close()

@@ -20,18 +20,21 @@ import (
 //	    lock      held while run directories are made, removed or swept
 //	    r…/       one run directory
 //	        lock  held by the lab that owns it, until that lab ends
+//	    k…/       what the lab keeps about the machine in r…, if it outlives the lab
 //
 // The locks are flocks: the kernel drops them with the process, however it
 // ends. So a run directory whose lock can be had belongs to a dead lab.
 const (
-	lockName  = "lock"
-	runPrefix = "r"
+	lockName     = "lock"
+	runPrefix    = "r"
+	besidePrefix = "k"
 )
 
 // RunDir is a private directory for one machine.
 type RunDir struct {
 	Path string // absolute
 	lock *os.File
+	kept bool // by Keep
 }
 
 // NewRunDir makes a run directory.
@@ -39,21 +42,24 @@ func NewRunDir() (*RunDir, error) {
 	return newRunDir(base())
 }
 
-// Close removes the directory. It is called after the machine has ended, and
-// may be called many times.
+// Close removes the directory, unless its machine was kept. It is called after the
+// machine has ended, and may be called many times.
 func (d *RunDir) Close() error {
+	if d.kept {
+		return nil
+	}
 	// A sweep that sees the directory half removed would help removing it.
 	if unlock, err := lockBase(filepath.Dir(d.Path)); err == nil {
 		defer unlock()
 	}
-	err := os.RemoveAll(d.Path)
+	err := removeRun(d.Path)
 	d.lock.Close()
 	return err
 }
 
 // Sweep removes what labs left behind that were killed: it kills their QEMUs
-// and removes their run directories. Labs that are alive, and other users, are
-// not touched.
+// and removes their run directories. Labs that are alive, machines that were kept,
+// and other users are not touched.
 func Sweep() error {
 	var errs []error
 	for _, b := range bases() {
@@ -99,19 +105,27 @@ func newRunDir(base string) (*RunDir, error) {
 // lockBase checks that base is a folder of ours alone and locks it. In a shared
 // /tmp somebody else may have made it, or a link in its place.
 func lockBase(base string) (unlock func(), err error) {
-	st, err := os.Lstat(base)
-	if err != nil {
+	if err := private(base); err != nil {
 		return nil, err
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !st.IsDir() || !ok || int(sys.Uid) != os.Getuid() || st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s is not a private folder of this user: remove it, or set XDG_RUNTIME_DIR", base)
 	}
 	f, err := flock(filepath.Join(base, lockName), unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
+}
+
+// private says what is wrong with a folder that only this user should enter.
+func private(base string) error {
+	st, err := os.Lstat(base)
+	if err != nil {
+		return err
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !st.IsDir() || !ok || int(sys.Uid) != os.Getuid() || st.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a private folder of this user: remove it, or set XDG_RUNTIME_DIR", base)
+	}
+	return nil
 }
 
 // flock opens and locks a file. The descriptor is close-on-exec: a QEMU that
@@ -149,14 +163,20 @@ func sweep(base string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), runPrefix) {
-			errs = append(errs, sweepOne(filepath.Join(base, e.Name())))
+		path := filepath.Join(base, e.Name())
+		switch {
+		case !e.IsDir():
+		case strings.HasPrefix(e.Name(), runPrefix):
+			errs = append(errs, sweepOne(path))
+		case strings.HasPrefix(e.Name(), besidePrefix):
+			errs = append(errs, sweepBeside(path))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweepOne removes a run directory whose owner is dead.
+// sweepOne removes a run directory whose owner is dead, unless its machine was
+// kept and is still there.
 func sweepOne(dir string) error {
 	lock, err := flock(filepath.Join(dir, lockName), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -166,8 +186,23 @@ func sweepOne(dir string) error {
 		return fmt.Errorf("sweep: %w", err)
 	}
 	defer lock.Close()
+	if _, err := FindKept(dir); err == nil {
+		return nil
+	}
 	if err := killThoseIn(dir); err != nil {
 		return fmt.Errorf("sweep: %w", err)
+	}
+	if err := removeRun(dir); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
+}
+
+// sweepBeside removes what a lab kept beside a run directory that is gone.
+func sweepBeside(dir string) error {
+	run := filepath.Join(filepath.Dir(dir), runPrefix+strings.TrimPrefix(filepath.Base(dir), besidePrefix))
+	if _, err := os.Lstat(run); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("sweep: %w", err)

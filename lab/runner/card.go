@@ -69,7 +69,9 @@ func (r *Runner) view(e *postmortem.Evidence, o *session.Outcome) (*postmortem.V
 // readSymbols takes the kernel's symbols from its dump. The context is of its own:
 // a run that was interrupted has no cards.
 func (r *Runner) readSymbols() (*postmortem.Symbols, error) {
-	d, err := r.Dump(context.Background(), "")
+	// Any boot of this kernel will do, so it is one whose dump others use, too.
+	any := New(Runner{Image: r.Image, Backend: r.Backend, Through: r.Through, Seed: 1, Jobs: 1, Progress: r.Progress})
+	d, err := any.Dump(context.Background(), "")
 	if err != nil {
 		return nil, err
 	}

@@ -138,6 +138,7 @@ func (r *Runner) bootOnce(ctx context.Context, q Request, spec vm.Spec, to, fail
 		return err
 	}
 	cfg := r.session(q, spec)
+	cfg.Keep = false
 	frozen := make(chan error, 1)
 	cfg.OnStart = func(m vm.Machine) {
 		go func() {

@@ -5,6 +5,7 @@ package runner
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,6 +49,10 @@ type Request struct {
 	Oracle bool
 	Job    *wire.Job
 	Files  []images.File // added to the initramfs
+	// Keep leaves the machine where it stands when its guest has ended badly or
+	// hangs, and KeepPassed when it has passed: then Guest.End or Runner.Hold has to
+	// be called.
+	Keep, KeepPassed bool
 	// Plugin is called when the guest has passed, with the file that the runner's
 	// plugin wrote: for plugins other than the one that counts arrivals.
 	Plugin func(file string, o *session.Outcome) error
@@ -64,6 +69,8 @@ type Guest struct {
 	Took    time.Duration
 	Fetched []*Fetched
 	ByHand  string // a command that boots the same guest without the lab; empty: it was not kept
+
+	left *qemu.RunDir // of a machine that was left; nil: it has ended
 }
 
 // Runner makes guests of one image. Its fields do not change once Start has
@@ -188,7 +195,7 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 		g.Err = err
 		return
 	}
-	defer dir.Close()
+	defer func() { g.Err = errors.Join(g.Err, g.leave(dir)) }()
 	start := r.cold
 	if r.fromGolden(g.Request) {
 		start = r.restored
@@ -214,6 +221,20 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	}
 }
 
+// leave removes a guest's run directory, and ends its machine if it was left for
+// nobody.
+func (g *Guest) leave(dir *qemu.RunDir) error {
+	o := g.Outcome
+	if o == nil || o.Kept == 0 {
+		dir.Close()
+		return nil
+	}
+	if g.left = dir; g.Err == nil && (o.Status != status.Passed || g.Request.KeepPassed) {
+		return nil
+	}
+	return g.End()
+}
+
 // cold boots a guest with its job in the initramfs.
 func (r *Runner) cold(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
 	job, err := marshal(q.Job)
@@ -233,6 +254,7 @@ func (r *Runner) session(q Request, spec vm.Spec) session.Config {
 		BootTimeout: orDefault(q.BootTimeout, bootTimeout),
 		RunTimeout:  orDefault(q.RunTimeout, runTimeout),
 		Memory:      r.memory(q),
+		Keep:        q.Keep,
 	}
 }
 

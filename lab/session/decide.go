@@ -227,7 +227,7 @@ func hung(f facts) (status.Status, Kind, string, bool) {
 			kind = HangAtPowerOff
 		}
 		return status.Timeout, kind,
-			fmt.Sprintf("the guest hung %s and was killed %v of host time after hello%s; its registers and the console show where it was",
+			fmt.Sprintf("the guest hung %s and was stopped %v of host time after hello%s; its registers and the console show where it was",
 				f.when(), f.cfg.RunTimeout, f.signs()), true
 	case lockup:
 		st := status.Timeout

@@ -54,7 +54,7 @@ type Config struct {
 	// the guest's power-off. 0 sets no limit.
 	BootTimeout, RunTimeout time.Duration
 	// Keep leaves the machine where it stands when the guest has ended or hangs,
-	// if it can be left and has no plugins, which report when it ends.
+	// if it can be left (vm.Spec.Keep).
 	Keep bool
 	// Memory, if set, is a file to which the memory of a guest that died or hangs
 	// is written, as an ELF core.
@@ -81,8 +81,9 @@ type Outcome struct {
 	// ConsoleTail are the decisive lines of the console, clean.
 	ConsoleTail []string
 	// Evidence of a guest that hangs or has reset; nil if there is none.
-	Evidence   *postmortem.Evidence
-	Kept       bool // the machine was left where it stands
+	Evidence *postmortem.Evidence
+	// Kept is the process of the machine if it was left where it stands, else 0.
+	Kept       int
 	Ending     vm.Ending
 	HelloAfter time.Duration // host time; 0 without hello
 	Argv       []string
@@ -95,7 +96,7 @@ func Do(ctx context.Context, cfg Config) (*Outcome, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, ...any) {}
 	}
-	cfg.Spec.Linger, cfg.Spec.Keep = true, cfg.Keep && len(cfg.Spec.Plugins) == 0
+	cfg.Spec.Linger, cfg.Spec.Keep = true, cfg.Keep
 	m, err := cfg.Backend.Start(ctx, cfg.Spec)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -154,7 +155,7 @@ type run struct {
 
 	cause      cause
 	evidence   *postmortem.Evidence
-	kept       bool
+	kept       int
 	helloAfter time.Duration
 }
 
@@ -337,8 +338,10 @@ func (r *run) leave() bool {
 		return false
 	default:
 	}
-	r.kept = l.Leave() == nil
-	return r.kept
+	if p, ok := r.machine.(vm.Process); ok && l.Leave() == nil {
+		r.kept = p.Pid()
+	}
+	return r.kept != 0
 }
 
 // drain waits for the goroutines, taking what they still report.

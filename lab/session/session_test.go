@@ -156,7 +156,7 @@ func TestOutcomes(t *testing.T) {
 		{"boot power-off", script{end: off}, status.BootFailed, PoweredOff, "before hello"},
 		{"boot hang", script{regs: hex1}, status.BootFailed, Hang, "within 30ms of host time;"},
 
-		{"hang", script{results: records(hello), regs: hex1}, status.Timeout, Hang, "hung after hello and was killed 30ms"},
+		{"hang", script{results: records(hello), regs: hex1}, status.Timeout, Hang, "hung after hello and was stopped 30ms"},
 		{"hang with signs", script{results: records(hello), console: "[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n"},
 			status.Timeout, Hang, "(its kernel reported soft-lockup)"},
 		{"locked up", script{results: records(hello), console: strings.Repeat("[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n", 2)},
@@ -328,7 +328,7 @@ func TestRealMachines(t *testing.T) {
 				t.Errorf("power-off: %s, %s: %s", o.Status, o.Kind, o.Summary)
 			}
 			o := tiny(t, arch, "here I hang", qemutest.Hang, Config{BootTimeout: 800 * time.Millisecond})
-			if o.Status != status.BootFailed || o.Kind != Hang || o.Evidence == nil || len(o.Evidence.CPUs) != 1 || len(o.Evidence.Later) < 2 {
+			if o.Status != status.BootFailed || o.Kind != Hang || o.Evidence == nil || len(o.Evidence.CPUs) != 1 || len(o.Evidence.Earlier) < 2 {
 				t.Errorf("hang: %s, %s: %s; evidence %+v", o.Status, o.Kind, o.Summary, o.Evidence)
 			}
 			o = tiny(t, arch, "", qemutest.Hang, Config{OnStart: func(m vm.Machine) {

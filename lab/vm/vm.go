@@ -43,8 +43,9 @@ type Spec struct {
 	// Linger has the machine stay when its guest resets, until it is killed, if
 	// it is a Lingerer; others ignore it.
 	Linger bool
-	// Keep makes a machine that can be left, which stays when its guest powers
-	// off, too. The lab's death does not end it. It implies Linger.
+	// Keep makes a machine that can be left. It stays when its guest powers off,
+	// too, unless it has plugins, which report when it ends. The lab's death does
+	// not end it. It implies Linger.
 	Keep bool
 	// Dir is the run directory: absolute, existing, mode 0700. Sockets,
 	// console.log and results live there.
