@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,10 @@ func TestSmoke(t *testing.T) {
 			}
 			if a.code != 0 {
 				t.Errorf("exit status %d: %s", a.code, a)
+			}
+			shown := slices.DeleteFunc(shownIn(t, "into `~/.cache/kerninst`")[0].commands[0].lines, func(line string) bool { return !strings.HasPrefix(line, arch) })
+			if missing := lacking(shown, a.stdout); len(shown) == 0 || missing != "" {
+				t.Errorf("the README shows %q, here came\n%s", missing, a.stdout)
 			}
 			for _, f := range []string{"report.html", "summary.md", arch + "/console.log", arch + "/qemu.argv", arch + "/manifest.json", arch + "/timings.json", arch + "/junit.xml", arch + "/bench.txt", arch + "/agent.log"} {
 				if st, err := os.Stat(filepath.Join(out, f)); err != nil || st.Size() == 0 && f != arch+"/agent.log" {

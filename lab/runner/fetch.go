@@ -186,7 +186,7 @@ func (r *Runner) fetched(g *Guest) {
 			r.Progress("%s: --fetch %s: %v", g.Request.Name, f.Guest, f.Err)
 		}
 		if f.Files > 0 {
-			r.Progress("%s: %s: %d files, %d bytes, in %s", g.Request.Name, f.Guest, f.Files, f.Bytes, f.To)
+			r.Progress("%s: %s: %d bytes, files: %d, now in %s", g.Request.Name, f.Guest, f.Bytes, f.Files, f.To)
 		}
 		if len(f.Skipped) > 0 {
 			r.Progress("%s: %s: skipped, being neither file nor folder: %s", g.Request.Name, f.Guest, strings.Join(f.Skipped, ", "))
