@@ -3,6 +3,7 @@ package scenarios
 import (
 	"time"
 
+	"kerninst/agent/wire"
 	"kerninst/lab/vm"
 )
 
@@ -27,6 +28,10 @@ func faults() []Scenario {
 		{Name: "fault-hang", Title: "a scenario's program never ends", Labels: faultLabel,
 			Guests: one(Guest{Job: job(shell("hang", "while :; do :; done")), RunTimeout: 3 * time.Second}),
 			Check:  unreachable},
+		{Name: "fault-spin", Title: "the guest's kernel never returns from a tick of its timer", Labels: faultLabel,
+			Guests: one(Guest{Programs: []string{stormPackage}, RunTimeout: 8 * time.Second, Job: job(
+				module("unload", wire.Module_UNLOAD), run("spin", ProgramPath(stormPackage), "spin", "update_process_times"))}),
+			Check: unreachable},
 		{Name: "fault-wait", Title: "a scenario's program waits for what never comes", Labels: faultLabel,
 			Guests: one(Guest{Job: job(shell("wait", "sleep 1000000")), RunTimeout: 6 * time.Second}),
 			Check:  unreachable},

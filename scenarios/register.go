@@ -77,7 +77,7 @@ func (env *Env) register(s Scenario) {
 func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 	var requests []runner.Request
 	for _, g := range guests {
-		requests = append(requests, env.request(s, g))
+		requests = append(requests, env.request(s, g, len(guests)))
 	}
 	if s.Timed {
 		return env.Runner.StartInTurn(env.Ctx, requests)
@@ -91,8 +91,9 @@ func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 // Requests are what Register would ask for.
 func (env *Env) Requests(list []Scenario) (all []runner.Request) {
 	for _, s := range list {
-		for _, g := range s.Guests(env.Arch) {
-			all = append(all, env.request(s, g))
+		guests := s.Guests(env.Arch)
+		for _, g := range guests {
+			all = append(all, env.request(s, g, len(guests)))
 		}
 	}
 	return all
@@ -101,7 +102,11 @@ func (env *Env) Requests(list []Scenario) (all []runner.Request) {
 // GuestName names a guest among those of all scenarios.
 func GuestName(s Scenario, g Guest) string { return s.Name + "." + g.Name }
 
-func (env *Env) request(s Scenario, g Guest) runner.Request {
+// mostPassed is how many guests that passed are kept at a time for a scenario that
+// may fail: each takes some 400 MiB.
+const mostPassed = 4
+
+func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	if g.Time == "" {
 		g.Time = env.Time
 	}
@@ -112,7 +117,7 @@ func (env *Env) request(s Scenario, g Guest) runner.Request {
 	return runner.Request{
 		Files: files,
 		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Seed: g.Seed, Append: g.Append,
-		Oracle: g.Oracle, Keep: env.Keep, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+		Oracle: g.Oracle, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
 
@@ -134,8 +139,8 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			if status.Worst(out.Status, st) != out.Status {
 				out.Status, out.Failure = st, failure
 			}
-			if g.Err == nil {
-				env.file(env.Runner.Card(g, s.Name), s.Name, g)
+			if failure.Kind != interrupted {
+				env.file(env.card(s, g, failure, st), s.Name, g)
 			}
 			continue
 		}
@@ -157,6 +162,16 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 		return ""
 	}
 	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
+}
+
+// card describes a guest whose answers are not worth looking at.
+func (env *Env) card(s Scenario, g *runner.Guest, f *report.Failure, st status.Status) *card.Card {
+	c := &card.Card{Arch: env.Arch, Scenario: s.Name, Guest: g.Request.Name}
+	if g.Outcome != nil {
+		c = env.Runner.Card(g, s.Name)
+	}
+	c.Status, c.Kind, c.Summary = st, f.Kind, f.Summary
+	return c
 }
 
 // file adds the commands to a card, writes it and keeps it. Those of its guests
@@ -199,11 +214,14 @@ func (env *Env) Abandon() {
 	}
 }
 
+// interrupted is the kind of what the user stopped.
+const interrupted = "interrupted"
+
 // failure says why a guest's answers are not worth looking at.
 func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.Status) {
 	switch {
 	case errors.Is(g.Err, context.Canceled):
-		return &report.Failure{Kind: "interrupted", Summary: "interrupted by the user"}, status.LabFailed
+		return &report.Failure{Kind: interrupted, Summary: "interrupted by the user"}, status.LabFailed
 	case g.Err != nil:
 		return &report.Failure{Kind: "lab", Summary: g.Err.Error(), Rerun: env.Rerun(s.Name)}, status.LabFailed
 	case g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed:

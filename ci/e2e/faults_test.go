@@ -54,6 +54,7 @@ func theCard(t *testing.T, a answer, out, arch string) card.Card {
 func TestFaults(t *testing.T) {
 	for _, tt := range []struct {
 		scenario string
+		flags    []string
 		code     int
 		kind     string
 		says     string // in the summary, or on the console
@@ -68,11 +69,13 @@ func TestFaults(t *testing.T) {
 		{scenario: "fault-boot-hang", code: status.ExitBootFailed, kind: "hang", says: "did not say hello", class: card.Idle, at: "nothing left"},
 		{scenario: "fault-hang", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "in a program"},
 		{scenario: "fault-wait", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Waiting, at: "do_idle"},
+		{scenario: "fault-wait", flags: []string{"--timeout", "1s"}, code: status.ExitTimeout, kind: "timeout", says: "wait did not end within 1s"},
+		{scenario: "fault-spin", flags: []string{"--cpus", "2"}, code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "tick_nohz_handler"},
 	} {
-		t.Run(tt.scenario, func(t *testing.T) {
+		t.Run(strings.Join(append(tt.flags, tt.scenario), " "), func(t *testing.T) {
 			t.Parallel()
 			out := t.TempDir()
-			a := call(t, nil, "run", "--arch", "riscv64", "--scenario", tt.scenario, "--out", out, "--force")
+			a := call(t, nil, append([]string{"run", "--arch", "riscv64", "--scenario", tt.scenario, "--out", out, "--force"}, tt.flags...)...)
 			if a.code != tt.code {
 				t.Fatalf("exit status %d, want %d: %s", a.code, tt.code, a)
 			}

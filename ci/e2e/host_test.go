@@ -188,6 +188,9 @@ func TestQEMUKilledFromOutside(t *testing.T) {
 	if s.Failure == nil || s.Failure.Kind != "qemu-killed" {
 		t.Errorf("got %+v", s.Failure)
 	}
+	if c := theCard(t, answer{stderr: stderr.String()}, filepath.Join(temp, "out"), "riscv64"); c.Status != status.LabFailed || c.Kind != "qemu-killed" {
+		t.Errorf("card %+v", c)
+	}
 	if left := leftovers(t, temp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}

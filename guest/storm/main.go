@@ -7,6 +7,7 @@
 //	storm loop CPU               call getppid on that CPU until standard input ends
 //	storm call CPU N             call getppid N times
 //	storm umask                  call umask twice
+//	storm spin FUNCTION          have a function of the kernel never return
 //	storm hold                   make a splice and wait to be killed
 //
 // The function under test is the one behind getppid: nothing else in the guest
@@ -66,6 +67,8 @@ func main() {
 		err = call(flag.Arg(1), flag.Arg(2))
 	case "umask":
 		err = umask()
+	case "spin":
+		err = spin(flag.Arg(1))
 	case "hold":
 		err = hold()
 	default:
