@@ -16,8 +16,8 @@ import (
 //	12  check   4 bytes, CRC-32 (IEEE) of the job
 //	16  job     length bytes, a marshalled Job
 //
-// The last byte is the guest's: it sets it just before it looks, so that the
-// host knows when it is too late to keep a state that is still to get mail.
+// The last byte is the guest's: it sets it just before it looks. A state that is
+// to get mail has it clear.
 const (
 	MailboxSize   = 1 << 20
 	MailboxVendor = 0x1af4 // PCI: Red Hat
@@ -29,6 +29,13 @@ const (
 
 	// MailboxLooked is the offset of the guest's byte.
 	MailboxLooked = MailboxSize - 1
+)
+
+// The watchdog stops a machine whose guest waits for mail: PCI numbers of Intel's
+// 6300ESB, as QEMU has it.
+const (
+	WatchdogVendor = 0x8086
+	WatchdogDevice = 0x25ab
 )
 
 // MaxMail is the longest job that fits, in bytes.

@@ -2,11 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"kerninst/lab/status"
 )
@@ -122,6 +126,73 @@ func TestReproFromGoldenStates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lab that gets no CPU while its guest becomes ready is not too late: the guest
+// boots once, and the state that is kept is the one that any other lab keeps.
+func TestLateLab(t *testing.T) {
+	v := newVictim(t, "arm64")
+	results := filepath.Join(v.out, v.arch, "results.json")
+	run := func() *exec.Cmd {
+		must(t, os.RemoveAll(filepath.Join(v.dir, "golden")), os.RemoveAll(v.out))
+		cmd := exec.Command(lab, "run", "--arch", v.arch, "--scenario", "cost", "--out", v.out)
+		cmd.Env = append(os.Environ(), v.env...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		return cmd
+	}
+	if a := finish(t, run()); a.code != 0 {
+		t.Fatal(a)
+	}
+	want, err := os.ReadFile(results)
+	must(t, err)
+
+	cmd := run()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // if it is still there
+	eventually(t, "the guest boots", func() bool {
+		found, _ := filepath.Glob(filepath.Join(v.temp, "*", "*", "console.log"))
+		return len(found) > 0 && size(found[0]) > 0
+	})
+	qemu := emulators(t, v.temp)
+	must(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGSTOP)) // QEMU is in a group of its own
+	eventually(t, "the guest waits", func() bool { return idle(t, qemu) })
+	must(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT), cmd.Wait())
+	if n := strings.Count(stderr.String(), "booting a guest"); n != 1 {
+		t.Errorf("%d guests booted: %s", n, &stderr)
+	}
+	got, err := os.ReadFile(results)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("results differ:\n%s\n%s", got, want)
+	}
+}
+
+func size(path string) int64 {
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return st.Size()
+}
+
+// idle watches processes for a second and says whether they used no CPU at all.
+func idle(t *testing.T, pids []int) bool {
+	t.Helper()
+	used := func() (all string) {
+		for _, pid := range pids {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			must(t, err)
+			// utime and stime, see proc(5); the name before may hold spaces.
+			fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+			all += fields[11] + "+" + fields[12] + " "
+		}
+		return all
+	}
+	before := used()
+	time.Sleep(time.Second) // what is looked at is the time that passes
+	return len(pids) > 0 && used() == before
 }
 
 // newest is the file of a pattern whose entry was used last.

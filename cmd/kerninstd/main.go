@@ -66,8 +66,8 @@ func serve() error {
 	return serveJob(d, *jobFile, text, port)
 }
 
-// serveMail does the job that comes by mail. The host waits for the port to be
-// opened: all that is slow comes before.
+// serveMail does the job that comes by mail. All that is slow comes before the wait,
+// in which the machine's state is kept.
 func serveMail(d *daemon.Daemon, portFile string) error {
 	box, err := daemon.OpenMailbox()
 	if err != nil {

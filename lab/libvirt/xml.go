@@ -50,10 +50,21 @@ type (
 		Emulator string `xml:"emulator"`
 		USB      device `xml:"controller"`
 		Balloon  device `xml:"memballoon"`
+		// Watchdog is not among the arguments: libvirtd 9.0 dies of a watchdog that
+		// it was not told of.
+		Watchdog *device `xml:"watchdog"`
 	}
 	device struct {
-		Type  string `xml:"type,attr,omitempty"`
-		Model string `xml:"model,attr"`
+		Type    string   `xml:"type,attr,omitempty"`
+		Model   string   `xml:"model,attr"`
+		Action  string   `xml:"action,attr,omitempty"`
+		Address *address `xml:"address"`
+	}
+	// address of a PCI device on the root bus.
+	address struct {
+		Type string `xml:"type,attr"`
+		Bus  int    `xml:"bus,attr"`
+		Slot string `xml:"slot,attr"`
 	}
 	arg struct {
 		Value string `xml:"value,attr"`
@@ -113,8 +124,14 @@ func domainXML(name string, s vm.Spec, p qemu.Parts, labels []label) ([]byte, er
 		OS:         osBoot{osType{p.Target, p.Machine, "hvm"}, s.Kernel, s.Initrd, p.Cmdline},
 		Features:   features[s.Arch],
 		OnPowerOff: "destroy", OnReboot: "destroy", OnCrash: "destroy",
-		Devices: devices{Emulator: p.Binary, USB: device{"usb", "none"}, Balloon: device{Model: "none"}},
+		Devices: devices{Emulator: p.Binary, USB: device{Type: "usb", Model: "none"}, Balloon: device{Model: "none"}},
 		Labels:  labels,
+	}
+	if p.Watchdog {
+		d.Devices.Watchdog = &device{
+			Model: qemu.WatchdogModel, Action: qemu.WatchdogAction,
+			Address: &address{"pci", 0, fmt.Sprintf("%#x", qemu.WatchdogSlot)},
+		}
 	}
 	for _, a := range args {
 		d.Args = append(d.Args, arg{a})

@@ -62,6 +62,9 @@ func TestXMLGolden(t *testing.T) {
 			golden(t, fmt.Sprintf("%s.%s.xml", arch, mode), describe(t, spec(arch, mode)))
 		}
 	}
+	s := spec("arm64", vm.Exact)
+	s.Mailbox = true
+	golden(t, "mailbox.xml", describe(t, s))
 }
 
 // What comes from outside is escaped for XML, and once more for QEMU.

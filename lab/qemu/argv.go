@@ -52,12 +52,9 @@ func resultDevices(file string) []string {
 	return []string{
 		"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
 		"-chardev", "file,id=results,path=" + Escape(file),
-		"-device", "virtserialport,bus=ports.0,nr=1,id=" + resultsID + ",chardev=results,name=" + ResultsPort,
+		"-device", "virtserialport,bus=ports.0,nr=1,chardev=results,name=" + ResultsPort,
 	}
 }
-
-// resultsID names the port in QEMU's events: without it there are none.
-const resultsID = "results-port"
 
 // mailboxFlags share a file with the guest. Bytes that are sent to a guest
 // arrive at no exact time; memory that is written while its CPUs are stopped was
@@ -71,6 +68,21 @@ func mailboxFlags(file string) []string {
 		"-object", fmt.Sprintf("memory-backend-file,id=mailbox,size=%d,share=on,mem-path=%s", wire.MailboxSize, Escape(file)),
 		"-device", "ivshmem-plain,memdev=mailbox,master=on",
 	}
+}
+
+// Watchdog stops a machine with a mailbox while its guest waits for mail
+// (state.go). It has a place of its own on the root bus: libvirt describes it in
+// words of its own, and would choose another.
+const (
+	WatchdogModel  = "i6300esb"
+	WatchdogSlot   = 0x10
+	WatchdogAction = "pause"
+)
+
+const watchdogStops = "watchdog=" + WatchdogAction
+
+var watchdogFlags = []string{
+	"-device", fmt.Sprintf("%s,bus=pcie.0,addr=%#x", WatchdogModel, WatchdogSlot), "-action", watchdogStops,
 }
 
 // consoleToFile cannot stall the guest, unlike a pty or pipe without a reader.
@@ -112,7 +124,11 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 		argv = append(argv, f.args...)
 	}
 	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
-	return append(argv, deviceFlags(s, "")...), nil
+	argv = append(argv, deviceFlags(s, "")...)
+	if s.Mailbox {
+		argv = append(argv, watchdogFlags...)
+	}
+	return argv, nil
 }
 
 // deviceFlags give a machine its ways to the outside: files in the folder dir,
@@ -148,6 +164,8 @@ type Parts struct {
 	Binary  string
 	Machine string
 	Cmdline string
+	// Watchdog: it has the watchdog of machines with a mailbox.
+	Watchdog bool
 	// Args is everything else that makes the machine what it is. Paths in it are
 	// absolute.
 	Args []string
@@ -176,7 +194,7 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 	args = append(args, deviceFlags(s, s.Dir)...)
 	return Parts{
 		Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary),
-		Machine: or(v.Machine, r.machine), Cmdline: cmdline, Args: args,
+		Machine: or(v.Machine, r.machine), Cmdline: cmdline, Watchdog: s.Mailbox, Args: args,
 		Threads: r.threads(s.Time, v), MutePowerOff: r.mutePowerOff,
 	}, nil
 }
@@ -295,7 +313,11 @@ func (r row) cmdline(extra string) (string, error) {
 func ByHand(argv []string) []string {
 	var out []string
 	for _, a := range argv {
-		if a != paused {
+		switch a {
+		case paused:
+		case watchdogStops:
+			out = append(out, "watchdog=none")
+		default:
 			out = append(out, a)
 		}
 	}

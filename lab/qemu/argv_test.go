@@ -161,12 +161,14 @@ func TestQuote(t *testing.T) {
 }
 
 func TestByHand(t *testing.T) {
-	argv, err := Argv(spec("arm64", vm.Exact), Version{})
+	s := spec("arm64", vm.Exact)
+	s.Mailbox = true
+	argv, err := Argv(s, Version{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hand := strings.Join(ByHand(argv), " ")
-	if strings.Contains(hand, " -S ") || !strings.Contains(hand, " -kernel /images/kernel ") {
+	if strings.Contains(hand, " -S ") || strings.Contains(hand, watchdogStops) || !strings.Contains(hand, " -kernel /images/kernel ") {
 		t.Errorf("by hand: %s", hand)
 	}
 }

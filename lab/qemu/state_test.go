@@ -78,8 +78,8 @@ func TestBadStates(t *testing.T) {
 	}
 }
 
-// A guest that has looked is not worth keeping.
-func TestTooLate(t *testing.T) {
+// A guest that has looked is not worth keeping: no mail would ever be read.
+func TestLooked(t *testing.T) {
 	s := tiny(t, "arm64", "", qemutest.Hang)
 	s.Mailbox = true
 	m := mustStart(t, s)
@@ -88,7 +88,7 @@ func TestTooLate(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.Dir, mailboxFile), box, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.freezer().stillUnread(); !errors.Is(err, vm.ErrTooLate) {
+	if err := m.freezer().stillUnread(); !errors.Is(err, ErrLooked) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -31,9 +31,6 @@ const goldenFormat = "1"
 // mailMode makes the guest wait for its job instead of bringing it along.
 const mailMode = "lab.mode=mailbox"
 
-// tries is how often a guest is booted that could not be stopped in time.
-const tries = 3
-
 // fromGolden says whether a request can start from a state: files that come with
 // the initramfs have to be there when the guest boots.
 func (r *Runner) fromGolden(q Request) bool {
@@ -114,20 +111,7 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
 // boot boots a guest and keeps its state and console in the folder to. Of one
 // that does not get ready, the console is left in failed.
 func (r *Runner) boot(ctx context.Context, q Request, spec vm.Spec, to, failed string) error {
-	for try := 1; ; try++ {
-		r.Progress("%s: booting a guest to start from", spec.Arch)
-		err := r.bootOnce(ctx, q, spec, to, failed)
-		if !errors.Is(err, vm.ErrTooLate) || try == tries {
-			return err
-		}
-		r.Progress("%s: %v; once more", spec.Arch, err)
-		if err := os.Remove(filepath.Join(to, stateFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-}
-
-func (r *Runner) bootOnce(ctx context.Context, q Request, spec vm.Spec, to, failed string) error {
+	r.Progress("%s: booting a guest to start from", spec.Arch)
 	dir, err := qemu.NewRunDir()
 	if err != nil {
 		return err
@@ -159,8 +143,9 @@ func (r *Runner) bootOnce(ctx context.Context, q Request, spec vm.Spec, to, fail
 	if err == nil {
 		return copyFile(filepath.Join(to, consoleFile), console)
 	}
-	// The lab is to blame if it was too slow, or gave up and killed the machine.
-	if errors.Is(err, vm.ErrTooLate) || outcome.Kind == session.QEMUKilled {
+	// The lab is to blame if QEMU cannot be relied on, or was killed by a lab that
+	// gave up.
+	if errors.Is(err, qemu.ErrLooked) || outcome.Kind == session.QEMUKilled {
 		return fmt.Errorf("golden state: %w", err)
 	}
 	return errors.Join(copyFile(filepath.Join(failed, consoleFile), console), &notReady{outcome})

@@ -4,7 +4,6 @@ package vm
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -136,14 +135,11 @@ type Lingerer interface {
 
 // Freezer is a machine with a mailbox whose state can be kept.
 type Freezer interface {
-	// Freeze waits until the guest is ready for mail, stops it and writes its
-	// state into a new file. The guest does not run again: it has to be killed.
-	// ErrTooLate: the guest did not wait long enough for this host.
+	// Freeze waits until the guest is ready for mail and has been stopped, and
+	// writes its state into a new file. The guest does not run again: it has to be
+	// killed.
 	Freeze(ctx context.Context, file string) error
 }
-
-// ErrTooLate says that a guest looked for mail before it could be stopped.
-var ErrTooLate = errors.New("the guest looked for mail before it was stopped: this host is very busy")
 
 // StateError says that a machine could not go on from a state: the state is
 // damaged, or of another build of the emulator.
