@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm code index cold tests'
+legs='warm code index detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -43,6 +43,11 @@ code() {
 # in a guest, to open the index and to know a function.
 index() {
 	"${GO:-go}" test -run '^$' -bench '^BenchmarkIndex$' -benchtime 1x -timeout 30m ./ci/e2e | grep ^Benchmark
+}
+
+# How soon the lab knows that a guest has died.
+detect() {
+	"${GO:-go}" run ./ci/detect
 }
 
 # empty COMMAND...: runs it with an empty cache, for the lab and for Go's builds,

@@ -9,6 +9,12 @@ import (
 
 var faultLabel = []string{"fault"}
 
+// FaultMark is what some of the faults say on the console when they are about to
+// happen, for those who measure what follows.
+const FaultMark = "fault: now"
+
+const sayMark = "echo '" + FaultMark + "' >/dev/console; "
+
 // faults fail on purpose, each in its own way: they show that the lab tells
 // one way from another, and they are not part of any default run.
 func faults() []Scenario {
@@ -17,7 +23,7 @@ func faults() []Scenario {
 			Guests: one(Guest{Job: job(shell("true", "true"))}),
 			Check:  func(t *T) { t.equal("one is two", 1, 2) }},
 		{Name: "fault-panic", Title: "the guest's kernel panics in a scenario", Labels: faultLabel,
-			Guests: one(Guest{Job: job(shell("panic", "echo c > /proc/sysrq-trigger"))}),
+			Guests: one(Guest{Job: job(shell("panic", sayMark+"echo c > /proc/sysrq-trigger"))}),
 			Check:  unreachable},
 		{Name: "fault-boot-panic", Title: "the guest's kernel finds no init", Labels: faultLabel,
 			Guests: one(Guest{Append: "rdinit=/nonexistent", Job: job()}),
@@ -33,10 +39,10 @@ func faults() []Scenario {
 				module("unload", wire.Module_UNLOAD), run("spin", ProgramPath(stormPackage), "spin", "update_process_times"))}),
 			Check: unreachable},
 		{Name: "fault-wait", Title: "a scenario's program waits for what never comes", Labels: faultLabel,
-			Guests: one(Guest{Job: job(shell("wait", "sleep 1000000")), RunTimeout: 6 * time.Second}),
+			Guests: one(Guest{Job: job(shell("wait", sayMark+"sleep 1000000")), RunTimeout: 6 * time.Second}),
 			Check:  unreachable},
 		{Name: "fault-daemon", Title: "the daemon dies in a scenario", Labels: faultLabel,
-			Guests: one(Guest{Job: job(shell("kill", "kill -9 $(pidof kerninstd); sleep 1000"))}),
+			Guests: one(Guest{Job: job(shell("kill", sayMark+"kill -9 $(pidof kerninstd); sleep 1000"))}),
 			Check:  unreachable},
 		{Name: "fault-hostile", Title: "a guest's output is meant to harm who reads it", Labels: faultLabel,
 			Guests: one(Guest{Job: job(shell("flood", hostileFlood), shell("hostile", hostileConsole))}),
