@@ -118,6 +118,27 @@ func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
 	return nil
 }
 
+// expand lists what Every stands for. A function that is not there stands for
+// itself: its plan says what is wrong with it.
+func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
+	for _, p := range points {
+		offsets, r := []isa.Off(nil), (*plan.Refusal)(nil)
+		if p.Every {
+			offsets, r = plan.Offsets(d.text, p.Module, p.Function)
+		}
+		if !p.Every || r != nil {
+			out = append(out, p)
+			continue
+		}
+		for _, off := range offsets {
+			if off >= isa.Off(p.Offset) {
+				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap})
+			}
+		}
+	}
+	return out
+}
+
 // splice plans the points of a step and, if none is refused or refused ones
 // may be left out, makes all of them live in one batch.
 func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
@@ -127,7 +148,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	made := &set{}
 	var plans []*plan.Plan
 	var refused *wire.Refusal
-	for _, p := range s.Points {
+	for _, p := range d.expand(s.Points) {
 		one, r, err := d.plan(p, plans)
 		if err != nil {
 			d.splicer.Release(plans...)

@@ -8,7 +8,7 @@ import (
 // countAmd64 is one instruction when the flags are free; it changes nothing
 // else. The kernel has no red zone, so the flags may be pushed.
 func countAmd64(b *builder) {
-	keep := !b.in.Free.Has(amd64.Flags)
+	keep := !b.in.Free[0].Has(amd64.Flags)
 	b.state(b.point, 0, nil)
 	if keep {
 		b.one(amd64.PushFlags(), nil)

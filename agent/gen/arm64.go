@@ -18,7 +18,7 @@ func countArm64(b *builder) {
 		b.err = ErrNoAtomics
 		return
 	}
-	regs, save := choose(orderArm64, b.in.Free, 2)
+	regs, save := choose(orderArm64, b.in.Free[0], 2)
 	b.state(b.point, 0, nil)
 	if len(save) > 0 {
 		b.one(arm64.Push(save...))

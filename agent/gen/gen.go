@@ -1,7 +1,7 @@
 // Package gen turns a snippet into the machine code of a patch.
 //
-// A patch is: save what is not free, snippet, restore, the displaced
-// instructions with their meaning unchanged, jump back. It is told which registers are free; it
+// A patch is: save what is not free, snippet, restore, the displaced instructions
+// with their meaning unchanged, and a jump back where they go on. It is told which registers are free; it
 // does not ask whether they really are. Together with the code it returns the
 // state map: for each part of the patch, where the kernel would be without it
 // and what lies on the stack, so that nothing has to be inferred from bytes
@@ -32,14 +32,15 @@ type Features struct {
 // Input is everything that a patch depends on.
 type Input struct {
 	Snippet   snippet.Snippet
-	Patch     isa.Addr // where the code will lie
-	Cell      isa.Addr // its counter
-	Free      isa.RegSet
+	Patch     isa.Addr   // where the code will lie
+	Cell      isa.Addr   // its counter
 	Displaced []isa.Insn // with the addresses they come from
 	Bytes     []byte     // of the displaced instructions
-	Back      isa.Addr   // where the kernel goes on
-	BackFree  isa.RegSet // free there
-	Features  Features
+	Back      isa.Addr   // behind them, where the kernel goes on if they do
+	// Free is what may be overwritten before each of the displaced instructions,
+	// and at Back.
+	Free     []isa.RegSet
+	Features Features
 }
 
 // State says what holds from one offset of a patch to the next.
@@ -55,6 +56,7 @@ type Output struct {
 	Code    []byte
 	Added   int // instructions per hit besides the displaced: snippet and way back
 	Spilled int // registers and flag words saved
+	Start   int // offset of the first displaced instruction
 	States  []State
 }
 
@@ -88,16 +90,37 @@ func (b *builder) state(orig isa.Addr, sp int, saved []isa.Reg) {
 	b.out.States = append(b.out.States, State{len(b.out.Code), orig, sp, saved})
 }
 
-// displaced moves the original instructions.
-func (b *builder) displaced() {
+// displaced moves the original instructions. It is false where control does not go
+// on behind them.
+func (b *builder) displaced(move func(isa.Insn, []byte, isa.Addr, isa.RegSet) (isa.Moved, error)) (falls bool) {
+	b.out.Start = len(b.out.Code)
 	k := 0
-	for _, i := range b.in.Displaced {
+	for n, i := range b.in.Displaced {
 		b.state(i.Addr, 0, nil)
-		code, err := i.Move(b.in.Bytes[k:], b.pc())
-		b.emit(code, 0, reach(err))
+		m, err := move(i, b.in.Bytes[k:], b.pc(), b.in.Free[n])
+		if m.Ends && n < len(b.in.Displaced)-1 {
+			err = fmt.Errorf("%v: control does not go on to the %d instructions behind it", i.Addr, len(b.in.Displaced)-1-n)
+		}
+		at := len(b.out.Code)
+		b.emit(m.Code, m.Insns-1, moved(err))
+		for _, w := range m.Waypoints {
+			b.out.States = append(b.out.States, State{at + w.Off, w.Orig, w.SP, nil})
+		}
 		k += i.Len
+		falls = !m.Ends
 	}
-	b.state(b.in.Back, 0, nil)
+	return falls
+}
+
+// moved tells errors of isa.Arch.Move apart.
+func moved(err error) error {
+	switch {
+	case errors.Is(err, isa.ErrStays):
+		return err
+	case errors.Is(err, isa.ErrNoRegister):
+		return fmt.Errorf("%w: %v", ErrNoRegister, err)
+	}
+	return reach(err)
 }
 
 // generator is what one ISA adds.
@@ -135,12 +158,13 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	if err := checkDisplaced(in); err != nil {
 		return Output{}, err
 	}
-	in.Free &^= arch.NeverUse
-	in.BackFree &^= arch.NeverUse
+	in.Free = without(in.Free, arch.NeverUse)
 	b := &builder{in: in, point: in.Displaced[0].Addr}
 	g.count(b)
-	b.displaced()
-	g.back(b)
+	if b.displaced(arch.Move) {
+		b.state(b.in.Back, 0, nil)
+		g.back(b)
+	}
 	if b.err != nil {
 		return Output{}, b.err
 	}
@@ -148,6 +172,14 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		return Output{}, fmt.Errorf("patch of %d bytes, the most is %d", len(b.out.Code), g.maxPatch)
 	}
 	return b.out, nil
+}
+
+func without(sets []isa.RegSet, never isa.RegSet) []isa.RegSet {
+	out := make([]isa.RegSet, len(sets))
+	for k := range sets {
+		out[k] = sets[k] &^ never
+	}
+	return out
 }
 
 // Entry encodes the jump at a point. r is a register that is free there; only
@@ -174,10 +206,10 @@ func checkDisplaced(in Input) error {
 	}
 	n := 0
 	for _, i := range in.Displaced {
-		if !i.Movable() {
-			return fmt.Errorf("%v: an instruction that cannot be moved cannot be displaced", i.Addr)
-		}
 		n += i.Len
+	}
+	if len(in.Free) != len(in.Displaced)+1 {
+		return fmt.Errorf("%d sets of free registers for %d instructions", len(in.Free), len(in.Displaced))
 	}
 	if n != len(in.Bytes) {
 		return fmt.Errorf("%d displaced bytes for instructions of %d", len(in.Bytes), n)

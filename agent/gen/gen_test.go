@@ -32,13 +32,14 @@ func input(t *testing.T, a *isa.Arch, free isa.RegSet) Input {
 	}
 	patch := bases[a.Name]
 	point := patch - 16<<20
-	in := Input{Snippet: snippet.Count(), Patch: patch, Cell: patch + codeLen, Free: free, Bytes: b,
-		BackFree: isa.Set(6, 10), Features: Features{LSE: true}}
+	in := Input{Snippet: snippet.Count(), Patch: patch, Cell: patch + codeLen, Bytes: b, Features: Features{LSE: true}}
 	for n := 0; n < len(b); {
 		i := a.Decode(b[n:], point+isa.Addr(n))
 		in.Displaced = append(in.Displaced, i)
 		n += i.Len
 	}
+	in.Free = make([]isa.RegSet, len(in.Displaced)+1)
+	in.Free[0], in.Free[len(in.Displaced)] = free, isa.Set(6, 10)
 	in.Back = point + isa.Addr(len(b))
 	return in
 }
@@ -127,7 +128,7 @@ func TestNeverUse(t *testing.T) {
 			t.Errorf("%s: %s are offered", a.Name, a.Names(bad))
 		}
 		in := input(t, a, a.All)
-		in.BackFree = a.All
+		in.Free[len(in.Free)-1] = a.All
 		out, err := Patch(a, in)
 		if err != nil {
 			t.Fatal(err)
@@ -153,12 +154,13 @@ func TestErrors(t *testing.T) {
 		{"arm64", func(in *Input) { in.Cell = in.Patch + 1<<21 }, ErrReach, "adr"},
 		{"arm64", func(in *Input) { in.Back += 1 << 28 }, ErrReach, "b:"},
 		{"amd64", func(in *Input) { in.Cell -= 1 << 32 }, ErrReach, "lock incq"},
-		{"riscv64", func(in *Input) { in.BackFree = 0 }, ErrNoRegister, "way back"},
-		{"riscv64", func(in *Input) { in.BackFree = isa.Set(2, 3, 4, 8) }, ErrNoRegister, "way back"},
+		{"riscv64", func(in *Input) { in.Free[len(in.Free)-1] = 0 }, ErrNoRegister, "way back"},
+		{"riscv64", func(in *Input) { in.Free[len(in.Free)-1] = isa.Set(2, 3, 4, 8) }, ErrNoRegister, "way back"},
 		{"amd64", func(in *Input) { in.Snippet = snippet.Snippet{} }, nil, "snippet"},
 		{"amd64", func(in *Input) { in.Displaced = nil }, nil, "displaced"},
+		{"amd64", func(in *Input) { in.Free = in.Free[1:] }, nil, "sets of free registers"},
 		{"amd64", func(in *Input) { in.Bytes = in.Bytes[1:] }, nil, "displaced bytes"},
-		{"amd64", func(in *Input) { in.Displaced[0].Flow = isa.FlowCall }, nil, "cannot be moved"},
+		{"amd64", func(in *Input) { in.Displaced[0].Flow = isa.FlowTrap }, nil, "cannot be moved"},
 	} {
 		a, err := all.Lookup(c.arch)
 		if err != nil {
@@ -189,6 +191,8 @@ func TestLongest(t *testing.T) {
 			in.Bytes = append(in.Bytes, b[n:n+i.Len]...)
 			n += i.Len
 		}
+		in.Free = make([]isa.RegSet, len(in.Displaced)+1)
+		in.Free[len(in.Displaced)] = isa.Set(6)
 		out, err := Patch(a, in)
 		if err != nil || len(out.Code) > MaxPatch(a) {
 			t.Errorf("%s: %d bytes, %v", a.Name, len(out.Code), err)

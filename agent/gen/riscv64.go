@@ -18,7 +18,7 @@ var orderRiscv64 = []isa.Reg{
 // behind the patch, so an auipc that is the patch's first instruction needs no
 // addi; after a save it does.
 func countRiscv64(b *builder) {
-	regs, save := choose(orderRiscv64, b.in.Free, 2)
+	regs, save := choose(orderRiscv64, b.in.Free[0], 2)
 	b.state(b.point, 0, nil)
 	if len(save) > 0 {
 		b.emit(riscv64.Push(save...))
@@ -41,7 +41,7 @@ func backRiscv64(b *builder) {
 		b.one(code, nil)
 		return
 	}
-	regs, save := choose(orderRiscv64, b.in.BackFree, 1)
+	regs, save := choose(orderRiscv64, b.in.Free[len(b.in.Free)-1], 1)
 	if len(save) > 0 {
 		b.err = fmt.Errorf("%w at %v for the way back", ErrNoRegister, b.in.Back)
 		return

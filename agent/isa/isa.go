@@ -9,8 +9,8 @@ package isa
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -61,6 +61,11 @@ func (f Flow) String() string {
 		return fmt.Sprintf("flow(%d)", uint8(f))
 	}
 	return flowNames[f]
+}
+
+// Ends reports whether control never goes on to the next instruction by itself.
+func (f Flow) Ends() bool {
+	return f != FlowNone && f != FlowCond
 }
 
 // Reg numbers a register of one ISA: general registers as the ISA numbers
@@ -175,35 +180,49 @@ type Insn struct {
 // End is the address of the byte after the instruction.
 func (i Insn) End() Addr { return i.Addr + Addr(i.Len) }
 
-// Plain reports whether the instruction does the same at any address and only
-// falls through.
-func (i Insn) Plain() bool {
-	return i.Flow == FlowNone && i.Traits&(PCRel|Privileged|Exclusive|Landing|Shadow) == 0
+// Moved is what an instruction becomes at another address: code that does there
+// what the instruction does where it stands. Calls leave the original return
+// address, so that nothing ever returns into Code.
+type Moved struct {
+	Code  []byte
+	Insns int  // executed at most
+	Ends  bool // control never goes on behind Code
+	// Waypoints are where the kernel would be from offsets in Code on, if that is
+	// not at the instruction itself.
+	Waypoints []Waypoint
 }
 
-// Movable reports whether the instruction only falls through and does the same
-// at another address, its one distance to memory corrected there (see Move).
-func (i Insn) Movable() bool {
-	fixed := PCRel
-	if i.Rel32 > 0 {
-		fixed = 0
-	}
-	return i.Flow == FlowNone && i.Traits&(fixed|Privileged|Exclusive|Landing|Shadow) == 0
+// Waypoint says where the kernel would be.
+type Waypoint struct {
+	Off  int  // in the code that was moved
+	Orig Addr // the address the kernel would be at
+	SP   int  // bytes that the stack is lower than there
 }
 
-// Move encodes at another address what code, the bytes of i, does at i.Addr.
-// The length stays. It fails if the memory is out of reach from there.
-func (i Insn) Move(code []byte, to Addr) ([]byte, error) {
-	out := append([]byte(nil), code[:i.Len]...)
-	if i.Rel32 == 0 {
-		return out, nil
+// ErrStays is why no other address will do for an instruction.
+var ErrStays = errors.New("cannot be moved")
+
+// ErrNoRegister is why an instruction cannot be moved that far.
+var ErrNoRegister = errors.New("a jump that far takes a register, and none is free")
+
+// Stays makes an ErrStays of what an instruction is.
+func Stays(what string) error { return fmt.Errorf("%s %w", what, ErrStays) }
+
+// Stays is the ErrStays of what no ISA moves, or nil.
+func (i Insn) Stays() error {
+	switch {
+	case i.Flow == FlowUnknown:
+		return Stays("what is not understood")
+	case i.Flow == FlowTrap:
+		return Stays("a trap, which is known by its address,")
+	case i.Traits&Landing != 0:
+		return Stays("a landing pad")
+	case i.Traits&Exclusive != 0:
+		return Stays("a part of an exclusive sequence")
+	case i.Traits&(Privileged|Shadow) != 0:
+		return Stays("a system instruction")
 	}
-	d := int64(i.Operand - (to + Addr(i.Len)))
-	if d < math.MinInt32 || d > math.MaxInt32 {
-		return nil, fmt.Errorf("the operand at %v is %d bytes from %v, more than 2 GiB", i.Operand, d, to)
-	}
-	ByteOrder.PutUint32(out[i.Rel32:], uint32(int32(d)))
-	return out, nil
+	return nil
 }
 
 // Names lists the members of a set, joined by commas.
@@ -230,6 +249,11 @@ type Arch struct {
 	// Calls, returns and jumps report only what the instruction itself uses:
 	// what lies behind them is for the caller to judge.
 	Decode func(b []byte, a Addr) Insn
+	// Move encodes at another address what code, the bytes of i, does at i.Addr.
+	// What is neither privileged nor part of a sequence can be moved, or the error
+	// is ErrStays; it is ErrNoRegister if none is in free, the registers whose value
+	// before i nobody reads, and any other if an address is out of reach from there.
+	Move func(i Insn, code []byte, to Addr, free RegSet) (Moved, error)
 	// Text disassembles for people what Decode decoded.
 	Text func(b []byte, a Addr) string
 	// Far decodes a jump without link that takes several instructions: where

@@ -26,8 +26,8 @@ func (p *Plan) Check(arch *isa.Arch) error {
 func (p *Plan) checkShape(arch *isa.Arch) error {
 	n := 0
 	for _, i := range p.Displaced {
-		if i.Addr != p.Point+isa.Addr(n) || !i.Movable() {
-			return fmt.Errorf("displaced instruction at %v cannot be moved or not in its place", i.Addr)
+		if i.Addr != p.Point+isa.Addr(n) {
+			return fmt.Errorf("displaced instruction at %v is not in its place", i.Addr)
 		}
 		n += i.Len
 	}
@@ -36,6 +36,12 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("%d bytes replaced by %d", len(p.Old), len(p.New))
 	case len(p.Displaced) == 0 || len(p.New) > n:
 		return fmt.Errorf("%d bytes replaced, %d displaced", len(p.New), n)
+	case len(p.Original) != n || !bytes.HasPrefix(p.Original, p.Old):
+		return fmt.Errorf("the %d displaced bytes do not begin with those that are replaced", len(p.Original))
+	case len(p.Free) != len(p.Displaced)+1:
+		return fmt.Errorf("%d sets of free registers for %d instructions", len(p.Free), len(p.Displaced))
+	case p.Start < 0 || p.Start > len(p.Code):
+		return fmt.Errorf("the displaced instructions begin at %d of %d bytes", p.Start, len(p.Code))
 	case p.Back != p.Point+isa.Addr(n):
 		return fmt.Errorf("goes on at %v, not behind the %d displaced bytes", p.Back, n)
 	case uint64(p.Patch)%place.Line != 0 || len(p.Code) == 0 || p.Cell%8 != 0:
@@ -57,56 +63,61 @@ func (p *Plan) checkEntry(arch *isa.Arch) error {
 	return nil
 }
 
-// checkCode decodes the patch: only plain instructions before the way back, the
-// displaced bytes unchanged in front of it, and the way back at the very end.
+// checkCode decodes the patch: what does not change the flow of control, then the
+// displaced instructions as their ISA moves them, then, if they go on, the way
+// back, at the very end.
 func (p *Plan) checkCode(arch *isa.Arch) error {
-	var displaced []byte
-	for k := 0; k < len(p.Code); {
-		at := p.Patch + isa.Addr(k)
-		if to, n, ok := followJump(arch, p.Code[k:], at); ok {
-			if k+n != len(p.Code) || to != p.Back {
-				return fmt.Errorf("jump at %v leads to %v, not back to %v at the patch's end", at, to, p.Back)
-			}
-			displaced = p.Code[:k]
-			break
-		}
-		i := arch.Decode(p.Code[k:], at)
+	k := 0
+	for k < p.Start {
+		i := arch.Decode(p.Code[k:], p.Patch+isa.Addr(k))
 		if i.Flow != isa.FlowNone {
-			return fmt.Errorf("instruction at %v of the patch is %v", at, i.Flow)
+			return fmt.Errorf("instruction at %v of the patch is %v", i.Addr, i.Flow)
 		}
 		k += i.Len
 	}
-	if displaced == nil {
-		return errors.New("the patch does not jump back")
+	if k != p.Start {
+		return errors.New("the displaced instructions begin inside another")
 	}
-	return p.checkDisplaced(arch, displaced)
-}
-
-// checkDisplaced compares the displaced instructions in the patch, moved back
-// to where they came from, with the bytes expected there.
-// code is the patch without its way back.
-func (p *Plan) checkDisplaced(arch *isa.Arch, code []byte) error {
-	n := int(p.Back - p.Point)
-	if len(code) < n {
-		return errors.New("the patch is shorter than what it displaces")
+	n, falls, err := p.checkDisplaced(arch)
+	if err != nil {
+		return err
 	}
-	at, moved := p.Patch+isa.Addr(len(code)-n), code[len(code)-n:]
-	var original []byte
-	for _, i := range p.Displaced {
-		j := arch.Decode(moved[len(original):], at+isa.Addr(len(original)))
-		if j.Len != i.Len || j.Rel32 != i.Rel32 || j.Operand != i.Operand {
-			return fmt.Errorf("the patch has another instruction for that at %v", i.Addr)
+	k += n
+	if !falls {
+		if k != len(p.Code) {
+			return fmt.Errorf("%d bytes behind the end of the patch", len(p.Code)-k)
 		}
-		back, err := j.Move(moved[len(original):], i.Addr)
-		if err != nil {
-			return err
-		}
-		original = append(original, back...)
+		return nil
 	}
-	if !bytes.HasPrefix(original, p.Old) {
-		return errors.New("the patch does not end in the displaced bytes")
+	to, n, ok := followJump(arch, p.Code[k:], p.Patch+isa.Addr(k))
+	if !ok || k+n != len(p.Code) || to != p.Back {
+		return fmt.Errorf("the patch does not end in a jump back to %v", p.Back)
 	}
 	return nil
+}
+
+// checkDisplaced moves the original bytes once more and compares. It returns the
+// length of what they became, and whether control goes on behind it.
+func (p *Plan) checkDisplaced(arch *isa.Arch) (n int, falls bool, err error) {
+	from, code := p.Original, p.Code[p.Start:]
+	for k, d := range p.Displaced {
+		i := arch.Decode(from, d.Addr)
+		if i.Len != d.Len {
+			return 0, false, fmt.Errorf("the bytes at %v are %d long, not %d", d.Addr, i.Len, d.Len)
+		}
+		m, err := arch.Move(i, from, p.Patch+isa.Addr(p.Start+n), p.Free[k])
+		if err != nil {
+			return 0, false, fmt.Errorf("%v: %w", d.Addr, err)
+		}
+		if !bytes.HasPrefix(code[n:], m.Code) {
+			return 0, false, fmt.Errorf("the patch does something else than the instruction at %v", d.Addr)
+		}
+		if m.Ends && k < len(p.Displaced)-1 {
+			return 0, false, fmt.Errorf("control does not go on from %v to what is displaced behind it", d.Addr)
+		}
+		from, n, falls = from[i.Len:], n+len(m.Code), !m.Ends
+	}
+	return n, falls, nil
 }
 
 // followJump decodes a direct jump, or auipc and jalr through one register.

@@ -122,8 +122,7 @@ var forbidden = []struct {
 	what   string
 }{
 	{func(i isa.Insn) bool { return i.Flow == isa.FlowUnknown }, Undecodable, "is not understood"},
-	{func(i isa.Insn) bool { return i.Flow != isa.FlowNone }, ControlFlow, "changes the flow of control"},
-	{func(i isa.Insn) bool { return i.Traits&isa.PCRel != 0 && i.Rel32 == 0 }, PCRelative, "depends on its address"},
+	{func(i isa.Insn) bool { return i.Flow == isa.FlowTrap }, ControlFlow, "is a trap, which the kernel knows by its address"},
 	{func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 }, ReservedText, "is a landing pad"},
 	{func(i isa.Insn) bool { return i.Traits&(isa.Privileged|isa.Shadow) != 0 }, PrivilegedInsn, "is a system instruction"},
 }
@@ -165,6 +164,13 @@ func (fn *function) displaceable(k int) *Refusal {
 	}
 	if k > 0 && fn.insns[k-1].Traits&isa.Shadow != 0 {
 		return refuse(PrivilegedInsn, "%s runs in the shadow of the instruction before it", fn.name(k))
+	}
+	if _, err := fn.text.Arch.Move(i, fn.code[fn.off(k):], i.Addr, fn.text.Arch.All); err != nil {
+		reason := ControlFlow
+		if i.Flow == isa.FlowNone {
+			reason = PCRelative
+		}
+		return refuse(reason, "%s: %v", fn.name(k), err)
 	}
 	return nil
 }

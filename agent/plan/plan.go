@@ -130,21 +130,24 @@ func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 
 // Plan is one splice, ready to be applied.
 type Plan struct {
-	Module    string      `json:"module,omitempty"`
-	Symbol    string      `json:"symbol"`
-	Offset    isa.Off     `json:"offset"`
-	Point     isa.Addr    `json:"point"`
-	Mechanism Mechanism   `json:"mechanism"`
-	Old       []byte      `json:"old"`       // bytes at the point that are expected
-	New       []byte      `json:"new"`       // what is written instead, as many
-	Patch     isa.Addr    `json:"patch"`     // where New leads
-	Code      []byte      `json:"code"`      // the patch
-	Cell      isa.Addr    `json:"cell"`      // of the counter
-	Displaced []isa.Insn  `json:"displaced"` // what the patch runs instead
-	Back      isa.Addr    `json:"back"`      // where the patch returns to
-	Added     int         `json:"added"`     // instructions added per hit
-	Spilled   int         `json:"spilled"`   // registers and flag words saved
-	Liveness  Source      `json:"liveness"`  // who says that the others are free
-	Window    bool        `json:"window"`    // several instructions are replaced
-	States    []gen.State `json:"states"`    // the state map of Code
+	Module    string       `json:"module,omitempty"`
+	Symbol    string       `json:"symbol"`
+	Offset    isa.Off      `json:"offset"`
+	Point     isa.Addr     `json:"point"`
+	Mechanism Mechanism    `json:"mechanism"`
+	Old       []byte       `json:"old"`       // bytes at the point that are expected
+	New       []byte       `json:"new"`       // what is written instead, as many
+	Patch     isa.Addr     `json:"patch"`     // where New leads
+	Code      []byte       `json:"code"`      // the patch
+	Start     int          `json:"start"`     // offset in Code of the first displaced instruction
+	Original  []byte       `json:"original"`  // bytes of the displaced instructions
+	Cell      isa.Addr     `json:"cell"`      // of the counter
+	Displaced []isa.Insn   `json:"displaced"` // what the patch runs instead
+	Free      []isa.RegSet `json:"free"`      // before each of the displaced, and behind the last
+	Back      isa.Addr     `json:"back"`      // behind the displaced: where the patch returns to, if they go on
+	Added     int          `json:"added"`     // instructions added per hit
+	Spilled   int          `json:"spilled"`   // registers and flag words saved
+	Liveness  Source       `json:"liveness"`  // who says that the others are free
+	Window    bool         `json:"window"`    // several instructions are replaced
+	States    []gen.State  `json:"states"`    // the state map of Code
 }

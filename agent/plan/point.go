@@ -74,6 +74,19 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	return nil
 }
 
+// Offsets are those of the instructions of a function.
+func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
+	fn, r := analyse(text, module, function)
+	if r != nil {
+		return nil, r
+	}
+	out := make([]isa.Off, len(fn.insns))
+	for k := range out {
+		out[k] = fn.off(k)
+	}
+	return out, nil
+}
+
 // Search plans the first point at or after the requested offset that is not
 // refused. When all are, the refusal is that of the first.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
@@ -179,6 +192,9 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 			return nil, r
 		}
 		n += fn.insns[k].Len
+		if fn.insns[k].Flow.Ends() && n < riscv64JumpLen {
+			return nil, refuse(TooShort, "%s ends the window from +%#x after %d bytes of %d", fn.name(k), fn.off(at), n, riscv64JumpLen)
+		}
 	}
 	if r := fn.closed(w); r != nil {
 		return nil, r
@@ -235,19 +251,19 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if !ok {
 		return nil, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
 	}
-	free, err := fn.free(w.first)
-	if err != nil {
-		return nil, unreadable(err)
-	}
-	backFree, err := fn.free(w.first + w.count)
-	if err != nil {
-		return nil, unreadable(err)
+	var free []isa.RegSet
+	for k := w.first; k <= w.first+w.count; k++ {
+		set, err := fn.free(k)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		free = append(free, set)
 	}
 	from := fn.off(w.first)
 	out, err := gen.Patch(arch, gen.Input{
-		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch), Free: free,
+		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch),
 		Displaced: insns, Bytes: fn.code[from : from+isa.Off(hi-lo)],
-		Back: hi, BackFree: backFree, Features: req.Features,
+		Back: hi, Free: free, Features: req.Features,
 	})
 	if err != nil {
 		return nil, fromGen(err)
@@ -263,8 +279,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	p := &Plan{
 		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo,
 		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
-		Patch: patch, Code: out.Code, Cell: area.Cell(patch), Displaced: fn.described(w),
-		Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
+		Patch: patch, Code: out.Code, Start: out.Start, Cell: area.Cell(patch),
+		Displaced: fn.described(w), Original: clone(fn.code[from : from+isa.Off(hi-lo)]),
+		Free: free, Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)

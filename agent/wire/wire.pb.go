@@ -424,6 +424,7 @@ type Point struct {
 	Cheap         bool   `protobuf:"varint,5,opt,name=cheap,proto3" json:"cheap,omitempty"`
 	Mechanism     string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`         // force this one, or refuse; empty: the ladder
 	SameAs        string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
+	Every         bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -505,6 +506,13 @@ func (x *Point) GetSameAs() string {
 		return x.SameAs
 	}
 	return ""
+}
+
+func (x *Point) GetEvery() bool {
+	if x != nil {
+		return x.Every
+	}
+	return false
 }
 
 type Unsplice struct {
@@ -2121,7 +2129,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
-	"\bannounce\x18\x03 \x01(\bR\bannounce\"\xb8\x01\n" +
+	"\bannounce\x18\x03 \x01(\bR\bannounce\"\xce\x01\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2129,7 +2137,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06search\x18\x04 \x01(\bR\x06search\x12\x14\n" +
 	"\x05cheap\x18\x05 \x01(\bR\x05cheap\x12\x1c\n" +
 	"\tmechanism\x18\x06 \x01(\tR\tmechanism\x12\x17\n" +
-	"\asame_as\x18\a \x01(\tR\x06sameAs\"\"\n" +
+	"\asame_as\x18\a \x01(\tR\x06sameAs\x12\x14\n" +
+	"\x05every\x18\b \x01(\bR\x05every\"\"\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\"P\n" +
 	"\x03Run\x12\x12\n" +

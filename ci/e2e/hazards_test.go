@@ -7,15 +7,21 @@ import (
 )
 
 // The module's own tests, a slice of what `make proof` does.
-func TestHazards(t *testing.T) {
+func TestHazards(t *testing.T) { scenario(t, "hazards", 50) }
+
+// Every instruction of some functions spliced at once.
+func TestEvery(t *testing.T) { scenario(t, "every", 10) }
+
+// scenario runs one on each ISA, which must pass with some number of checks.
+func scenario(t *testing.T, name string, checks int) {
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			out := t.TempDir()
-			a := call(t, nil, "run", "--arch", arch, "--scenario", "hazards", "--out", out, "--force")
+			a := call(t, nil, "run", "--arch", arch, "--scenario", name, "--out", out, "--force")
 			if a.code != 0 {
 				t.Fatal(a)
 			}
-			if s := results(t, out, arch).Scenarios[0]; s.Status != status.Passed || len(s.Checks) < 50 {
+			if s := results(t, out, arch).Scenarios[0]; s.Status != status.Passed || len(s.Checks) < checks {
 				t.Errorf("%s with %d checks", s.Status, len(s.Checks))
 			}
 		})

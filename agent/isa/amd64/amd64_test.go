@@ -136,35 +136,6 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestMove encodes rip-relative operands at other addresses: the memory stays.
-func TestMove(t *testing.T) {
-	const from isa.Addr = 0xffffffff81000000
-	for _, code := range []string{
-		"\x48\x8d\x05\x10\x00\x00\x00",                 // lea 16(%rip),%rax
-		"\x48\xc7\x05\xf0\xff\xff\xff\x01\x00\x00\x00", // movq $1,-16(%rip): an immediate follows
-		"\x65\x48\x8b\x05\x39\x1d\x75\x71",             // mov %gs:…(%rip),%rax
-		"\x48\x89\xc3",                                 // no operand in memory
-	} {
-		i := Decode([]byte(code), from)
-		for _, to := range []isa.Addr{from + 1, from + 1<<20, 0xffffffff90000000} {
-			moved, err := i.Move([]byte(code), to)
-			if err != nil {
-				t.Errorf("%x to %v: %v", code, to, err)
-				continue
-			}
-			if j := Decode(moved, to); j.Operand != i.Operand || j.Len != i.Len || j.Reads != i.Reads || j.Writes != i.Writes {
-				t.Errorf("%x at %v is %x with operand %v, not %v", code, to, moved, j.Operand, i.Operand)
-			}
-		}
-		if moved, err := i.Move([]byte(code), 1<<32); err == nil && i.Rel32 != 0 {
-			t.Errorf("%x far away is %x", code, moved)
-		}
-	}
-	if i := Decode([]byte("\x67\x48\x8d\x05\x10\x00\x00\x00"), from); i.Movable() {
-		t.Error("an address that is cut to 32 bits was called movable")
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{"\x90", "\x0f\x1f\x44\x00\x00", "\xc4\xe2\xfb\xf7\xc1", "\x66\x66\x66\x66", ""} {
 		f.Add([]byte(s))

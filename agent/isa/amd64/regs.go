@@ -44,6 +44,7 @@ var Arch = &isa.Arch{
 	NeverUse: isa.Set(RSP),
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
+	Move:     Move,
 	Text:     Text,
 	Absolute: Absolute,
 }

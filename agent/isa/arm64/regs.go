@@ -31,6 +31,7 @@ var Arch = &isa.Arch{
 	NeverUse: isa.Set(X18, FP, SP),
 	RegName:  regName,
 	Decode:   Decode,
+	Move:     Move,
 	Text:     Text,
 	Op:       Op,
 }

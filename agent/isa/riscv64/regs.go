@@ -35,6 +35,7 @@ var Arch = &isa.Arch{
 	NeverUse: isa.Set(SP, GP, TP, S0),
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
+	Move:     Move,
 	Text:     Text,
 	Op:       Op,
 	Far:      Far,
