@@ -44,12 +44,24 @@ func Build(t *ktext.Text, opt Options) (*Graph, error) {
 	pieces := g.sweep(spans, g.sites(links), opt.Workers)
 	records := g.join(pieces)
 	lead := g.leaders(spans, pieces, records, links)
-	var tables []table
-	for range maxRounds {
+	g.findTables(t, lead, func(tables []table) {
 		g.cut(lead)
 		g.link(records, links)
 		g.linkTables(tables)
 		g.pin(t)
+	})
+	g.returns()
+	g.reach()
+	g.count(pieces)
+	return g, nil
+}
+
+// findTables links the graph with the jump tables that are found in it, in rounds:
+// each may show others. lead gets their targets.
+func (g *Graph) findTables(t *ktext.Text, lead bitmap, link func([]table)) {
+	var tables []table
+	link(nil)
+	for range maxRounds {
 		more := g.resolve(t)
 		if len(more) == 0 {
 			break
@@ -60,11 +72,16 @@ func Build(t *ktext.Text, opt Options) (*Graph, error) {
 				lead.add(g.unit(p))
 			}
 		}
+		link(tables)
 	}
-	g.returns()
-	g.reach()
-	g.count(pieces)
-	return g, nil
+	for {
+		sure := g.confirm(t, tables)
+		if len(sure) == len(tables) {
+			return
+		}
+		tables = sure
+		link(tables)
+	}
 }
 
 // load reads the kernel's text and the modules' into regions.

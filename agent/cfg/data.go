@@ -44,7 +44,7 @@ func (g *Graph) frontWords(t *ktext.Text, spans []span) {
 		if s.region != next.region || s.hi-s.lo < frontWord || t.FtraceSite(g.Code(next.lo)) == 0 {
 			continue
 		}
-		if v := isa.ByteOrder.Uint64(g.Code(s.hi - frontWord)); v>>48 == 0xffff && v%8 == 0 {
+		if ktext.FrontWord(g.Code(s.hi - frontWord)) {
 			s.words = frontWord
 		}
 	}

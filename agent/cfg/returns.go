@@ -129,10 +129,14 @@ func (g *Graph) reach() {
 }
 
 // enteredPadding is the kind of padding that something does lead to. Of data it
-// is not known what happens there.
+// is not known what happens there. Zeros are no instruction on arm64 and riscv64
+// (udf #0, c.unimp): alternatives that were not chosen end in them.
 func (g *Graph) enteredPadding(b Block) Kind {
 	if g.mark[b]&Data != 0 {
 		return KindExit
+	}
+	if g.Arch.Name != "amd64" && allZero(g.Code(g.start[b])[:g.start[b+1]-g.start[b]]) {
+		return KindTrap
 	}
 	if end := g.start[b+1]; end == g.size || !g.insns.has(g.unit(end)) {
 		return KindIndirectJump

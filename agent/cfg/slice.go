@@ -15,6 +15,11 @@ import (
 // and the index was compared with a constant before, on every path. Only if all
 // of that is found, and every entry leads to an instruction of the same function
 // (or a cold half), are the targets believed.
+//
+// Behind a table in a loop lie blocks that only the table leads to, and that lead
+// back in front of it. So tables are looked for as if blocks that nothing is seen
+// to reach did not exist; once all are linked, each must be found again, with every
+// block counting where some jump's targets are still unknown (confirm).
 
 // value is what a register is found to hold.
 type value struct {
@@ -25,6 +30,7 @@ type value struct {
 	limit  int64  // the index is below it by the way it was made; 0: not known
 	size   uint8  // of an entry, in bytes
 	signed bool
+	low    bool  // of vAddr, vLoad, vSum: the index is the low 32 bits, extended
 	table  int64 // of vSum
 	scale  uint8 // of vSum: the entry is shifted left by so much
 }
@@ -32,7 +38,9 @@ type value struct {
 type valueKind uint8
 
 const (
-	vOpaque valueKind = iota // made by an instruction that is not followed
+	vNone   valueKind = iota // of no path that is seen
+	vOpaque                  // made by an instruction that is not followed
+	vHalf                    // the low 32 bits of one, extended by their sign
 	vConst
 	vAddr // c + index << shift
 	vLoad // the entry at c + index << shift
@@ -54,7 +62,14 @@ type slicer struct {
 	preds *Lists
 	insns map[Block][]step
 	busy  map[origin]bool
-	fuel  int
+	// consts are the constants that were looked for in the function at hand; of no
+	// kind where there is none.
+	consts map[origin]value
+	fuel   int
+	// unknown names the functions for which all is set.
+	unknown map[string]bool
+	// all: what nothing is seen to reach counts too, in the function at hand.
+	all bool
 }
 
 type step struct {
@@ -99,18 +114,21 @@ func (s *slicer) value(b Block, k int, r isa.Reg) value {
 // agree on.
 func (s *slicer) atStart(b Block, r isa.Reg) value {
 	here := origin{b, 0, r}
-	opaque := value{from: here}
+	opaque := value{kind: vOpaque, from: here}
 	s.fuel--
 	if s.fuel < 0 || s.busy[here] || s.g.mark[b]&(Entry|Orphan) != 0 {
 		return opaque
 	}
 	s.busy[here] = true
 	defer delete(s.busy, here)
+	if v, ok := s.constant(b, r); ok {
+		return v
+	}
 	var got value
 	n := 0
 	for _, p := range s.preds.Of(b) {
 		v := s.value(p, len(s.block(p)), r)
-		if v.kind == vOpaque && s.busy[v.from] { // around a loop: as it came in
+		if v.kind == vNone || v.kind == vOpaque && s.busy[v.from] { // around a loop: as it came in
 			continue
 		}
 		if n > 0 && v != got {
@@ -119,15 +137,54 @@ func (s *slicer) atStart(b Block, r isa.Reg) value {
 		got = v
 		n++
 	}
-	if n == 0 {
+	if n == 0 && s.all {
 		return opaque
 	}
 	return got
 }
 
+// constant finds the constant that every instruction gives to a register from which
+// a path leads to the start of b: those of an interpreter's loop are made far away.
+func (s *slicer) constant(b Block, r isa.Reg) (got value, ok bool) {
+	key := origin{b, 0, r}
+	if v, ok := s.consts[key]; ok {
+		return v, v.kind == vConst
+	}
+	defer func() { s.consts[key] = got }()
+	seen := map[Block]bool{b: true}
+	for work := []Block{b}; len(work) > 0; {
+		x := work[len(work)-1]
+		work = work[:len(work)-1]
+		list := s.preds.Of(x)
+		if s.g.mark[x]&(Entry|Orphan) != 0 || len(seen) > maxFuel || len(list) == 0 && s.all {
+			return value{}, false
+		}
+		for _, p := range list {
+			l := s.block(p)
+			k := len(l) - 1
+			for k >= 0 && !(l[k].insn.Writes | l[k].insn.Clobbers).Has(r) {
+				k--
+			}
+			if k < 0 && !seen[p] {
+				seen[p] = true
+				work = append(work, p)
+			}
+			if k < 0 {
+				continue
+			}
+			v := s.made(p, k, l[k].op, r)
+			if v.kind != vConst || got.kind == vConst && v != got {
+				return value{}, false
+			}
+			got = v
+		}
+	}
+	return got, got.kind == vConst
+}
+
 // made is the value that instruction k of b gives to r.
 func (s *slicer) made(b Block, k int, op isa.Op, r isa.Reg) value {
-	opaque := value{from: origin{b, k + 1, r}}
+	opaque := value{kind: vOpaque, from: origin{b, k + 1, r}}
 	if op.Dst != r {
 		return opaque
 	}
@@ -144,6 +201,7 @@ func (s *slicer) made(b Block, k int, op isa.Op, r isa.Reg) value {
 		v := s.value(b, k, op.A)
 		if v.kind == vAddr && v.c == 0 && v.shift >= 32 && op.Imm <= int64(v.shift) { // cut to 32 bits, and scaled
 			v.shift -= uint8(op.Imm)
+			v.low = true
 			return v
 		}
 	case isa.OpAddReg:
@@ -172,12 +230,18 @@ func (s *slicer) made(b Block, k int, op isa.Op, r isa.Reg) value {
 // add is extend(v) << Shift + Imm.
 func (s *slicer) add(v value, op isa.Op, opaque value) value {
 	switch {
+	case op.Size == 4 && op.Signed:
+		if v.kind == vOpaque && op.Shift == 0 && op.Imm == 0 {
+			v.kind = vHalf
+			return v
+		}
+		return opaque
 	case v.kind == vConst && op.Size == 0:
 		return value{kind: vConst, c: v.c<<op.Shift + op.Imm}
 	case op.Shift == 0 && op.Imm == 0:
 		return v
-	case v.kind == vOpaque && op.Imm == 0:
-		return value{kind: vAddr, from: v.from, shift: op.Shift, limit: v.limit}
+	case (v.kind == vOpaque || v.kind == vHalf) && op.Imm == 0:
+		return value{kind: vAddr, from: v.from, shift: op.Shift, limit: v.limit, low: v.kind == vHalf}
 	case (v.kind == vAddr || v.kind == vSum) && op.Shift == 0 && op.Size == 0:
 		v.c += op.Imm
 		return v
@@ -196,13 +260,13 @@ func (s *slicer) addReg(a, b value, op isa.Op, opaque value) value {
 	switch {
 	case b.kind == vConst && op.Size == 0:
 		return value{kind: vConst, c: a.c + b.c<<op.Shift}
-	case b.kind == vOpaque:
-		return value{kind: vAddr, c: a.c, from: b.from, shift: op.Shift, limit: b.limit}
+	case b.kind == vOpaque || b.kind == vHalf:
+		return value{kind: vAddr, c: a.c, from: b.from, shift: op.Shift, limit: b.limit, low: b.kind == vHalf}
 	case b.kind == vAddr && op.Shift == 0 && op.Size == 0:
 		b.c += a.c
 		return b
 	case b.kind == vLoad:
-		v := value{kind: vSum, c: a.c, table: b.c, from: b.from, shift: b.shift, limit: b.limit, size: b.size, signed: b.signed, scale: op.Shift}
+		v := value{kind: vSum, c: a.c, table: b.c, from: b.from, shift: b.shift, low: b.low, limit: b.limit, size: b.size, signed: b.signed, scale: op.Shift}
 		if op.Size != 0 && op.Size <= b.size {
 			v.signed = op.Signed
 		}
@@ -223,10 +287,10 @@ func (s *slicer) targets(b Block) []Pos {
 	if jump.Imm != 0 || v.kind == vLoad && v.size != 8 || v.kind != vLoad && v.kind != vSum {
 		return nil
 	}
-	limit := v.limit
-	if limit == 0 {
-		s.fuel = maxFuel
-		limit = s.limit(b, v.from, map[Block]bool{})
+	s.fuel = maxFuel
+	limit := s.limit(b, index{v.from, v.low}, map[Block]int64{})
+	if v.limit > 0 && (limit <= 0 || v.limit < limit) {
+		limit = v.limit
 	}
 	if limit <= 0 || limit > maxEntries {
 		return nil
@@ -279,23 +343,44 @@ func (s *slicer) belongs(b Block, a isa.Addr) bool {
 	return ok1 && ok2 && (f.Addr == h.Addr || isCold(h.Name) || isCold(f.Name))
 }
 
+// index is what a table is read with.
+type index struct {
+	origin
+	low bool // its low 32 bits
+}
+
+// noLimit is for paths that need not be looked at: they come around a loop.
+const noLimit = -1
+
 // limit finds how many values the index can have at the start of b, by the
-// comparisons on all paths that lead there.
-func (s *slicer) limit(b Block, from origin, seen map[Block]bool) int64 {
+// comparisons on all paths that lead there; 0 if one has none. known holds what
+// was found, and noLimit while it is being looked for.
+func (s *slicer) limit(b Block, x index, known map[Block]int64) int64 {
+	if n, ok := known[b]; ok {
+		return n
+	}
 	s.fuel--
-	if s.fuel < 0 || seen[b] || s.g.mark[b]&(Entry|Orphan) != 0 || from.b == b && from.k > 0 {
+	if s.fuel < 0 || s.g.mark[b]&(Entry|Orphan) != 0 || x.b == b && x.k > 0 {
 		return 0
 	}
-	seen[b] = true
-	var most int64
+	known[b] = noLimit
+	known[b] = s.limitBefore(b, x, known)
+	return known[b]
+}
+
+func (s *slicer) limitBefore(b Block, x index, known map[Block]int64) int64 {
 	list := s.preds.Of(b)
+	if len(list) == 0 && s.all {
+		return 0
+	}
+	most := int64(noLimit)
 	for _, p := range list {
-		n := s.compared(p, b, from)
-		if n == 0 && from.b == p && from.k > 0 {
+		n := s.compared(p, b, x)
+		if n == 0 && x.b == p && x.k > 0 {
 			return 0
 		}
 		if n == 0 {
-			n = s.limit(p, from, seen)
+			n = s.limit(p, x, known)
 		}
 		if n == 0 {
 			return 0
@@ -306,7 +391,7 @@ func (s *slicer) limit(b Block, from origin, seen map[Block]bool) int64 {
 }
 
 // compared is the limit that the branch at the end of p sets for b.
-func (s *slicer) compared(p, b Block, from origin) int64 {
+func (s *slicer) compared(p, b Block, x index) int64 {
 	if s.g.kind[p] != KindCond || s.g.target[p] == p+1 {
 		return 0
 	}
@@ -315,14 +400,14 @@ func (s *slicer) compared(p, b Block, from origin) int64 {
 	last := l[len(l)-1].op
 	switch last.Kind {
 	case isa.OpCmpBranch:
-		return s.comparedRegs(p, len(l)-1, last, taken, from)
+		return s.comparedRegs(p, len(l)-1, last, taken, x)
 	case isa.OpBranch:
 		q, k := s.flagsFrom(p, len(l)-1)
 		if k < 0 || s.block(q)[k].op.Kind != isa.OpCmp {
 			return 0
 		}
 		cmp := s.block(q)[k].op
-		if v := s.value(q, k, cmp.A); v.kind == vOpaque && v.from == from {
+		if x.is(s.value(q, k, cmp.A)) {
 			return below(last.Imm, cmp.Imm, taken)
 		}
 	}
@@ -349,13 +434,20 @@ func (s *slicer) flagsFrom(b Block, k int) (Block, int) {
 	return b, -1
 }
 
+// is reports whether v is the index, or its low half where that is what counts. A
+// whole that is small is what its half is; a half that is small does not say what
+// the whole is.
+func (x index) is(v value) bool {
+	return v.from == x.origin && (v.kind == vOpaque || x.low && v.kind == vHalf)
+}
+
 // comparedRegs: one side is the index, the other a constant.
-func (s *slicer) comparedRegs(p Block, k int, op isa.Op, taken bool, from origin) int64 {
+func (s *slicer) comparedRegs(p Block, k int, op isa.Op, taken bool, x index) int64 {
 	a, b := s.value(p, k, op.A), s.value(p, k, op.B)
 	switch {
-	case a.kind == vOpaque && a.from == from && b.kind == vConst:
+	case x.is(a) && b.kind == vConst:
 		return below(op.Imm, b.c, taken)
-	case b.kind == vOpaque && b.from == from && a.kind == vConst:
+	case x.is(b) && a.kind == vConst:
 		swapped := map[int64]int64{isa.CondBelow: isa.CondAbove, isa.CondAboveEqual: isa.CondBelowEqual}[op.Imm]
 		return below(swapped, a.c, taken)
 	}

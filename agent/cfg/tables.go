@@ -25,15 +25,51 @@ func (g *Graph) resolve(t *ktext.Text) []table {
 	if g.Arch.Op == nil {
 		return nil
 	}
-	s := &slicer{g: g, text: t, preds: g.Preds(), busy: map[origin]bool{}}
+	return g.slice(&slicer{g: g, text: t, preds: g.Preds(), busy: map[origin]bool{}}, KindIndirectJump)
+}
+
+// confirm is those of the tables, all of which are linked, that are found once
+// more, and the same. In functions where some jump is still unknown, what nothing
+// is seen to reach counts: that jump may lead there.
+func (g *Graph) confirm(t *ktext.Text, tables []table) (out []table) {
+	if len(tables) == 0 {
+		return nil
+	}
+	unknown := map[string]bool{}
+	for b, k := range g.kind {
+		if f, ok := t.Locate(g.Start(Block(b))); ok && k == KindIndirectJump {
+			unknown[wholeName(f)] = true
+		}
+	}
+	again := map[Pos][]Pos{}
+	s := &slicer{g: g, text: t, preds: g.Preds(), busy: map[origin]bool{}, unknown: unknown}
+	for _, x := range g.slice(s, KindTable) {
+		again[x.jump] = x.targets
+	}
+	for _, x := range tables {
+		if slices.Equal(again[x.jump], x.targets) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// wholeName is the name of a function of which f may be a half.
+func wholeName(f ktext.Func) string {
+	name, _, _ := strings.Cut(f.Name, ".cold")
+	return f.Module + ":" + name
+}
+
+// slice finds the targets of jumps that end blocks of one kind.
+func (g *Graph) slice(s *slicer, kind Kind) []table {
 	var out []table
 	var fn isa.Addr
 	for b, k := range g.kind {
-		if k != KindIndirectJump {
+		if k != kind {
 			continue
 		}
-		if f, ok := t.Locate(g.Start(Block(b))); !ok || f.Addr != fn {
-			s.insns = map[Block][]step{}
+		if f, ok := s.text.Locate(g.Start(Block(b))); !ok || f.Addr != fn {
+			s.insns, s.consts, s.all = map[Block][]step{}, map[origin]value{}, s.unknown[wholeName(f)]
 			fn = f.Addr
 		}
 		if list := s.targets(Block(b)); list != nil {

@@ -23,6 +23,15 @@ func (t *Text) FtraceSite(code []byte) int {
 	return ftraceRiscv64(code)
 }
 
+// FrontWord reports whether the eight bytes in front of an ftrace site are arm64's
+// pointer to the struct ftrace_ops of whoever traces the function
+// (DYNAMIC_FTRACE_WITH_CALL_OPS). Where the kernel keeps none, instructions stand
+// there, whose high halves are no address.
+func FrontWord(b []byte) bool {
+	v := isa.ByteOrder.Uint64(b)
+	return v>>48 == 0xffff && v%8 == 0
+}
+
 var (
 	endbr64  = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 	endbrOff = []byte{0x66, 0x0f, 0x1f, 0x00} // what boot leaves of an unneeded one

@@ -276,7 +276,7 @@ func (t *Text) Code(f Func) ([]byte, error) {
 		return nil, err
 	}
 	code := b[:f.Size]
-	if extra > 0 && len(code) >= ftraceSpan && ftraceArm64(b[f.Size:]) != 0 {
+	if extra > 0 && len(code) >= ftraceSpan && ftraceArm64(b[f.Size:]) != 0 && FrontWord(code[len(code)-ftraceSpan:]) {
 		code = code[:len(code)-ftraceSpan]
 	}
 	return code, nil

@@ -112,6 +112,17 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
+func TestPattern(t *testing.T) {
+	for test, want := range map[string]string{
+		"TestA":        "^TestA$/^riscv64$",
+		"TestA/%s/low": "^TestA$/^riscv64$/^low$",
+	} {
+		if got := (testProof{test: test}).pattern("riscv64"); got != want {
+			t.Errorf("%s: %s, want %s", test, got, want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	out := []byte("x: proof sweep arm64 7 of 8\nproof sweep arm64 5\nfuzz: execs: 3 (1/sec)\nfuzz: execs: 9 (1/sec)\n")
 	if n := sum(out, regexp.MustCompile(`proof sweep arm64 (\d+)`)); n != 12 {

@@ -13,25 +13,27 @@ import (
 	"kerninst/lab/status"
 )
 
-// testProof is a test with a subtest for each ISA. With -full it says how much it
-// did, in lines "proof NAME arch n ...", whose numbers are added. One that draws
-// takes -seed.
+// testProof is a test with a subtest for each ISA, or one below that, where %s is
+// the ISA. With the flag it says how much it did, in lines "proof NAME arch n ...",
+// whose numbers are added. One that draws takes -seed.
 type testProof struct {
-	name, pkg, test string
-	draws           bool
+	name, pkg, test, flag string
+	draws                 bool
 }
 
 var testProofs = []testProof{
-	{"sweep", "./lab/sweep", "TestSweep", false},
-	{"guesses", "./lab/sweep", "TestNothingIsGuessed", false},
-	{"effects", "./lab/effects", "TestEffects", false},
-	{"live", "./ci/e2e", "TestWholeKernels", false},
-	{"trace", "./ci/e2e", "TestTrace", false},
-	{"kills", "./ci/e2e", "TestKills", true},
+	{"sweep", "./lab/sweep", "TestSweep", "-full", false},
+	{"guesses", "./lab/sweep", "TestNothingIsGuessed", "-full", false},
+	{"race", "./agent/isa/all", "TestConcurrent", "-race", false},
+	{"effects", "./lab/effects", "TestEffects", "-full", false},
+	{"flow", "./ci/e2e", "TestWholeKernels/%s/flow", "-full", false},
+	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
+	{"trace", "./ci/e2e", "TestTrace", "-full", false},
+	{"kills", "./ci/e2e", "TestKills", "-full", true},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) line {
-	args := []string{"-v", "-timeout", "2h", "-run", "^" + x.test + "$/^" + arch + "$", x.pkg, "-full"}
+	args := []string{"-v", "-timeout", "2h", "-run", x.pattern(arch), x.pkg, x.flag}
 	if x.draws {
 		args = append(args, "-seed", strconv.FormatUint(seed, 10))
 	}
@@ -39,6 +41,17 @@ func (x testProof) prove(p proof, arch string, seed uint64) line {
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	l.judge(err, sum(out, regexp.MustCompile(`proof `+p.name+` `+arch+` (\d+)`)), out)
 	return l
+}
+
+// pattern names the test's part for one ISA, and no other test.
+func (x testProof) pattern(arch string) string {
+	name := x.test
+	if strings.Contains(name, "%s") {
+		name = fmt.Sprintf(name, arch)
+	} else {
+		name += "/" + arch
+	}
+	return "^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 }
 
 // fuzzer is a fuzz target. A package with %s is one for each ISA. A reader's input
@@ -67,6 +80,10 @@ type fuzzing struct {
 	cpus            int           // each target
 }
 
+// minimise bounds what is spent on making one new input smaller. By default that is
+// a minute, in which nothing else is tried.
+const minimise = "10x"
+
 func (f fuzzer) each() bool { return strings.Contains(f.pkg, "%s") }
 
 func (f fuzzer) prove(p proof, arch string, seed uint64, how fuzzing) line {
@@ -74,7 +91,7 @@ func (f fuzzer) prove(p proof, arch string, seed uint64, how fuzzing) line {
 	if f.reader {
 		t = how.readers
 	}
-	out, err := goTest("-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", t.String(), "-parallel", fmt.Sprint(how.cpus), pkg)
+	out, err := goTest("-run", "^$", "-fuzz", "^"+f.target+"$", "-fuzztime", t.String(), "-parallel", fmt.Sprint(how.cpus), "-fuzzminimizetime", minimise, pkg)
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	l.judge(err, last(out, regexp.MustCompile(`execs: (\d+)`)), out)
 	return l

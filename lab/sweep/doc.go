@@ -8,5 +8,8 @@
 // no encodings and the decoders know no mnemonics, so a slip in one does not hide
 // in the other.
 //
+// In the same way the graph of a kernel is held against objdump's text: where
+// blocks begin and end, where branches lead, and what jump tables hold.
+//
 // What remains different is named in testdata, with the reason.
 package sweep

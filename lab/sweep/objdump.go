@@ -13,8 +13,9 @@ import (
 type Line struct {
 	Addr     isa.Addr
 	Len      int
-	Mnemonic string // with its prefixes, as "lock cmpxchg"
-	Operands string // without comments and symbols
+	Mnemonic string   // with its prefixes, as "lock cmpxchg"
+	Operands string   // without comments and symbols
+	Address  isa.Addr // that objdump computed from this instruction and another; 0: none
 }
 
 // Arguments of objdump: -w puts all bytes of an instruction on one line, -z
@@ -79,6 +80,13 @@ var prefixes = map[string]bool{
 // split divides the text into mnemonic and operands and drops what objdump
 // adds for people: <symbols>, and comments behind # or //.
 func (l *Line) split(text []byte) {
+	l.Address = 0
+	if k := bytes.Index(text, []byte(" # ")); k >= 0 {
+		a, _, _ := bytes.Cut(text[k+3:], []byte(" "))
+		if v, ok := hex(a); ok {
+			l.Address = isa.Addr(v)
+		}
+	}
 	for _, mark := range []string{" # ", "//", "\t;", "<"} {
 		if k := bytes.Index(text, []byte(mark)); k >= 0 {
 			text = text[:k]
@@ -113,4 +121,9 @@ func hex(b []byte) (v uint64, ok bool) {
 		}
 	}
 	return v, len(b) > 0
+}
+
+// zeros reports whether the instruction is one of zeros, which are none.
+func (l *Line) zeros() bool {
+	return l.Mnemonic == "udf" && l.Operands == "#0" || l.Mnemonic == "unimp" && l.Len == 2
 }

@@ -60,6 +60,9 @@ var ops = []struct {
 	{0xffc00000, 0xf9400000, func(w word, _ isa.Addr) isa.Op { // ldr x, [x, #imm]
 		return isa.Op{Kind: isa.OpLoad, Dst: w.dst(), A: w.first(), Imm: int64(w.bits(21, 10)) * 8, Size: 8}
 	}},
+	{0xffc00000, 0x39400000, func(w word, _ isa.Addr) isa.Op { // ldrb w, [x, #imm]
+		return isa.Op{Kind: isa.OpLoad, Dst: w.dst(), A: w.first(), Imm: int64(w.bits(21, 10)), Size: 1}
+	}},
 	{0xff000010, 0x54000000, func(w word, _ isa.Addr) isa.Op {
 		return isa.Op{Kind: isa.OpBranch, Imm: map[uint32]int64{2: isa.CondAboveEqual, 3: isa.CondBelow,
 			8: isa.CondAbove, 9: isa.CondBelowEqual}[w.bits(3, 0)]}
@@ -88,9 +91,11 @@ func loadRegister(w word, _ isa.Addr) isa.Op {
 	if w.bits(12, 12) == 1 {
 		o.Shift = uint8(w.bits(31, 30))
 	}
-	if w.bits(15, 13) == 2 { // uxtw
+	switch w.bits(15, 13) {
+	case 2, 6: // uxtw, sxtw: the same for an index that is known to be small
 		o.Imm = 4
-	} else if w.bits(15, 13) != 3 {
+	case 3: // lsl
+	default:
 		return isa.Op{}
 	}
 	return o

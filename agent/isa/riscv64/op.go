@@ -24,6 +24,10 @@ func Op(b []byte, a isa.Addr) isa.Op {
 		return isa.Op{Kind: isa.OpConst, Dst: rd, Imm: w.immU()}
 	case 0x13:
 		return immediateOp(w, rd, rs1)
+	case 0x1b:
+		if w.bits(14, 12) == 0 {
+			return wordAdd(rd, rs1, w.immI())
+		}
 	case 0x33:
 		return registerOp(w, rd, rs1, rs2)
 	case 0x03: // lb lh lw ld lbu lhu lwu
@@ -43,6 +47,15 @@ func constOrAdd(rd, rs1 isa.Reg, imm int64) isa.Op {
 		return isa.Op{Kind: isa.OpConst, Dst: rd, Imm: imm}
 	}
 	return isa.Op{Kind: isa.OpAdd, Dst: rd, A: rs1, Imm: imm}
+}
+
+// wordAdd is addiw: rd = rs1 + imm, of which the low 32 bits are extended. Only
+// without an immediate is it followed: sext.w.
+func wordAdd(rd, rs1 isa.Reg, imm int64) isa.Op {
+	if imm != 0 {
+		return isa.Op{}
+	}
+	return isa.Op{Kind: isa.OpAdd, Dst: rd, A: rs1, Size: 4, Signed: true}
 }
 
 func immediateOp(w word, rd, rs1 isa.Reg) isa.Op {
@@ -88,6 +101,8 @@ func compressedOp(w word) isa.Op {
 		switch {
 		case f == 0: // c.addi
 			return constOrAdd(rd, rd, imm6)
+		case f == 1 && rd != 0: // c.addiw
+			return wordAdd(rd, rd, imm6)
 		case f == 2: // c.li
 			return isa.Op{Kind: isa.OpConst, Dst: rd, Imm: imm6}
 		case f == 3 && rd != 2: // c.lui

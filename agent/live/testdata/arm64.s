@@ -123,3 +123,35 @@ table: #? live x1,x3,x4 dead x9
  ret
 tab: 
  .byte 0,2,4,0
+# an interpreter's table, of addresses
+interprets: #? live x0,x1,x3 dead x4,x9,x10
+ adrp x9, .
+ adr x9, opcodes
+1: ldrb w10, [x0]
+ cmp w10, #1
+ b.hi 3f
+ ldr x11, [x9, w10, sxtw #3]
+ br x11
+2: add x0, x0, #1
+ b 1b
+3: add x0, x1, x3
+ ret
+ .balign 8
+opcodes: 
+ .quad 2b, 3b, 5
+# cut to five bits, and compared with less
+masked: #? live x0,x1 dead x4,x9
+ and w0, w0, #0x1f
+ cmp w0, #1
+ b.hi 3f
+ adr x9, short
+ ldrb w0, [x9, w0, uxtw]
+ adr x10, 1f
+ add x0, x10, w0, sxtb #2
+ br x0
+1: mov x0, x1
+ ret
+3: mov x0, #6
+ ret
+short: 
+ .byte 0,0,0x7f,0x7f

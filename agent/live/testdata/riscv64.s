@@ -95,3 +95,81 @@ table: #? live a1,a3,t4 dead a4,a5
  .balign 4
 tab: 
  .word 1b-tab, 2b-tab, 1b-tab
+# a table in a loop: address and bound are made before it, and what the table leads
+# to leads back. The index, a byte, is compared with less than bytes can be.
+looped: #? live a0,a1,t4 dead t3,a5
+ li s3, 2
+4: auipc s2, %pcrel_hi(looptab)
+ addi s2, s2, %pcrel_lo(4b)
+5: lbu a5, 0(a0)
+ bltu s3, a5, 9f
+ slli a5, a5, 2
+ add a5, a5, s2
+ lw a5, 0(a5)
+ add a5, a5, s2
+ jr a5
+6: addi a0, a0, 1
+ j 5b
+7: add a1, a1, t4 #? live a0,a1,t4 dead t3
+ j 5b
+9: mv a0, a1
+ ret
+ .balign 4
+looptab: 
+ .word 6b-looptab, 7b-looptab, 6b-looptab, 0x7fffffff
+# one whose bound is changed behind it is none
+refuted: #? live a0,a1,t3
+ li s3, 2
+4: auipc s2, %pcrel_hi(refutedtab)
+ addi s2, s2, %pcrel_lo(4b)
+5: lbu a5, 0(a0)
+ bltu s3, a5, 9f
+ slli a5, a5, 2
+ add a5, a5, s2
+ lw a5, 0(a5)
+ add a5, a5, s2
+ jr a5
+6: li s3, 3
+ j 5b
+9: mv a0, a1
+ ret
+ .balign 4
+refutedtab: 
+ .word 6b-refutedtab, 6b-refutedtab, 6b-refutedtab, 0x7fffffff
+# the low half is compared, and the low half is the index
+lowhalf: #? live a0,a1,t4 dead t3,a5
+ sext.w a5, a0
+ li a4, 1
+ bltu a4, a5, 9f
+4: auipc a4, %pcrel_hi(lowtab)
+ addi a4, a4, %pcrel_lo(4b)
+ slli a5, a0, 32
+ srli a0, a5, 30
+ add a0, a0, a4
+ lw a0, 0(a0)
+ add a0, a0, a4
+ jr a0
+6: mv a0, a1
+ ret
+7: add a0, a1, t4
+9: ret
+ .balign 4
+lowtab: 
+ .word 6b-lowtab, 7b-lowtab
+# the low half is compared, the whole is the index: that is no bound
+highhalf: #? live a0,t3
+ sext.w a5, a0
+ li a4, 1
+ bltu a4, a5, 9f
+4: auipc a4, %pcrel_hi(hightab)
+ addi a4, a4, %pcrel_lo(4b)
+ slli a0, a0, 2
+ add a0, a0, a4
+ lw a0, 0(a0)
+ add a0, a0, a4
+ jr a0
+6: mv a0, a1
+9: ret
+ .balign 4
+hightab: 
+ .word 6b-hightab, 6b-hightab

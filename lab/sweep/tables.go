@@ -1,0 +1,262 @@
+package sweep
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// JumpTable is a table of distances, as the text before an indirect jump shows it
+// to who reads it like prose: what the last instructions before the jump name.
+type JumpTable struct {
+	Addr, Base isa.Addr // of the first entry; what an entry is added to
+	Size       int      // bytes of an entry, which is signed
+	Scale      int      // an entry is shifted left by so much
+	Entries    int      // by the last comparison with the index; 0: none is near
+}
+
+// Entry is where an entry leads.
+func (t JumpTable) Entry(b []byte) isa.Addr {
+	var v uint64
+	for k := range t.Size {
+		v |= uint64(b[k]) << (8 * k)
+	}
+	free := 64 - 8*t.Size
+	return t.Base + isa.Addr(int64(v<<free)>>free<<t.Scale)
+}
+
+// Table reads the form that GCC gives jump tables: false if the text is another.
+//
+//	arm64   adrp x1, PAGE; add x1, x1, #LOW; ldrh w1, [x1, w0, uxtw #1]; adr x0, BASE; add x1, x0, w1, sxth #2
+//	riscv64 auipc a4, …; addi a4, a4, … # TABLE; slli a5, a5, 2; add a5, a5, a4; lw a5, 0(a5); add a5, a5, a4
+func (j *IndirectJump) Table(arch string) (JumpTable, bool) {
+	switch arch {
+	case "arm64":
+		return j.armTable()
+	case "riscv64":
+		return j.riscvTable()
+	}
+	return JumpTable{}, false
+}
+
+// last finds the last instruction before place n of one of the mnemonics whose
+// first operand is dst; "" is any.
+func (j *IndirectJump) last(n int, dst, mnemonics string) (int, []string) {
+	for k := n - 1; k >= 0; k-- {
+		ops := operands(j.Before[k].Operands)
+		if len(ops) > 0 && (dst == "" || wide(ops[0]) == wide(dst)) && words(mnemonics)[j.Before[k].Mnemonic] {
+			return k, ops
+		}
+	}
+	return -1, nil
+}
+
+// wide is the name of the whole of an arm64 register.
+func wide(r string) string {
+	if rest, ok := strings.CutPrefix(r, "w"); ok {
+		return "x" + rest
+	}
+	return r
+}
+
+var armEntries = map[string]int{"ldrb": 1, "ldrh": 2, "ldr": 4}
+
+func (j *IndirectJump) armTable() (t JumpTable, ok bool) {
+	n := len(j.Before) - 1
+	if n < 0 || j.Before[n].Mnemonic != "add" {
+		return t, false
+	}
+	sum := operands(j.Before[n].Operands) // x1, x0, w1, sxth #2
+	if len(sum) != 4 || !strings.HasSuffix(sum[3], " #2") {
+		return t, false
+	}
+	t.Scale = 2
+	base, at := j.last(n, sum[1], "adr")
+	load, from := j.last(n, sum[2], "ldrb ldrh ldr")
+	if base < 0 || load < 0 {
+		return t, false
+	}
+	t.Base = address(at) - j.Before[base].Shift
+	t.Size = armEntries[j.Before[load].Mnemonic]
+	in := operands(strings.Trim(from[1], "[]")) // x1, w0, uxtw #1
+	if len(in) < 3 {
+		return t, false
+	}
+	low, add := j.last(load, in[0], "add")
+	page, adrp := j.last(load, in[0], "adrp")
+	if low < 0 || page < 0 || low < page {
+		return t, false
+	}
+	const pages = ^isa.Addr(0xfff)
+	p := &j.Before[page]
+	t.Addr = p.Addr&pages + address(adrp) - (p.Addr+p.Shift)&pages + isa.Addr(number(add[len(add)-1]))
+	t.Entries = j.entries(load, in[1])
+	return t, true
+}
+
+// entries is the bound that is set on the index in front of instruction n: by a
+// branch past it that is not taken, or by one that leads here.
+func (j *IndirectJump) entries(n int, index string) int {
+	for k := n; k >= 0; k-- {
+		if b, ok := j.bounds[j.Before[k].Addr]; ok && wide(b.index) == wide(index) {
+			return b.entries
+		}
+		if k < n && j.makes(k, index) {
+			return 0
+		}
+	}
+	return 0
+}
+
+// bound is what a comparison says of an index where it has come out below.
+type bound struct {
+	index   string
+	entries int
+}
+
+// compared tells what a conditional branch says of an index, and where: behind it,
+// or where it leads. before are the instructions in front of it.
+//
+//	arm64   cmp w0, #LAST; b.hi ELSEWHERE, or b.ls HERE
+//	riscv64 li a5, LAST; …; bltu a5, a0, ELSEWHERE, or bgeu a5, a0, HERE
+func compared(before []Listed, l *Listed) (at isa.Addr, b bound, ok bool) {
+	at = l.Addr + isa.Addr(l.Len)
+	switch l.Mnemonic {
+	case "b.ls", "bgeu":
+		at = l.Target
+	case "b.hi", "bltu":
+	default:
+		return at, b, false
+	}
+	j := IndirectJump{Before: before}
+	if l.Mnemonic[0] == 'b' && l.Mnemonic[1] == '.' {
+		k, cmp := j.last(len(before), "", "cmp")
+		if k == len(before)-1 && k >= 0 && len(cmp) == 2 && cmp[1][0] == '#' {
+			return at, bound{cmp[0], int(number(cmp[1])) + 1}, true
+		}
+		return at, b, false
+	}
+	ops := operands(l.Operands)
+	k, li := j.last(len(before), ops[0], "li")
+	if k < 0 {
+		return at, b, false
+	}
+	for n := k + 1; n < len(before); n++ {
+		if j.makes(n, ops[0]) {
+			return at, b, false
+		}
+	}
+	return at, bound{ops[1], int(number(li[1])) + 1}, true
+}
+
+// makes reports whether instruction k names the register first, as what it writes.
+func (j *IndirectJump) makes(k int, reg string) bool {
+	ops := operands(j.Before[k].Operands)
+	return len(ops) > 0 && j.Before[k].Flow == isa.FlowNone && wide(ops[0]) == wide(reg) && !strings.HasPrefix(j.Before[k].Mnemonic, "c")
+}
+
+func (j *IndirectJump) riscvTable() (t JumpTable, ok bool) {
+	load, from := j.last(len(j.Before), "", "lw")
+	if load < 0 || !strings.HasPrefix(from[1], "0(") {
+		return t, false
+	}
+	sum, add := j.last(len(j.Before), from[0], "add")
+	if sum < load || len(add) != 3 {
+		return t, false
+	}
+	base, _ := j.last(load, add[2], "addi")
+	if base < 0 || j.Before[base].Address == 0 {
+		return t, false
+	}
+	t = JumpTable{Addr: j.Before[base].Address, Base: j.Before[base].Address, Size: 4}
+	if shift, index := j.last(load, "", "slli"); shift >= 0 && index[2] == "0x2" {
+		t.Entries = j.entries(shift, index[1])
+	}
+	return t, true
+}
+
+// TableReport compares jump tables with what is read of them from the text.
+type TableReport struct {
+	Compared int        // by the comparison that stands before the jump
+	Read     int        // by what follows: another table, or no place in the function
+	Other    []isa.Addr // in a form that is not read here
+	Wrong    []string
+}
+
+// Tables compares the edges of every jump with a known table with the kernel's
+// memory, where objdump's text says that the table lies.
+func (r *FlowReport) Tables(g *cfg.Graph, t *ktext.Text) (*TableReport, error) {
+	out := &TableReport{}
+	starts := map[isa.Addr]bool{}
+	for k := range r.Jumps {
+		if x, ok := r.Jumps[k].Table(g.Arch.Name); ok {
+			starts[x.Addr] = true
+		}
+	}
+	for k := range r.Jumps {
+		j := &r.Jumps[k]
+		if j.Kind != cfg.KindTable {
+			continue
+		}
+		x, ok := j.Table(g.Arch.Name)
+		if !ok {
+			out.Other = append(out.Other, j.Addr)
+			continue
+		}
+		leads, err := x.leads(g, t, j.Addr, starts)
+		if err != nil {
+			return nil, err
+		}
+		if x.Entries > 0 {
+			out.Compared++
+		} else {
+			out.Read++
+		}
+		b, _ := g.AtAddr(j.Addr)
+		edges, within := map[isa.Addr]bool{}, true
+		for _, e := range g.Extra(b) {
+			edges[g.Start(e.To)] = true
+			within = within && leads[g.Start(e.To)]
+		}
+		if !within || x.Entries > 0 && len(leads) != len(edges) {
+			out.Wrong = append(out.Wrong, fmt.Sprintf("%v: the table at %v leads to %d places, %d by the graph", j.Addr, x.Addr, len(leads), len(edges)))
+		}
+	}
+	return out, nil
+}
+
+// maxEntries bounds what is read of a table.
+const maxEntries = 4096
+
+// leads are the places that a table leads to. Where no comparison is near, it ends
+// where another begins, or where an entry leads nowhere in the function.
+func (t JumpTable) leads(g *cfg.Graph, text *ktext.Text, jump isa.Addr, starts map[isa.Addr]bool) (map[isa.Addr]bool, error) {
+	home, _ := text.Locate(jump)
+	out := map[isa.Addr]bool{}
+	b := make([]byte, t.Size)
+	for n := 0; n < maxEntries && (t.Entries == 0 || n < t.Entries); n++ {
+		at := t.Addr + isa.Addr(n*t.Size)
+		if t.Entries == 0 && n > 0 && starts[at] {
+			break
+		}
+		if err := text.Read(at, b); err != nil {
+			return nil, err
+		}
+		to := t.Entry(b)
+		if f, ok := text.Locate(to); t.Entries == 0 && (!ok || f.Addr != home.Addr || !g.Boundary(to)) {
+			break
+		}
+		out[to] = true
+	}
+	return out, nil
+}
+
+// number reads an immediate.
+func number(text string) int64 {
+	v, _ := strconv.ParseInt(strings.TrimPrefix(text, "#"), 0, 64)
+	return v
+}
