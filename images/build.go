@@ -293,7 +293,11 @@ func (b *builder) module(sel *selection) (job, error) {
 	src, err := b.read(isCInput, "guest/module")
 	j := job{name: moduleJob, sources: below("guest/module", src), outputs: modules}
 	if b.own != nil {
-		j.argv = moduleArgv(b.own.path, moduleHere, b.own.tools)
+		t := b.own.tools
+		// The same comes out wherever it is built.
+		names := fmt.Sprintf("FLAGS=-ffile-prefix-map=%s=. -ffile-prefix-map=%s=.", moduleHere, b.own.path)
+		t.make = append(slices.Clone(t.make), "KC"+names, "KA"+names)
+		j.argv = moduleArgv(b.own.path, moduleHere, t)
 		return j, err
 	}
 	prefix := b.t.triplet + "-"

@@ -279,7 +279,7 @@ func (b *builder) ownKernel() (Digest, error) {
 }
 
 // moduleHere stands for the folder that the module is built in.
-const moduleHere = "MODULE"
+const moduleHere = "@MODULE@"
 
 // hostEnv is of the host's environment what a kernel's make may see: MAKEFLAGS,
 // KBUILD_OUTPUT and others of a make that started us would change what it does.
@@ -315,10 +315,7 @@ func (b *builder) onHost(ctx context.Context, _ *selection, j job) (files, error
 		return b.cache.doJob(j, dir, func(argv []string) error {
 			argv = slices.Clone(argv)
 			for k, a := range argv {
-				argv[k] = strings.ReplaceAll(a, "M="+moduleHere, "M="+dir)
-			}
-			if argv[0] == "make" { // the folder's name is random
-				argv = append(argv, "KCFLAGS=-ffile-prefix-map="+dir+"=.")
+				argv[k] = strings.ReplaceAll(a, moduleHere, dir)
 			}
 			_, err := runIn(ctx, dir, env, argv...)
 			return err

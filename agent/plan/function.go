@@ -149,7 +149,7 @@ func (fn *function) displaceable(k int) *Refusal {
 	case reserved && res.Class == ktext.Exception:
 		return refuse(MayFault, "%s has an exception-table entry", fn.name(k))
 	case reserved:
-		return refuse(ReservedText, "%s is a %v: %s", fn.name(k), res.Class, res.Why)
+		return refuse(ReservedText, "%s: %v: %s", fn.name(k), res.Class, res.Why)
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
 		return refuse(ReservedText, "%s may have %s", fn.name(k), w.why)

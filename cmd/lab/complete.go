@@ -12,18 +12,21 @@ import (
 	"kerninst/scenarios"
 )
 
-// flagValues are the flags whose values the shell can complete, in whatever
-// command they are.
-var flagValues = map[string]struct {
+// flagValue is what the shell can complete the value of a flag to.
+type flagValue struct {
 	list   bool // several values, separated by commas
+	file   bool // or a file or folder
 	values func() []string
-}{
-	"arch":      {true, func() []string { return append(images.Arches(), "all") }},
-	"scenario":  {true, scenarios.Words},
-	"time":      {false, func() []string { return []string{string(vm.Exact), string(vm.Host)} }},
-	"do":        {false, func() []string { return []string{"count"} }},
-	"mechanism": {false, plan.MechanismNames},
-	"kernel":    {false, cachedKernels},
+}
+
+// flagValues are the flags, in whatever command they are.
+var flagValues = map[string]flagValue{
+	"arch":      {list: true, values: func() []string { return append(images.Arches(), "all") }},
+	"scenario":  {list: true, values: scenarios.Words},
+	"time":      {values: func() []string { return []string{string(vm.Exact), string(vm.Host)} }},
+	"do":        {values: func() []string { return []string{"count"} }},
+	"mechanism": {values: plan.MechanismNames},
+	"kernel":    {file: true, values: cachedKernels},
 }
 
 // cachedKernels are the kernels that need no network.
@@ -49,7 +52,7 @@ func completions(c *cobra.Command) {
 			continue
 		}
 		// It fails for a flag that is not there or is registered already.
-		if err := c.RegisterFlagCompletionFunc(name, complete(f.list, f.values)); err != nil {
+		if err := c.RegisterFlagCompletionFunc(name, f.complete); err != nil {
 			panic(err)
 		}
 	}
@@ -58,22 +61,24 @@ func completions(c *cobra.Command) {
 	}
 }
 
-// complete offers values, in a list those that are not in it yet.
-func complete(list bool, values func() []string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		before, have := "", []string(nil)
-		if cut := strings.LastIndex(typed, ","); list && cut >= 0 {
-			before, have = typed[:cut+1], strings.Split(typed[:cut], ",")
-		}
-		var out []string
-		for _, v := range values() {
-			if !slices.Contains(have, v) && strings.HasPrefix(before+v, typed) {
-				out = append(out, before+v)
-			}
-		}
-		if list {
-			return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+// complete offers values, in a list those that are not in it yet. A shell offers
+// files by itself where it is given nothing else.
+func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	before, have := "", []string(nil)
+	if cut := strings.LastIndex(typed, ","); f.list && cut >= 0 {
+		before, have = typed[:cut+1], strings.Split(typed[:cut], ",")
 	}
+	var out []string
+	for _, v := range f.values() {
+		if !slices.Contains(have, v) && strings.HasPrefix(before+v, typed) {
+			out = append(out, before+v)
+		}
+	}
+	switch {
+	case f.list:
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	case f.file:
+		return out, cobra.ShellCompDirectiveDefault
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }

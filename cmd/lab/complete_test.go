@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// completed is what the shell would be offered.
-func completed(t *testing.T, words ...string) []string {
+// completed is what the shell would be offered, and whether it may offer files.
+func completed(t *testing.T, words ...string) (list []string, files bool) {
 	t.Helper()
 	c := root()
 	var out, errs bytes.Buffer
@@ -18,13 +18,13 @@ func completed(t *testing.T, words ...string) []string {
 	if err := c.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	var list []string
 	for _, line := range strings.Split(out.String(), "\n") {
+		files = files || line == ":0"
 		if word, _, _ := strings.Cut(line, "\t"); word != "" && word[0] != ':' {
 			list = append(list, word)
 		}
 	}
-	return list
+	return list, files
 }
 
 func TestCompletion(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCompletion(t *testing.T) {
 		{"probe --mechanism ", []string{"jump", "quiesced"}, nil},
 		{"run --see", []string{"--seed"}, nil},
 	} {
-		got := completed(t, strings.Split(tt.line, " ")...)
+		got, _ := completed(t, strings.Split(tt.line, " ")...)
 		for _, w := range tt.want {
 			if !slices.Contains(got, w) {
 				t.Errorf("lab %s<TAB>: no %s among %v", tt.line, w, got)
@@ -52,6 +52,15 @@ func TestCompletion(t *testing.T) {
 			if slices.Contains(got, n) {
 				t.Errorf("lab %s<TAB>: offers %s", tt.line, n)
 			}
+		}
+	}
+}
+
+// A kernel may be a folder; what has values of its own is none.
+func TestCompletionOfFiles(t *testing.T) {
+	for line, want := range map[string]bool{"run --kernel /tm": true, "probe --add ": true, "run --time x": false, "run --arch x": false} {
+		if _, files := completed(t, strings.Split(line, " ")...); files != want {
+			t.Errorf("lab %s<TAB>: files %v, want %v", line, files, want)
 		}
 	}
 }
