@@ -8,6 +8,7 @@ import (
 
 	"kerninst/agent/plan"
 	"kerninst/images"
+	"kerninst/lab/qemu"
 	"kerninst/lab/vm"
 	"kerninst/scenarios"
 )
@@ -27,6 +28,17 @@ var flagValues = map[string]flagValue{
 	"do":        {values: func() []string { return []string{"count"} }},
 	"mechanism": {values: plan.MechanismNames},
 	"kernel":    {file: true, values: cachedKernels},
+	"end":       {values: keptGuests},
+}
+
+// keptGuests are the folders of the guests that are kept, and the word for all.
+func keptGuests() []string {
+	out := []string{"all"}
+	kept, _ := qemu.AllKept() // what cannot be listed is not offered
+	for _, k := range kept {
+		out = append(out, k.Dir)
+	}
+	return out
 }
 
 // cachedKernels are the kernels that need no network.

@@ -84,13 +84,14 @@ func debugger(arch string) (string, error) {
 	return "", errors.New("there is no gdb for this ISA here: apt-get install gdb-multiarch, or lab gdb --print")
 }
 
-// arguments of gdb that connect it to a guest.
+// arguments of gdb that connect it to a guest. Without unwind tables it may find
+// one caller again and again: hence the limit.
 func arguments(k qemu.Kept, more []string) []string {
 	args := []string{"-q"}
 	if file := k.Symbols(); file != "" {
 		args = append(args, file)
 	}
-	return append(append(args, "-ex", "target remote "+k.GDB()), more...)
+	return append(append(args, "-ex", "target remote "+k.GDB(), "-ex", "set backtrace limit 64"), more...)
 }
 
 // attach debugs a guest that is kept.

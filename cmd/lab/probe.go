@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
+	"kerninst/lab/card"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
@@ -31,6 +33,7 @@ type probeFlags struct {
 	skipRefused bool
 	exitWith    bool
 	json        bool
+	keep        bool
 	runString   string
 	specs, argv []string
 }
@@ -61,6 +64,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
+	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
 	f.addOwn(c.Flags(), 1)
 	c.Flags().StringArrayVar(&f.fetches, "fetch", nil, "`GUEST[:DST]`, file or folder to take from the guest at the end, and its place here (default: its name); may be repeated")
@@ -145,7 +149,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return usage(err)
 	}
-	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job}
+	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
 	if f.dryrun {
 		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
 			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
@@ -178,7 +182,24 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if g.Err != nil {
 		return g.Err
 	}
-	return f.print(g)
+	d := f.document(g)
+	if d.Failure != nil {
+		d.Card = f.card(r, g)
+	}
+	return errors.Join(f.print(d), g.End())
+}
+
+// card describes a guest that did not end well. If it is to be kept, it is from
+// here on.
+func (f *probeFlags) card(r *runner.Runner, g *runner.Guest) *card.Card {
+	c := r.Card(g, "probe")
+	held, err := r.Hold(g)
+	if err != nil {
+		c.Notes = append(c.Notes, "it could not be kept: "+err.Error())
+	}
+	again := "bin/lab " + qemu.Quote(os.Args[1:])
+	c.Commands = append(append([]card.Command{{To: "run it again", Line: again}}, held...), c.Commands...)
+	return c
 }
 
 // probeDocument is what --json prints.
@@ -190,6 +211,7 @@ type probeDocument struct {
 	Points   []probePoint    `json:"points"`
 	Workload *probeWorkload  `json:"workload,omitempty"`
 	Failure  *report.Failure `json:"failure,omitempty"`
+	Card     *card.Card      `json:"card,omitempty"`
 	Fetched  []probeFetched  `json:"fetched,omitempty"`
 }
 
@@ -264,8 +286,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 	return d
 }
 
-func (f *probeFlags) print(g *runner.Guest) error {
-	d := f.document(g)
+func (f *probeFlags) print(d *probeDocument) error {
 	if f.json {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")
@@ -282,10 +303,8 @@ func (f *probeFlags) print(g *runner.Guest) error {
 	if code == 0 {
 		return nil
 	}
-	if d.Failure != nil && !f.json {
-		for _, line := range d.Failure.Console {
-			progress("console: %s", line)
-		}
+	if d.Card != nil && !f.json {
+		progress("\n%s", d.Card.Brief())
 	}
 	e := &exit{code: code}
 	if d.Reason != "" && !f.json {
