@@ -126,7 +126,8 @@ func bounds(kallsyms []byte) (lo, hi uint64, err error) {
 // Sizes of the ELF structures, in bytes (System V ABI, chapter 4).
 const headerSize, sectionSize, symbolSize = 64, 64, 24
 
-// Write writes the file: header, sections' data, symbols, names, section table.
+// Write writes the file: header, sections' data, frames, symbols, names, section
+// table.
 func (im *Image) Write(w io.Writer) error {
 	m, ok := machines[im.Arch]
 	if !ok {
@@ -140,6 +141,9 @@ func (im *Image) Write(w io.Writer) error {
 			flags |= elf.SHF_EXECINSTR
 		}
 		f.add(s.Name, s.Data, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(flags), Addr: s.Addr, Addralign: 1})
+	}
+	if frames := im.frames(); frames != nil {
+		f.add(".debug_frame", frames, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Addralign: 8})
 	}
 	symbols, strings := im.symbolTable()
 	n := uint32(len(f.headers))

@@ -1,0 +1,164 @@
+package kernelelf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// Kernels of arm64 and riscv64 keep frame pointers, and no tables for unwinding. The
+// section made here tells a debugger where a function has its frame, so that it
+// finds callers as the kernel's own unwinder does (DWARF 4 §6.4, .debug_frame).
+//
+// In its frame, a function's caller is found through the frame pointer; before it
+// is set up and after it is taken down, through the link register. A function whose
+// code is laid out so that an exit which had no frame comes after the frame is set
+// up is told wrong there: its caller is left out.
+
+// unwinding is what a debugger has to know of an ISA. Registers have DWARF's numbers.
+type unwinding struct {
+	ra      byte
+	in, out []byte // rules for callers, in and out of the frame
+	// sets and takes recognise the instruction that makes the frame pointer point to
+	// the frame and the one that restores it; ends, one behind which code is reached
+	// from elsewhere.
+	sets, takes, ends func(insn uint32) bool
+	compressed        bool // instructions of two bytes, with an upper half of 0
+}
+
+// DWARF 4 §7.23 and §7.7.1.
+const (
+	cfaAdvance4, cfaSame, cfaDefine, cfaExpression, cfaOffset = 0x04, 0x08, 0x0c, 0x16, 0x80
+
+	opDeref, opConst8u, opDup, opAnd, opMinus, opNeg, opOr, opNe, opLit0, opLit8, opBreg30 = 0x06, 0x0e, 0x12, 0x1a, 0x1c, 0x1f, 0x21, 0x2e, 0x30, 0x38, 0x8e
+)
+
+// signature covers the bits of a return address that may hold its authentication
+// code. In the kernel's addresses they are ones (Arm ARM D8.10); 0 stays 0, which
+// ends a backtrace.
+const signature = 0xffff << 48
+
+// stripped is the rule that a register is what the expression says, without its
+// authentication code.
+func stripped(reg byte, value ...byte) []byte {
+	e := append(value, opDup, opLit0, opNe, opNeg, opConst8u)
+	e = binary.LittleEndian.AppendUint64(e, signature)
+	e = append(e, opAnd, opOr)
+	return append([]byte{cfaExpression, reg, byte(len(e))}, e...)
+}
+
+var unwindings = map[string]unwinding{
+	"arm64": { // AAPCS64 §6.4.6: the frame pointer points to its caller's and the return address
+		ra:  30,
+		in:  append([]byte{cfaDefine, 29, 16, cfaOffset | 29, 2}, stripped(30, opLit8, opMinus, opDeref)...),
+		out: append([]byte{cfaDefine, 31, 0, cfaSame, 29}, stripped(30, opBreg30, 0)...),
+		sets: func(i uint32) bool { // add x29, sp, #imm
+			return i&0xffc003ff == 0x910003fd
+		},
+		takes: func(i uint32) bool { // ldp x29, x30, [sp, #imm] and [sp], #imm
+			return i&0xffc07fff == 0xa9407bfd || i&0xffc07fff == 0xa8c07bfd
+		},
+		ends: func(i uint32) bool { // ret, br, b
+			return i == 0xd65f03c0 || i&0xfffffc1f == 0xd61f0000 || i&0xfc000000 == 0x14000000
+		},
+	},
+	"riscv64": { // psABI, "Frame Pointer Convention": it points behind both
+		ra: 1, compressed: true,
+		in:  []byte{cfaDefine, 8, 0, cfaOffset | 8, 2, cfaOffset | 1, 1},
+		out: []byte{cfaDefine, 2, 0, cfaSame, 8, cfaSame, 1},
+		sets: func(i uint32) bool { // addi s0, sp, imm; c.addi4spn
+			return i&0xfffff == 0x10413 || i&0xe01f == 0 && i != 0
+		},
+		takes: func(i uint32) bool { // ld s0, imm(sp); c.ldsp
+			return i&0xfffff == 0x13403 || i&0xef83 == 0x6402
+		},
+		ends: func(i uint32) bool { // c.jr, c.j, j
+			return i&0xf07f == 0x8002 || i&0xe003 == 0xa001 || i&0xfff == 0x6f
+		},
+	},
+}
+
+// frames is the section .debug_frame; nil if the ISA's kernels have no frame
+// pointers.
+func (im *Image) frames() []byte {
+	u, ok := unwindings[im.Arch]
+	if !ok {
+		return nil
+	}
+	var b bytes.Buffer
+	// The entry for all: version 1, no augmentation, factors 1 and -8.
+	entry(&b, math.MaxUint32, append([]byte{1, 0, 1, 0x78, u.ra}, u.out...))
+	starts := im.starts()
+	for _, s := range im.Sections {
+		if !s.Code {
+			continue
+		}
+		first, _ := slices.BinarySearch(starts, s.Addr)
+		for k := first; k < len(starts) && starts[k]-s.Addr < uint64(len(s.Data)); k++ {
+			code := s.Data[starts[k]-s.Addr:]
+			if k+1 < len(starts) && starts[k+1]-starts[k] < uint64(len(code)) {
+				code = code[:starts[k+1]-starts[k]]
+			}
+			head := binary.LittleEndian.AppendUint64(nil, starts[k])
+			head = binary.LittleEndian.AppendUint64(head, uint64(len(code)))
+			entry(&b, 0, append(head, u.rows(code)...))
+		}
+	}
+	return b.Bytes()
+}
+
+// starts are the addresses at which functions begin, in order, each once.
+func (im *Image) starts() []uint64 {
+	var out []uint64
+	for _, s := range im.Symbols {
+		if s.Code {
+			out = append(out, s.Addr)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// entry writes one entry, filled up to a multiple of eight bytes with instructions
+// that do nothing.
+func entry(b *bytes.Buffer, id uint32, body []byte) {
+	fill := -(4 + 4 + len(body)) & 7
+	head := binary.LittleEndian.AppendUint32(nil, uint32(4+len(body)+fill))
+	b.Write(binary.LittleEndian.AppendUint32(head, id))
+	b.Write(body)
+	b.Write(make([]byte, fill))
+}
+
+// rows are the rules for the code of one function, which begins out of its frame.
+func (u unwinding) rows(code []byte) (out []byte) {
+	at, in, had := 0, false, false // at: of the last rule
+	rule := func(pc int, now bool) {
+		if in == now {
+			return
+		}
+		out = binary.LittleEndian.AppendUint32(append(out, cfaAdvance4), uint32(pc-at))
+		if at, in = pc, now; in {
+			out = append(out, u.in...)
+		} else {
+			out = append(out, u.out...)
+		}
+	}
+	for pc := 0; pc+4 <= len(code); {
+		insn, next := binary.LittleEndian.Uint32(code[pc:]), pc+4
+		if u.compressed && insn&3 != 3 {
+			insn, next = insn&0xffff, pc+2
+		}
+		switch {
+		case u.sets(insn):
+			had = true
+			rule(next, true)
+		case u.takes(insn):
+			rule(next, false)
+		case u.ends(insn):
+			rule(next, had)
+		}
+		pc = next
+	}
+	return out
+}
