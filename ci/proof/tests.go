@@ -30,6 +30,7 @@ var testProofs = []testProof{
 	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
+	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) line {
