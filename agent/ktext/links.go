@@ -39,9 +39,15 @@ const (
 	bugWarning = 1
 )
 
-// amd64's exTypeUcopyLen: the handler computes rcx from rcx and the register
-// that the entry names (arch/x86/include/asm/extable_fixup_types.h).
-const exTypeUcopyLen = 19
+// Handlers that read more of the interrupted state than the instruction itself:
+// amd64's EX_TYPE_UCOPY_LEN computes rcx from rcx and the register that the entry
+// names (arch/x86/include/asm/extable_fixup_types.h); EX_TYPE_LOAD_UNALIGNED_ZEROPAD
+// of the others loads from the register that the entry names, which need not be the
+// one that the instruction uses (arch/*/include/asm/asm-extable.h).
+const (
+	exTypeUcopyLen = 19
+	exTypeZeroPad  = 4
+)
 
 // Links reads the tables of a module whose sections are known; "" is the
 // kernel.
@@ -147,9 +153,20 @@ func (t *Text) eachEntry(l layout, lo, hi isa.Addr, add func(isa.Addr, []byte)) 
 
 // handlerReads tells which registers the handler of an exception-table entry
 // reads beyond those that the instruction itself reads.
+//
+//	amd64   bytes 8 to 11: imm16 | flags | reg4 | type8
+//	others  bytes 8, 9: type; 10, 11: … | address5 | data5
 func (t *Text) handlerReads(entry []byte) isa.RegSet {
 	if t.Arch.Name != "amd64" {
-		return 0
+		kind, data := isa.ByteOrder.Uint16(entry[8:]), isa.ByteOrder.Uint16(entry[10:])
+		if kind != exTypeZeroPad {
+			return 0
+		}
+		r := isa.Set(isa.Reg(data >> 5 & 31))
+		if t.Arch.Name == "arm64" {
+			r &^= 1 << 31 // the zero register, not sp
+		}
+		return r & t.Arch.All
 	}
 	data := isa.ByteOrder.Uint32(entry[8:])
 	if data&0xff != exTypeUcopyLen {

@@ -22,8 +22,8 @@
 // flags, or behind which something is read that C leaves undefined, nothing is
 // assumed: everything may be read, nothing is overwritten. And no function that
 // begins with an ftrace site reads more than the convention allows: ftrace itself
-// changes the rest there. Whatever knows other conventions is in a table, by name,
-// with its reason. Where control is not understood, everything is live:
+// changes the rest there. It reads all arguments, used or not: tracers and livepatches
+// do. Whatever knows other conventions is in a table, by name, with its reason. Where control is not understood, everything is live:
 // unanalysable jumps, returns from exceptions, calls of the firmware, instructions
 // that did not decode. A trap of BUG ends its path: its report of the registers may
 // show a snippet's.

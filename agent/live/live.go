@@ -33,6 +33,15 @@ func (l *Live) Callee(b cfg.Block) (reads, overwrites isa.RegSet) { return l.use
 // there on, say to save the flags, reads nothing that matters.
 func (l *Live) Hidden(b cfg.Block) isa.RegSet { return l.hidden(b) }
 
+// Watched is what may be read where b begins though its code does not: the arguments
+// of a function that can be traced, by who traces it or puts another in its place.
+func (l *Live) Watched(b cfg.Block) isa.RegSet {
+	if l.g.Marks(b)&cfg.Traced == 0 {
+		return 0
+	}
+	return l.conv.args
+}
+
 // What is assumed, for who solves it in another way: an unknown callee may read
 // Given and leaves Lost changed; the callee of an Opaque block need not be C;
 // callers that are not known want Root of a block; what nothing is seen to lead

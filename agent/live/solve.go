@@ -201,7 +201,7 @@ func (l *Live) equation(b cfg.Block) (use, def isa.RegSet) {
 			}
 		}
 	}
-	return use &^ l.hidden(b), def & l.all
+	return use&^l.hidden(b) | l.Watched(b), def & l.all
 }
 
 // hidden is what holds nothing where b begins, whatever its code seems to read:

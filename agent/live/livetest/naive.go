@@ -160,6 +160,9 @@ func (n *Naive) doesRead(b cfg.Block) bool {
 	if n.l.Hidden(b).Has(n.r) {
 		return false
 	}
+	if n.l.Watched(b).Has(n.r) {
+		return true
+	}
 	if n.faults(b, func(e cfg.Edge) bool { return n.reads[e.To] || e.Reads.Has(n.r) }) || n.first[b] == readsIt {
 		return true
 	}

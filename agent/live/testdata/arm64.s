@@ -101,6 +101,11 @@ traced2: #? live x1 dead x9
  nop
  mov x0, x1
  ret
+# who traces it reads all arguments
+callstraced: #? live x1,x3,x7,x8 dead x9
+ bl traced2 #? live x3,x7,x8 dead x9
+ mov x0, #1
+ ret
 # a probe's trampoline is entered by a return, whose caller keeps what it likes
 __kretprobe_trampoline: #? live x9,x17,flags dead x0
  mov x0, sp
@@ -155,3 +160,13 @@ masked: #? live x0,x1 dead x4,x9
  ret
 short: 
  .byte 0,0,0x7f,0x7f
+# a load whose handler reads another register than the instruction does
+zeropad: #? live x1,x4 dead x9
+.Lpad: ldr x0, [x1]
+.Lpadded: ret #? dead x4
+_etext: 
+ .balign 4
+__start___ex_table: 
+ .long .Lpad - ., .Lpadded - .
+ .short 4, 4 << 5
+__stop___ex_table: 
