@@ -79,6 +79,9 @@ func memoryOf(t *testing.T, file string, addr uint64, n int) (b []byte, name str
 	defer f.Close()
 	symbols, err := f.Symbols()
 	must(t, err)
+	if f.Section(".debug_frame") == nil {
+		t.Errorf("%s: nothing that says how to find callers", file)
+	}
 	at := uint64(0)
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Value <= addr && s.Value > at {

@@ -9,7 +9,8 @@ import (
 
 // Kernels of arm64 and riscv64 keep frame pointers, and no tables for unwinding. The
 // section made here tells a debugger where a function has its frame, so that it
-// finds callers as the kernel's own unwinder does (DWARF 4 §6.4, .debug_frame).
+// finds callers as the kernel's own unwinder does (DWARF 4 §6.4, .debug_frame). For
+// amd64 see orc.go.
 //
 // In its frame, a function's caller is found through the frame pointer; before it
 // is set up and after it is taken down, through the link register. A function whose
@@ -27,11 +28,14 @@ type unwinding struct {
 	compressed        bool // instructions of two bytes, with an upper half of 0
 }
 
-// DWARF 4 §7.23 and §7.7.1.
+// Instructions and operations (DWARF 4 §7.23 and §7.7.1).
 const (
-	cfaAdvance4, cfaSame, cfaDefine, cfaExpression, cfaOffset = 0x04, 0x08, 0x0c, 0x16, 0x80
-
-	opDeref, opConst8u, opDup, opAnd, opMinus, opNeg, opOr, opNe, opLit0, opLit8, opBreg30 = 0x06, 0x0e, 0x12, 0x1a, 0x1c, 0x1f, 0x21, 0x2e, 0x30, 0x38, 0x8e
+	cfaAdvance4, cfaUndefined, cfaSame, cfaDefine       = 0x04, 0x07, 0x08, 0x0c
+	cfaDefineExpression, cfaAtExpression, cfaExpression = 0x0f, 0x10, 0x16
+	cfaOffsetSigned, cfaDefineSigned                    = 0x11, 0x12
+	cfaAdvance, cfaOffset, cfaRestore                   = 0x40, 0x80, 0xc0
+	opDeref, opConst8u, opConsts, opDup, opAnd, opMinus = 0x06, 0x0e, 0x11, 0x12, 0x1a, 0x1c
+	opNeg, opOr, opPlus, opNe, opLit0, opLit8, opBreg0  = 0x1f, 0x21, 0x22, 0x2e, 0x30, 0x38, 0x70
 )
 
 // signature covers the bits of a return address that may hold its authentication
@@ -52,7 +56,7 @@ var unwindings = map[string]unwinding{
 	"arm64": { // AAPCS64 §6.4.6: the frame pointer points to its caller's and the return address
 		ra:  30,
 		in:  append([]byte{cfaDefine, 29, 16, cfaOffset | 29, 2}, stripped(30, opLit8, opMinus, opDeref)...),
-		out: append([]byte{cfaDefine, 31, 0, cfaSame, 29}, stripped(30, opBreg30, 0)...),
+		out: append([]byte{cfaDefine, 31, 0, cfaSame, 29}, stripped(30, opBreg0+30, 0)...),
 		sets: func(i uint32) bool { // add x29, sp, #imm
 			return i&0xffc003ff == 0x910003fd
 		},
@@ -79,16 +83,28 @@ var unwindings = map[string]unwinding{
 	},
 }
 
-// frames is the section .debug_frame; nil if the ISA's kernels have no frame
-// pointers.
+// unwinder returns the number of the return address's register, the rules at the
+// beginning of every function, and what makes those for the code at an address: nil
+// if nothing is known.
+func (im *Image) unwinder() (ra byte, begin []byte, rows func(at uint64, code []byte) []byte) {
+	if u, ok := unwindings[im.Arch]; ok {
+		return u.ra, u.out, func(_ uint64, code []byte) []byte { return u.rows(code) }
+	}
+	if im.orc == nil {
+		return 0, nil, nil
+	}
+	return dwRIP, []byte{cfaDefine, dwSP, 8, cfaOffset | dwRIP, 1}, im.orc.rows
+}
+
+// frames is the section .debug_frame; nil if there is nothing to make it of.
 func (im *Image) frames() []byte {
-	u, ok := unwindings[im.Arch]
-	if !ok {
+	ra, begin, rows := im.unwinder()
+	if rows == nil {
 		return nil
 	}
 	var b bytes.Buffer
 	// The entry for all: version 1, no augmentation, factors 1 and -8.
-	entry(&b, math.MaxUint32, append([]byte{1, 0, 1, 0x78, u.ra}, u.out...))
+	entry(&b, math.MaxUint32, append([]byte{1, 0, 1, 0x78, ra}, begin...))
 	starts := im.starts()
 	for _, s := range im.Sections {
 		if !s.Code {
@@ -102,7 +118,7 @@ func (im *Image) frames() []byte {
 			}
 			head := binary.LittleEndian.AppendUint64(nil, starts[k])
 			head = binary.LittleEndian.AppendUint64(head, uint64(len(code)))
-			entry(&b, 0, append(head, u.rows(code)...))
+			entry(&b, 0, append(head, rows(starts[k], code)...))
 		}
 	}
 	return b.Bytes()

@@ -47,6 +47,7 @@ type Image struct {
 	Arch     string
 	Sections []Section
 	Symbols  []Symbol
+	orc      *orc // of amd64; nil: not known
 }
 
 // FromDump makes the image of a kernel out of its dump. slide is added to every
@@ -74,8 +75,12 @@ func FromDump(d *ktext.Dump, slide uint64, live func(addr uint64, n int) ([]byte
 			im.Sections = append(im.Sections, s)
 		}
 	}
-	err := im.addSymbols(kallsyms, slide)
-	return im, err
+	if err := im.addSymbols(kallsyms, slide); err != nil || live == nil || d.Arch != "amd64" {
+		return im, err
+	}
+	// Without it, as when memory cannot be read now, debuggers guess.
+	im.orc, _ = readORC(im.Symbols, live)
+	return im, nil
 }
 
 // addSymbols reads lines of /proc/kallsyms: address, type, name, and of a module's
