@@ -105,6 +105,11 @@ var traps = []trap{
 	{"amd64", 0xffffff, 0xd8010f, KindGate, "vmrun"},
 	{"amd64", 0xffffff, 0xcc010f, KindGate, "tdcall"},
 	{"amd64", 0xffffff, 0xcf010f, KindGate, "seamcall"},
+	{"amd64", 0xffff, 0xcccc, KindTrap, "int3 before another: padding"},
+	{"amd64", 0xff, 0xcc, KindGate, "int3: a kprobe's, behind which the code goes on"},
+	{"arm64", 0xffffffff, 0xd4200080, KindGate, "brk #4: a kprobe's"},
+	{"arm64", 0xffffffff, 0xd42000c0, KindGate, "brk #6: behind a kprobe's copy"},
+	{"arm64", 0xffffffdf, 0xd4208000, KindGate, "brk #0x400, #0x401: a debugger's"},
 	{"arm64", 0xfffffbff, 0xd69f03e0, KindExit, "eret"},
 	{"arm64", 0xffffffff, 0xd69f0bff, KindExit, "eretaa"},
 	{"arm64", 0xffffffff, 0xd69f0fff, KindExit, "eretab"},
@@ -112,6 +117,8 @@ var traps = []trap{
 	{"arm64", 0xffe0001f, 0xd4000002, KindGate, "hvc"},
 	{"arm64", 0xffe0001f, 0xd4000003, KindGate, "smc"},
 	{"riscv64", 0xffffffff, 0x00000073, KindGate, "ecall"},
+	{"riscv64", 0xffffffff, 0x00100073, KindGate, "ebreak: a kprobe's, if no table lists it"},
+	{"riscv64", 0xffff, 0x9002, KindGate, "c.ebreak: likewise"},
 	{"riscv64", 0xffffffff, 0x10200073, KindExit, "sret"},
 	{"riscv64", 0xffffffff, 0x30200073, KindExit, "mret"},
 }
@@ -120,6 +127,9 @@ var traps = []trap{
 func trapKind(arch string, code []byte) Kind {
 	for arch == "amd64" && len(code) > 1 && (code[0]&0xf0 == 0x40 || code[0] == 0x66 || code[0] == 0xf2 || code[0] == 0xf3) {
 		code = code[1:]
+	}
+	if arch == "amd64" && len(code) == 1 && code[0] == 0xcc { // at the end of a symbol, padding too
+		return KindTrap
 	}
 	var w uint32
 	for k := 0; k < 4 && k < len(code); k++ {

@@ -97,9 +97,11 @@ func (s *sites) call(p Pos) bool {
 	return ok
 }
 
-func (s *sites) warning(p Pos) bool {
+// bug reports whether the kernel's table lists p, and as a warning.
+func (s *sites) bug(p Pos) (listed, warning bool) {
 	k := sort.Search(len(s.bugs), func(k int) bool { return s.bugs[k].pos >= p })
-	return k < len(s.bugs) && s.bugs[k].pos == p && s.bugs[k].warning
+	listed = k < len(s.bugs) && s.bugs[k].pos == p
+	return listed, listed && s.bugs[k].warning
 }
 
 // spansPerPiece is the unit of work: some hundred functions.
@@ -279,10 +281,13 @@ func (w *sweeper) ends(p, end Pos, i isa.Insn, code []byte) bool {
 			w.aim(&rec, to)
 		}
 	case isa.FlowTrap:
-		if w.sites.warning(p) {
+		bug, warning := w.sites.bug(p)
+		if warning {
 			return false
 		}
-		rec.kind = trapKind(w.g.Arch.Name, code)
+		if rec.kind = KindTrap; !bug {
+			rec.kind = trapKind(w.g.Arch.Name, code)
+		}
 	}
 	if w.sites.call(p) { // what it does now says nothing about later
 		rec.target = NoPos

@@ -241,6 +241,20 @@ xenprefix: #? live rax,rbx,rcx,r11
  .ascii "xen"
  cpuid
  ret
+# a breakpoint in the middle is a kprobe's: behind it the code goes on
+probed: #? live rax,r11
+ int3
+ .byte 0x89,0xd8 # what was behind the first byte of mov %rbx,%rax
+ ret
+callsprobed: #? live r11
+ call probed
+ movq %r11,%rax
+ ret
+# padding is none
+padded: #? dead r11
+ call dies
+ int3
+ int3
 _etext:
  .balign 4
 __start_static_call_sites:

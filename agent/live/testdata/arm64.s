@@ -164,6 +164,16 @@ short:
 zeropad: #? live x1,x4 dead x9
 .Lpad: ldr x0, [x1]
 .Lpadded: ret #? dead x4
+# a breakpoint of a kprobe's: behind it the code goes on
+probed: #? live x4,x17
+ brk #4
+ ret
+callsprobed: #? live x17
+ stp x29, x30, [sp, #-16]!
+ bl probed
+ mov x0, x17
+ ldp x29, x30, [sp], #16
+ ret
 _etext: 
  .balign 4
 __start___ex_table: 

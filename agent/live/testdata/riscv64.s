@@ -60,7 +60,7 @@ gate: #? live a0,t6
 exits: #? live a0,t6
  sret
 dies: #? dead a0,t6
- ebreak
+.Lbug: ebreak
 callsdies: #? dead t6
  beqz a0, 1f
  li a0, 0
@@ -173,3 +173,16 @@ highhalf: #? live a0,t3
  .balign 4
 hightab: 
  .word 6b-hightab, 6b-hightab
+# a breakpoint that no table lists is a kprobe's: behind it the code goes on
+probed: #? live a0,t6
+ ebreak
+ ret
+callsprobed: #? live t6
+ jal probed
+ mv a0, t6
+ ret
+_etext: 
+ .balign 4
+__start___bug_table: 
+ .long .Lbug - ., 0, 0
+__stop___bug_table: 
