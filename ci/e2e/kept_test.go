@@ -156,7 +156,7 @@ func TestKeep(t *testing.T) {
 				t.Errorf("memory at %#x is % x, in the file % x", pc, live, code)
 			}
 
-			if a := call(t, env, "kept", "--end", dir); a.code != 0 {
+			if a := call(t, env, "kept", "--end", out); a.code != 0 {
 				t.Error(a)
 			}
 			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })

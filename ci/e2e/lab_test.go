@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kerninst/lab/card"
 	"kerninst/lab/report"
 	"kerninst/lab/status"
 )
@@ -194,6 +195,7 @@ type probeAnswer struct {
 		Refusal           *struct{ Reason, Detail string }
 		Value             *uint64
 	}
+	Card     *card.Card
 	Workload *struct {
 		Exit   int
 		Stdout string
@@ -240,6 +242,12 @@ func TestProbe(t *testing.T) {
 		a := call(t, nil, "probe", "--arch", "arm64", "kinst::__arm64_sys_getppid:28", "--timeout", "10ms", "--run", "sleep 1000")
 		if a.code != status.ExitTimeout || strings.Contains(a.stderr, "passed") || !strings.Contains(a.stderr, "probe: workload timed out after") {
 			t.Errorf("exit status %d, want %d, and no word of passed: %s", a.code, status.ExitTimeout, a)
+		}
+	})
+	t.Run("a workload that kills the kernel", func(t *testing.T) {
+		p := probe(t, status.ExitCrashed, "kinst::__arm64_sys_getppid:28", "--run", "echo c >/proc/sysrq-trigger")
+		if c := p.Card; c == nil || c.Status != status.Crashed || c.Step != "workload" || !strings.Contains(c.Text(), "sysrq_handle_crash+") || !strings.Contains(c.Text(), "--run 'echo c >/proc/sysrq-trigger'") {
+			t.Errorf("card %+v", c)
 		}
 	})
 	t.Run("the workload's status is its own", func(t *testing.T) {

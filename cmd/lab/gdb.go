@@ -23,6 +23,7 @@ import (
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
+	"kerninst/lab/status"
 	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
@@ -150,10 +151,12 @@ func (f *gdbFlags) debug(k qemu.Kept, more []string) error {
 	}
 	cmd := exec.Command(gdb, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("gdb: %w", err)
+	err = cmd.Run()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) { // it has said why
+		return &exit{code: status.ExitFailed}
 	}
-	return nil
+	return err
 }
 
 // start debugs a guest that is started for it.
