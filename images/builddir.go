@@ -59,6 +59,7 @@ var needed = []struct{ option, arches, why string }{
 	{"KPROBES", "", "its list of what must not be probed holds for kerninst.ko"},
 	{"JUMP_LABEL", "", "kerninst.ko asks it which text it rewrites"},
 	{"DYNAMIC_FTRACE", "", "kerninst.ko asks it which text it rewrites"},
+	{"INTERVAL_TREE", "", "kerninst.ko keeps its patches in one; KVM, FUSE_FS and INTERVAL_TREE_TEST select it"},
 	{"SMP", "", "kerninst.ko has never been tried without"},
 	{"BLK_DEV_INITRD", "", "guests boot from an initramfs"},
 	{"BINFMT_ELF", "", "guests have programs"},
@@ -317,8 +318,10 @@ func (b *builder) onHost(ctx context.Context, _ *selection, j job) (files, error
 			for k, a := range argv {
 				argv[k] = strings.ReplaceAll(a, moduleHere, dir)
 			}
-			_, err := runIn(ctx, dir, env, argv...)
-			return err
+			if _, err := runIn(ctx, dir, env, argv...); err != nil && ctx.Err() == nil {
+				return b.own.wrong("is not one that kerninst.ko can be built in: %v", err)
+			}
+			return ctx.Err()
 		})
 	})
 }
