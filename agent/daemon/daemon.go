@@ -222,7 +222,11 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	}
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:
-		return d.splice(step.Name, do.Splice, res)
+		err := d.splice(step.Name, do.Splice, res)
+		if d.index.err != nil {
+			s.log("no index: " + d.index.err.Error())
+		}
+		return err
 	case *wire.Step_Unsplice:
 		return d.unsplice(do.Unsplice.Splice)
 	case *wire.Step_Run:

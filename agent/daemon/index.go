@@ -68,13 +68,33 @@ func mapIndex(file string) (*index.Index, error) {
 	return x, nil
 }
 
-// facts is what plans are told of a function: what its own code shows.
+// facts is what plans are told of a function. An index that does not hold is
+// given up, for good: then it is what the function's own code shows.
 func (d *Daemon) facts(f ktext.Func) (plan.Facts, error) {
+	if d.index.size > 0 {
+		fn, err := d.index.view.ForSplice(f)
+		var damaged *index.Damaged
+		var changed *index.Changed
+		switch {
+		case err == nil:
+			return factsOf(fn), nil
+		case !errors.As(err, &damaged) && !errors.As(err, &changed):
+			return plan.Facts{}, err
+		}
+		d.index.view, d.index.size, d.index.err = d.index.alone, 0, err
+	}
 	fn, err := d.index.alone.Function(f)
 	if err != nil {
 		return plan.Facts{}, err
 	}
-	return plan.Facts{Source: plan.SourceFunction, Free: fn.Free}, nil
+	return factsOf(fn), nil
+}
+
+func factsOf(fn *index.Function) plan.Facts {
+	if fn.How == index.Indexed {
+		return plan.Facts{Source: plan.SourceIndex, Free: fn.Free}
+	}
+	return plan.Facts{Source: plan.SourceFunction, Free: fn.Free}
 }
 
 // look looks functions up, one by one, and times each.
@@ -87,6 +107,12 @@ func (d *Daemon) look(ctx context.Context, l *wire.Look, res *wire.Result) (err 
 	view := d.index.view
 	if l.Alone {
 		view = d.index.alone
+	} else if d.index.size > 0 {
+		start := time.Now()
+		if err := view.Whole(); err != nil {
+			out.IndexError = err.Error()
+		}
+		out.WholeNs = uint64(time.Since(start))
 	}
 	lo, hi := d.text.Bounds()
 	n := 0

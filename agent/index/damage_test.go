@@ -15,12 +15,12 @@ import (
 
 // Places in the header; see format.go.
 const (
-	headerSize = 160
+	headerSize = 192
 	sizeAt     = 48
 	textAt     = 56
 	tablesAt   = 64
-	sumsSumAt  = 148
-	headSumAt  = 152
+	sumsSumAt  = 180
+	headSumAt  = 184
 )
 
 // smallIndex is the file of the hand-made amd64 kernel, and its text.
@@ -69,6 +69,9 @@ func read(b []byte, text *ktext.Text) error {
 	if _, err := x.About(); err != nil {
 		return err
 	}
+	if err := v.Whole(); err != nil {
+		return err
+	}
 	return x.Verify()
 }
 
@@ -86,7 +89,7 @@ func TestDamaged(t *testing.T) {
 		return b
 	}
 	flip := func(b []byte, at uint64) []byte { b[at] ^= 0x40; return b }
-	const funcs, blocks, edges = 2, 3, 4
+	const funcs, blocks, masks = 2, 3, 5
 	for _, c := range []struct {
 		name   string
 		damage func(b []byte) []byte
@@ -116,6 +119,9 @@ func TestDamaged(t *testing.T) {
 		{"a block to nowhere", func(b []byte) []byte { return resum(put32(b, tableOff(b, blocks)+4, 1<<20)) }, "leads to block"},
 		{"a kind that is none", func(b []byte) []byte { b[tableOff(b, blocks)+8] = 200; return resum(b) }, "kind 200"},
 		{"a block of another function", func(b []byte) []byte { return resum(put32(b, tableOff(b, funcs)+4, 1)) }, "not inside"},
+		{"a mask far away", func(b []byte) []byte { return resum(put32(b, tableOff(b, masks)+4, 1<<20)) }, "a mask of"},
+		{"a mask of no kind", func(b []byte) []byte { b[tableOff(b, masks)+7] = 200; return resum(b) }, "of kind 200"},
+		{"a word's mask that is none", func(b []byte) []byte { b[tableOff(b, masks)+7] = 1; return resum(b) }, "of kind 1"},
 	} {
 		err := read(c.damage(bytes.Clone(whole)), text)
 		var d *index.Damaged

@@ -10,12 +10,14 @@
 //
 // The file, little-endian:
 //
-//	header     160 bytes: magic, ISA, hash of the dump, sizes, tables, its own sum
+//	header     192 bytes: magic, ISA, hash of the dump, sizes, tables, its own sum
 //	sums       4 bytes for each chunk of 16 KiB behind the sums: CRC-32C
 //	about      for people and for the host: what the maker put there
 //	functions  32 bytes each, in order of start
 //	blocks     20 bytes each, in order of start; they tile the text
 //	edges      24 bytes each, in order of the block that they leave
+//	masks      8 bytes each, in order of place: what the sums of the text leave out
+//	texts      4 bytes for each 64 KiB of the kernel's text: CRC-32C
 //
 // Reading checks the sums of the chunks that it touches, once each, and every
 // number against its bounds: a damaged index gives errors (Damaged), never a
@@ -25,5 +27,7 @@
 // it is asked for, it compares the text with the hash in the index, what the
 // kernel itself rewrites left out. What differs is marked so, and analysed by
 // itself: within the function, taking everything as live wherever control
-// leaves it.
+// leaves it. Who is going to overwrite registers (ForSplice) also needs to know
+// that the callees and callers are as they were analysed: then, the whole text is
+// compared, once.
 package index

@@ -12,7 +12,7 @@ import (
 
 // Version is part of the magic, and of what an index's name is made from: count
 // it up when the format or what is written into it changes.
-const Version = 1
+const Version = 2
 
 // chunk is how much one sum covers, in bytes: touching a record costs the sum of
 // one or two chunks, once.
@@ -31,11 +31,13 @@ const (
 	tableFuncs
 	tableBlocks
 	tableEdges
+	tableMasks
+	tableTexts
 	tables
 )
 
 // widths of the tables' records, in bytes.
-var widths = [tables]int{4, 1, funcWidth, blockWidth, edgeWidth}
+var widths = [tables]int{4, 1, funcWidth, blockWidth, edgeWidth, maskWidth, 4}
 
 const (
 	funcWidth  = 32

@@ -43,6 +43,7 @@ func Make(s Source) ([]byte, error) {
 	parts[tableFuncs] = m.funcTable()
 	parts[tableBlocks] = m.blockTable()
 	parts[tableEdges] = m.edgeTable()
+	parts[tableMasks], parts[tableTexts] = m.maskTables()
 	return m.file(parts)
 }
 
@@ -52,6 +53,7 @@ type maker struct {
 	kernel cfg.Region
 	blocks int // of the kernel: they are the first of the graph
 	info   []Info
+	list   []Func
 }
 
 // describe fills info.
@@ -121,7 +123,8 @@ func image(t *ktext.Text) (lo, hi isa.Addr) {
 }
 
 func (m *maker) funcTable() []byte {
-	list := m.functions()
+	m.list = m.functions()
+	list := m.list
 	lo, hi := image(m.Text)
 	h := hasher{m.Graph.Arch, lo, hi}
 	m.parallel(len(list), func(k int) { list[k].Hash = m.hash(&h, &list[k]) })

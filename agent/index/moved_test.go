@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -148,15 +149,16 @@ func TestWhatMayDiffer(t *testing.T) {
 		name string
 		code []byte
 		want index.How
+		same bool // to the whole: registers and flow are
 	}{
-		{"elsewhere", plain.at(otherBase), index.Indexed},
-		{"a static key is on", with(func(b *body) { b.key = toG }), index.Indexed},
-		{"one CPU", with(func(b *body) { b.lock = 0x3e }), index.Indexed},
-		{"another operand", with(func(b *body) { b.imm = 8 }), index.Differs},
-		{"another constant", with(func(b *body) { b.constant++ }), index.Differs},
-		{"a breakpoint", append([]byte{0xcc}, plain.at(otherBase)[1:]...), index.Differs},
-		{"addresses that did not move along", plain.at(oneBase), index.Differs},
-		{"other prefix", with(func(b *body) { b.lock = 0x2e }), index.Differs},
+		{"elsewhere", plain.at(otherBase), index.Indexed, true},
+		{"a static key is on", with(func(b *body) { b.key = toG }), index.Indexed, true},
+		{"one CPU", with(func(b *body) { b.lock = 0x3e }), index.Indexed, true},
+		{"another operand", with(func(b *body) { b.imm = 8 }), index.Differs, false},
+		{"another constant", with(func(b *body) { b.constant++ }), index.Differs, true},
+		{"a breakpoint", append([]byte{0xcc}, plain.at(otherBase)[1:]...), index.Differs, false},
+		{"addresses that did not move along", plain.at(oneBase), index.Differs, true},
+		{"other prefix", with(func(b *body) { b.lock = 0x2e }), index.Differs, false},
 	} {
 		text := small(t, "amd64", otherBase, c.code, ret, 4)
 		v, err := index.NewView(x, text)
@@ -173,6 +175,13 @@ func TestWhatMayDiffer(t *testing.T) {
 		}
 		if fn.Instructions() == 0 {
 			t.Errorf("%s: nothing is known of it", c.name)
+		}
+		var changed *index.Changed
+		switch err := v.Whole(); {
+		case c.same && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case !c.same && (!errors.As(err, &changed) || changed.Func != "_stext"):
+			t.Errorf("%s: of the whole text: %v", c.name, err)
 		}
 	}
 }

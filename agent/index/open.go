@@ -214,6 +214,12 @@ func (x *Index) FuncAt(off isa.Off) (f Func, ok bool, err error) {
 	return f, err == nil && f.Start == off, err
 }
 
+// table is all of a table.
+func (x *Index) table(k int) ([]byte, error) {
+	t := x.head.Tables[k]
+	return x.bytes(t.Off, t.Count*uint64(widths[k]))
+}
+
 // search is sort.Search over the records of a table.
 func (x *Index) search(table int, reached func(record []byte) bool) (int, error) {
 	var failed error

@@ -13,12 +13,13 @@ import (
 type How uint8
 
 const (
-	Indexed How = iota // from the index: its text is what was analysed
-	Differs            // its text is not what was analysed: the function by itself
-	Absent             // the index does not have it: the function by itself
+	Indexed  How = iota // from the index: its text is what was analysed
+	Differs             // its text is not what was analysed: the function by itself
+	Absent              // the index does not have it: the function by itself
+	ByItself            // as it is in the index, but analysed by itself: see ForSplice
 )
 
-var hows = [...]string{"indexed", "differs", "absent"}
+var hows = [...]string{"indexed", "differs", "absent", "by itself"}
 
 func (h How) String() string {
 	if int(h) >= len(hows) {
@@ -32,6 +33,8 @@ type View struct {
 	x *Index // nil: every function is by itself
 	t *ktext.Text
 	h hasher
+
+	whole whole
 }
 
 // NewView checks that an index can be of this kernel. x may be nil.
@@ -57,18 +60,18 @@ type Function struct {
 	How    How
 	Traced bool // it is compiled code
 	arch   *isa.Arch
-	at     []isa.Addr // of instructions, in order
+	insns  []isa.Insn // in order
 	before []isa.RegSet
 }
 
 // Instructions is how many are known; padding has none.
-func (f *Function) Instructions() int { return len(f.at) }
+func (f *Function) Instructions() int { return len(f.insns) }
 
 // Before is what is live before the instruction at a; false if none that runs
 // begins there.
 func (f *Function) Before(a isa.Addr) (isa.RegSet, bool) {
-	k := sort.Search(len(f.at), func(k int) bool { return f.at[k] >= a })
-	if k == len(f.at) || f.at[k] != a {
+	k := sort.Search(len(f.insns), func(k int) bool { return f.insns[k].Addr >= a })
+	if k == len(f.insns) || f.insns[k].Addr != a {
 		return f.arch.All, false
 	}
 	return f.before[k], true
@@ -83,8 +86,8 @@ func (f *Function) Free(a isa.Addr) isa.RegSet {
 
 // Each visits the instructions in order, with what is live before each.
 func (f *Function) Each(visit func(a isa.Addr, before isa.RegSet)) {
-	for k, a := range f.at {
-		visit(a, f.before[k])
+	for k, i := range f.insns {
+		visit(i.Addr, f.before[k])
 	}
 }
 
@@ -118,6 +121,25 @@ func (v *View) Function(f ktext.Func) (*Function, error) {
 		return v.alone(f, Differs)
 	}
 	return v.indexed(f, known, blocks, code)
+}
+
+// ForSplice is Function for who is going to overwrite registers. Its errors are
+// those of Whole too: a *Changed kernel has to do without this index. The index is
+// believed of compiled code alone: what does not begin with an ftrace site may be
+// called by conventions of its own, and not only from the kernel that was analysed
+// but from modules too.
+func (v *View) ForSplice(f ktext.Func) (*Function, error) {
+	fn, err := v.Function(f)
+	if err != nil || fn.How != Indexed {
+		return fn, err
+	}
+	if err := v.Whole(); err != nil {
+		return nil, err
+	}
+	if !fn.Traced {
+		return v.alone(f, ByItself)
+	}
+	return fn, nil
 }
 
 // numbered is a block and its number.
@@ -157,7 +179,7 @@ func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte)
 		if b.Odd {
 			continue
 		}
-		first := len(fn.at)
+		first := len(fn.insns)
 		list := decode(v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
 		fn.grow(list)
 		fault, err := v.faults(b)
@@ -202,6 +224,6 @@ func decode(arch *isa.Arch, code []byte, a isa.Addr) (out []isa.Insn) {
 // grow adds instructions of which everything is live.
 func (f *Function) grow(list []isa.Insn) {
 	for _, i := range list {
-		f.at, f.before = append(f.at, i.Addr), append(f.before, f.arch.All)
+		f.insns, f.before = append(f.insns, i), append(f.before, f.arch.All)
 	}
 }

@@ -204,9 +204,10 @@ type Source uint8
 const (
 	SourceBlock    Source = iota // the basic block overwrites them
 	SourceFunction               // the function does, on every path
+	SourceIndex                  // the function, its callees or its callers do
 )
 
-var sourceNames = [...]string{"block", "function"}
+var sourceNames = [...]string{"block", "function", "index"}
 
 func (s Source) String() string {
 	if int(s) >= len(sourceNames) {

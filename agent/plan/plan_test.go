@@ -468,7 +468,7 @@ func TestFacts(t *testing.T) {
 }
 
 func TestSourceText(t *testing.T) {
-	for _, s := range []plan.Source{plan.SourceBlock, plan.SourceFunction} {
+	for _, s := range []plan.Source{plan.SourceBlock, plan.SourceFunction, plan.SourceIndex} {
 		b, err := s.MarshalText()
 		var back plan.Source
 		if err != nil || back.UnmarshalText(b) != nil || back != s {

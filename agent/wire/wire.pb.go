@@ -1492,6 +1492,7 @@ type Looked struct {
 	IndexBytes    uint64                 `protobuf:"varint,2,opt,name=index_bytes,json=indexBytes,proto3" json:"index_bytes,omitempty"` // 0: there is no index, or it could not be used
 	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"`  // why it could not
 	Functions     []*Looked_Function     `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"`
+	WholeNs       uint64                 `protobuf:"varint,5,opt,name=whole_ns,json=wholeNs,proto3" json:"whole_ns,omitempty"` // guest time to compare all of the text; 0: no index
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1552,6 +1553,13 @@ func (x *Looked) GetFunctions() []*Looked_Function {
 		return x.Functions
 	}
 	return nil
+}
+
+func (x *Looked) GetWholeNs() uint64 {
+	if x != nil {
+		return x.WholeNs
+	}
+	return 0
 }
 
 type Refusal struct {
@@ -2208,14 +2216,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vkprobe_hits\x18\a \x01(\x04R\n" +
 	"kprobeHits\x12-\n" +
 	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
-	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\"\x9b\x02\n" +
+	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\"\xb6\x02\n" +
 	"\x06Looked\x12\x17\n" +
 	"\aopen_ns\x18\x01 \x01(\x04R\x06openNs\x12\x1f\n" +
 	"\vindex_bytes\x18\x02 \x01(\x04R\n" +
 	"indexBytes\x12\x1f\n" +
 	"\vindex_error\x18\x03 \x01(\tR\n" +
 	"indexError\x12<\n" +
-	"\tfunctions\x18\x04 \x03(\v2\x1e.kerninst.wire.Looked.FunctionR\tfunctions\x1ax\n" +
+	"\tfunctions\x18\x04 \x03(\v2\x1e.kerninst.wire.Looked.FunctionR\tfunctions\x12\x19\n" +
+	"\bwhole_ns\x18\x05 \x01(\x04R\awholeNs\x1ax\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03how\x18\x02 \x01(\tR\x03how\x12\x0e\n" +

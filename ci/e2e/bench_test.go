@@ -113,6 +113,12 @@ func benchGuest(b *testing.B, arch string) {
 	for b.Loop() {
 		_, results := lookInGuest(b, arch)
 		for _, res := range results {
+			if res.Looked == nil {
+				continue
+			}
+			if ns := res.Looked.WholeNs; ns > 0 {
+				b.ReportMetric(float64(ns)/1e6, "all-text-ms")
+			}
 			b.ReportMetric(float64(res.Looked.OpenNs)/1e6, "open-ms")
 			b.ReportMetric(medianNs(res.Looked)/1e6, res.Step+"-median-ms")
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
+	"kerninst/images"
+	"kerninst/lab/analysis"
 	"kerninst/lab/card"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
@@ -32,6 +35,7 @@ type probeFlags struct {
 	mechanism   string
 	skipRefused bool
 	exitWith    bool
+	index       bool
 	json        bool
 	keep        bool
 	runString   string
@@ -63,6 +67,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().StringVar(&f.mechanism, "mechanism", "", "force a mechanism, or refuse")
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
+	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
@@ -81,6 +86,9 @@ func (f *probeFlags) check() error {
 	}
 	if f.timeout <= 0 {
 		return fmt.Errorf("--timeout %v: want more than 0", f.timeout)
+	}
+	if f.index && f.dryrun {
+		return errors.New("--index with --dry-run: the index would have to be made")
 	}
 	return f.own.check()
 }
@@ -169,6 +177,18 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f.index {
+		dir, err := os.MkdirTemp("", "kerninst-index-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		file, err := f.takeIndex(ctx, isas[0], dir)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+	}
 	wishes, err := f.wishes(img, files, mode)
 	if err != nil {
 		return err
@@ -202,6 +222,23 @@ func (f *probeFlags) card(r *runner.Runner, g *runner.Guest) *card.Card {
 	return c
 }
 
+// takeIndex puts the kernel's index into a folder; it is made if there is none yet.
+func (f *probeFlags) takeIndex(ctx context.Context, arch, dir string) (images.File, error) {
+	file := images.File{Path: daemonIndex, Mode: 0o644, Source: filepath.Join(dir, "kernel.index")}
+	d, err := f.dump(ctx, arch, "")
+	if err != nil {
+		return file, err
+	}
+	s, err := analysis.Find(ctx, d, progress)
+	if err != nil {
+		return file, err
+	}
+	return file, os.WriteFile(file.Source, s.Bytes, 0o600)
+}
+
+// daemonIndex is where the daemon looks for the index.
+const daemonIndex = "/lib/kerninst/kernel.index"
+
 // probeDocument is what --json prints.
 type probeDocument struct {
 	Schema   int             `json:"schema"`
@@ -230,6 +267,8 @@ type probePoint struct {
 	Address   string          `json:"address"`
 	Mechanism string          `json:"mechanism,omitempty"`
 	Liveness  string          `json:"liveness,omitempty"`
+	Added     int             `json:"added,omitempty"`   // instructions a hit
+	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
 	Refusal   *report.Refusal `json:"refusal,omitempty"`
 	Value     *uint64         `json:"value,omitempty"`
 }
@@ -256,7 +295,8 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		}
 	}
 	for _, p := range results["splice"].GetPoints() {
-		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness}
+		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness,
+			Added: int(p.Added), Spilled: int(p.Spilled)}
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}

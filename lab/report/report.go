@@ -92,7 +92,7 @@ type Point struct {
 	Displaced    []string `json:"displaced,omitempty"` // disassembly
 	Added        int      `json:"added,omitempty"`     // instructions added per hit, by construction
 	Spilled      int      `json:"spilled,omitempty"`   // registers and flag words saved
-	Liveness     string   `json:"liveness,omitempty"`  // who says that the others are free: block, function
+	Liveness     string   `json:"liveness,omitempty"`  // who says that the others are free: block, function, index
 	Cell         string   `json:"cell,omitempty"`      // shared or per-cpu
 	Count        *uint64  `json:"count,omitempty"`
 }
