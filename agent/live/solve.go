@@ -113,13 +113,29 @@ func (l *Live) unknown(b cfg.Block) bool {
 
 // findOpaque finds the calls of something unknown that need not be C: those that
 // hand it flags, those behind which a register or flag is read that C leaves
-// undefined, and amd64's through memory, which are paravirt's.
+// undefined, and amd64's through memory, which are paravirt's. And the jumps through
+// a thunk in functions that need not be C: they may lead back into the function.
 func (l *Live) findOpaque() {
 	for b := range cfg.Block(l.g.Blocks() - 1) {
-		if l.unknown(b) && (l.loaded[b] || l.throughMemory(b) || l.reads[b+1]&l.Scratch() != 0) {
+		if l.unknown(b) && (l.loaded[b] || l.throughMemory(b) || l.reads[b+1]&l.Scratch() != 0) ||
+			l.jumpsOn(b) && !l.compiled(b) {
 			l.opaque[b] = true
 		}
 	}
+}
+
+// jumpsOn reports whether b jumps, whatever else it may do, to a thunk that jumps on.
+func (l *Live) jumpsOn(b cfg.Block) bool {
+	k, t := l.g.Kind(b), l.g.Target(b)
+	jump := (k == cfg.KindJump || k == cfg.KindCond) && t != cfg.NoBlock
+	return jump && l.g.Marks(t)&cfg.Pinned != 0 && l.g.Kind(t) == cfg.KindTail
+}
+
+// compiled reports whether b is in a function that begins with an ftrace site.
+func (l *Live) compiled(b cfg.Block) bool {
+	lo, _ := l.g.Bounds(b)
+	f := l.g.FuncAt(lo)
+	return f >= 0 && l.g.Marks(l.g.At(l.g.Entries()[f]))&cfg.Traced != 0
 }
 
 func (l *Live) throughMemory(b cfg.Block) (yes bool) {
@@ -143,10 +159,13 @@ func (l *Live) after(b cfg.Block) (use, def isa.RegSet) {
 	case cfg.KindFall:
 		return next()
 	case cfg.KindJump:
+		if l.opaque[b] {
+			return l.all, 0
+		}
 		return l.use[t], l.def[t]
 	case cfg.KindCond, cfg.KindCallLocal:
 		use, def = next()
-		if t == cfg.NoBlock {
+		if t == cfg.NoBlock || l.opaque[b] {
 			return l.all, 0
 		}
 		return use | l.use[t], def & l.def[t]

@@ -143,6 +143,8 @@ func (n *Naive) doesPass(b cfg.Block) bool {
 func (n *Naive) some(b cfg.Block, answers []bool) bool {
 	if k := n.g.Kind(b); (k == cfg.KindCond || k == cfg.KindCallLocal) && n.g.Target(b) == cfg.NoBlock {
 		return true
+	} else if (k == cfg.KindCond || k == cfg.KindJump) && n.l.Opaque(b) {
+		return true
 	}
 	for _, s := range n.g.Succ(b, nil) {
 		fault := false

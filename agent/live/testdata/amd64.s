@@ -250,6 +250,16 @@ callsprobed: #? live r11
  call probed
  movq %r11,%rax
  ret
+# assembly's jump through a thunk may lead back into the function, C's leads to C
+computed: #? live rax,r10,r11
+ jmp __x86_indirect_thunk_rax
+callscomputed: #? live r11
+ call computed
+ movq %r11,%rax
+ ret
+tracedtail: 
+ call traced - 0x100000
+ jmp __x86_indirect_thunk_rax #? live rax,rdi dead r10,r11
 # padding is none
 padded: #? dead r11
  call dies
