@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		{scenario: "fault-hang", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "in a program"},
 		{scenario: "fault-wait", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Waiting, at: "do_idle"},
 		{scenario: "fault-wait", flags: []string{"--timeout", "1s"}, code: status.ExitTimeout, kind: "timeout", says: "wait did not end within 1s"},
-		{scenario: "fault-spin", flags: []string{"--cpus", "2"}, code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "tick_nohz_handler"},
+		{scenario: "fault-spin", flags: []string{"--cpus", "2"}, code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "riscv_timer_interrupt"},
 	} {
 		t.Run(strings.Join(append(tt.flags, tt.scenario), " "), func(t *testing.T) {
 			t.Parallel()

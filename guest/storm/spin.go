@@ -21,7 +21,13 @@ func spin(function string) error {
 	if err != nil {
 		return err
 	}
-	p, err := e.planIn(function, 0)
+	if e.fn, err = e.text.Function("", function); err != nil {
+		return err
+	}
+	if err := e.reserve(); err != nil {
+		return err
+	}
+	p, err := e.plan(0)
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func (e *Evidence) follow(ctx context.Context, l layout, n int, in vm.Inside) {
 		if l.frame != nil {
 			c.Frames = l.walk(c, read)
 		} else {
-			c.Stack = words(read(c.SP, int(stackSize-uint64(c.SP)%stackSize)))
+			c.Stack = words(stacks(c.SP, read))
 		}
 	}
 	if a, ok := caller(e.Arch, c); ok {
@@ -177,6 +177,32 @@ func (e *Evidence) follow(ctx context.Context, l layout, n int, in vm.Inside) {
 			e.Code = append(e.Code, Excerpt{a, b})
 		}
 	}
+}
+
+// stacks reads amd64's stack from a on, and that of whom an interrupt has stopped:
+// its stack pointer is the last word of the interrupt's stack (asm/irq_stack.h).
+func stacks(a isa.Addr, read func(isa.Addr, int) []byte) []byte {
+	out := upTo(a, read)
+	if n := len(out); n >= 8 {
+		if last := isa.Addr(binary.LittleEndian.Uint64(out[n-8:])); kernelHalf(last) && last%8 == 0 && last-a >= isa.Addr(n) {
+			out = append(out, upTo(last, read)...)
+		}
+	}
+	return out
+}
+
+// upTo reads a stack from a on, page by page: amd64's interrupt stacks are mapped
+// without regard to their alignment, and end where nothing is mapped.
+func upTo(a isa.Addr, read func(isa.Addr, int) []byte) (out []byte) {
+	const page = 4 << 10
+	for end := a - a%stackSize + stackSize; a < end; {
+		b := read(a, int(page-a%page))
+		if b == nil {
+			break
+		}
+		out, a = append(out, b...), a+isa.Addr(len(b))
+	}
+	return out
 }
 
 // walk follows the frame pointers.

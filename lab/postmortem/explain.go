@@ -50,7 +50,11 @@ func backtrace(l layout, c *CPU, v *View) []card.Frame {
 	if a := isa.Addr(c.regs["mepc"]); c.Mode == Firmware && v != nil && v.Code(a) { // riscv64: whence the firmware was called
 		return []card.Frame{{Address: hex(a), Symbol: v.Name(a), Guess: true}}
 	}
-	if lr := isa.Addr(c.regs[l.lr]); c.Mode == Kernel && l.lr != "" && kernelHalf(lr) && !slices.Contains(c.Frames, lr) && v != nil && v.Code(lr) {
+	lr := isa.Addr(c.regs[l.lr])
+	if l.signs {
+		lr = unsigned(lr)
+	}
+	if c.Mode == Kernel && l.lr != "" && kernelHalf(lr) && !slices.Contains(c.Frames, lr) && v != nil && v.Code(lr) {
 		out = append(out, card.Frame{Address: hex(lr), Symbol: v.Caller(lr), Guess: true})
 	}
 	for _, a := range c.Frames {

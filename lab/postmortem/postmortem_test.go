@@ -161,6 +161,44 @@ func TestSpinning(t *testing.T) {
 	}
 }
 
+// On amd64, the stack of an interrupt ends where it ends, and leads to the one that
+// was interrupted.
+func TestInterruptStack(t *testing.T) {
+	s, code := symbolsOf(t, "amd64")
+	g := hung["amd64"](at(spinAt), code)
+	const page, top, task = 0x1000, stack + stackSize - 32, stack + 5*stackSize
+	sp := stack + 2*page - 16 // the stack ends in the middle of what its alignment says
+	g.registers[0] = strings.Replace(g.registers[0], fmt.Sprintf("%016x", uint64(top)), fmt.Sprintf("%016x", uint64(sp)), 1)
+	delete(g.memory, top)
+	g.memory[sp] = append(word(0), word(task-16)...)
+	g.memory[task-16] = append(word(at(callerAt+0x20)), word(0)...)
+	e := Take(context.Background(), "amd64", &guest{registers: g.registers, memory: g.memory, stopped: true})
+	v, err := s.View(e, 0)
+	if err != nil || len(e.Notes) > 0 {
+		t.Fatalf("%v, notes %q", err, e.Notes)
+	}
+	if c := Explain(e, v)[0]; len(c.Backtrace) != 1 || c.Backtrace[0].Symbol != "caller+0x20/0x20" {
+		t.Errorf("backtrace %+v", c.Backtrace)
+	}
+}
+
+// A link register may be signed, like what is on the stack.
+func TestSignedLinkRegister(t *testing.T) {
+	s, code := symbolsOf(t, "arm64")
+	g := hung["arm64"](at(spinAt), code)
+	plain := at(callerAt + 0x20)
+	g.registers[0] = strings.Replace(g.registers[0], fmt.Sprintf("X30=%016x", uint64(plain)), fmt.Sprintf("X30=%016x", uint64(plain&^(0xff<<56)|0x3b<<56)), 1)
+	g.memory = map[isa.Addr][]byte{base + slid: code}
+	e := Take(context.Background(), "arm64", &guest{registers: g.registers, memory: g.memory, stopped: true})
+	v, err := s.View(e, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := Explain(e, v)[0]; len(c.Backtrace) != 1 || c.Backtrace[0].Address != hex(plain) || !c.Backtrace[0].Guess {
+		t.Errorf("backtrace %+v", c.Backtrace)
+	}
+}
+
 // Sleeping CPUs wait if there is a job, and are idle if there is none; now and
 // then a look falls on something else.
 func TestSleeping(t *testing.T) {
