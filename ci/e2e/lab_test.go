@@ -167,8 +167,12 @@ func TestWrongCalls(t *testing.T) {
 		{"the end of a guest that was not kept", []string{"kept", "--end", full}, "no guest was kept"},
 		{"keep what libvirtd ends", []string{"run", "--keep", "--host", "qemu+unix:///system"}, "libvirtd ends its guests"},
 		{"report of nothing", []string{"report"}, "arg"},
+		{"report of no folder", []string{"report", "/nonexistent"}, "no such file"},
+		{"report of no run", []string{"report", full}, "not the output of a run"},
 		{"repro of nothing", []string{"repro"}, "arg"},
 		{"repro of no run", []string{"repro", full}, "no manifest"},
+		{"repro of no folder", []string{"repro", "/nonexistent"}, "no manifest"},
+		{"shell without a terminal", []string{"shell"}, "needs a terminal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -185,6 +189,19 @@ func TestWrongCalls(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 		})
+	}
+}
+
+// Without a folder for the cache nothing begins, so there is nothing to report on.
+func TestNoCacheFolder(t *testing.T) {
+	cmd := exec.Command(lab, "run")
+	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "HOME=", "XDG_CACHE_HOME=")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != status.ExitLabFailed || !strings.Contains(string(out), "set HOME or XDG_CACHE_HOME") {
+		t.Errorf("%v, want exit status %d and what to set: %s", err, status.ExitLabFailed, out)
+	}
+	if left, _ := os.ReadDir(cmd.Dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"kerninst/images"
 	"kerninst/lab/qemu"
@@ -279,7 +280,9 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	return nil
 }
 
+// isTerminal says whether a person may be at the other end of a file: /dev/null
+// is a character device too.
 func isTerminal(f *os.File) bool {
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

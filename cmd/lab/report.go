@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +21,9 @@ func reportCommand() *cobra.Command {
 			if _, err := os.Stat(args[0]); err != nil {
 				return usage(err)
 			}
-			if err := report.WriteReport(args[0]); err != nil {
+			if err := report.WriteReport(args[0]); errors.Is(err, report.ErrNoRun) {
+				return usage(err)
+			} else if err != nil {
 				return err
 			}
 			fmt.Println(filepath.Join(args[0], report.HTMLFile))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -94,8 +95,12 @@ func reproduce(ctx context.Context, dir, mirror, out string) error {
 				os.RemoveAll(out)
 			}
 		}()
-	} else if out, err = (&runFlags{out: out}).outDir(); err != nil {
-		return err
+	} else {
+		_, release, err := outDir(out, 0, false, time.Now())
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
 	same := true
 	for _, arch := range images.Arches() {

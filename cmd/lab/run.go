@@ -123,10 +123,14 @@ func (f *runFlags) run(ctx context.Context) error {
 	} else if through != "" {
 		progress("host: %s at %s", through, f.host)
 	}
-	out, err := f.outDir()
+	if _, err := os.UserCacheDir(); err != nil { // nothing can begin: there is nothing to report on
+		return fmt.Errorf("no folder for the cache: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	out, release, err := outDir(f.out, f.seed, f.force, time.Now())
 	if err != nil {
 		return err
 	}
+	defer release()
 	var codes []int
 	for _, isa := range isas {
 		code, err := f.isa(ctx, isa, out)
@@ -216,28 +220,6 @@ func listScenarios(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", l.Name, strings.Join(l.Labels, ","), l.Title)
 	}
 	return t.Flush()
-}
-
-// outDir makes the directory for results, and out/latest where it is ours.
-func (f *runFlags) outDir() (string, error) {
-	if f.out == "" {
-		name := time.Now().UTC().Format("20060102T150405Z") + "-" + strconv.FormatUint(f.seed, 10)
-		dir := filepath.Join("out", name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return "", err
-		}
-		latest := filepath.Join("out", "latest")
-		_ = os.Remove(latest) // a link of ours, or absent; Symlink says so if not
-		return dir, os.Symlink(name, latest)
-	}
-	entries, err := os.ReadDir(f.out)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", usage(err)
-	}
-	if len(entries) > 0 && !f.force {
-		return "", usage(fmt.Errorf("%s is not empty: give another --out, or --force", f.out))
-	}
-	return f.out, os.MkdirAll(f.out, 0o755)
 }
 
 // isa runs one ISA in a process of its own: ginkgo's suites run once per

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
@@ -181,9 +181,11 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeFile replaces path at once: readers see the old file or the new one.
+// writeFile replaces path at once: readers see the old file or the new one. Who
+// may read it is the umask's to say, which os.CreateTemp leaves no choice.
 func writeFile(path string, data []byte) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	name := fmt.Sprintf(".%s.%x", filepath.Base(path), rand.Uint64())
+	tmp, err := os.OpenFile(filepath.Join(filepath.Dir(path), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
@@ -193,7 +195,7 @@ func writeFile(path string, data []byte) (err error) {
 		}
 	}()
 	_, err = io.Copy(tmp, bytes.NewReader(data))
-	if err = errors.Join(err, tmp.Chmod(fs.FileMode(0o644)), tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)

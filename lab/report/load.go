@@ -27,6 +27,9 @@ var fileNames = []string{
 	"agent.log", BenchFile, TimingsFile,
 }
 
+// ErrNoRun says that a folder is not one that lab run wrote to.
+var ErrNoRun = errors.New("not the output of a run")
+
 // load finds the directories of the ISAs under out.
 func load(out string) ([]run, error) {
 	var runs []run
@@ -42,8 +45,8 @@ func load(out string) ([]run, error) {
 		runs = append(runs, *r)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%s: no folder named %s: not the output of a run",
-			out, strings.Join(Arches, ", "))
+		return nil, fmt.Errorf("%s: no folder named %s: %w",
+			out, strings.Join(Arches, ", "), ErrNoRun)
 	}
 	return runs, nil
 }

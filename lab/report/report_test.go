@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kerninst/lab/status"
@@ -574,6 +576,33 @@ func TestUnfinished(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("%s lacks %q", HTMLFile, want)
 		}
+	}
+}
+
+// Who may read the files is up to the umask, as with every program.
+func TestUmask(t *testing.T) {
+	for _, mask := range []int{0o022, 0o027, 0o077} {
+		func() {
+			out := t.TempDir()
+			defer syscall.Umask(syscall.Umask(mask)) // the tests of this package run one by one
+			writeSample(t, out, false)
+			if err := WriteReport(out); err != nil {
+				t.Fatal(err)
+			}
+			err := filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				st, err := d.Info()
+				if err == nil && st.Mode().Perm() != 0o666&^fs.FileMode(mask) {
+					t.Errorf("umask %03o: %s is %v", mask, path, st.Mode())
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
 	}
 }
 
