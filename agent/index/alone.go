@@ -81,12 +81,21 @@ func (f *Function) solve(list []isa.Insn, leaves []bool) {
 				}
 			}
 			if i.Flow != isa.FlowNone {
-				to, _ := f.Before(i.Target) // everything, if none begins there
-				behind |= to
+				behind |= f.behindJump(i.Target)
 			}
 			if now := i.Reads | behind&^i.Writes; now != f.before[k] {
 				f.before[k], changed = now, true
 			}
 		}
 	}
+}
+
+// behindJump is what is live where a jump leads: everything, if that is elsewhere,
+// or the entry, where tracers read arguments that the code does not.
+func (f *Function) behindJump(to isa.Addr) isa.RegSet {
+	if f.Traced && to == f.Func.Addr {
+		return f.arch.All
+	}
+	live, _ := f.Before(to) // everything, if none begins there
+	return live
 }
