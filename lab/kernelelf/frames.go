@@ -84,11 +84,11 @@ var unwindings = map[string]unwinding{
 }
 
 // unwinder returns the number of the return address's register, the rules at the
-// beginning of every function, and what makes those for the code at an address: nil
-// if nothing is known.
-func (im *Image) unwinder() (ra byte, begin []byte, rows func(at uint64, code []byte) []byte) {
+// beginning of every function, and what makes those for a function, whose code may
+// not be known: nil if nothing is.
+func (im *Image) unwinder() (ra byte, begin []byte, rows func(at, size uint64, code []byte) []byte) {
 	if u, ok := unwindings[im.Arch]; ok {
-		return u.ra, u.out, func(_ uint64, code []byte) []byte { return u.rows(code) }
+		return u.ra, u.out, func(_, _ uint64, code []byte) []byte { return u.rows(code) }
 	}
 	if im.orc == nil {
 		return 0, nil, nil
@@ -111,14 +111,18 @@ func (im *Image) frames() []byte {
 			continue
 		}
 		first, _ := slices.BinarySearch(starts, s.Addr)
-		for k := first; k < len(starts) && starts[k]-s.Addr < uint64(len(s.Data)); k++ {
-			code := s.Data[starts[k]-s.Addr:]
-			if k+1 < len(starts) && starts[k+1]-starts[k] < uint64(len(code)) {
-				code = code[:starts[k+1]-starts[k]]
+		for k := first; k < len(starts) && starts[k]-s.Addr < s.size(); k++ {
+			off, size := starts[k]-s.Addr, s.Addr+s.size()-starts[k]
+			if k+1 < len(starts) {
+				size = min(size, starts[k+1]-starts[k])
+			}
+			var code []byte
+			if s.Data != nil {
+				code = s.Data[off : off+size]
 			}
 			head := binary.LittleEndian.AppendUint64(nil, starts[k])
-			head = binary.LittleEndian.AppendUint64(head, uint64(len(code)))
-			entry(&b, 0, append(head, rows(starts[k], code)...))
+			head = binary.LittleEndian.AppendUint64(head, size)
+			entry(&b, 0, append(head, rows(starts[k], size, code)...))
 		}
 	}
 	return b.Bytes()
@@ -147,7 +151,11 @@ func entry(b *bytes.Buffer, id uint32, body []byte) {
 }
 
 // rows are the rules for the code of one function, which begins out of its frame.
+// One whose code is not known is taken to be in its frame.
 func (u unwinding) rows(code []byte) (out []byte) {
+	if code == nil {
+		return u.in
+	}
 	at, in, had := 0, false, false // at: of the last rule
 	rule := func(pc int, now bool) {
 		if in == now {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sort"
@@ -33,7 +34,10 @@ type Section struct {
 	Addr uint64
 	Code bool
 	Data []byte
+	Size uint64 // in bytes, if the data are not known: then there are none
 }
+
+func (s *Section) size() uint64 { return max(s.Size, uint64(len(s.Data))) }
 
 // Symbol names an address.
 type Symbol struct {
@@ -75,6 +79,7 @@ func FromDump(d *ktext.Dump, slide uint64, live func(addr uint64, n int) ([]byte
 			im.Sections = append(im.Sections, s)
 		}
 	}
+	im.addBoot(kallsyms, slide)
 	if err := im.addSymbols(kallsyms, slide); err != nil || live == nil || d.Arch != "amd64" {
 		return im, err
 	}
@@ -112,20 +117,34 @@ func (im *Image) addSymbols(kallsyms []byte, slide uint64) error {
 
 // bounds of the kernel's image in memory, which move together.
 func bounds(kallsyms []byte) (lo, hi uint64, err error) {
-	for _, m := range []struct {
-		name string
-		to   *uint64
-	}{{"_text", &lo}, {"_end", &hi}} {
-		at := bytes.Index(kallsyms, []byte(" "+m.name+"\n"))
-		if at < 18 {
-			return 0, 0, fmt.Errorf("kallsyms: no %s: not a kernel's symbols", m.name)
-		}
-		start := bytes.LastIndexByte(kallsyms[:at], '\n') + 1
-		if *m.to, err = strconv.ParseUint(string(kallsyms[start:start+16]), 16, 64); err != nil {
-			return 0, 0, fmt.Errorf("kallsyms: %s: %w", m.name, err)
-		}
+	lo, ok1 := mark(kallsyms, "_text")
+	hi, ok2 := mark(kallsyms, "_end")
+	if !ok1 || !ok2 {
+		return 0, 0, errors.New("kallsyms: no _text or no _end: not a kernel's symbols")
 	}
 	return lo, hi, nil
+}
+
+// mark is the address of a symbol of the kernel proper.
+func mark(kallsyms []byte, name string) (uint64, bool) {
+	at := bytes.Index(kallsyms, []byte(" "+name+"\n"))
+	if at < 0 {
+		return 0, false
+	}
+	line := kallsyms[bytes.LastIndexByte(kallsyms[:at], '\n')+1 : at]
+	hex, _, _ := bytes.Cut(line, []byte(" "))
+	a, err := strconv.ParseUint(string(hex), 16, 64)
+	return a, err == nil
+}
+
+// addBoot adds the text that runs only at boot, whose bytes no dump has: it is
+// freed. Debuggers give an address no name that is in no section.
+func (im *Image) addBoot(kallsyms []byte, slide uint64) {
+	lo, ok1 := mark(kallsyms, "_sinittext")
+	hi, ok2 := mark(kallsyms, "_einittext")
+	if ok1 && ok2 && hi > lo {
+		im.Sections = append(im.Sections, Section{Name: ".init.text", Addr: lo + slide, Code: true, Size: hi - lo})
+	}
 }
 
 // Sizes of the ELF structures, in bytes (System V ABI, chapter 4).
@@ -145,7 +164,11 @@ func (im *Image) Write(w io.Writer) error {
 		if s.Code {
 			flags |= elf.SHF_EXECINSTR
 		}
-		f.add(s.Name, s.Data, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Flags: uint64(flags), Addr: s.Addr, Addralign: 1})
+		kind := elf.SHT_PROGBITS
+		if s.Size > 0 {
+			kind = elf.SHT_NOBITS
+		}
+		f.add(s.Name, s.Data, elf.Section64{Type: uint32(kind), Flags: uint64(flags), Addr: s.Addr, Size: s.Size, Addralign: 1})
 	}
 	if frames := im.frames(); frames != nil {
 		f.add(".debug_frame", frames, elf.Section64{Type: uint32(elf.SHT_PROGBITS), Addralign: 8})
@@ -186,10 +209,13 @@ type file struct {
 }
 
 func (f *file) add(name string, data []byte, h elf.Section64) {
-	h.Name, h.Off, h.Size = f.names.add(name), f.at, uint64(len(data))
+	h.Name, h.Off = f.names.add(name), f.at
+	if h.Size == 0 {
+		h.Size = uint64(len(data))
+	}
 	f.headers = append(f.headers, h)
 	f.parts = append(f.parts, data)
-	f.at += h.Size
+	f.at += uint64(len(data))
 }
 
 // symbolTable is the table and its names. All symbols are global: nobody links
@@ -217,7 +243,7 @@ func (im *Image) symbolTable() (table, strings []byte) {
 // symbols of none.
 func (im *Image) sectionOf(a uint64) uint16 {
 	k := sort.Search(len(im.Sections), func(k int) bool { return im.Sections[k].Addr > a }) - 1
-	if k < 0 || a-im.Sections[k].Addr >= uint64(len(im.Sections[k].Data)) {
+	if k < 0 || a-im.Sections[k].Addr >= im.Sections[k].size() {
 		return uint16(elf.SHN_ABS)
 	}
 	return uint16(k + 1)

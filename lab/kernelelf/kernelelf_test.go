@@ -10,7 +10,8 @@ import (
 )
 
 const kallsyms = "0000000000001000 A offset_into_per_cpu\n" +
-	"ffffffff80000000 T _text\nffffffff80000100 T f\nffffffff80000100 t alias\nffffffff80001000 D data\nffffffff80002000 B _end\n" +
+	"ffffffff80000000 T _text\nffffffff80000100 T f\nffffffff80000100 t alias\nffffffff80001000 D data\n" +
+	"ffffffff80001800 T _sinittext\nffffffff80001810 t boots\nffffffff80001900 T _einittext\nffffffff80002000 B _end\n" +
 	"ffffffffc0000010 t inside\t[mod]\n"
 
 func dump(arch string) *ktext.Dump {
@@ -64,6 +65,9 @@ func TestSameBoot(t *testing.T) {
 			if at[name] != want {
 				t.Errorf("%s: %s at %#x, want %#x", arch, name, at[name], want)
 			}
+		}
+		if s := f.Section(".init.text"); s == nil || s.Type != elf.SHT_NOBITS || s.Addr != 0xffffffff80001800 || s.Size != 0x100 {
+			t.Errorf("%s: the text of boot: %+v", arch, s)
 		}
 		s := f.Section(".module.mod..text")
 		if s == nil || s.Addr != 0xffffffffc0000000 || s.Flags&elf.SHF_EXECINSTR == 0 {

@@ -82,11 +82,11 @@ func parseORC(where, what []byte, addr uint64) (*orc, error) {
 	return o, nil
 }
 
-// rows are the rules for the code at an address.
-func (o *orc) rows(addr uint64, code []byte) (out []byte) {
+// rows are the rules for a function.
+func (o *orc) rows(addr, size uint64, _ []byte) (out []byte) {
 	// Of entries for one place, the last counts.
 	k := sort.Search(len(o.at), func(k int) bool { return o.at[k] > addr }) - 1
-	end, at, saved := addr+uint64(len(code)), addr, false
+	end, at, saved := addr+size, addr, false
 	for ; k >= 0 && k < len(o.at) && o.at[k] < end; k++ {
 		if k+1 < len(o.at) && o.at[k+1] == o.at[k] {
 			continue

@@ -77,10 +77,10 @@ func TestORCRows(t *testing.T) {
 		want = append(want, cfaRestore|r.number)
 	}
 	want = append(want, o.entries[4].rule()...)
-	if got := o.rows(text+10, make([]byte, 90)); !bytes.Equal(got, want) {
+	if got := o.rows(text+10, 90, nil); !bytes.Equal(got, want) {
 		t.Errorf("% x, want % x", got, want)
 	}
-	if got := o.rows(text-10, make([]byte, 5)); got != nil {
+	if got := o.rows(text-10, 5, nil); got != nil {
 		t.Errorf("before all entries: % x", got)
 	}
 

@@ -268,6 +268,30 @@ func TestInFirmware(t *testing.T) {
 	}
 }
 
+// Functions of boot, whose code is gone, have names, too.
+func TestBootText(t *testing.T) {
+	b := readBoot([]byte("0000000000002000 T _sinittext\n0000000000002040 t second\n0000000000002000 T first\n0000000000002040 t alias\n" +
+		"0000000000001000 T before\n0000000000002080 T _einittext\n0000000000002080 T behind\n0000000000002050 t inside\t[module]\nx t x\n0000000000002060 d data\n"))
+	for _, tt := range []struct {
+		a, before isa.Addr
+		want      string
+	}{{0x2000, 0, "first+0x0/0x40"}, {0x2044, 0, "second+0x4/0x40"}, {0x2040, 1, "first+0x40/0x40"}, {0x2080, 1, "second+0x40/0x40"},
+		{0x2080, 0, ""}, {0x1fff, 0, ""}, {0x2000, 1, ""}} {
+		if got := b.name(tt.a, tt.before); got != tt.want {
+			t.Errorf("%v, %v: %q, want %q", tt.a, tt.before, got, tt.want)
+		}
+	}
+	v := &View{Symbols: &Symbols{boot: b, lo: 0x100, hi: 0x100}, Slide: 0x10000}
+	for a, want := range map[isa.Addr]bool{0x12044: true, 0x12040: false, 0x12000: false, 0x12080: true, 0x12081: false, 0x2044: false} {
+		if v.returns(a) != want {
+			t.Errorf("%v is a return address: %v", a, !want)
+		}
+	}
+	if got := (&bootText{}).name(0x2000, 0); got != "" {
+		t.Errorf("without functions: %q", got)
+	}
+}
+
 // What cannot be had is said, and the rest is kept.
 func TestMissing(t *testing.T) {
 	s, code := symbolsOf(t, "arm64")

@@ -2,8 +2,12 @@ package postmortem
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
+	"strconv"
 	"strings"
 
 	"kerninst/agent/isa"
@@ -19,6 +23,15 @@ type Symbols struct {
 	lo, hi isa.Addr // the kernel's text in the dump
 	code   []byte   // of it
 	end    isa.Addr // of the kernel's image
+	boot   bootText
+}
+
+// bootText is the kernel's text that runs only at boot. Its bytes are not in a dump:
+// it is freed. Its functions are still on the stack of who booted.
+type bootText struct {
+	lo, hi isa.Addr
+	at     []isa.Addr // where functions begin, in order
+	names  []string
 }
 
 // textPart is the name of the kernel's own text in a dump.
@@ -40,10 +53,59 @@ func NewSymbols(d *ktext.Dump) (*Symbols, error) {
 	if end, ok := t.Symbol("_end"); ok {
 		s.end = end
 	}
+	s.boot = readBoot(d.Part("kallsyms"))
 	if len(s.code) != int(s.hi-s.lo) {
 		return nil, fmt.Errorf("dump: %d bytes of text, not the %d between _stext and _etext", len(s.code), s.hi-s.lo)
 	}
 	return s, nil
+}
+
+// readBoot takes the functions of boot from lines of /proc/kallsyms.
+func readBoot(kallsyms []byte) (b bootText) {
+	type symbol struct {
+		at   isa.Addr
+		name string
+	}
+	var all []symbol
+	for line := range bytes.Lines(kallsyms) {
+		f := bytes.Fields(line)
+		if len(f) != 3 {
+			continue // a module's, too
+		}
+		at, err := strconv.ParseUint(string(f[0]), 16, 64)
+		if err != nil {
+			continue
+		}
+		switch name := string(f[2]); {
+		case name == "_sinittext":
+			b.lo = isa.Addr(at)
+		case name == "_einittext":
+			b.hi = isa.Addr(at)
+		case f[1][0] == 't' || f[1][0] == 'T':
+			all = append(all, symbol{isa.Addr(at), name})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
+	for _, x := range all {
+		if n := len(b.at); x.at >= b.lo && x.at < b.hi && (n == 0 || x.at > b.at[n-1]) {
+			b.at, b.names = append(b.at, x.at), append(b.names, x.name)
+		}
+	}
+	return b
+}
+
+// name is an address of boot as function+offset/size, or empty. It belongs to the
+// function that holds the address so many bytes before it.
+func (b *bootText) name(a, before isa.Addr) string {
+	k := sort.Search(len(b.at), func(k int) bool { return b.at[k] > a-before }) - 1
+	if k < 0 || a-before >= b.hi {
+		return ""
+	}
+	end := b.hi
+	if k+1 < len(b.at) {
+		end = b.at[k+1]
+	}
+	return fmt.Sprintf("%s+%#x/%#x", b.names[k], uint64(a-b.at[k]), uint64(end-b.at[k]))
 }
 
 // Dump is what the symbols were read from.
@@ -120,6 +182,9 @@ func (v *View) Name(a isa.Addr) string {
 	if v.Code(a) {
 		return name(v.text, a-v.Slide)
 	}
+	if n := v.boot.name(a-v.Slide, 0); n != "" {
+		return n
+	}
 	was := make([]byte, excerptSize)
 	if now, ok := v.seen[a]; ok && v.dump.Read(a, was) == nil && alike(was, now) {
 		return name(v.text, a)
@@ -132,6 +197,9 @@ func (v *View) Name(a isa.Addr) string {
 func (v *View) Caller(a isa.Addr) string {
 	if v.Code(a - 1) {
 		return nameBehind(v.text, a-v.Slide-1, 1)
+	}
+	if n := v.boot.name(a-v.Slide, 1); n != "" {
+		return n
 	}
 	return v.Name(a)
 }
@@ -189,6 +257,10 @@ func (v *View) Idles(a isa.Addr) bool {
 // returns says whether a word may be a return address: the instruction before it
 // is a call. Only for amd64, where a stack without frame pointers is searched.
 func (v *View) returns(a isa.Addr) bool {
+	if v.boot.name(a-v.Slide, 1) != "" { // what is before it is not known
+		_, begins := slices.BinarySearch(v.boot.at, a-v.Slide)
+		return !begins
+	}
 	if !v.Code(a) || a-v.Slide < v.lo+7 {
 		return false
 	}
