@@ -96,7 +96,7 @@ func (b *builder) compile(ctx context.Context, gocmd, name, pkg string) (files, 
 	}
 	defer os.RemoveAll(dir)
 	bin := filepath.Join(dir, "program")
-	env := []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.t.name, b.t.level, "GOFLAGS=", "GOEXPERIMENT="}
+	env := []string{"GOTMPDIR=" + dir, "CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.t.name, b.t.level, "GOFLAGS=", "GOEXPERIMENT="}
 	argv := append(append([]string{gocmd, "build"}, goFlags...), "-o", bin, "./"+pkg)
 	if _, err := b.run(ctx, env, argv...); err != nil {
 		return nil, err
@@ -132,15 +132,24 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// tie has a program die with the lab, however that ends. What it has started
-// itself ends soon: it finds its pipe closed, or compiles one file.
+// tie has a program end with the lab, however that ends, and the caches stay in use
+// until it has. It is asked to end, not killed: make passes that on. What it has
+// started, and does not end at once, compiles one file.
+//
+// When the lab alone gives up, the whole process group is killed.
 func tie(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	// The signal comes when the thread ends that started the program: none of
 	// ours does before the process, since none runs locked to its end.
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	cmd.SysProcAttr.Setpgid = true
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	held.Range(func(_, lock any) bool {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, lock.(*os.File))
+		return true
+	})
 }
 
 // run runs a command of the host at the repository's root.
@@ -152,9 +161,6 @@ func (b *builder) run(ctx context.Context, env []string, argv ...string) ([]byte
 func runIn(ctx context.Context, dir string, env []string, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, env
-	// Like a root's: make leaves its children behind when it alone is killed.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	tie(cmd)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

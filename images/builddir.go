@@ -284,7 +284,7 @@ const moduleHere = "@MODULE@"
 
 // hostEnv is of the host's environment what a kernel's make may see: MAKEFLAGS,
 // KBUILD_OUTPUT and others of a make that started us would change what it does.
-var hostEnv = []string{"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"}
+var hostEnv = []string{"PATH", "HOME", "LD_LIBRARY_PATH"}
 
 // onHost builds the module where the kernel was built, which is not written to.
 // Headers can change without a trace; that the kernel is another shows.
@@ -318,7 +318,7 @@ func (b *builder) onHost(ctx context.Context, _ *selection, j job) (files, error
 			for k, a := range argv {
 				argv[k] = strings.ReplaceAll(a, moduleHere, dir)
 			}
-			if _, err := runIn(ctx, dir, env, argv...); err != nil && ctx.Err() == nil {
+			if _, err := runIn(ctx, dir, append(slices.Clone(env), "TMPDIR="+dir), argv...); err != nil && ctx.Err() == nil {
 				return b.own.wrong("is not one that kerninst.ko can be built in: %v", err)
 			}
 			return ctx.Err()

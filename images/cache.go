@@ -102,7 +102,8 @@ func (c *cache) create() error {
 // until their process ends, alone by GC.
 const inUse = "in-use"
 
-// held has the folders of caches that this process has declared in use.
+// held has the locks of caches that this process has declared in use, by folder:
+// open files, which the programs that it starts inherit (tie).
 var held sync.Map
 
 // use keeps GC away from the cache until this process ends, and removes what labs
@@ -111,12 +112,10 @@ func (c *cache) use(ctx context.Context) error {
 	if _, done := held.Load(c.dir); done || c.look {
 		return nil
 	}
-	if err := c.sweep(); err != nil {
-		return err
-	}
-	unlock, err := c.flock(ctx, inUse, syscall.LOCK_SH, "lab image gc")
+	c.sweep()
+	lock, err := c.flock(ctx, inUse, syscall.LOCK_SH, "lab image gc")
 	if err == nil {
-		held.Store(c.dir, unlock) // for ever: a file that nobody refers to is closed
+		held.Store(c.dir, lock) // for ever: a file that nobody refers to is closed
 	}
 	return ctx.Err()
 }
@@ -233,28 +232,26 @@ const unfinished = "tmp"
 // dead are the patterns of what a lab that was killed leaves behind.
 var dead = []string{unfinished + "/*", "tree/*/build/*"}
 
-// sweep removes what killed labs left behind, if nobody else uses the cache.
-func (c *cache) sweep() error {
+// sweep removes what killed labs left behind, if nobody else uses the cache: a lab,
+// or a program that a killed one had started. Nothing depends on it, so it never
+// fails.
+func (c *cache) sweep() {
 	var found []string
 	for _, pattern := range dead {
 		names, _ := filepath.Glob(filepath.Join(c.dir, pattern))
 		found = append(found, names...)
 	}
 	if len(found) == 0 {
-		return nil // without a lock, on which others would wait
+		return // without a lock, on which others would wait
 	}
-	unlock, err := c.tryFlock(inUse, syscall.LOCK_EX)
+	lock, err := c.tryFlock(inUse, syscall.LOCK_EX)
 	if err != nil {
-		return nil // it may be somebody's work, or the cache is not ours to write
+		return
 	}
-	defer unlock()
-	var errs []error
+	defer lock.Close()
 	for _, name := range found {
-		if err := os.RemoveAll(name); err != nil {
-			errs = append(errs, c.unwritable(err))
-		}
+		os.RemoveAll(name)
 	}
-	return errors.Join(errs...)
 }
 
 // temp makes a directory for unfinished work.
@@ -273,17 +270,25 @@ func (c *cache) temp(kind string) (string, error) {
 // lock makes the caller the only one that makes the named entry, among all
 // processes. The kernel releases it if the process dies.
 func (c *cache) lock(ctx context.Context, name string) (unlock func(), err error) {
+	f, err := c.lockFile(ctx, name)
+	return func() { f.Close() }, err
+}
+
+// lockFile is lock for a step that starts programs. They are given the file, so
+// that the lock is theirs too.
+func (c *cache) lockFile(ctx context.Context, name string) (*os.File, error) {
 	return c.flock(ctx, name, syscall.LOCK_EX, "another lab that makes "+name)
 }
 
-// flock waits for a lock; whom for is said if it takes time.
-func (c *cache) flock(ctx context.Context, name string, how int, whom string) (unlock func(), err error) {
+// flock waits for a lock, held until the file is closed; whom for is said if it
+// takes time.
+func (c *cache) flock(ctx context.Context, name string, how int, whom string) (*os.File, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for waiting := false; ; waiting = true {
-		unlock, err := c.tryFlock(name, how)
+		f, err := c.tryFlock(name, how)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return unlock, err
+			return f, err
 		}
 		if !waiting {
 			c.say("waiting for %s", whom)
@@ -297,7 +302,7 @@ func (c *cache) flock(ctx context.Context, name string, how int, whom string) (u
 }
 
 // tryFlock takes a lock now or gives EWOULDBLOCK.
-func (c *cache) tryFlock(name string, how int) (unlock func(), err error) {
+func (c *cache) tryFlock(name string, how int) (*os.File, error) {
 	p, err := c.path(true, "lock", name)
 	if err != nil {
 		return nil, err
@@ -313,7 +318,7 @@ func (c *cache) tryFlock(name string, how int) (unlock func(), err error) {
 		f.Close()
 		return nil, fmt.Errorf("images: lock %s: %w", p, err)
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 // load reads an index entry; false means that there is none to be used.

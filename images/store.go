@@ -140,13 +140,13 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 	if err != nil {
 		return 0, err
 	}
-	unlock, err := c.tryFlock(inUse, syscall.LOCK_EX)
+	lock, err := c.tryFlock(inUse, syscall.LOCK_EX)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return 0, fmt.Errorf("images: a lab is using the cache %s: try again when it has ended", c.dir)
 	} else if err != nil {
 		return 0, err
 	}
-	defer unlock()
+	defer lock.Close()
 	used := map[string]bool{}
 	opt.Offline = true
 	for _, arch := range Arches() {

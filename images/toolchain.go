@@ -200,21 +200,18 @@ func (r *Root) Command(ctx context.Context, dir string, argv ...string) *exec.Cm
 	if os.Geteuid() == 0 {
 		cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `exec "$0" "$@"`}, argv...)...)
 		cmd.Dir = dir
-		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: r.Path, Setpgid: true}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: r.Path}
 	} else {
 		cmd = exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", enter, r.Path, dir}, argv...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
-			Setpgid:     true,
 		}
 	}
 	// What make and the compiler leave in the middle goes with the directory.
 	cmd.Env = append(slices.Clone(rootEnv), "TMPDIR="+dir)
 	tie(cmd)
-	// make leaves its children behind when it alone is killed.
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 
@@ -268,8 +265,10 @@ func (r *Root) Stream(ctx context.Context, name string, content []byte, argv []s
 	return nil
 }
 
-func (r *Root) output(ctx context.Context, dir string, argv []string) ([]byte, error) {
+// output runs argv, which inherits the files.
+func (r *Root) output(ctx context.Context, dir string, argv []string, inherited ...*os.File) ([]byte, error) {
 	cmd := r.Command(ctx, dir, argv...)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, inherited...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -311,18 +310,18 @@ type source struct {
 
 // build runs the job and stores its outputs by their names.
 func (r *Root) build(ctx context.Context, j job) (files, error) {
-	unlock, err := r.c.lock(ctx, "build-"+j.name+"-"+r.Key)
+	lock, err := r.c.lockFile(ctx, "build-"+j.name+"-"+r.Key)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer lock.Close()
 	dir := filepath.Join(r.Path, "build", j.name)
 	defer os.RemoveAll(dir)
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, r.c.unwritable(err)
 	}
 	return r.c.doJob(j, dir, func(argv []string) error {
-		_, err := r.output(ctx, "/build/"+j.name, argv)
+		_, err := r.output(ctx, "/build/"+j.name, argv, lock)
 		return err
 	})
 }

@@ -48,18 +48,24 @@ func newStoreOf(t *testing.T, arch string) store {
 // clean fails the test if something unfinished is left.
 func (s store) clean(t *testing.T) {
 	t.Helper()
-	var left []string
-	for _, pattern := range []string{"tmp/*", "index/*/.new-*", "golden/tmp/*", "sha256/*/.*"} {
-		found, err := filepath.Glob(filepath.Join(s.dir, pattern))
-		must(t, err)
-		left = append(left, found...)
-	}
-	if left = append(left, leftovers(t, s.temp)...); len(left) > 0 {
+	if left := s.unfinished(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if pids := emulators(t, s.temp); len(pids) > 0 {
 		t.Errorf("QEMU still runs: %v", pids)
 	}
+}
+
+// unfinished are the files that no lab leaves when it ends by itself.
+func (s store) unfinished(t *testing.T) []string {
+	t.Helper()
+	left := leftovers(t, s.temp)
+	for _, pattern := range []string{"tmp/*", "index/*/.new-*", "golden/tmp/*", "sha256/*/.*"} {
+		found, err := filepath.Glob(filepath.Join(s.dir, pattern))
+		must(t, err)
+		left = append(left, found...)
+	}
+	return left
 }
 
 // objects are the files that steps of one kind have made.
@@ -369,23 +375,23 @@ func TestOfflineHost(t *testing.T) {
 	if a := call(t, to.env, "image", "import", bundle); a.code != 0 {
 		t.Fatal(a)
 	}
-	linkToolchain(t, to.dir)
+	linkToolchain(t, to.dir, "riscv64")
 	if a := call(t, to.env, "repro", out); a.code != 0 || !strings.Contains(a.stdout, "REPRODUCED") {
 		t.Errorf("exit status %d: %s", a.code, a)
 	}
 	to.clean(t)
 }
 
-// linkToolchain saves unpacking the toolchain for riscv64, most of a minute's
+// linkToolchain saves unpacking the toolchain for an ISA, most of a minute's
 // work: that it unpacks is what every cold cache shows.
-func linkToolchain(t *testing.T, cache string) {
+func linkToolchain(t *testing.T, cache, arch string) {
 	t.Helper()
 	base, err := os.UserCacheDir()
 	must(t, err)
-	found, err := filepath.Glob(filepath.Join(base, "kerninst", "tree", "*", "usr", "bin", "riscv64-linux-gnu-gcc-14"))
+	found, err := filepath.Glob(filepath.Join(base, "kerninst", "tree", "*", "usr", "src", "linux-headers-*-"+arch))
 	must(t, err, os.MkdirAll(filepath.Join(cache, "tree"), 0o755))
-	for _, gcc := range found {
-		root := filepath.Dir(filepath.Dir(filepath.Dir(gcc)))
+	for _, headers := range found {
+		root := filepath.Dir(filepath.Dir(filepath.Dir(headers)))
 		if out, err := exec.Command("cp", "-al", root, filepath.Join(cache, "tree")).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -142,7 +142,7 @@ func qemuDied(f facts) (status.Status, Kind, string, bool) {
 
 func diskFull(f facts) (status.Status, Kind, string, bool) {
 	return status.LabFailed, DiskFull,
-		fmt.Sprintf("the disk of the run directory %s is full, and what the guest said was lost %s: %v; make room, or set TMPDIR to a folder on another disk",
+		fmt.Sprintf("the disk of the run directory %s is full, and what the guest said was lost %s: %v; make room, or set XDG_RUNTIME_DIR to a folder on another disk",
 			f.cfg.Spec.Dir, f.when(), f.full),
 		f.full != nil && !(f.done != nil && f.ending.Kind == vm.Clean)
 }
