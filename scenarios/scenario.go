@@ -48,7 +48,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), ab(), hazards(), faults())
+	return slices.Concat(smoke(), every(), beside(), ab(), hazards(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

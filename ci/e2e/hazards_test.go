@@ -12,6 +12,9 @@ func TestHazards(t *testing.T) { scenario(t, "hazards", 50) }
 // Every instruction of some functions spliced at once.
 func TestEvery(t *testing.T) { scenario(t, "every", 10) }
 
+// The planner and the module agree on what the kernel rewrites.
+func TestBeside(t *testing.T) { scenario(t, "beside", 5) }
+
 // scenario runs one on each ISA, which must pass with some number of checks.
 func scenario(t *testing.T, name string, checks int) {
 	for _, arch := range arches {

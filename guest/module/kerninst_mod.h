@@ -128,6 +128,8 @@ u32 ki_arch_locked_len(const struct ki_splice *s);
  * their number, and their addresses in any order unless to is NULL.
  */
 u32 ki_arch_sites(unsigned long *to);
+/* How long a site of the image is, in bytes: at most that, while it is rewritten. */
+unsigned long ki_arch_site_len(unsigned long site);
 /* The same question for text of modules. */
 bool ki_arch_rewritten(unsigned long first, unsigned long last);
 void ki_arch_fill_traps(void *code, unsigned long len);

@@ -89,25 +89,28 @@ void ki_sites_exit(void)
 	kvfree(banned);
 }
 
-/* Does a site begin in [from, last]? */
-static bool site_in(unsigned long from, unsigned long last)
+/* Does a site lie in [first, last], or reach into it? */
+static bool site_in(unsigned long first, unsigned long last)
 {
 	u32 lo = 0, hi = site_count, mid;
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (sites[mid] < from)
+		if (sites[mid] < first - SITE_MAX + 1)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	return lo < site_count && sites[lo] <= last;
+	for (; lo < site_count && sites[lo] <= last; lo++)
+		if (sites[lo] >= first || sites[lo] + ki_arch_site_len(sites[lo]) > first)
+			return true;
+	return false;
 }
 
 /* ftrace sorts its records and searches them; no copy needed. */
 bool ki_core_rewritten(unsigned long first, unsigned long last)
 {
-	return site_in(first - SITE_MAX + 1, last) ||
+	return site_in(first, last) ||
 	       ftrace_text_reserved((void *)first, (void *)last);
 }
 

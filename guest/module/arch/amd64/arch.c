@@ -123,6 +123,14 @@ u32 ki_arch_sites(unsigned long *to)
 	return ki_static_calls[1] - ki_static_calls[0];
 }
 
+/* Compilers choose the short form of a static key's jump where it reaches. */
+unsigned long ki_arch_site_len(unsigned long site)
+{
+	u8 first = READ_ONCE(*(u8 *)site);
+
+	return first == JMP8_INSN_OPCODE || first == 0x66 /* xchg %ax,%ax */ ? 2 : 5;
+}
+
 bool ki_arch_rewritten(unsigned long first, unsigned long last)
 {
 	return static_call_text_reserved((void *)first, (void *)last);

@@ -85,6 +85,11 @@ u32 ki_arch_sites(unsigned long *to)
 	return 0;
 }
 
+unsigned long ki_arch_site_len(unsigned long site)
+{
+	return 4;
+}
+
 bool ki_arch_rewritten(unsigned long first, unsigned long last)
 {
 	return false;
