@@ -42,7 +42,9 @@ code() {
 # What it takes to know a whole kernel, beside what objdump takes to print it; and
 # in a guest, to open the index and to know a function.
 index() {
-	"${GO:-go}" test -run '^$' -bench '^BenchmarkIndex$' -benchtime 1x -timeout 30m ./ci/e2e | grep ^Benchmark
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkIndex$' -benchtime 1x -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
+		{ cat "$out/log" >&2; exit 1; }
+	grep ^Benchmark "$out/log"
 }
 
 # How soon the lab knows that a guest has died.

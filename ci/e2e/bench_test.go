@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
@@ -60,15 +61,28 @@ func benchObjdump(b *testing.B, file string) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	before := childrenTime(b)
 	for b.Loop() {
 		if err := sweep.Objdump(context.Background(), root, arch, pieces); err != nil {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric((childrenTime(b)-before).Seconds()/float64(b.N), "cpu-s")
+}
+
+// childrenTime is what the programs that this process has waited for have had of
+// the CPUs.
+func childrenTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // benchAnalyze calls lab analyze with an empty store, then with what that left.
 func benchAnalyze(b *testing.B, file string) {
+	var cpu time.Duration
 	var peak int64 // KiB
 	var again analysis.Totals
 	var size int64
@@ -80,6 +94,7 @@ func benchAnalyze(b *testing.B, file string) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
+		cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		peak = max(peak, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss)
 
 		b.StopTimer()
@@ -90,6 +105,7 @@ func benchAnalyze(b *testing.B, file string) {
 		size = indexSize(b, cache)
 		b.StartTimer()
 	}
+	b.ReportMetric(cpu.Seconds()/float64(b.N), "cpu-s")
 	b.ReportMetric(float64(peak)/1024, "peak-MiB")
 	b.ReportMetric(again.Seconds.Cached*1000, "reload-ms")
 	b.ReportMetric(float64(size)/(1<<20), "index-MiB")

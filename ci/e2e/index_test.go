@@ -149,8 +149,11 @@ func lookInGuest(tb testing.TB, arch string) (size int, results []*wire.Result) 
 			{Name: "read", Do: &wire.Step_Read{Read: &wire.Read{}}},
 		}},
 	}).Wait()
-	if g.Err != nil || g.Outcome.Status != status.Passed {
-		tb.Fatal(g.Err, g.Outcome)
+	if g.Err != nil {
+		tb.Fatal(g.Err)
+	}
+	if g.Outcome.Status != status.Passed {
+		tb.Fatal(r.Card(g, "index").Text())
 	}
 	for _, rec := range g.Outcome.Records {
 		if res := rec.GetResult(); res != nil {
