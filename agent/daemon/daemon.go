@@ -140,7 +140,7 @@ func (d *Daemon) module(m *wire.Module) error {
 		if err := d.Close(); err != nil {
 			return err
 		}
-		return kdev.Unload(kdev.ModuleName)
+		return kdev.UnloadWhenFree(kdev.ModuleName, unloadLimit)
 	case wire.Module_LOAD:
 		if err := d.loadModule(); err != nil {
 			return err
@@ -149,6 +149,9 @@ func (d *Daemon) module(m *wire.Module) error {
 	}
 	return fmt.Errorf("module: operation %v is not known", m.Op)
 }
+
+// unloadLimit is how long tasks may take to leave patches, and the module to see it.
+const unloadLimit = 10 * time.Second
 
 // kprobe places the kernel's own probe where an earlier splice was, or takes
 // it away again and says how often it was hit.

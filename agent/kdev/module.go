@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,4 +73,16 @@ func Unload(name string) error {
 		return fmt.Errorf("unload module %s: %w%s", name, err, hint)
 	}
 	return nil
+}
+
+// UnloadWhenFree is Unload when the module lets itself go within the limit: after
+// its device was closed it keeps what a task may still be in, and looks again and
+// again (guest/module/core.c).
+func UnloadWhenFree(name string, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		err := Unload(name)
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			return err
+		}
+	}
 }

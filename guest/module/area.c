@@ -96,9 +96,11 @@ static void *place_in_window(unsigned long lo, unsigned long hi, unsigned long s
 
 	ki_image(&image, &image_end);
 	ki_arch_area_range(&min, &max);
+	*possible = false;
+	if (PAGE_ALIGN(lo) < lo)	/* the last page of all: nothing is above it */
+		return NULL;
 	lo = max(PAGE_ALIGN(lo), min);
 	hi = min(hi & PAGE_MASK, max);
-	*possible = false;
 	if (lo < image) {
 		end = min3(hi + GUARD, image, max);
 		if (end > lo && end - lo >= size + GUARD) {

@@ -6,7 +6,8 @@
  * The module owns nothing of its own accord. Everything that is spliced or
  * allocated belongs to the one open file, and its release undoes it: closing,
  * exit and kill -9 are the same path. What cannot be undone (someone put a
- * kprobe on a splice) stays, patch memory included, and pins the module.
+ * kprobe on a splice; a task is in a patch, or a word on its stack looks like it)
+ * stays, patch memory included, and pins the module until a later try succeeds.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -21,6 +22,7 @@
 #include <linux/sort.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "internals.h"
 #include "kerninst_mod.h"
@@ -282,20 +284,26 @@ static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 	if (nr >= ARRAY_SIZE(calls) || calls[nr].cmd != cmd)
 		return -ENOTTY;
-	mutex_lock(&call_lock);
+	/* Another call may wait for its user's memory for as long as that likes. */
+	if (mutex_lock_killable(&call_lock))
+		return -EINTR;
 	SET_CALLER();
 	err = calls[nr].run((void __user *)arg);
 	mutex_unlock(&call_lock);
 	return err;
 }
 
+static void try_again(struct work_struct *work);
+static DECLARE_DELAYED_WORK(again, try_again);
+
 /*
- * Undo, free, and either let the module go or keep it. Called with nobody
- * using the device; the file that is being opened or closed keeps the module
- * from going away under us.
+ * Undo, free, and either let the module go or keep it for another try. Called with
+ * nobody using the device. The file that is being opened or closed keeps the module
+ * from going away under us, and ki_exit() waits for the work.
  */
 static noinline void clean_up(void)
 {
+	static unsigned long wait;
 	struct ki_stats left = {};
 
 	if (ki_text_undo_all()) {
@@ -305,17 +313,34 @@ static noinline void clean_up(void)
 		pinned = false;
 		return;
 	}
+	/* Each try stops all CPUs for a moment: seldom, if it takes long. */
+	wait = pinned ? min(2 * wait, 60ul * HZ) : HZ;
+	mod_delayed_work(system_wq, &again, wait);
 	if (pinned)
 		return;
 	__module_get(THIS_MODULE);
 	pinned = true;
 	ki_text_stats(&left);
 	if (left.splices)
-		pr_warn(KI_NAME ": %u splices stay, and this module with them: a kprobe sits on them. Remove it, then open and close the device\n",
+		pr_warn(KI_NAME ": %u splices stay, and this module with them: a kprobe sits on them. Remove it: this is tried again, at least every minute\n",
 			left.splices);
 	else
-		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: some task's stack holds an address in there. Open and close the device when the task has gone on\n",
+		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: some task's stack holds an address in there. This is tried again, at least every minute\n",
 			left.quarantined);
+}
+
+/*
+ * Somebody may open the device meanwhile, and say that he is the caller: then the
+ * scan looks at more of a stack than it has to.
+ */
+static void try_again(struct work_struct *work)
+{
+	mutex_lock(&ki_lock);
+	if (pinned && !test_bit(0, &opened)) {
+		SET_CALLER();
+		clean_up();
+	}
+	mutex_unlock(&ki_lock);
 }
 
 /*
@@ -417,6 +442,7 @@ static int __init ki_init(void)
 static void __exit ki_exit(void)
 {
 	misc_deregister(&ki_device);
+	cancel_delayed_work_sync(&again);
 	ki_sites_exit();
 }
 

@@ -58,6 +58,8 @@ void ki_sites_exit(void);
 bool ki_core_rewritten(unsigned long first, unsigned long last);
 /* Is a probe forbidden there? */
 bool ki_core_banned(unsigned long addr);
+/* The kernel's list of places without probes, which its modules come to and leave. */
+bool ki_blacklisted(unsigned long addr);
 
 /* area.c: executable memory and cells. All under ki_lock. */
 int ki_area_alloc(struct ki_area *a);

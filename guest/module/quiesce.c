@@ -15,6 +15,7 @@
  * The scan is conservative: any word counts. A stale one costs memory until
  * the next scan, never a crash.
  */
+#include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
@@ -41,9 +42,18 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 	}
 }
 
+/*
+ * Where the kernel's part of a stack ends: above are the registers of the user,
+ * who may put there what he likes.
+ */
+static unsigned long stack_end(struct task_struct *t, unsigned long stack)
+{
+	return t->flags & PF_KTHREAD ? stack + THREAD_SIZE : (unsigned long)task_pt_regs(t);
+}
+
 static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 {
-	unsigned long stack, sp;
+	unsigned long stack, sp, end;
 	const unsigned long *words;
 	unsigned int n = 0;
 	void *base;
@@ -52,6 +62,7 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 	if (!base)
 		return;		/* dead, and off its stack */
 	stack = (unsigned long)base;
+	end = stack_end(t, stack);
 	sp = ki_arch_saved(t, &words, &n);
 	if (t == ki_caller.task)
 		sp = ki_caller.frame;	/* who asks is not in a patch below that */
@@ -60,7 +71,8 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 	if (sp < stack || sp >= stack + THREAD_SIZE)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
-	scan_words(r, (unsigned long *)sp, (stack + THREAD_SIZE - sp) / sizeof(long));
+	if (sp < end)
+		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long));
 	put_task_stack(t);
 }
 

@@ -114,6 +114,16 @@ bool ki_core_rewritten(unsigned long first, unsigned long last)
 	       ftrace_text_reserved((void *)first, (void *)last);
 }
 
+bool ki_blacklisted(unsigned long addr)
+{
+	bool yes;
+
+	mutex_lock(&kprobe_mutex);
+	yes = within_kprobe_blacklist(addr);
+	mutex_unlock(&kprobe_mutex);
+	return yes;
+}
+
 /*
  * A part that the compiler split off (foo.cold) is banned with its function;
  * that rule needs the kernel's look-up by name, which only such parts pay for.
@@ -128,6 +138,5 @@ bool ki_core_banned(unsigned long addr)
 	for (i = 0; i < banned_count; i++)
 		if (addr >= banned[i].start && addr < banned[i].end)
 			return true;
-	return !lookup_symbol_name(addr, name) && strchr(name, '.') &&
-	       within_kprobe_blacklist(addr);
+	return !lookup_symbol_name(addr, name) && strchr(name, '.') && ki_blacklisted(addr);
 }

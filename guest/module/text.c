@@ -102,8 +102,10 @@ static int own_text(unsigned long first, unsigned long last, struct module **own
 		return core_kernel_text(last) ? 0 : -EACCES;
 	preempt_disable();	/* __module_text_address() walks modules under RCU */
 	mod = __module_text_address(first);
+	/* A module whose init fails is freed, whatever references it has. */
 	if (mod && mod != THIS_MODULE && mod == __module_text_address(last) &&
-	    !within_module_init(first, mod) && try_module_get(mod)) {
+	    mod->state == MODULE_STATE_LIVE && !within_module_init(first, mod) &&
+	    try_module_get(mod)) {
 		*owner = mod;
 		err = 0;
 	}
@@ -125,7 +127,7 @@ static bool module_off_limits(unsigned long first, unsigned long last, unsigned 
 {
 	bool yes;
 
-	if (within_kprobe_blacklist(first) || within_kprobe_blacklist(written))
+	if (ki_blacklisted(first) || ki_blacklisted(written))
 		return true;
 	jump_label_lock();
 	yes = jump_label_text_reserved((void *)first, (void *)last) ||
@@ -391,22 +393,70 @@ static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 	return err;
 }
 
-static int apply_all(struct live **l, u32 n, u32 *failed)
+/* *poked: whatever it answers, text may have led to the patches meanwhile. */
+static int apply_all(struct live **l, u32 n, u32 *failed, bool *poked)
 {
 	int err;
 
 	blacklist_add(l, n);
 	lock_text();
 	err = no_probe_in_functions(l, n, failed);
+	*poked = !err;
 	if (!err)
 		err = poke_all(l, n, false, failed);
 	unlock_text();
 	return err;
 }
 
+/* --- leaving --- */
+
+static void retire(struct live **l, u32 n)
+{
+	u32 i;
+
+	blacklist_remove(l, n);
+	for (i = 0; i < n; i++) {
+		forget_point(l[i]);
+		list_add_tail(&l[i]->link, &retired);
+	}
+	retired_count += n;
+}
+
+static void found_task(struct interval_tree_node *node)
+{
+	container_of(node, struct live, in)->held = true;
+}
+
+/* Frees the retired patches that nobody is in. */
+static void reap(void)
+{
+	const struct ki_ranges r = { .tree = &patches, .found = found_task };
+	struct live *l, *next;
+
+	if (list_empty(&retired))
+		return;
+	ki_quiesce();
+	list_for_each_entry(l, &retired, link)
+		l->held = false;
+	ki_stacks_scan(&r);
+	quarantined = 0;
+	list_for_each_entry_safe(l, next, &retired, link) {
+		if (l->held) {
+			quarantined += l->s.patch_len;
+			continue;
+		}
+		list_del(&l->link);
+		retired_count--;
+		forget_patch(l);
+	}
+}
+
+/* --- splicing --- */
+
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 {
 	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
+	bool poked;
 	int err;
 
 	if (!l)
@@ -414,16 +464,17 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 	err = admit_all(s, n, l, failed);
 	if (err)
 		goto out;
-	err = apply_all(l, n, failed);
+	err = apply_all(l, n, failed, &poked);
 	if (!err) {
 		spliced += n;
-		goto out;
+	} else if (poked) {
+		/* Taken back; who is in a patch now leaves it like any other. */
+		retire(l, n);
+		reap();
+	} else {
+		blacklist_remove(l, n);
+		forget_all(l, n);
 	}
-	blacklist_remove(l, n);
-	/* What was written and taken back may have been executed meanwhile. */
-	if (err == -EILSEQ)
-		ki_quiesce();
-	forget_all(l, n);
 out:
 	if (err)
 		refused++;
@@ -513,19 +564,6 @@ static int still_ours(struct live **l, u32 n, u32 *failed)
 	return 0;
 }
 
-static void retire(struct live **l, u32 n)
-{
-	u32 i;
-
-	blacklist_remove(l, n);
-	for (i = 0; i < n; i++) {
-		forget_point(l[i]);
-		list_add_tail(&l[i]->link, &retired);
-	}
-	retired_count += n;
-	unspliced += n;
-}
-
 /*
  * Restores l[0..first) and, after a quiescence, the springboards behind them.
  * All are checked before the first is written. Should something come to a
@@ -545,6 +583,7 @@ static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 	if (err)
 		return err;
 	retire(l, first);
+	unspliced += first;
 	if (first == n)
 		return 0;
 	if (first)
@@ -554,38 +593,11 @@ static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 	if (!err)
 		err = poke_all(l + first, n - first, true, failed);
 	unlock_text();
-	if (!err)
-		retire(l + first, n - first);
-	return err;
-}
-
-static void found_task(struct interval_tree_node *node)
-{
-	container_of(node, struct live, in)->held = true;
-}
-
-/* Frees the retired patches that nobody is in. */
-static void reap(void)
-{
-	const struct ki_ranges r = { .tree = &patches, .found = found_task };
-	struct live *l, *next;
-
-	if (list_empty(&retired))
-		return;
-	ki_quiesce();
-	list_for_each_entry(l, &retired, link)
-		l->held = false;
-	ki_stacks_scan(&r);
-	quarantined = 0;
-	list_for_each_entry_safe(l, next, &retired, link) {
-		if (l->held) {
-			quarantined += l->s.patch_len;
-			continue;
-		}
-		list_del(&l->link);
-		retired_count--;
-		forget_patch(l);
-	}
+	if (err)
+		return err;
+	retire(l + first, n - first);
+	unspliced += n - first;
+	return 0;
 }
 
 /* A springboard that some other point jumps to has to stay. */

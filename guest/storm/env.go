@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"time"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -135,10 +136,28 @@ func (e *env) unchanged(before []byte) error {
 		}
 	}
 	report("text is as before", 1, differ == 0, "%d of %d bytes differ, the first at %v", differ, len(now), first)
-	st, err := e.dev.Stats()
+	st, err := e.settled()
 	if err != nil {
 		return err
 	}
 	report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
 	return nil
+}
+
+// settled waits until nothing is quarantined: a word that lies about on a stack may
+// look like an address in a patch for some time. Each undo looks again.
+func (e *env) settled() (kdev.Stats, error) {
+	for end := time.Now().Add(napLimit); ; time.Sleep(100 * time.Millisecond) {
+		st, err := e.dev.Stats()
+		if err != nil || st.Quarantined == 0 || time.Now().After(end) {
+			return st, err
+		}
+		ids, err := e.dev.Splice([]kdev.Splice{whole(e.one)})
+		if err == nil {
+			err = e.dev.Undo(ids)
+		}
+		if err != nil {
+			return st, err
+		}
+	}
 }

@@ -8,7 +8,11 @@
 //	storm call CPU N             call getppid N times
 //	storm umask                  call umask twice
 //	storm spin FUNCTION          have a function of the kernel never return
+//	storm masks                  call umask until killed
 //	storm hold                   make a splice and wait to be killed
+//	storm register ADDRESS       wait in a call with that in a register
+//	storm weak CAPABILITY        open the device without it; prints the errno
+//	storm locked                 open the device before and under lockdown
 //
 // The function under test is the one behind getppid: nothing else in the guest
 // makes that call meanwhile, so counts are exact.
@@ -71,6 +75,16 @@ func main() {
 		err = spin(flag.Arg(1))
 	case "hold":
 		err = hold()
+	case "masks":
+		err = masks()
+	case "register":
+		err = register(flag.Arg(1))
+	case "weak":
+		err = weaken(flag.Arg(1))
+	case "opens":
+		err = opens()
+	case "locked":
+		err = locked()
 	default:
 		err = fmt.Errorf("unknown role %q", flag.Arg(0))
 	}

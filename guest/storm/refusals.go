@@ -2,12 +2,21 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
 )
 
 // refusal is a request that must be answered by one errno and change nothing.
@@ -53,7 +62,51 @@ func write(to func(*env) isa.Addr) func(*env) error {
 	return func(e *env) error { return e.dev.WriteCode(to(e), make([]byte, 64)) }
 }
 
+// within asks for the prepared splice at an address whose text is off limits.
+func within(what string, where func(*env) (isa.Addr, error)) refusal {
+	return refusal{"splice: in " + what, unix.EACCES, func(e *env) error {
+		a, err := where(e)
+		if err != nil {
+			return err
+		}
+		return splice(func(_ *env, s *kdev.Splice) { s.Point = a })(e)
+	}}
+}
+
+// behindFtrace is how far into a function no ftrace site reaches, in bytes.
+const behindFtrace = 16
+
+func named(symbols map[string]string) func(*env) (isa.Addr, error) {
+	return func(e *env) (isa.Addr, error) {
+		name, ok := symbols[e.arch.Name]
+		if !ok {
+			name = symbols[""]
+		}
+		return symbol(name)
+	}
+}
+
+// misled changes where the jump leads by the lowest of its bits that keeps it a
+// jump of the same form.
+func misled(e *env, s *kdev.Splice) {
+	bit := map[string]struct{ at, by int }{"amd64": {1, 1}, "arm64": {0, 1}, "riscv64": {len(s.New) - 1, 1 << 3}}[e.arch.Name]
+	s.New[bit.at] ^= byte(bit.by)
+}
+
+// misledErrno: amd64 compares when it writes, for other splices may complete a jump.
+var misledErrno = map[string]unix.Errno{"amd64": unix.EILSEQ, "arm64": unix.EINVAL, "riscv64": unix.EINVAL}
+
 var refused = []refusal{
+	within("the module itself", func(*env) (isa.Addr, error) {
+		a, err := symbol("ki_text_undo")
+		return a + behindFtrace, err
+	}),
+	within("what ftrace rewrites", func(e *env) (isa.Addr, error) { return e.fn.Addr + 4, nil }),
+	within("a static key", (*env).staticKey),
+	within("code that is not to be instrumented", named(map[string]string{"": "irqentry_enter", "arm64": "el1h_64_sync_handler"})),
+	within("text that was freed after boot", named(map[string]string{"": "_sinittext"})),
+	within("data", named(map[string]string{"": "init_task"})),
+	{"area at the last page", unix.EACCES, area(at(^isa.Addr(0xffe)), at(^isa.Addr(0)), 4096)},
 	{"area over _text", unix.EACCES, area(imageStart, imageEnd, 4096)},
 	{"area below the range", unix.EACCES, area(at(0x1000), areaLo, 4096)},
 	{"area in user space", unix.EACCES, area(at(0x1000), at(0x100000), 4096)},
@@ -105,15 +158,156 @@ var whileLive = []refusal{
 	{"free the area of a live splice", unix.EBUSY, func(e *env) error { return e.dev.FreeArea(e.area) }},
 }
 
+// staticKey is a site whose bytes change with a key.
+func (e *env) staticKey() (isa.Addr, error) {
+	var found isa.Addr
+	var failed error
+	e.text.Functions("", func(f ktext.Func) bool {
+		for a := f.Addr; a < f.End() && found == 0 && failed == nil; a += isa.Addr(e.arch.MinLen) {
+			r, ok, err := e.text.Site(a, a+1)
+			failed = err
+			if ok && r.Class == ktext.StaticKey {
+				found = a
+			}
+		}
+		return found == 0 && failed == nil
+	})
+	if found == 0 && failed == nil {
+		failed = errors.New("no static key in the kernel")
+	}
+	return found, failed
+}
+
+// weak opens the device without one of root's capabilities.
+func weak(capability int) func(*env) error {
+	return func(*env) error {
+		out, err := self("weak", strconv.Itoa(capability)).Output()
+		if err != nil {
+			return err
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+		if n != 0 {
+			return unix.Errno(n)
+		}
+		return err
+	}
+}
+
+// weaken drops a capability, becomes this program again, and opens the device.
+func weaken(capability string) error {
+	n, err := strconv.ParseUint(capability, 10, 8)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the thread that executes keeps what it dropped
+	if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(n), 0, 0, 0); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", []string{"storm", "opens"}, nil)
+}
+
+// opens prints the errno of opening the device.
+func opens() error {
+	var n unix.Errno
+	d, err := kdev.Open()
+	if err == nil {
+		err = d.Close()
+	} else if errors.As(err, &n) {
+		err = nil
+	}
+	fmt.Println(int(n))
+	return err
+}
+
+// locked: under lockdown nobody opens the device. That cannot be taken back.
+func locked() error {
+	e, err := open()
+	if err == nil {
+		err = e.dev.Close()
+	}
+	if err == nil {
+		err = reopen()
+	}
+	reportErrno("open before lockdown", err, 0)
+	const dir = "/sys/kernel/security"
+	if err := unix.Mount("securityfs", dir, "securityfs", 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if err := os.WriteFile(dir+"/lockdown", []byte("integrity"), 0); err != nil {
+		return err
+	}
+	reportErrno("open under lockdown", reopen(), unix.EPERM)
+	return nil
+}
+
+// reopen opens the device and closes it.
+func reopen() error {
+	d, err := kdev.Open()
+	if err == nil {
+		err = d.Close()
+	}
+	return err
+}
+
 func (e *env) refusals(rng *rand.Rand) error {
-	e.refuse(rng, refused)
+	e.refuse(rng, append(refused[:len(refused):len(refused)],
+		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
+		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
+		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))
 	ids, err := e.dev.Splice([]kdev.Splice{whole(e.one)})
 	if err != nil {
 		return err
 	}
 	e.refuse(rng, whileLive)
 	reportErrno("undo the same one twice at once", e.dev.Undo([]uint32{ids[0], ids[0]}), unix.EINVAL)
-	return e.dev.Undo(ids)
+	return e.undoUnderRegister(ids)
+}
+
+// undoUnderRegister: a user's register that holds an address in a patch is no task
+// in that patch.
+func (e *env) undoUnderRegister(ids []uint32) error {
+	address := (e.one.Patch + 8).String()
+	holder := self("register", address)
+	if err := holder.Start(); err != nil {
+		return err
+	}
+	err := errors.Join(awaitCall(holder.Process.Pid, address), e.dev.Undo(ids))
+	st, err2 := e.settled()
+	report("a user's register holds no patch", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	err = errors.Join(err, err2, holder.Process.Kill())
+	_ = holder.Wait() // it was killed
+	return err
+}
+
+// awaitCall waits until a thread of a process sleeps in a call with that argument
+// (proc(5), /proc/PID/syscall).
+func awaitCall(pid int, argument string) error {
+	for end := time.Now().Add(napLimit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+		if err != nil {
+			return err
+		}
+		for _, c := range calls {
+			if b, err := os.ReadFile(c); err == nil && bytes.Contains(b, []byte(argument)) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("process %d does not sleep in a call with %s", pid, argument)
+}
+
+// register waits for ever in a call whose sixth argument, which the call does not
+// have, is an address.
+func register(address string) error {
+	a, err := strconv.ParseUint(address, 0, 64)
+	if err != nil {
+		return err
+	}
+	for { // the Go runtime's own signals interrupt it
+		if _, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, uintptr(a)); errno != unix.EINTR {
+			return errno
+		}
+	}
 }
 
 // refuse asks in random order, and looks at the point after each.

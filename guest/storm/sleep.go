@@ -39,10 +39,13 @@ var sleepable = map[string]string{
 // point, and keeps the module when everybody else lets go.
 func (e *env) sleepers() error {
 	ko, err := os.ReadFile(napFile)
-	if err == nil {
-		err = kdev.Load(ko, "")
-	}
 	if err != nil {
+		return err
+	}
+	if err := e.initialising(ko); err != nil {
+		return err
+	}
+	if err := kdev.Load(ko, ""); err != nil {
 		return err
 	}
 	s, p, err := e.sleeper()
@@ -51,6 +54,11 @@ func (e *env) sleepers() error {
 	}
 	if err := e.undoUnderSleeper(s, p); err != nil {
 		return err
+	}
+	if e.arch.Name == "amd64" { // others write a batch while nobody runs
+		if err := e.failedUnderSleeper(s); err != nil {
+			return err
+		}
 	}
 	if err := e.closeUnderSleeper(s); err != nil {
 		return err
@@ -185,16 +193,77 @@ func (n *napper) wake() error {
 // awaitNappers looks every 10 ms: nothing tells when a task falls asleep.
 func awaitNappers(want string) error {
 	for end := time.Now().Add(napLimit); ; time.Sleep(10 * time.Millisecond) {
-		got, err := os.ReadFile(napAsleep)
-		if err != nil {
+		if err := awaited(want); err == nil || time.Now().After(end) {
 			return err
 		}
-		if strings.TrimSpace(string(got)) == want {
-			return nil
+	}
+}
+
+func awaited(want string) error {
+	got, err := os.ReadFile(napAsleep)
+	if err == nil && strings.TrimSpace(string(got)) != want {
+		err = fmt.Errorf("%s tasks asleep in a patch, want %s", bytes.TrimSpace(got), want)
+	}
+	return err
+}
+
+// initialising: text of a module that may yet fail to load is nobody's to splice.
+func (e *env) initialising(ko []byte) error {
+	loaded := make(chan error)
+	go func() { loaded <- kdev.Load(ko, "fail=1") }()
+	if err := awaitNappers("1"); err != nil {
+		return err
+	}
+	at, err := symbol("nap_until_awake")
+	if err != nil {
+		return err
+	}
+	reportErrno("splice: in a module that is being loaded", splice(func(_ *env, s *kdev.Splice) { s.Point = at + behindFtrace })(e), unix.EACCES)
+	if err := os.WriteFile(napAwake, []byte("1"), 0); err != nil {
+		return err
+	}
+	reportErrno("loading fails when it is meant to", <-loaded, unix.EIO)
+	return nil
+}
+
+// failedUnderSleeper: while a batch that fails is written and taken back, a task
+// may get into one of its patches, and sleep there.
+func (e *env) failedUnderSleeper(s kdev.Splice) error {
+	if err := os.WriteFile(napAwake, []byte("0"), 0); err != nil {
+		return err
+	}
+	masks := self("masks")
+	if err := masks.Start(); err != nil {
+		return err
+	}
+	bad := whole(e.one)
+	bad.Old[0] ^= 1
+	tries, wrong := 0, 0
+	for end := time.Now().Add(napLimit); awaited("1") != nil; tries++ {
+		if _, err := e.dev.Splice([]kdev.Splice{s, bad}); !errors.Is(err, unix.EILSEQ) {
+			wrong++
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s tasks asleep in a patch, want %s", bytes.TrimSpace(got), want)
+			break
 		}
+	}
+	report("a batch with one that is wrong", tries, wrong == 0 && awaited("1") == nil, "%d answered something else; %v", wrong, awaited("1"))
+	code := make([]byte, s.PatchLen)
+	if err := e.dev.Read(s.Patch, code); err != nil {
+		return err
+	}
+	reportErrno("code under who came by a failed batch", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
+	reportErrno("free the area under who came by a failed batch", e.dev.FreeArea(e.area), unix.EBUSY)
+	err := errors.Join(os.WriteFile(napAwake, []byte("1"), 0), awaitNappers("0"), masks.Process.Kill())
+	_ = masks.Wait() // it was killed
+	reportErrno("code when who came by a failed batch has left", e.dev.WriteCode(s.Patch, code), 0)
+	return err
+}
+
+// masks calls umask for ever.
+func masks() error {
+	for {
+		syscall.Umask(0o022)
 	}
 }
 
@@ -257,6 +326,7 @@ func (e *env) closeUnderSleeper(s kdev.Splice) error {
 	if err := n.wake(); err != nil {
 		return err
 	}
+	reportErrno("unload by itself when the sleeper has left", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
 	again, err := open()
 	if err != nil {
 		return err

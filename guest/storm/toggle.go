@@ -340,6 +340,6 @@ func killed(before []byte) error {
 	if err := errors.Join(e.unchanged(before), e.dev.Close()); err != nil {
 		return err
 	}
-	reportErrno("unload", kdev.Unload(kdev.ModuleName), 0)
+	reportErrno("unload", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
 	return nil
 }

@@ -5,6 +5,7 @@
  *   call nap				from a patch
  *   cat /sys/module/nap/parameters/asleep	how many tasks are in it
  *   echo 1 > /sys/module/nap/parameters/awake	lets them all return
+ *   insmod nap.ko fail=1			sleeps in its init, which then fails
  *
  * nap itself (one file for each ISA) may be called from anywhere in process
  * context: it changes neither registers nor flags.
@@ -16,6 +17,10 @@
 static bool awake;
 module_param(awake, bool, 0600);
 MODULE_PARM_DESC(awake, "whether sleepers return");
+
+static bool fail;
+module_param(fail, bool, 0400);
+MODULE_PARM_DESC(fail, "whether loading fails");
 
 static atomic_t asleep;
 
@@ -43,7 +48,10 @@ void nap_until_awake(void)
 static int __init nap_init(void)
 {
 	pr_debug("nap: at %p\n", nap);
-	return 0;
+	if (!fail)
+		return 0;
+	nap_until_awake();
+	return -EIO;
 }
 
 static void __exit nap_exit(void)
