@@ -50,6 +50,18 @@ func arches(list string) ([]string, error) {
 	return out, nil
 }
 
+// one is the only ISA that was asked for; why says so of the command.
+func (c *common) one(why string) (string, error) {
+	isas, err := arches(c.arch)
+	if err == nil && len(isas) != 1 {
+		err = usage(fmt.Errorf("--arch %s: %s", c.arch, why))
+	}
+	if err != nil {
+		return "", err
+	}
+	return isas[0], nil
+}
+
 // isaNamed is what others call an ISA in our words, or the name itself.
 func isaNamed(s string) string {
 	for ours, others := range map[string][]string{

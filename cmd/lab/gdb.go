@@ -161,21 +161,18 @@ func (f *gdbFlags) debug(k qemu.Kept, more []string) error {
 
 // start debugs a guest that is started for it.
 func (f *gdbFlags) start(ctx context.Context, more []string) error {
-	isas, err := arches(f.arch)
+	isa, err := f.one("gdb debugs one guest")
+	if err == nil {
+		err = usage(f.own.check())
+	}
 	if err != nil {
 		return err
 	}
-	if len(isas) != 1 {
-		return usage(fmt.Errorf("--arch %s: gdb debugs one guest", f.arch))
-	}
-	if err := f.own.check(); err != nil {
-		return usage(err)
-	}
 	if f.dryrun {
-		return f.dryOne(ctx, isas[0], &f.own, runner.Request{Name: "gdb", Job: f.job()})
+		return f.dryOne(ctx, isa, &f.own, runner.Request{Name: "gdb", Job: f.job()})
 	}
 	if !f.print {
-		if _, err := debugger(isas[0]); err != nil {
+		if _, err := debugger(isa); err != nil {
 			return err
 		}
 	}
@@ -187,7 +184,7 @@ func (f *gdbFlags) start(ctx context.Context, more []string) error {
 		return err
 	}
 	defer dir.Close()
-	m, k, err := f.boot(ctx, isas[0], dir)
+	m, k, err := f.boot(ctx, isa, dir)
 	if err != nil {
 		return err
 	}

@@ -135,12 +135,9 @@ func (f *probeFlags) job() (*wire.Job, error) {
 }
 
 func (f *probeFlags) run(ctx context.Context) error {
-	isas, err := arches(f.arch)
+	isa, err := f.one("a probe runs on one ISA")
 	if err != nil {
 		return err
-	}
-	if len(isas) != 1 {
-		return usage(fmt.Errorf("--arch %s: a probe runs on one ISA", f.arch))
 	}
 	job, err := f.job()
 	if err == nil {
@@ -159,7 +156,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
 	if f.dryrun {
-		a, err := f.dry(ctx, isas[0], &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
+		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
 			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
 		if err != nil {
 			return err
@@ -169,7 +166,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, opts, err := f.image(ctx, isas[0])
+	img, opts, err := f.image(ctx, isa)
 	if err != nil {
 		return err
 	}
@@ -183,7 +180,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		file, err := f.takeIndex(ctx, isas[0], dir)
+		file, err := f.takeIndex(ctx, isa, dir)
 		if err != nil {
 			return err
 		}

@@ -38,18 +38,15 @@ const shellMode = "lab.mode=shell"
 
 // shell joins the terminal to a guest's console until it powers off.
 func (f *shellFlags) shell(ctx context.Context) error {
-	isas, err := arches(f.arch)
+	isa, err := f.one("a shell is in one guest")
+	if err == nil {
+		err = usage(f.own.check())
+	}
 	if err != nil {
 		return err
 	}
-	if len(isas) != 1 {
-		return usage(fmt.Errorf("--arch %s: a shell is in one guest", f.arch))
-	}
-	if err := f.own.check(); err != nil {
-		return usage(err)
-	}
 	if f.dryrun {
-		return f.dryOne(ctx, isas[0], &f.own, runner.Request{Name: "shell", Append: shellMode})
+		return f.dryOne(ctx, isa, &f.own, runner.Request{Name: "shell", Append: shellMode})
 	}
 	if !isTerminal(os.Stdin) {
 		return usage(fmt.Errorf("a shell needs a terminal; lab probe runs a command without one"))
@@ -62,7 +59,7 @@ func (f *shellFlags) shell(ctx context.Context) error {
 		return err
 	}
 	defer dir.Close()
-	spec, err := forOne(ctx, &f.common, &f.own, isas[0], dir.Path, nil)
+	spec, err := forOne(ctx, &f.common, &f.own, isa, dir.Path, nil)
 	if err != nil {
 		return err
 	}
