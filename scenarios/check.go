@@ -106,6 +106,7 @@ func (t *T) ran(guest, step string) [][]byte {
 			what += " (" + string(r.Stderr) + ")"
 		}
 		t.equal(what, r.Exit, int32(0))
+		t.g.Expect(r.Truncated).To(gomega.BeFalse(), "%s: %s: what it wrote is cut at 1 MiB", guest, nth(step, i))
 		out = append(out, r.Stdout)
 	}
 	return out

@@ -75,6 +75,9 @@ func show(r *bufio.Reader) error {
 		for _, run := range res.GetRuns() {
 			os.Stdout.Write(run.Stdout)
 			os.Stderr.Write(run.Stderr)
+			if run.Truncated {
+				fmt.Fprintln(os.Stderr, "kinst: the command's output is cut: the first MiB of stdout and of stderr is kept")
+			}
 		}
 		w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 		for _, v := range res.GetValues() {

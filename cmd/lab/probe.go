@@ -274,6 +274,8 @@ type probeWorkload struct {
 	Exit   int32  `json:"exit"`
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
+	// Truncated: it wrote more to stdout or stderr than is kept of either.
+	Truncated bool `json:"truncated,omitempty"`
 }
 
 // document puts together what the guest answered.
@@ -305,7 +307,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		d.Points = append(d.Points, out)
 	}
 	for _, w := range results["workload"].GetRuns() {
-		d.Workload = &probeWorkload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr)}
+		d.Workload = &probeWorkload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated}
 		if w.TimedOut {
 			d.Status, d.Reason = status.Timeout, fmt.Sprintf("the workload did not end within %v of guest time: raise --timeout", f.timeout)
 		}
@@ -324,6 +326,9 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 }
 
 func (f *probeFlags) print(d *probeDocument) error {
+	if w := d.Workload; w != nil && w.Truncated {
+		defer progress("workload: its output is cut: the first MiB of stdout and of stderr is kept; --fetch takes whole files")
+	}
 	if f.json {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")

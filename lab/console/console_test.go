@@ -134,6 +134,9 @@ var samples = []struct {
 	{"[    1.000000] BUG: Bad page state in process init  pfn:1", Bug},
 	{"fatal error: all goroutines are asleep - deadlock!", GoPanic},
 	{"SIGSEGV: segmentation violation", GoPanic},
+	{"kerninst-init: daemon killed by signal 9 (killed)", DaemonEnded},
+	{"kerninst-init: daemon exited: status 2", DaemonEnded},
+	{"kerninst-init: daemon exited: status 0", ""},
 
 	{"the log says: Kernel panic - not syncing", ""},
 	{"echo '[1.0] Kernel panic'", ""},

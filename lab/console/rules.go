@@ -18,6 +18,8 @@ const (
 	Segfault   Class = "segfault"
 	GoPanic    Class = "go-panic"
 	InitDied   Class = "init-died"
+
+	DaemonEnded Class = "daemon-ended"
 )
 
 // rule recognises one line.
@@ -25,7 +27,7 @@ type rule struct {
 	class   Class
 	pattern *regexp.Regexp
 	why     string // where the text comes from, and what else it stands for
-	fatal   bool   // the guest, or the daemon in it, does not go on from here
+	fatal   bool   // the guest, or the daemon in it, does not go on from here, if it is they who say so
 }
 
 // pattern matches at the start of a message.
@@ -105,6 +107,8 @@ var rules = []rule{
 		"the same for traps other than page faults, arch/x86/kernel/traps.c", true},
 	{GoPanic, pattern(`panic: |fatal error: |SIG[A-Z]+: .*|unexpected fault address |runtime: (?:out of memory|goroutine stack exceeds)`),
 		"the Go run time of the daemon, on the console as its standard error", true},
+	{DaemonEnded, pattern(`kerninst-init: daemon (?:killed by signal|exited: status [1-9])`),
+		"guest/init runJob(), which powers off next; also after a job that failed", false},
 }
 
 // end recognises the last line of a report, after which lines are no longer its

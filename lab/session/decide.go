@@ -38,7 +38,6 @@ const (
 	notKilled    cause = iota
 	bootTimeout        // no hello in time
 	runTimeout         // not off in time
-	deadButUp          // the console told of a death, but the machine went on
 	badRecords         // the records break the protocol
 	consoleFlood       // the console exceeds its limit
 	lockup             // the kernel reports lockups, and nothing else comes
@@ -200,8 +199,10 @@ func killedFromOutside(f facts) (status.Status, Kind, string, bool) {
 		f.ending.Kind == vm.Killed && f.cause == notKilled
 }
 
+// daemonDied goes by how the guest ended: init powers it off when the daemon has.
+// What is on the console says no more than why.
 func daemonDied(f facts) (status.Status, Kind, string, bool) {
-	if f.done != nil {
+	if f.done != nil || f.ending.Kind != vm.Clean {
 		return "", "", "", false
 	}
 	for _, finding := range f.findings {
@@ -210,9 +211,23 @@ func daemonDied(f facts) (status.Status, Kind, string, bool) {
 				fmt.Sprintf("the daemon died %s: %s; the console shows where", f.when(), message(finding.Line)), true
 		}
 	}
+	last := "it died without a word"
+	if line, ok := f.daemonEnded(); ok {
+		last = line
+	}
 	return status.Crashed, DaemonDied,
-		"the guest powered off after hello, but its daemon never said done: it died without a word; agent.log shows its last steps",
-		f.hello != nil && f.ending.Kind == vm.Clean
+		fmt.Sprintf("the guest powered off after hello, but its daemon never said done: %s; agent.log shows its last steps", last),
+		f.hello != nil
+}
+
+// daemonEnded is what init said of its end, if it was a bad one.
+func (f facts) daemonEnded() (line string, ok bool) {
+	for _, finding := range f.findings {
+		if finding.Class == console.DaemonEnded {
+			return message(finding.Line), true
+		}
+	}
+	return "", false
 }
 
 func hung(f facts) (status.Status, Kind, string, bool) {
@@ -223,7 +238,7 @@ func hung(f facts) (status.Status, Kind, string, bool) {
 				f.cfg.BootTimeout, f.signs()), true
 	case runTimeout:
 		kind := Hang
-		if f.done != nil {
+		if _, ended := f.daemonEnded(); f.done != nil || ended {
 			kind = HangAtPowerOff
 		}
 		return status.Timeout, kind,
@@ -237,19 +252,19 @@ func hung(f facts) (status.Status, Kind, string, bool) {
 		return st, Hang,
 			fmt.Sprintf("the guest hung %s: its kernel reported a lockup %d times, and nothing else came%s; its registers and the console show where it was",
 				f.when(), lockups, f.signs()), true
-	case deadButUp:
-		return status.Timeout, HangAtPowerOff,
-			fmt.Sprintf("the guest did not power off %s although its daemon had died; the console shows where it was", f.when()), true
 	}
 	return "", "", "", false
 }
+
+// notKernels are the findings that are no kernel's words.
+var notKernels = map[console.Class]bool{console.GoPanic: true, console.DaemonEnded: true}
 
 // signs lists the kernel's own complaints, which often name the culprit.
 func (f facts) signs() string {
 	var classes []string
 	seen := map[console.Class]bool{}
 	for _, finding := range f.findings {
-		if !seen[finding.Class] {
+		if !seen[finding.Class] && !notKernels[finding.Class] {
 			seen[finding.Class] = true
 			classes = append(classes, string(finding.Class))
 		}

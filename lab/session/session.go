@@ -2,9 +2,10 @@
 // its records, and says how the run came out and whose fault that is.
 //
 // Nothing is polled for with a time-out. A guest that panics resets, and QEMU
-// says so at once; a daemon that dies closes the record stream without Done; the
-// console names what happened. Time-outs are for guests that hang, and a guest
-// that hangs leaves its registers behind.
+// says so at once; when a daemon dies, init powers the guest off, and there is no
+// Done; the console only names what happened: any program can write to it what
+// looks like a death. Time-outs are for guests that hang, and a guest that hangs
+// leaves its registers behind.
 //
 // Three goroutines work on a run: one follows the console, one the records, one
 // waits for the machine. They report to the one that called Do, which alone
@@ -30,9 +31,6 @@ import (
 )
 
 const (
-	// deathGrace is how long a guest whose kernel or daemon is known to be dead
-	// may take to end by itself.
-	deathGrace = 15 * time.Second
 	// inspectLimit bounds the look into a guest that hangs.
 	inspectLimit = 15 * time.Second
 	// lockups is how many reports of a lockup without a record between them make
@@ -237,14 +235,12 @@ func (r *run) readRecords() {
 func (r *run) watch(ctx context.Context) error {
 	boot := newTimer(r.cfg.BootTimeout)
 	job := newTimer(0)
-	grace := newTimer(0)
-	var dead console.Finding
 	stuck := 0
 	var halted <-chan struct{}
 	if l, ok := r.machine.(vm.Lingerer); ok {
 		halted = l.Halted()
 	}
-	defer func() { boot.stop(); job.stop(); grace.stop() }()
+	defer func() { boot.stop(); job.stop() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -257,8 +253,6 @@ func (r *run) watch(ctx context.Context) error {
 			return r.hang(ctx, bootTimeout)
 		case <-job.c:
 			return r.hang(ctx, runTimeout)
-		case <-grace.c:
-			return r.hang(ctx, deadButUp)
 		case s := <-r.signals:
 			switch s.what {
 			case gotHello:
@@ -278,18 +272,11 @@ func (r *run) watch(ctx context.Context) error {
 				if stuck++; stuck == lockups {
 					return r.hang(ctx, lockup)
 				}
-			case died:
+			case died: // or a program says so: the machine will tell
 				r.cfg.Progress("%s: %s", r.cfg.Spec.Arch, s.finding.Line)
-				if dead.Line == "" {
-					dead, grace = s.finding, newTimer(deathGrace)
-				}
 			}
 			if s.what <= gotDone {
 				stuck = 0
-			}
-			if s.what <= gotDone && !kernelDead[dead.Class] {
-				grace.stop() // whoever died, it was not the daemon
-				dead = console.Finding{}
 			}
 		}
 	}

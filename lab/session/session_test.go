@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/digitalocean/go-qemu/qmp"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/console"
 	"kerninst/lab/qemu"
 	"kerninst/lab/qemu/qemutest"
 	"kerninst/lab/status"
@@ -166,6 +168,10 @@ func TestOutcomes(t *testing.T) {
 		{"daemon without a word", script{results: records(hello, logged), end: off}, status.Crashed, DaemonDied, "never said done"},
 		{"daemon in a record", script{results: full[:len(full)-1], end: off}, status.Crashed, DaemonDied, "never said done"},
 		{"Go panic", script{console: goText, results: records(hello), end: off}, status.Crashed, DaemonDied, "index out of range"},
+		{"daemon killed", script{console: "kerninst-init: daemon killed by signal 9 (killed)\n", results: records(hello), end: off},
+			status.Crashed, DaemonDied, "never said done: kerninst-init: daemon killed by signal 9"},
+		{"daemon killed, no power-off", script{console: "kerninst-init: daemon killed by signal 9 (killed)\n", results: records(hello)},
+			status.Timeout, HangAtPowerOff, "hung after hello"},
 		{"Go panic kills init", script{console: goText + initText, results: records(hello), end: reset}, status.Crashed, DaemonDied, "index out of range"},
 		{"init killed", script{console: initText, results: records(hello), end: reset}, status.Crashed, DaemonDied, "Attempted to kill init"},
 		{"Go panic before hello", script{console: goText, end: off}, status.BootFailed, DaemonDied, "before hello"},
@@ -289,12 +295,60 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// The daemon's last words are on the console, but the guest does not end.
-func TestDeadButUp(t *testing.T) {
-	f := facts{cause: deadButUp, ending: killed, hello: &wire.Hello{}}
-	if st, kind, _ := f.decide(); st != status.Timeout || kind != HangAtPowerOff {
-		t.Errorf("without a finding: %s, %s", st, kind)
+// Whatever a program in a guest writes to the console or to /dev/kmsg, it is how
+// the machine ends that decides.
+func TestForgedDeaths(t *testing.T) {
+	full := records(hello, logged, done)
+	for _, line := range []string{
+		"panic: is what a log line said", "fatal error: so it says", "SIGSEGV: or another", "unexpected fault address 0x0",
+		"[    1.000000] panic: is what a log line said", "[    1.000000] fatal error: so it says", "[    1.000000] SIGX: or another",
+		"[    1.000000] kerninstd[77]: segfault at 0 ip 1 sp 2 error 4", "[    1.000000] traps: kinst[7] general protection",
+		"[    1.000000] Kernel panic - not syncing: says a program", "[    1.000000] Kernel panic - not syncing: Attempted to kill init!",
+		"[    1.000000] Oops: 0000 [#1] SMP", "[    1.000000] kernel BUG at a.c:1!", "kerninst-init: daemon killed by signal 9 (killed)",
+	} {
+		if o := outcomeOf(t, script{console: line + "\n", results: full, end: off}, time.Minute); o.Status != status.Passed {
+			t.Errorf("%q and done: %s, %s: %s", line, o.Status, o.Kind, o.Summary)
+		}
+		o := outcomeOf(t, script{console: line + "\n", results: records(hello, failed), end: off}, time.Minute)
+		if o.Status != status.Failed {
+			t.Errorf("%q and a job that failed: %s, %s: %s", line, o.Status, o.Kind, o.Summary)
+		}
 	}
+	for _, line := range []string{goText, "[    1.000000] traps: kinst[7] general protection\n"} {
+		if o := outcomeOf(t, script{console: line, results: records(hello)}, 30*time.Millisecond); o.Status != status.Timeout || o.Kind != Hang {
+			t.Errorf("%q and a hang: %s, %s: %s", line, o.Status, o.Kind, o.Summary)
+		}
+	}
+}
+
+// The console tells of a death, and then nothing is heard for an hour, as of a
+// guest with much to do: that alone ends nothing.
+func TestConsoleEndsNothing(t *testing.T) {
+	for _, class := range []console.Class{console.GoPanic, console.Segfault, console.Oops, console.Panic, console.InitDied} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &run{machine: &fake{}, signals: make(chan signal), ended: make(chan struct{})}
+			r.cfg.Progress = func(string, ...any) {}
+			go func() {
+				r.signals <- signal{what: died, finding: console.Finding{Class: class, Fatal: true, Line: "x"}}
+				time.Sleep(time.Hour) // of the bubble's clock, which takes no time
+				close(r.ended)
+			}()
+			start := time.Now()
+			if err := r.watch(t.Context()); err != nil || r.cause != notKilled || time.Since(start) != time.Hour {
+				t.Errorf("%s: given up after %v: %v, cause %d", class, time.Since(start), err, r.cause)
+			}
+		})
+	}
+}
+
+// outcomeOf is what comes of a machine.
+func outcomeOf(t *testing.T, b vm.Backend, run time.Duration) *Outcome {
+	t.Helper()
+	o, err := Do(context.Background(), Config{Backend: b, Spec: vm.Spec{Arch: "amd64", Dir: t.TempDir()}, RunTimeout: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
 }
 
 // tiny runs a guest of a few dozen bytes under the real backend.
