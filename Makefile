@@ -10,6 +10,9 @@ KERNEL   ?=
 NAME     ?=
 MIRROR   ?=
 export MIRROR
+# What would make programs for another machine, or other ones, of the same sources.
+# Where Go's modules and caches are is the environment's to say.
+unexport GOOS GOARCH GOAMD64 GOARM64 GORISCV64 GOFLAGS GOEXPERIMENT
 
 # In make test, how long each fuzz target runs that reads what others have made,
 # how long the rest, and how many at once.

@@ -68,8 +68,19 @@ qemu_of() {
 targets() {
 	case ${ARCH:-all} in
 	all) echo amd64 arm64 riscv64 ;;
-	*) echo "$ARCH" | tr ',' ' ' ;;
+	*) printf '%s\n' "$ARCH" | tr ',' ' ' ;;
 	esac
+}
+
+# check_wishes stops at what a person has mistyped: neither is guessed.
+check_wishes() {
+	case ${ARCH:-} in
+	*[!a-z0-9,\ ]*) qemu_of "$ARCH" ;; # before the shell takes it for a pattern
+	esac
+	if [ -n "${GO:-}" ] && ! (cd / && GOTOOLCHAIN=local "$GO" env GOVERSION) >/dev/null 2>&1; then
+		say "GO=$GO: no Go that runs (by its name on the PATH, or its whole path): correct it, or leave GO out for the host's own"
+		exit 2
+	fi
 }
 
 find_missing() {
@@ -198,6 +209,7 @@ find_go() {
 	new_enough "$go" || die "$go does not run"
 }
 
+check_wishes
 case $# in
 0) ;;
 1) [ "$1" = --go ] || { say "usage: ci/setup.sh [--go]"; exit 2; }

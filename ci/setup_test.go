@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,8 @@ func TestSetupRefusesArguments(t *testing.T) {
 	}{
 		{"mips", nil},
 		{"amd64,mips", nil},
+		{"*", nil},
+		{"amd64,*", nil},
 		{"", []string{"--what"}},
 		{"", []string{"--go", "--go"}},
 	}
@@ -105,6 +108,66 @@ func TestSetupRefusesArguments(t *testing.T) {
 		var failed *exec.ExitError
 		if !errors.As(err, &failed) || failed.ExitCode() != 2 {
 			t.Errorf("ARCH=%s %v: %v, %s, want exit 2", tt.arch, tt.args, err, out)
+		}
+		if strings.Contains(tt.arch, "*") && !strings.Contains(string(out), "unknown architecture "+tt.arch) {
+			t.Errorf("ARCH=%s is taken for a pattern: %s", tt.arch, out)
+		}
+	}
+}
+
+// A GO that is none is not put right by taking another.
+func TestSetupRefusesGo(t *testing.T) {
+	stub := stubGo(t, "go1.99.1", "local", "")
+	for _, wrong := range []string{"/nonexistent/go", "goo", "false", "./go"} {
+		for _, args := range [][]string{nil, {"--go"}} {
+			cmd := exec.Command("/bin/sh", append([]string{"setup.sh"}, args...)...)
+			cmd.Env = []string{"PATH=" + stub + ":/usr/bin:/bin", "XDG_CACHE_HOME=" + t.TempDir(), "ARCH=amd64", "GO=" + wrong}
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), "GO="+wrong+": no Go that runs") {
+				t.Errorf("GO=%s %v: exit status %d: %s", wrong, args, code, out)
+			}
+		}
+	}
+}
+
+// What in the environment makes another program than bin/lab of the Go that
+// builds it does not reach that Go; where it fetches modules from does.
+func TestMakeBuildsForThisHost(t *testing.T) {
+	stub := filepath.Join(stubGo(t, "go1.99.1", "local", ""), "go")
+	text, err := os.ReadFile(stub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(t.TempDir(), "env")
+	err = os.WriteFile(stub, []byte(strings.Replace(string(text), "case", `[ "$1" = build ] && env >'`+seen+"' && exit\ncase", 1)), 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := []string{"GOARCH=arm64", "GOOS=plan9", "GOFLAGS=-race", "GOEXPERIMENT=rangefunc", "GOAMD64=v4"}
+	left := []string{"GOPROXY=off", "GOCACHE=/c", "GOMODCACHE=/m", "GOTOOLCHAIN=local"}
+	for _, how := range []string{"environment", "command line"} {
+		cmd := exec.Command("make", "-C", "..", "bin/lab")
+		cmd.Env = append(append([]string{"PATH=" + os.Getenv("PATH"), "XDG_CACHE_HOME=" + t.TempDir(), "GO=" + stub}, left...), taken...)
+		if how == "command line" {
+			cmd.Args = append(cmd.Args, taken...)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		env, err := os.ReadFile(seen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(env), "\n")
+		for _, v := range taken {
+			if slices.Contains(lines, v) {
+				t.Errorf("in the %s: %s reaches the compiler", how, v)
+			}
+		}
+		for _, v := range left {
+			if !slices.Contains(lines, v) {
+				t.Errorf("in the %s: %s does not reach the compiler", how, v)
+			}
 		}
 	}
 }
