@@ -1,0 +1,54 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kerninst/images"
+	"kerninst/lab/repro"
+)
+
+// A locked version that the mirror does not have any more, here one that it never
+// had, stops nobody: the mirror's is used, and the lab and the manifest say so.
+// The mirror is the host's own; all but its index is cached.
+func TestLockedVersionIsGone(t *testing.T) {
+	s, src, out := newStore(t), t.TempDir(), t.TempDir()
+	copySources(t, src)
+	name := filepath.Join(src, images.LockFile)
+	lock, err := os.ReadFile(name)
+	must(t, err)
+	line := regexp.MustCompile(`(?m)^busybox-static (\S+) riscv64 \d+ \S+`)
+	found := line.FindSubmatch(lock)
+	if found == nil {
+		t.Fatalf("%s has no %v", images.LockFile, line)
+	}
+	must(t, os.WriteFile(name, line.ReplaceAll(lock, []byte("busybox-static 1:0.0-1 riscv64 1 "+strings.Repeat("0", 64))), 0o644))
+	cmd := exec.Command(filepath.Join(src, "bin", "lab"), "run", "--arch", "riscv64", "--scenario", "boot", "--out", out)
+	cmd.Env = append(append(os.Environ(), s.env...), "MIRROR=")
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	m, err := repro.ReadManifest(filepath.Join(out, "riscv64"))
+	must(t, err)
+	const gone = "busybox-static 1:0.0-1 riscv64 is locked, the mirror has "
+	drift, used := "", ""
+	for _, d := range m.Image.Drift {
+		if strings.HasPrefix(d, gone) {
+			drift = d
+		}
+	}
+	for _, p := range m.Image.Packages {
+		if p.Name == "busybox-static" {
+			used = p.Version
+		}
+	}
+	if drift == "" || drift != gone+used || !strings.Contains(string(text), "lock file: "+drift+"\n") {
+		t.Errorf("drift %q, busybox-static %s in use; the mirror had %s when it was locked: %s", m.Image.Drift, used, found[1], text)
+	}
+	s.clean(t)
+}
