@@ -28,6 +28,8 @@ type Env struct {
 	Programs map[string]images.File
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
+	// Same are the flags with which another command has a guest of this kernel.
+	Same string
 
 	// Keep leaves guests of scenarios that fail as they are; Keeps says that those
 	// of this backend could be left.
@@ -195,8 +197,8 @@ func (env *Env) file(c *card.Card, scenario string, guests ...*runner.Guest) {
 		commands = append(commands, card.Command{To: "keep the guest as it is when it fails", Line: again + " --keep"})
 	}
 	c.Commands = append(append(commands,
-		card.Command{To: "open a shell in a guest with this kernel", Line: "bin/lab shell --arch " + env.Arch},
-		card.Command{To: "debug a guest with this kernel", Line: "bin/lab gdb --arch " + env.Arch},
+		card.Command{To: "open a shell in a guest with this kernel", Line: "bin/lab shell " + env.Same},
+		card.Command{To: "debug a guest with this kernel", Line: "bin/lab gdb " + env.Same},
 	), c.Commands...)
 	if err := env.Runner.KeepCard(c); err != nil {
 		c.Notes = append(c.Notes, "this card could not be written: "+err.Error())

@@ -208,15 +208,18 @@ func TestFullDisk(t *testing.T) {
 	check("starting a guest", limited("run", "--arch", "riscv64", "--scenario", "boot", "--out", out))
 }
 
-// filling runs a lab whose run directories lie on a small disk, fills that disk as
+// filling is for a mount namespace of its own, which in a chroot cannot be made
+// private. It runs a lab whose run directories lie on a small disk, fills that disk as
 // soon as the guest says something, and leaves what is on it then in a list.
-const filling = `mount -t tmpfs -o size=64m none "$TMPDIR" || exit 99
+const filling = `mount --make-rprivate / 2>/dev/null
+mount -t tmpfs -o size=64m none "$TMPDIR" || exit 99
 "$@" & lab=$!
 until [ -n "$(find "$TMPDIR" -name console.log -size +0)" ]; do kill -0 $lab || exit 98; done
 cat /dev/zero 2>"$TMPDIR/../no-space" >"$TMPDIR/full"
 wait $lab; code=$?
 rm "$TMPDIR/full"
 find "$TMPDIR" -type f ! -name lock >"$TMPDIR/../left"
+umount "$TMPDIR" || exit 97
 exit $code`
 
 // A disk that is full in the middle of a run is the lab's fault: what the guest
@@ -228,11 +231,13 @@ func TestDiskFillsUp(t *testing.T) {
 	must(t, os.Chmod(top, 0o755), os.Mkdir(temp, 0o755))
 	cmd := exec.Command("/bin/sh", "-c", filling, "sh", lab, "run", "--arch", "riscv64", "--scenario", "boot", "--out", out)
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "XDG_RUNTIME_DIR=")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
-		UidMappings: sameIDs(os.Getuid()), GidMappings: sameIDs(os.Getgid()),
-		GidMappingsEnableSetgroups: os.Getuid() == 0,
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 { // root needs no other rights, and in a chroot gets none
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
+			UidMappings: sameIDs(os.Getuid()), GidMappings: sameIDs(os.Getgid()),
+		}
 	}
 	a := finish(t, cmd)
 	if a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "disk") || !strings.Contains(a.stderr, temp) {

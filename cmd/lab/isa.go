@@ -135,16 +135,18 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		return nil, none, nil, usage(err)
 	}
 	manifest, err := manifestOf(f, img, version, through, list, f.record(kept))
+	same := "--arch " + f.arch
+	if f.kernel != "" {
+		same += " --kernel " + qemu.Quote([]string{f.kernel})
+	}
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,
 		Keep: f.keep, Keeps: f.host == "",
+		Same: same,
 		Rerun: func(s string) string {
-			cmd := fmt.Sprintf("bin/lab run --arch %s --scenario %s --time %s --seed %d", f.arch, s, f.time, f.seed)
+			cmd := fmt.Sprintf("bin/lab run %s --scenario %s --time %s --seed %d", same, s, f.time, f.seed)
 			if f.host != "" {
 				cmd += " --host " + qemu.Quote([]string{f.host})
-			}
-			if f.kernel != "" {
-				cmd += " --kernel " + qemu.Quote([]string{f.kernel})
 			}
 			if set := f.own.set(); len(set) > 0 {
 				cmd += " " + qemu.Quote(set)

@@ -9,6 +9,7 @@ package libvirttest
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -18,26 +19,29 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Program is looked for on the PATH and where Debian has it.
 const program = "libvirtd"
 
 // qemuConf makes QEMU a plain child: no control groups, labels or helpers, none
-// of which an ordinary user has.
+// of which an ordinary user has; and with libvirtd's rights.
 const qemuConf = `namespaces = []
 cgroup_controllers = []
 security_driver = "none"
 stdio_handler = "file"
+clear_emulator_capabilities = 0
 `
 
 const daemonConf = `log_outputs = "3:stderr"
 auth_unix_rw = "none"
 `
 
-// inside is the user and group that root is in the namespace: Debian's daemon,
+// ordinary is the user and group that root's libvirtd runs as: Debian's daemon,
 // which every system has.
-const inside = 1
+const ordinary = 1
 
 // Daemon is a libvirtd that runs.
 type Daemon struct {
@@ -75,6 +79,14 @@ func Start(t testing.TB) *Daemon {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Getuid() == 0 {
+		err := filepath.WalkDir(home, func(p string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Chown(p, ordinary, ordinary))
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,13 +143,15 @@ func (d *Daemon) start(t testing.TB, path string) {
 	}
 }
 
+// attributes make libvirtd an ordinary user's when the tests are root's: as root it
+// would be the system's, with its folders in /etc and /var. That user has root's
+// rights to files, and so have its QEMUs, for what they are to open is root's. (A
+// user namespace would do too, but there are none in a chroot.)
 func attributes() *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if os.Getuid() == 0 {
-		a.Cloneflags = syscall.CLONE_NEWUSER
-		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: 0, Size: 1}}
-		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: inside, HostID: os.Getgid(), Size: 1}}
-		a.Credential = &syscall.Credential{Uid: inside, Gid: inside, NoSetGroups: true}
+		a.Credential = &syscall.Credential{Uid: ordinary, Gid: ordinary, NoSetGroups: true}
+		a.AmbientCaps = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER}
 	}
 	return a
 }
