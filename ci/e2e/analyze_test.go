@@ -21,6 +21,7 @@ import (
 // graph and the solution must hold their own invariants, and what the kernel's
 // tables say must agree with them.
 func TestWholeKernels(t *testing.T) {
+	t.Parallel()
 	for _, arch := range images.Arches() {
 		t.Run(arch, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "kernel.dump")

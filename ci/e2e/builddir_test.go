@@ -113,6 +113,7 @@ func assembled(t *testing.T, arch, triplet string) (dir, path string) {
 // A guest has the kernel of a build directory, with the module built there and
 // with modules from there.
 func TestBuildDir(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ arch, triplet, point, mechanism string }{
 		{"arm64", "aarch64-linux-gnu", "kinst::__arm64_sys_getppid:28", "jump"},
 		{"amd64", "x86_64-linux-gnu", "kinst::__x64_sys_getppid:25", "jump"},

@@ -16,6 +16,7 @@ import (
 // had, stops nobody: the mirror's is used, and the lab and the manifest say so.
 // The mirror is the host's own; all but its index is cached.
 func TestLockedVersionIsGone(t *testing.T) {
+	t.Parallel()
 	s, src, out := newStore(t), t.TempDir(), t.TempDir()
 	copySources(t, src)
 	name := filepath.Join(src, images.LockFile)

@@ -17,6 +17,7 @@ func TestBeside(t *testing.T) { scenario(t, "beside", 5) }
 
 // scenario runs one on each ISA, which must pass with some number of checks.
 func scenario(t *testing.T, name string, checks int) {
+	t.Parallel()
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			out := t.TempDir()

@@ -76,6 +76,7 @@ func lacking(lines []string, output string) string {
 // The examples of the README do what it says. They run where bin/lab is, as
 // readers do, one after the other: some use what others have left.
 func TestReadmeExamples(t *testing.T) {
+	t.Parallel()
 	examples := shownIn(t, "## Ten examples")
 	if len(examples) != 10 {
 		t.Errorf("there are %d", len(examples))

@@ -46,6 +46,7 @@ func traceInsns() int {
 // graph and live registers: no edge is missing, and nothing that was called dead
 // is read.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	for _, arch := range images.Arches() {
 		t.Run(arch, func(t *testing.T) {
 			ctx := context.Background()

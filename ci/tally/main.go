@@ -1,5 +1,5 @@
 // Command tally reads `go test -json` and prints what a person wants to see:
-// one line per package, the output of what failed, and a closing line
+// one line per package and slow test, the output of what failed, and a closing line
 //
 //	N passed, N failed, N skipped
 //
@@ -44,6 +44,10 @@ type run struct {
 	parent  bool
 }
 
+// slow is how long a test may take without being told of, in seconds. What it waits
+// for, while others run, counts.
+const slow = 30
+
 // maxLine bounds a line of input: a test may print a whole console.
 const maxLine = 64 << 20
 
@@ -85,6 +89,9 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 				}
 				fmt.Fprintf(w, "%-4s %s %.1fs\n", word, e.Package, e.Elapsed)
 				failed = failed || e.Action == "fail"
+			}
+			if e.Action == "pass" && e.Elapsed >= slow && e.Test != "" && !strings.Contains(e.Test, "/") {
+				fmt.Fprintf(w, "slow %s %s %.1fs\n", e.Package, e.Test, e.Elapsed)
 			}
 			if e.Action != "pass" && e.Test != "" {
 				fmt.Fprintf(w, "--- %s: %s %s\n%s", strings.ToUpper(e.Action), e.Package, e.Test, strings.Join(t.output, ""))
