@@ -171,7 +171,7 @@ func (d *Dump) parse(lines []string) error {
 	for n, f := range fields {
 		key, value, _ := strings.Cut(lines[n], " ")
 		text, err := strconv.Unquote(value)
-		if key != f.key || err != nil {
+		if key != f.key || err != nil || value != strconv.Quote(text) {
 			return bad(n)
 		}
 		*f.text = text

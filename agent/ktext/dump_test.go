@@ -179,6 +179,7 @@ func FuzzDump(f *testing.F) {
 	}
 	f.Add(small.Bytes())
 	f.Add([]byte("kerninst-dump 1\n\n"))
+	f.Add(bytes.Replace(small.Bytes(), []byte("amd64"), []byte("\xe8md64"), 1)) // not as it would be quoted
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if n := len(b) - sha256.Size; n > 0 { // else no change would ever get past the sum
 			sum := sha256.Sum256(b[:n])
