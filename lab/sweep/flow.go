@@ -19,6 +19,7 @@ type FlowReport struct {
 	Targets      int                // of direct branches and calls, in the text
 	Ends         map[string]int     // confirmed ends of blocks, by kind
 	Listed       map[string]int     // what agrees only for a reason, by that reason
+	Sites        map[string]int     // addresses in the kernel's tables where an instruction begins, by table
 	Wrong        []string           // what does not agree; maxWrong at most are kept
 	Jumps        []IndirectJump     // each, in order
 	Seen         map[cfg.Block]bool // blocks whose end was printed
@@ -30,7 +31,9 @@ type IndirectJump struct {
 	Kind   cfg.Kind
 	Before []Listed // up to window instructions, in order
 
+	reg    string             // that it takes
 	bounds map[isa.Addr]bound // of the whole text
+	made   *made              // of its function
 }
 
 // Listed is an instruction as objdump prints it, at its place in the kernel.
@@ -53,26 +56,54 @@ const maxWrong = 100
 // against what it prints: instructions begin where the graph has them, what ends
 // a block does so in both, and branches lead to where blocks begin.
 func Flow(ctx context.Context, root *images.Root, g *cfg.Graph, t *ktext.Text, pieces []Piece) (*FlowReport, error) {
-	f := &flow{g: g, t: t, r: &FlowReport{Ends: map[string]int{}, Listed: map[string]int{}, Seen: map[cfg.Block]bool{}}, keys: map[isa.Addr]isa.Addr{}, sites: map[isa.Addr]string{}, bounds: map[isa.Addr]bound{}}
 	links, err := t.Links("")
 	if err != nil {
 		return nil, err
 	}
+	f := newFlow(g, t, links)
+	if err := visit(ctx, root, g.Arch, pieces, f.line); err != nil {
+		return nil, err
+	}
+	f.missed(pieces)
+	return f.r, nil
+}
+
+func newFlow(g *cfg.Graph, t *ktext.Text, links *ktext.Links) *flow {
+	f := &flow{g: g, t: t, r: &FlowReport{Ends: map[string]int{}, Listed: map[string]int{}, Sites: map[string]int{}, Seen: map[cfg.Block]bool{}},
+		keys: map[isa.Addr]isa.Addr{}, sites: map[isa.Addr]string{}, tables: map[isa.Addr][]string{}, bounds: map[isa.Addr]bound{}, made: map[string]*made{}}
+	in := func(table string, a isa.Addr) { f.tables[a] = append(f.tables[a], table) }
 	for _, k := range links.Keys {
 		f.keys[k.Site] = k.Target
+		in("static keys", k.Site)
 	}
 	for _, a := range links.Calls {
 		f.sites[a] = "static call"
+		in("static calls", a)
+	}
+	for _, x := range links.Faults {
+		in("exception table", x.Site)
+		in("fixups", x.Fixup)
 	}
 	for _, b := range links.Bugs {
 		if b.Warning {
 			f.sites[b.Site] = "warning"
 		}
+		in("bug table", b.Site)
 	}
-	if err := visit(ctx, root, g.Arch, pieces, f.line); err != nil {
-		return nil, err
+	return f
+}
+
+// missed complains of what the kernel's tables name in the pieces where objdump
+// printed no instruction's beginning.
+func (f *flow) missed(pieces []Piece) {
+	for _, p := range pieces {
+		for k := range p.Code {
+			a := p.Addr + isa.Addr(k)
+			for _, table := range f.tables[a] {
+				f.wrong("%v: in the %s, and objdump prints no instruction that begins there", a, table)
+			}
+		}
 	}
-	return f.r, nil
 }
 
 // visit has objdump disassemble the pieces, and calls each for every instruction.
@@ -112,8 +143,11 @@ type flow struct {
 	r      *FlowReport
 	keys   map[isa.Addr]isa.Addr
 	sites  map[isa.Addr]string
+	tables map[isa.Addr][]string // that name an address which was not printed yet
 	before []Listed
 	bounds map[isa.Addr]bound
+	home   ktext.Func
+	made   map[string]*made // by family
 }
 
 // misleading are functions whose bytes read otherwise than they run.
@@ -127,14 +161,22 @@ func (f *flow) bad(l *Listed, format string, args ...any) {
 		f.r.Listed[x.Name]++
 		return
 	}
+	f.wrong("%v %s %s: %s", l.Addr, l.Mnemonic, l.Operands, fmt.Sprintf(format, args...))
+}
+
+func (f *flow) wrong(format string, args ...any) {
 	if len(f.r.Wrong) < maxWrong {
-		f.r.Wrong = append(f.r.Wrong, fmt.Sprintf("%v %s %s: ", l.Addr, l.Mnemonic, l.Operands)+fmt.Sprintf(format, args...))
+		f.r.Wrong = append(f.r.Wrong, fmt.Sprintf(format, args...))
 	}
 }
 
 // line judges one instruction.
 func (f *flow) line(l *Listed) {
 	f.r.Instructions++
+	for _, table := range f.tables[l.Addr] {
+		f.r.Sites[table]++
+	}
+	delete(f.tables, l.Addr)
 	b, ok := f.g.AtAddr(l.Addr)
 	if !ok {
 		f.bad(l, "is not in the graph")
@@ -169,14 +211,29 @@ func (f *flow) line(l *Listed) {
 	case l.Flow != isa.FlowNone && f.sites[l.Addr] != "warning":
 		f.bad(l, "%v, inside a block", l.Flow)
 	}
-	if l.Flow == isa.FlowIndirectJump {
-		f.r.Jumps = append(f.r.Jumps, IndirectJump{l.Addr, f.g.Kind(b), append([]Listed(nil), f.before...), f.bounds})
+	f.remember(l, f.g.Kind(b))
+}
+
+// remember keeps what reading a jump table takes.
+func (f *flow) remember(l *Listed, kind cfg.Kind) {
+	if l.Addr < f.home.Addr || l.Addr >= f.home.End() {
+		f.home, _ = f.t.Locate(l.Addr)
 	}
-	if l.Flow == isa.FlowCond {
-		if at, b, ok := compared(f.before, l); ok {
+	name := family(f.home.Name)
+	m := f.made[name]
+	if m == nil {
+		m = newMade()
+		f.made[name] = m
+	}
+	switch l.Flow {
+	case isa.FlowIndirectJump:
+		f.r.Jumps = append(f.r.Jumps, IndirectJump{l.Addr, kind, append([]Listed(nil), f.before...), l.Operands, f.bounds, m})
+	case isa.FlowCond:
+		if at, b, ok := compared(f.before, l, m); ok {
 			f.bounds[at] = b
 		}
 	}
+	m.note(l)
 	if len(f.before) == window {
 		f.before = f.before[1:]
 	}

@@ -29,10 +29,12 @@ func (t JumpTable) Entry(b []byte) isa.Addr {
 	return t.Base + isa.Addr(int64(v<<free)>>free<<t.Scale)
 }
 
-// Table reads the form that GCC gives jump tables: false if the text is another.
+// Table reads the forms that GCC gives jump tables: false if the text is another.
 //
-//	arm64   adrp x1, PAGE; add x1, x1, #LOW; ldrh w1, [x1, w0, uxtw #1]; adr x0, BASE; add x1, x0, w1, sxth #2
-//	riscv64 auipc a4, …; addi a4, a4, … # TABLE; slli a5, a5, 2; add a5, a5, a4; lw a5, 0(a5); add a5, a5, a4
+//	arm64   ldrh w1, [TABLE, w0, uxtw #1]; adr x0, BASE; add x1, x0, w1, sxth #2; br x1
+//	        ldr x2, [TABLE, w1, sxtw #3]; br x2
+//	riscv64 slli a5, a5, 2; add a5, a5, TABLE; lw a5, 0(a5); add a5, a5, TABLE; jr a5
+//	        slli a5, a4, 3; add a5, a5, TABLE; ld a5, 0(a5); jr a5
 func (j *IndirectJump) Table(arch string) (JumpTable, bool) {
 	switch arch {
 	case "arm64":
@@ -66,11 +68,14 @@ func wide(r string) string {
 var armEntries = map[string]int{"ldrb": 1, "ldrh": 2, "ldr": 4}
 
 func (j *IndirectJump) armTable() (t JumpTable, ok bool) {
-	n := len(j.Before) - 1
-	if n < 0 || j.Before[n].Mnemonic != "add" {
+	n, sum := j.last(len(j.Before), j.reg, "add ldr") // add x1, x0, w1, sxth #2
+	if n < 0 {
 		return t, false
 	}
-	sum := operands(j.Before[n].Operands) // x1, x0, w1, sxth #2
+	if j.Before[n].Mnemonic == "ldr" {
+		t.Size = 8
+		return j.armLoad(t, n, sum)
+	}
 	if len(sum) != 4 || !strings.HasSuffix(sum[3], " #2") {
 		return t, false
 	}
@@ -82,30 +87,31 @@ func (j *IndirectJump) armTable() (t JumpTable, ok bool) {
 	}
 	t.Base = address(at) - j.Before[base].Shift
 	t.Size = armEntries[j.Before[load].Mnemonic]
-	in := operands(strings.Trim(from[1], "[]")) // x1, w0, uxtw #1
+	return j.armLoad(t, load, from)
+}
+
+// armLoad reads where the table is, and how long: instruction n loads an entry.
+func (j *IndirectJump) armLoad(t JumpTable, n int, ops []string) (JumpTable, bool) {
+	in := operands(strings.Trim(ops[1], "[]")) // x1, w0, uxtw #1
 	if len(in) < 3 {
 		return t, false
 	}
-	low, add := j.last(load, in[0], "add")
-	page, adrp := j.last(load, in[0], "adrp")
-	if low < 0 || page < 0 || low < page {
-		return t, false
-	}
-	const pages = ^isa.Addr(0xfff)
-	p := &j.Before[page]
-	t.Addr = p.Addr&pages + address(adrp) - (p.Addr+p.Shift)&pages + isa.Addr(number(add[len(add)-1]))
-	t.Entries = j.entries(load, in[1])
-	return t, true
+	a, ok := j.made.before(j.Before[n].Addr, in[0])
+	t.Addr, t.Entries = isa.Addr(a), j.entries(n, in[1])
+	return t, ok
 }
 
 // entries is the bound that is set on the index in front of instruction n: by a
-// branch past it that is not taken, or by one that leads here.
+// branch past it that is not taken, by one that leads here, or by its being a byte.
 func (j *IndirectJump) entries(n int, index string) int {
 	for k := n; k >= 0; k-- {
 		if b, ok := j.bounds[j.Before[k].Addr]; ok && wide(b.index) == wide(index) {
 			return b.entries
 		}
 		if k < n && j.makes(k, index) {
+			if m := j.Before[k].Mnemonic; m == "ldrb" || m == "lbu" {
+				return 1 << 8
+			}
 			return 0
 		}
 	}
@@ -123,7 +129,7 @@ type bound struct {
 //
 //	arm64   cmp w0, #LAST; b.hi ELSEWHERE, or b.ls HERE
 //	riscv64 li a5, LAST; …; bltu a5, a0, ELSEWHERE, or bgeu a5, a0, HERE
-func compared(before []Listed, l *Listed) (at isa.Addr, b bound, ok bool) {
+func compared(before []Listed, l *Listed, m *made) (at isa.Addr, b bound, ok bool) {
 	at = l.Addr + isa.Addr(l.Len)
 	switch l.Mnemonic {
 	case "b.ls", "bgeu":
@@ -141,16 +147,8 @@ func compared(before []Listed, l *Listed) (at isa.Addr, b bound, ok bool) {
 		return at, b, false
 	}
 	ops := operands(l.Operands)
-	k, li := j.last(len(before), ops[0], "li")
-	if k < 0 {
-		return at, b, false
-	}
-	for n := k + 1; n < len(before); n++ {
-		if j.makes(n, ops[0]) {
-			return at, b, false
-		}
-	}
-	return at, bound{ops[1], int(number(li[1])) + 1}, true
+	last, ok := m.now[ops[0]]
+	return at, bound{ops[1], int(last) + 1}, ok
 }
 
 // makes reports whether instruction k names the register first, as what it writes.
@@ -160,23 +158,53 @@ func (j *IndirectJump) makes(k int, reg string) bool {
 }
 
 func (j *IndirectJump) riscvTable() (t JumpTable, ok bool) {
-	load, from := j.last(len(j.Before), "", "lw")
-	if load < 0 || !strings.HasPrefix(from[1], "0(") {
+	n, ops := j.last(len(j.Before), j.reg, "add ld") // add a5, a5, a4
+	if n < 0 {
 		return t, false
 	}
-	sum, add := j.last(len(j.Before), from[0], "add")
-	if sum < load || len(add) != 3 {
+	t.Size = 8
+	load, from, base := n, ops, ""
+	if j.Before[n].Mnemonic == "add" {
+		t.Size, base = 4, ops[2]
+		if load, from = j.last(n, ops[1], "lw"); load < 0 {
+			return t, false
+		}
+	}
+	where, isPlain := strings.CutPrefix(strings.TrimSuffix(from[1], ")"), "0(")
+	at, sum := j.last(load, where, "add")
+	switch {
+	case !isPlain || at < 0 && base == "":
 		return t, false
+	case at < 0: // made out of sight
+	case base == "" || sum[2] == base:
+		base = sum[2]
+		t.Entries = j.scaled(at, sum[1], t.Size)
+	case sum[1] == base:
+		t.Entries = j.scaled(at, sum[2], t.Size)
 	}
-	base, _ := j.last(load, add[2], "addi")
-	if base < 0 || j.Before[base].Address == 0 {
-		return t, false
+	a, ok := j.made.before(j.Before[n].Addr, base)
+	if t.Addr = isa.Addr(a); t.Size == 4 {
+		t.Base = t.Addr
 	}
-	t = JumpTable{Addr: j.Before[base].Address, Base: j.Before[base].Address, Size: 4}
-	if shift, index := j.last(load, "", "slli"); shift >= 0 && index[2] == "0x2" {
-		t.Entries = j.entries(shift, index[1])
+	return t, ok
+}
+
+// scaled is the bound on the index that a register holds before instruction n, times
+// size: shifted left, or also cut to 32 bits on the way.
+func (j *IndirectJump) scaled(n int, reg string, size int) int {
+	shift := map[int]string{4: "0x2", 8: "0x3"}[size]
+	k, ops := j.last(n, reg, "slli srli")
+	if k < 0 {
+		return 0
 	}
-	return t, true
+	if j.Before[k].Mnemonic == "srli" && ops[2] == "0x1e" && size == 4 {
+		shift = "0x20"
+		k, ops = j.last(k, ops[1], "slli")
+	}
+	if k < 0 || ops[2] != shift {
+		return 0
+	}
+	return j.entries(k, ops[1])
 }
 
 // TableReport compares jump tables with what is read of them from the text.
