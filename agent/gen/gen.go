@@ -125,7 +125,7 @@ func moved(err error) error {
 
 // generator is what one ISA adds.
 type generator struct {
-	// count emits the snippet AddOne with its saves; back the way back.
+	// count emits the snippet Counter with its saves; back the way back.
 	count func(*builder)
 	back  func(*builder)
 	// entry encodes the jump at the point; reg is free there.
@@ -152,8 +152,8 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	if !ok {
 		return Output{}, fmt.Errorf("no code generator for %s", arch.Name)
 	}
-	if in.Snippet.Op != snippet.AddOne {
-		return Output{}, fmt.Errorf("snippet %v: not known to the generator", in.Snippet.Op)
+	if !in.Snippet.IsCounter() {
+		return Output{}, fmt.Errorf("snippet %q: only a counter can be generated", in.Snippet)
 	}
 	if err := checkDisplaced(in); err != nil {
 		return Output{}, err

@@ -128,8 +128,8 @@ var mechanisms = map[string][]struct {
 }
 
 func (fn *function) plan(req Request) (*Plan, *Refusal) {
-	if req.Snippet.Op == snippet.Invalid {
-		req.Snippet = snippet.Count()
+	if req.Snippet.Empty() {
+		req.Snippet = snippet.Counter()
 	}
 	at, r := fn.boundary(req.Offset)
 	if r != nil {

@@ -1,0 +1,203 @@
+package snippet
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// Bounds of a snippet, so that what it becomes fits a patch and takes no long.
+const (
+	MaxCode    = 64
+	MaxValues  = 64
+	MaxCells   = 16
+	MaxFields  = 7
+	MaxRecords = 1024
+	MaxWords   = 4096 // in all cells
+	MaxArgs    = 6    // those that are in registers on every ISA
+)
+
+// Check says what is wrong with a snippet, naming the instruction or the cell.
+func (s Snippet) Check() error {
+	switch {
+	case len(s.Code) == 0:
+		return errors.New("snippet: no instructions")
+	case len(s.Code) > MaxCode:
+		return fmt.Errorf("snippet: %d instructions, the most is %d", len(s.Code), MaxCode)
+	case len(s.Cells) > MaxCells:
+		return fmt.Errorf("snippet: %d cells, the most is %d", len(s.Cells), MaxCells)
+	}
+	for k, c := range s.Cells {
+		if err := c.check(); err != nil {
+			return fmt.Errorf("snippet: cell c%d: %w", k, err)
+		}
+	}
+	if n := s.Words(); n > MaxWords {
+		return fmt.Errorf("snippet: cells of %d words, the most is %d", n, MaxWords)
+	}
+	c := checker{s: s, types: map[int]Type{}, in: make([]uint64, len(s.Code)+1), reached: make([]bool, len(s.Code)+1)}
+	c.reached[0] = true
+	for k, i := range s.Code {
+		if err := c.insn(k, i); err != nil {
+			return fmt.Errorf("snippet: instruction %d, %v: %w", k, i.Op, err)
+		}
+	}
+	return nil
+}
+
+func (c Cell) check() error {
+	switch c.Kind {
+	case Sum:
+		return nil
+	case Min, Max:
+		return typed(c.Type)
+	case Buffer:
+		if c.Fields < 1 || c.Fields > MaxFields {
+			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, MaxFields)
+		}
+		if c.Records < 2 || c.Records > MaxRecords || bits.OnesCount(uint(c.Records)) != 1 {
+			return fmt.Errorf("%d records, which is no power of two from 2 to %d", c.Records, MaxRecords)
+		}
+		return nil
+	}
+	return fmt.Errorf("%v is no kind of cell", c.Kind)
+}
+
+func typed(t Type) error {
+	if t != U64 && t != S64 {
+		return fmt.Errorf("type %v is neither u64 nor s64", t)
+	}
+	return nil
+}
+
+// checker goes through the code once: as branches go forward, all ways to an
+// instruction are known when it is reached.
+type checker struct {
+	s       Snippet
+	types   map[int]Type
+	in      []uint64 // values that are set on every way to an instruction
+	reached []bool
+}
+
+func (c *checker) insn(k int, i Insn) error {
+	if !c.reached[k] {
+		return errors.New("no way leads here")
+	}
+	if i.Op == Invalid || int(i.Op) >= len(opNames) {
+		return errors.New("is not known")
+	}
+	for _, v := range i.Uses() {
+		if v < 0 || v >= MaxValues || c.in[k]>>v&1 == 0 {
+			return fmt.Errorf("v%d is not set on every way here", v)
+		}
+	}
+	set := c.in[k]
+	if i.Op.sets() {
+		if i.Dst < 0 || i.Dst >= MaxValues {
+			return fmt.Errorf("v%d is not v0 to v%d", i.Dst, MaxValues-1)
+		}
+		if c.types[i.Dst] != NoType {
+			return fmt.Errorf("v%d is set a second time", i.Dst)
+		}
+		if err := typed(i.Type); err != nil {
+			return err
+		}
+		c.types[i.Dst] = i.Type
+		set |= 1 << i.Dst
+	}
+	if err := c.form(i); err != nil {
+		return err
+	}
+	if i.Op == Goto || i.Op == If {
+		if i.To <= k || i.To > len(c.s.Code) {
+			return fmt.Errorf("goes on at %d: only %d to %d lie ahead", i.To, k+1, len(c.s.Code))
+		}
+		c.flow(i.To, set)
+	}
+	if i.Op != Goto {
+		c.flow(k+1, set)
+	}
+	return nil
+}
+
+// flow adds a way to an instruction, on which those values are set.
+func (c *checker) flow(to int, set uint64) {
+	if c.reached[to] {
+		set &= c.in[to]
+	}
+	c.in[to], c.reached[to] = set, true
+}
+
+// form checks what an op asks of its operands.
+func (c *checker) form(i Insn) error {
+	switch i.Op {
+	case Const:
+		if !i.A.IsConst {
+			return errors.New("takes a constant")
+		}
+	case Arg:
+		if i.N < 0 || i.N >= MaxArgs {
+			return fmt.Errorf("argument %d is not one of 0 to %d, which are in registers", i.N, MaxArgs-1)
+		}
+	case Reg:
+		if i.Name == "" {
+			return errors.New("names no register")
+		}
+	case Load, Extend:
+		if i.N != 1 && i.N != 2 && i.N != 4 && i.N != 8 {
+			return fmt.Errorf("%d bytes are not 1, 2, 4 or 8", i.N)
+		}
+	case Add, Sub, And, Or, Xor:
+		return c.same(i.Type, i.A, i.B)
+	case Shl, Shr:
+		if !i.B.IsConst || i.B.Imm > 63 {
+			return errors.New("shifts by a constant from 0 to 63")
+		}
+		return c.same(i.Type, i.A)
+	case If:
+		return c.compare(i)
+	case Count, Lower, Raise, Append:
+		return c.cell(i)
+	}
+	return nil
+}
+
+func (c *checker) compare(i Insn) error {
+	if i.Cond < EQ || i.Cond > GE {
+		return fmt.Errorf("%v is no comparison", i.Cond)
+	}
+	if i.A.IsConst {
+		return errors.New("compares a value with something, not a constant")
+	}
+	return c.same(c.types[i.A.Value], i.B)
+}
+
+// same checks that all operands that are values have a type.
+func (c *checker) same(t Type, all ...Operand) error {
+	for _, o := range all {
+		if !o.IsConst && c.types[o.Value] != t {
+			return fmt.Errorf("v%d is %v where %v is wanted: extend it to that", o.Value, c.types[o.Value], t)
+		}
+	}
+	return nil
+}
+
+func (c *checker) cell(i Insn) error {
+	if i.Cell < 0 || i.Cell >= len(c.s.Cells) {
+		return fmt.Errorf("c%d is not there", i.Cell)
+	}
+	cell := c.s.Cells[i.Cell]
+	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer}[i.Op]; cell.Kind != want {
+		return fmt.Errorf("c%d is a %v, not a %v", i.Cell, cell.Kind, want)
+	}
+	switch i.Op {
+	case Count:
+		return c.same(U64, i.A)
+	case Append:
+		if len(i.Fields) != cell.Fields {
+			return fmt.Errorf("%d fields for records of %d", len(i.Fields), cell.Fields)
+		}
+		return nil
+	}
+	return c.same(cell.Type, i.A)
+}

@@ -1,0 +1,172 @@
+package snippet
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Env is what a snippet sees of the kernel when its point is reached. What it
+// does not use may be nil.
+type Env struct {
+	Arg    func(n int) uint64
+	Reg    func(name string) (uint64, bool)
+	Cycles func() uint64
+	Load   func(addr uint64, bytes int) (uint64, bool) // false: it cannot be read
+}
+
+// Eval does what the snippet does, on the words of its cells. It is what
+// generated code is compared with.
+func (s Snippet) Eval(env Env, cells []uint64) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if len(cells) != s.Words() {
+		return fmt.Errorf("snippet: %d words of cells, not %d", len(cells), s.Words())
+	}
+	m := machine{s: s, env: env, cells: cells, values: make([]uint64, s.Values()), types: make([]Type, s.Values())}
+	for k := 0; k < len(s.Code); {
+		next, err := m.step(k, s.Code[k])
+		if err != nil {
+			return fmt.Errorf("snippet: instruction %d: %w", k, err)
+		}
+		k = next
+	}
+	return nil
+}
+
+type machine struct {
+	s      Snippet
+	env    Env
+	cells  []uint64
+	values []uint64
+	types  []Type
+}
+
+func (m *machine) get(o Operand) uint64 {
+	if o.IsConst {
+		return o.Imm
+	}
+	return m.values[o.Value]
+}
+
+// step does one instruction; next is the index of the one to go on with.
+func (m *machine) step(k int, i Insn) (next int, err error) {
+	if i.Op.sets() {
+		v, err := m.value(i)
+		m.values[i.Dst], m.types[i.Dst] = v, i.Type
+		return k + 1, err
+	}
+	switch i.Op {
+	case Goto:
+		return i.To, nil
+	case If:
+		if holds(i.Cond, m.types[i.A.Value], m.get(i.A), m.get(i.B)) {
+			return i.To, nil
+		}
+	default:
+		m.change(i)
+	}
+	return k + 1, nil
+}
+
+// arithmetic is what the ops with two operands compute.
+var arithmetic = map[Op]func(a, b uint64) uint64{
+	Add: func(a, b uint64) uint64 { return a + b },
+	Sub: func(a, b uint64) uint64 { return a - b },
+	And: func(a, b uint64) uint64 { return a & b },
+	Or:  func(a, b uint64) uint64 { return a | b },
+	Xor: func(a, b uint64) uint64 { return a ^ b },
+	Shl: func(a, b uint64) uint64 { return a << b },
+}
+
+func (m *machine) value(i Insn) (uint64, error) {
+	switch i.Op {
+	case Const:
+		return i.A.Imm, nil
+	case Arg:
+		return m.env.Arg(i.N), nil
+	case Reg:
+		v, ok := m.env.Reg(i.Name)
+		if !ok {
+			return 0, fmt.Errorf("there is no register %q", i.Name)
+		}
+		return v, nil
+	case Cycles:
+		return m.env.Cycles(), nil
+	case Load:
+		v, ok := m.env.Load(m.get(i.A)+uint64(int64(i.Off)), i.N)
+		if !ok {
+			return 0, nil
+		}
+		return extend(v, i.N, i.Type), nil
+	case Extend:
+		return extend(m.get(i.A), i.N, i.Type), nil
+	case Shr:
+		return shiftRight(m.get(i.A), i.B.Imm, i.Type), nil
+	}
+	if f := arithmetic[i.Op]; f != nil {
+		return f(m.get(i.A), m.get(i.B)), nil
+	}
+	return 0, errors.New("sets nothing")
+}
+
+func shiftRight(x, by uint64, t Type) uint64 {
+	if t == S64 {
+		return uint64(int64(x) >> by)
+	}
+	return x >> by
+}
+
+// extend makes 64 bits of the low n bytes.
+func extend(x uint64, n int, t Type) uint64 {
+	by := uint64(64 - 8*n)
+	return shiftRight(x<<by, by, t)
+}
+
+func holds(c Cond, t Type, a, b uint64) bool {
+	less := a < b
+	if t == S64 {
+		less = int64(a) < int64(b)
+	}
+	switch c {
+	case EQ:
+		return a == b
+	case NE:
+		return a != b
+	case LT:
+		return less
+	case LE:
+		return less || a == b
+	case GT:
+		return !less && a != b
+	}
+	return !less
+}
+
+// change does what an instruction does to its cell.
+func (m *machine) change(i Insn) {
+	cell, at := m.s.Cells[i.Cell], m.cells[m.s.Word(i.Cell):]
+	switch i.Op {
+	case Count:
+		at[0] += m.get(i.A)
+	case Lower:
+		if v := m.get(i.A); holds(LT, cell.Type, v, at[0]) {
+			at[0] = v
+		}
+	case Raise:
+		if v := m.get(i.A); holds(GT, cell.Type, v, at[0]) {
+			at[0] = v
+		}
+	case Append:
+		n := at[0]
+		at[0]++
+		if n >= uint64(cell.Records) {
+			return
+		}
+		rec := at[1+int(n)*cell.Stride():]
+		for k, o := range i.Fields {
+			rec[1+k] = m.get(o)
+		}
+		rec[0] = n + 1
+	}
+}

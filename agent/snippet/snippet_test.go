@@ -1,0 +1,188 @@
+package snippet_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"kerninst/agent/snippet"
+	"kerninst/agent/snippet/snippettest"
+)
+
+func parse(t *testing.T, text string) snippet.Snippet {
+	t.Helper()
+	s, err := snippet.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// args is an environment in which argument n is the n-th of these.
+func args(all ...uint64) snippet.Env {
+	return snippet.Env{
+		Arg:    func(n int) uint64 { return all[n] },
+		Reg:    func(name string) (uint64, bool) { return 77, name == "sp" },
+		Cycles: func() uint64 { return 1000 },
+		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
+	}
+}
+
+func TestEval(t *testing.T) {
+	const minus1 = 1<<64 - 1
+	for _, c := range []struct {
+		name, text string
+		args       []uint64
+		want       []uint64
+	}{
+		{"count", "c0 sum\ncount c0 1", nil, []uint64{1}},
+		{"taken", "c0 sum\nv0 u64 = arg 0\nif v0 ne 3 goto 3\ncount c0 2\n3:", []uint64{3}, []uint64{2}},
+		{"not taken", "c0 sum\nv0 u64 = arg 0\nif v0 ne 3 goto 3\ncount c0 2\n3:", []uint64{4}, []uint64{0}},
+		{"unsigned", "c0 sum\nv0 u64 = arg 0\nif v0 lt 3 goto 3\ncount c0 1\n3:", []uint64{minus1}, []uint64{1}},
+		{"signed", "c0 sum\nv0 s64 = arg 0\nif v0 lt 3 goto 3\ncount c0 1\n3:", []uint64{minus1}, []uint64{0}},
+		{"smallest and largest", "c0 min u64\nc1 max u64\nc2 min s64\nc3 max s64\n" +
+			"v0 u64 = arg 0\nv1 s64 = extend 8 v0\nlower c0 v0\nraise c1 v0\nlower c2 v1\nraise c3 v1",
+			[]uint64{minus1}, []uint64{minus1, minus1, minus1, minus1}},
+		{"sign of four bytes", "c0 max s64\nv0 u64 = arg 0\nv1 s64 = extend 4 v0\nraise c0 v1", []uint64{0x1fffffffe}, []uint64{minus1 - 1}},
+		{"shifts", "c0 sum\nv0 s64 = const -16\nv1 s64 = shr v0 2\nv2 u64 = extend 1 v1\nv3 u64 = shl v2 4\ncount c0 v3", nil, []uint64{0xfc0}},
+		{"logic", "c0 sum\nv0 u64 = const 12\nv1 u64 = and v0 10\nv2 u64 = or v1 3\nv3 u64 = xor v2 1\nv4 u64 = sub v3 11\ncount c0 v4", nil, []uint64{minus1}},
+		{"load", "c0 sum\nv0 u64 = load 2 8 1\nv1 u64 = load 8 0x100 0\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{0x0909}},
+		{"time and a register", "c0 sum\nv0 u64 = cycles\nv1 u64 = reg sp\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{1077}},
+		{"records", "c0 buffer 2 2\nv0 u64 = arg 0\nappend c0 v0 7\nappend c0 8 v0\nappend c0 9 9", []uint64{5},
+			[]uint64{3, 1, 5, 7, 0, 2, 8, 5, 0}},
+	} {
+		s := parse(t, c.text)
+		cells := s.Starts()
+		if err := s.Eval(args(c.args...), cells); err != nil || !slices.Equal(cells, c.want) {
+			t.Errorf("%s: %x, %v; want %x", c.name, cells, err, c.want)
+		}
+	}
+	s := parse(t, "c0 sum\nv0 u64 = reg nosuch\ncount c0 v0")
+	if err := s.Eval(args(), s.Starts()); err == nil || !strings.Contains(err.Error(), "nosuch") {
+		t.Errorf("a register that is not there: %v", err)
+	}
+	if err := s.Eval(args(), nil); err == nil {
+		t.Error("no cells: no error")
+	}
+}
+
+func TestRecords(t *testing.T) {
+	c := snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
+	got, holes, dropped := c.Read([]uint64{5, 0, 10, 2, 20})
+	if want := []snippet.Record{{1, []uint64{20}}}; !reflect.DeepEqual(got, want) || holes != 1 || dropped != 3 {
+		t.Errorf("%v, %d holes, %d dropped", got, holes, dropped)
+	}
+	if got, _, _ := c.Read([]uint64{1, 1, 10, 2, 20}); len(got) != 1 {
+		t.Errorf("what was not asked for is read: %v", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "no instructions"},
+		{"c0 sum\nv0 u64 = arg 0\nif v0 eq 1 goto 0\n0:\ncount c0 1", ""},
+		{"c0 sum\n0:\nv0 u64 = arg 0\nif v0 eq 1 goto 0\ncount c0 1", "instruction 1, if: goes on at 0: only 2 to 3 lie ahead"},
+		{"0:\ngoto 0", "goes on at 0"},
+		{"goto 1", "there is no line 1"},
+		{"c0 sum\ngoto 1\ncount c0 1\n1:", "instruction 1, count: no way leads here"},
+		{"c0 sum\ncount c0 v0", "instruction 0, count: v0 is not set"},
+		{"c0 sum\nv0 u64 = arg 0\nif v0 eq 1 goto 3\nv1 u64 = arg 1\n3:\ncount c0 v1", "instruction 3, count: v1 is not set on every way"},
+		{"v0 u64 = arg 0\nv0 u64 = arg 1", "a second time"},
+		{"v0 u64 = arg 0\nv1 s64 = add v0 1", "v0 is u64 where s64 is wanted"},
+		{"v0 u64 = arg 0\nv1 s64 = arg 1\nif v0 eq v1 goto 4\n4:", "v1 is s64"},
+		{"c0 sum\nv0 s64 = arg 0\ncount c0 v0", "v0 is s64"},
+		{"c0 min s64\nv0 u64 = arg 0\nlower c0 v0", "v0 is u64"},
+		{"c0 min u64\nraise c0 1", "c0 is a min, not a max"},
+		{"count c0 1", "c0 is not there"},
+		{"c0 buffer 4 2\nappend c0 1", "1 fields for records of 2"},
+		{"c0 buffer 3 2\nappend c0 1 2", "cell c0: 3 records"},
+		{"c0 buffer 4 8\nappend c0 1", "8 fields"},
+		{"c0 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "8193 words"},
+		{"v0 u64 = arg 6", "argument 6"},
+		{"v0 u64 = load 3 0 0", "3 bytes"},
+		{"v0 u64 = shl 1 64", "0 to 63"},
+		{"v0 u64 = arg 0\nv1 u64 = shl 1 v0", "a constant"},
+		{"if 1 eq 1 goto 1\n1:", "not a constant"},
+		{"v0 u64 = dance", "not one of"},
+		{"v0 u128 = arg 0", "not one of"},
+		{"count c0 1 2", "too much"},
+		{"c1 sum", "c0 was expected"},
+		{"u64 = arg 0", "not one of"},
+		{"v0 u64 = count c0 1", "sets"},
+		{"arg 0", "sets"},
+		{"v99 u64 = arg 0", "v99 is not"},
+		{"v0 u64 = const v1", "not set"},
+		{strings.Repeat("c0 sum\n", 1) + strings.Repeat("count c0 1\n", 65), "65 instructions"},
+	} {
+		s, err := snippet.Parse(c.text)
+		switch {
+		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%q: %v; want %q", c.text, err, c.want)
+		case err == nil && s.Check() != nil:
+			t.Errorf("%q: parsed, but %v", c.text, s.Check())
+		}
+	}
+}
+
+var registers = []string{"r0", "r1"}
+
+// TestRandom: what is made at random is right, comes back from its text, and does
+// what it does whether it is alone or one of two.
+func TestRandom(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	env := args(5, 1<<63, 3, 1<<32, 1<<64-1, 0)
+	env.Reg = func(string) (uint64, bool) { return 9, true }
+	for range 2000 {
+		a, b := snippettest.Random(r, registers), snippettest.Random(r, registers)
+		for _, s := range []snippet.Snippet{a, b} {
+			if again, err := snippet.Parse(s.String()); err != nil || again.String() != s.String() {
+				t.Fatalf("%v\n%v\n%v", err, s, again)
+			}
+		}
+		both, first := snippet.Join(a, b)
+		wa, wb, wboth := a.Starts(), b.Starts(), both.Starts()
+		for _, e := range []error{a.Eval(env, wa), b.Eval(env, wb), both.Eval(env, wboth)} {
+			if e != nil && !strings.Contains(e.Error(), "the most is") {
+				t.Fatalf("%v\n%v", e, both)
+			}
+		}
+		if both.Check() == nil && (!slices.Equal(append(wa, wb...), wboth) || first[1] != len(a.Cells)) {
+			t.Fatalf("%v\nalone %v, as one of two %v", both, wa, wboth)
+		}
+	}
+}
+
+func TestCounter(t *testing.T) {
+	if s := snippet.Counter(); !s.IsCounter() || s.Check() != nil || s.Words() != 1 {
+		t.Errorf("%v: %v", s, s.Check())
+	}
+	if s := parse(t, "c0 sum\ncount c0 2"); s.IsCounter() {
+		t.Errorf("%v is no counter", s)
+	}
+}
+
+// FuzzParse: a text is refused, or it is a snippet that runs to its end and whose
+// own text says the same.
+func FuzzParse(f *testing.F) {
+	r := rand.New(rand.NewPCG(2, 0))
+	for range 20 {
+		f.Add(snippettest.Random(r, registers).String())
+	}
+	env := args(1, 2, 3, 4, 5, 6)
+	env.Reg = func(string) (uint64, bool) { return 9, true }
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := snippet.Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := snippet.Parse(s.String())
+		if err != nil || again.String() != s.String() {
+			t.Fatalf("%v\n%v\n%v", err, s, again)
+		}
+		if err := s.Eval(env, s.Starts()); err != nil {
+			t.Fatalf("%v\n%v", err, s)
+		}
+	})
+}

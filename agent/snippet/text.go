@@ -1,0 +1,275 @@
+package snippet
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The textual form has one line for each cell, then one for each instruction,
+// with a line "N:" before what others go on at:
+//
+//	c0 sum
+//	c1 min s64
+//	c2 buffer 64 2
+//	v0 u64 = arg 0
+//	if v0 ne 3 goto 4
+//	count c0 1
+//	append c2 v0 7
+//	4:
+//
+// Constants are decimal or 0x; negative ones stand for their 64 bits.
+
+func (o Operand) String() string {
+	if !o.IsConst {
+		return fmt.Sprintf("v%d", o.Value)
+	}
+	if o.Imm>>12 == 0 {
+		return strconv.FormatUint(o.Imm, 10)
+	}
+	return fmt.Sprintf("%#x", o.Imm)
+}
+
+func (c Cell) String() string {
+	switch c.Kind {
+	case Min, Max:
+		return fmt.Sprintf("%v %v", c.Kind, c.Type)
+	case Buffer:
+		return fmt.Sprintf("%v %d %d", c.Kind, c.Records, c.Fields)
+	}
+	return c.Kind.String()
+}
+
+// String is the instruction's line.
+func (i Insn) String() string {
+	var words []string
+	if i.Op.sets() {
+		words = append(words, fmt.Sprintf("v%d", i.Dst), i.Type.String(), "=")
+	}
+	words = append(words, i.Op.String())
+	switch i.Op {
+	case Arg:
+		words = append(words, strconv.Itoa(i.N))
+	case Reg:
+		words = append(words, i.Name)
+	case Load:
+		words = append(words, strconv.Itoa(i.N), i.A.String(), strconv.Itoa(int(i.Off)))
+	case Extend:
+		words = append(words, strconv.Itoa(i.N), i.A.String())
+	case If:
+		words = append(words, i.A.String(), i.Cond.String(), i.B.String(), "goto", strconv.Itoa(i.To))
+	case Goto:
+		words = append(words, strconv.Itoa(i.To))
+	case Count, Lower, Raise, Append:
+		words = append(words, fmt.Sprintf("c%d", i.Cell))
+		fallthrough
+	default:
+		for _, o := range i.uses() {
+			words = append(words, o.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// String is the textual form, which Parse reads.
+func (s Snippet) String() string {
+	var b strings.Builder
+	for k, c := range s.Cells {
+		fmt.Fprintf(&b, "c%d %v\n", k, c)
+	}
+	targets := map[int]bool{}
+	for _, i := range s.Code {
+		if i.Op == If || i.Op == Goto {
+			targets[i.To] = true
+		}
+	}
+	for k := 0; k <= len(s.Code); k++ {
+		if targets[k] {
+			fmt.Fprintf(&b, "%d:\n", k)
+		}
+		if k < len(s.Code) {
+			fmt.Fprintln(&b, s.Code[k])
+		}
+	}
+	return b.String()
+}
+
+// Parse reads the textual form and checks what it says.
+func Parse(text string) (Snippet, error) {
+	p := parser{labels: map[string]int{}}
+	for n, line := range strings.Split(text, "\n") {
+		if p.words = strings.Fields(line); len(p.words) == 0 {
+			continue
+		}
+		if p.line(); p.err != nil || len(p.words) > 0 {
+			if p.err == nil {
+				p.err = fmt.Errorf("%q is too much", strings.Join(p.words, " "))
+			}
+			return Snippet{}, fmt.Errorf("snippet: line %d, %q: %w", n+1, line, p.err)
+		}
+	}
+	for _, j := range p.jumps {
+		to, ok := p.labels[j.label]
+		if !ok {
+			return Snippet{}, fmt.Errorf("snippet: instruction %d: there is no line %s:", j.at, j.label)
+		}
+		p.s.Code[j.at].To = to
+	}
+	return p.s, p.s.Check()
+}
+
+type jump struct {
+	at    int
+	label string
+}
+
+// parser takes words off the front of a line; the first error stays.
+type parser struct {
+	s      Snippet
+	words  []string
+	labels map[string]int
+	jumps  []jump
+	err    error
+}
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *parser) next() string {
+	if len(p.words) == 0 {
+		p.fail("more was expected")
+		return ""
+	}
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w
+}
+
+// numbered reads a letter and a number.
+func (p *parser) numbered(letter string) int {
+	w := p.next()
+	n, err := strconv.ParseUint(strings.TrimPrefix(w, letter), 10, 16)
+	if err != nil || !strings.HasPrefix(w, letter) {
+		p.fail("%q is not %s and a number", w, letter)
+	}
+	return int(n)
+}
+
+func (p *parser) number() int {
+	w := p.next()
+	n, err := strconv.ParseInt(w, 0, 32)
+	if err != nil {
+		p.fail("%q is not a number", w)
+	}
+	return int(n)
+}
+
+func (p *parser) choice(names []string) int {
+	w := p.next()
+	for k, n := range names {
+		if k > 0 && n == w {
+			return k
+		}
+	}
+	p.fail("%q is not one of %s", w, strings.Join(names[1:], ", "))
+	return 0
+}
+
+func (p *parser) operand() Operand {
+	if len(p.words) > 0 && strings.HasPrefix(p.words[0], "v") {
+		return V(p.numbered("v"))
+	}
+	w := p.next()
+	if n, err := strconv.ParseUint(w, 0, 64); err == nil {
+		return C(n)
+	}
+	n, err := strconv.ParseInt(w, 0, 64)
+	if err != nil {
+		p.fail("%q is neither a value nor a constant", w)
+	}
+	return C(uint64(n))
+}
+
+func (p *parser) line() {
+	first := p.words[0]
+	_, cell := numberOf(first, "c")
+	switch {
+	case strings.HasSuffix(first, ":") && len(p.words) == 1:
+		p.labels[strings.TrimSuffix(p.next(), ":")] = len(p.s.Code)
+	case cell && len(p.words) > 1:
+		p.cell()
+	default:
+		p.insn()
+	}
+}
+
+func numberOf(w, letter string) (int, bool) {
+	n, err := strconv.Atoi(strings.TrimPrefix(w, letter))
+	return n, err == nil && strings.HasPrefix(w, letter)
+}
+
+func (p *parser) cell() {
+	if n := p.numbered("c"); n != len(p.s.Cells) {
+		p.fail("c%d was expected", len(p.s.Cells))
+	}
+	c := Cell{Kind: Kind(p.choice(kindNames[:]))}
+	switch c.Kind {
+	case Min, Max:
+		c.Type = Type(p.choice(typeNames[:]))
+	case Buffer:
+		c.Records, c.Fields = p.number(), p.number()
+	}
+	p.s.Cells = append(p.s.Cells, c)
+}
+
+func (p *parser) insn() {
+	var i Insn
+	_, sets := numberOf(p.words[0], "v")
+	if sets {
+		i.Dst, i.Type = p.numbered("v"), Type(p.choice(typeNames[:]))
+		if w := p.next(); w != "=" {
+			p.fail("%q is where = was expected", w)
+		}
+	}
+	i.Op = Op(p.choice(opNames[:]))
+	if sets != i.Op.sets() && p.err == nil {
+		p.fail("%v sets a value, or sets none", i.Op)
+	}
+	p.operands(&i)
+	p.s.Code = append(p.s.Code, i)
+}
+
+func (p *parser) operands(i *Insn) {
+	switch i.Op {
+	case Arg:
+		i.N = p.number()
+	case Reg:
+		i.Name = p.next()
+	case Load:
+		i.N, i.A, i.Off = p.number(), p.operand(), int32(p.number())
+	case Extend:
+		i.N, i.A = p.number(), p.operand()
+	case Const:
+		i.A = p.operand()
+	case If:
+		i.A, i.Cond, i.B = p.operand(), Cond(p.choice(condNames[:])), p.operand()
+		if w := p.next(); w != "goto" {
+			p.fail("%q is where goto was expected", w)
+		}
+		fallthrough
+	case Goto:
+		p.jumps = append(p.jumps, jump{len(p.s.Code), p.next()})
+	case Count, Lower, Raise:
+		i.Cell, i.A = p.numbered("c"), p.operand()
+	case Append:
+		i.Cell = p.numbered("c")
+		for len(p.words) > 0 && p.err == nil {
+			i.Fields = append(i.Fields, p.operand())
+		}
+	case Add, Sub, And, Or, Xor, Shl, Shr:
+		i.A, i.B = p.operand(), p.operand()
+	}
+}
