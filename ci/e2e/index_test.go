@@ -89,6 +89,7 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 // has its daemon look functions up; and once more without it. Times are said, not
 // asserted.
 func TestIndexInGuest(t *testing.T) {
+	t.Parallel()
 	for _, arch := range images.Arches() {
 		t.Run(arch, func(t *testing.T) {
 			size, results := lookInGuest(t, arch)

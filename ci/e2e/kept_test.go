@@ -102,6 +102,7 @@ func memoryOf(t *testing.T, file string, addr uint64, n int) (b []byte, name str
 // A guest that is kept outlives its lab, and the next; a debugger finds it where its
 // card says, with the kernel's functions where they are; and it ends when told to.
 func TestKeep(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		arch, scenario string
 		code           int

@@ -50,6 +50,7 @@ var killings = []killing{
 // there are some, so that moments fall into that, too; with -full, it compiles
 // everything that goes into the initramfs before.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			n := killMoments

@@ -70,6 +70,7 @@ func results(t *testing.T, out, arch string) report.Results {
 var arches = []string{"amd64", "arm64", "riscv64"}
 
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			out := t.TempDir()
@@ -102,6 +103,7 @@ func TestSmoke(t *testing.T) {
 
 // Two exact runs with one seed give the same results to the byte.
 func TestExactRunsRepeat(t *testing.T) {
+	t.Parallel()
 	var docs [2][]byte
 	for i := range docs {
 		out := t.TempDir()
@@ -233,6 +235,7 @@ func probe(t *testing.T, wantCode int, args ...string) probeAnswer {
 }
 
 func TestProbe(t *testing.T) {
+	t.Parallel()
 	bench := []string{"--", "/lib/kerninst/bench/bench", "null", "100", "9"}
 	t.Run("refused inside an instruction", func(t *testing.T) {
 		p := probe(t, status.ExitFailed, append([]string{"kinst::__arm64_sys_getppid:17"}, bench...)...)

@@ -15,6 +15,7 @@ import (
 // Through a libvirtd, scenarios come out as they do without, to the byte: from a
 // state and with CPUs that take turns (amd64), from a state (arm64), from a boot.
 func TestLibvirt(t *testing.T) {
+	t.Parallel()
 	d := libvirttest.Start(t)
 	for arch, scenario := range map[string]string{"amd64": "count", "arm64": "cost", "riscv64": "boot"} {
 		t.Run(arch, func(t *testing.T) {

@@ -23,6 +23,7 @@ func ownFile(t *testing.T, says string) string {
 // A guest has what the user adds to it, and the modules, CPUs and memory that
 // were asked for.
 func TestOwn(t *testing.T) {
+	t.Parallel()
 	to := filepath.Join(t.TempDir(), "new", "made")
 	p := probe(t, 0, "--fetch", "/var/tmp/made:"+to, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--add", ownFile(t, "own"), "--skip-refused",
 		"kinst:null_blk:null_queue_rq:0", "kinst::__arm64_sys_getppid:28",
@@ -40,6 +41,7 @@ func TestOwn(t *testing.T) {
 
 // What cannot be fetched is said, before a guest starts where that is known.
 func TestFetch(t *testing.T) {
+	t.Parallel()
 	a := call(t, nil, "probe", "--arch", "arm64", "kinst::__arm64_sys_getppid:28", "--run", "true", "--fetch", "/none:"+filepath.Join(t.TempDir(), "none"))
 	if a.code != status.ExitFailed || !strings.Contains(a.stderr, "--fetch /none: lstat /none: no such file or directory") {
 		t.Errorf("exit status %d: %s", a.code, a)

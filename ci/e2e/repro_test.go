@@ -49,6 +49,7 @@ func replace(old, new string) func([]byte) []byte {
 // A run comes out again bit for bit; whatever differs is named. TMPDIR is the
 // test's own, so that what a difference leaves behind goes away.
 func TestRepro(t *testing.T) {
+	t.Parallel()
 	env := []string{"TMPDIR=" + t.TempDir()}
 	const arch = "riscv64"
 	out := ran(t, arch, "1")
