@@ -13,7 +13,7 @@ import (
 // its text. Where they differ, a splice that was planned is not made.
 func beside() []Scenario {
 	return []Scenario{
-		{Name: "beside", Title: "what lies beside static keys is spliced like anything else", Labels: []string{"oracle"},
+		{Name: "beside", Title: "what lies beside static keys is spliced like anything else", Labels: []string{"counts"},
 			Guests: besideGuests, Check: checkBeside},
 	}
 }

@@ -18,6 +18,7 @@ type Answer struct {
 	Done    *wire.Done
 	Results map[string]*wire.Result // by step
 	Oracle  oracle.Report           // where it was asked for
+	Seed    uint64                  // of the guest
 	Exact   bool                    // ran in exact time: it says the same each time
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/onsi/ginkgo/v2"
@@ -84,8 +85,14 @@ func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 	if s.Timed {
 		return env.Runner.StartInTurn(env.Ctx, requests)
 	}
-	for _, q := range requests {
-		pending = append(pending, env.Runner.Start(env.Ctx, q))
+	for i, q := range requests {
+		g := guests[i]
+		if g.Make == nil {
+			pending = append(pending, env.Runner.Start(env.Ctx, q))
+			continue
+		}
+		first := slices.IndexFunc(guests[:i], func(o Guest) bool { return o.Name == g.After })
+		pending = append(pending, env.Runner.StartAfter(env.Ctx, pending[first], func(of *runner.Guest) (*wire.Job, error) { return g.Make(env.answer(of)) }, q))
 	}
 	return pending
 }
@@ -119,7 +126,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	return runner.Request{
 		Files: files,
 		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Seed: g.Seed, Append: g.Append,
-		Oracle: g.Oracle, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
 
@@ -131,6 +138,9 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 	var all []*runner.Guest
 	for i, p := range pending {
 		g := p.Wait()
+		if errors.Is(g.Err, runner.ErrNotAsked) { // that one's failure is the scenario's
+			continue
+		}
 		all = append(all, g)
 		env.Took[g.Request.Name] = g.Took.Seconds()
 		if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
@@ -146,7 +156,7 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			}
 			continue
 		}
-		answers[guests[i].Name] = answer(g)
+		answers[guests[i].Name] = env.answer(g)
 	}
 	if out.Failure == nil {
 		env.check(s, answers, out)
@@ -240,8 +250,8 @@ func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.St
 	return nil, status.Passed
 }
 
-func answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vm.Exact}
+func (env *Env) answer(g *runner.Guest) *Answer {
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	for _, rec := range g.Outcome.Records {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h

@@ -38,7 +38,12 @@ type Guest struct {
 	Append string  // added to the kernel's command line
 	Seed   uint64  // added to the run's
 	Oracle bool    // count arrivals outside the guest
-	Job    *wire.Job
+	// Executed: the oracle tells each instruction with as many arrivals.
+	Executed uint64
+	Job      *wire.Job
+	// After names an earlier guest of the scenario of whose answer Make makes the job.
+	After string
+	Make  func(*Answer) (*wire.Job, error)
 	// Programs of the repository that the image does not hold, by package: each
 	// is /programs/ and the package's last name in the guest.
 	Programs []string
@@ -48,7 +53,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), beside(), ab(), hazards(), faults())
+	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), hazards(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -31,6 +31,7 @@ const (
 	moduleFile = "/lib/kerninst/kerninst.ko"
 	peerFile   = "/lib/kerninst/peer.ko"
 	markFile   = "/lib/kerninst/bench/mark"
+	meterFile  = "/lib/kerninst/bench/meter"
 	indexFile  = "/lib/kerninst/kernel.index"
 )
 
@@ -44,6 +45,7 @@ type Daemon struct {
 	info      kdev.Info
 	text      *ktext.Text
 	splicer   *splice.Splicer
+	poker     *poker
 	sets      map[string]*set   // live splices by step
 	resolved  map[string][]addr // addresses of points by step, also undone ones
 	snapshots map[string][]byte

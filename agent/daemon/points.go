@@ -27,7 +27,8 @@ type set struct {
 // prepare makes the splicer and gets patch memory that all of the kernel's
 // text reaches.
 func (d *Daemon) prepare() error {
-	d.splicer = splice.New(d.arch, newPoker(d.dev, d.info))
+	d.poker = newPoker(d.dev, d.info)
+	d.splicer = splice.New(d.arch, d.poker)
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
@@ -72,6 +73,14 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
 		}
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset}
+	}
+	if p.Text > 0 {
+		at := d.info.TextStart + isa.Addr(p.Text-1)
+		f, ok := d.text.Locate(at)
+		if !ok {
+			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
+		}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	req, err := d.request(p, before)
@@ -149,6 +158,9 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	var plans []*plan.Plan
 	var refused *wire.Refusal
 	for _, p := range d.expand(s.Points) {
+		if s.Most > 0 && len(plans) == int(s.Most) {
+			break
+		}
 		one, r, err := d.plan(p, plans)
 		if err != nil {
 			d.splicer.Release(plans...)

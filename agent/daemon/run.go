@@ -66,6 +66,14 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 		p.cmd.WaitDelay = time.Second
 		programs[i] = p
 	}
+	var m *meter
+	if s.Metered {
+		var err error
+		if m, err = d.meter(); err != nil {
+			return err
+		}
+		defer m.end()
+	}
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			for _, started := range programs[:i] {
@@ -83,6 +91,9 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 			Truncated: p.stdout.truncated || p.stderr.truncated,
 		}
 		res.Runs = append(res.Runs, r)
+	}
+	if m != nil {
+		return m.read(d)
 	}
 	d.counts = d.countAll()
 	return nil

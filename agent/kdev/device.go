@@ -5,6 +5,7 @@ package kdev
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -47,6 +48,7 @@ type Area struct {
 	ID      uint32
 	Addr    isa.Addr // of the code; the cell of code at a is at a + CodeLen
 	CodeLen int
+	Offset  int64 // at which the device maps the cells
 	cells   []byte
 }
 
@@ -162,6 +164,16 @@ func (d *Device) Close() error {
 	return unix.Close(d.fd)
 }
 
+// Share is another descriptor of the same open device, for a child that maps cells.
+// What is live stays so until that one is closed, too.
+func (d *Device) Share() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Path, err)
+	}
+	return os.NewFile(uintptr(fd), Path), nil
+}
+
 // call makes one request. What arg refers to must be pinned.
 func (d *Device) call(op string, request uint, arg unsafe.Pointer) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(d.fd), uintptr(request), uintptr(arg))
@@ -214,7 +226,7 @@ func (d *Device) AllocArea(lo, hi isa.Addr, codeLen int) (*Area, error) {
 		d.call("free area", iocAreaFree, unsafe.Pointer(&free))
 		return nil, fmt.Errorf("%s: map the cells of area %d: %w", Path, in.ID, err)
 	}
-	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, cells: cells}
+	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, Offset: int64(in.MmapOffset), cells: cells}
 	d.areas[a.ID] = a
 	return a, nil
 }

@@ -357,6 +357,7 @@ type Splice struct {
 	Points        []*Point               `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
 	SkipRefused   bool                   `protobuf:"varint,2,opt,name=skip_refused,json=skipRefused,proto3" json:"skip_refused,omitempty"` // apply those that are not refused
 	Announce      bool                   `protobuf:"varint,3,opt,name=announce,proto3" json:"announce,omitempty"`                          // tell the oracle the addresses first
+	Most          uint32                 `protobuf:"varint,4,opt,name=most,proto3" json:"most,omitempty"`                                  // leave out the rest once so many are planned; 0: all of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -412,6 +413,13 @@ func (x *Splice) GetAnnounce() bool {
 	return false
 }
 
+func (x *Splice) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
 // Point names an instrumentation point, as the probe syntax does.
 type Point struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -420,11 +428,13 @@ type Point struct {
 	Offset   uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // bytes from the function's start
 	// First point at or after offset whose plan is not refused and, if cheap is
 	// set, needs no spill. For scenarios that must work on any build.
-	Search        bool   `protobuf:"varint,4,opt,name=search,proto3" json:"search,omitempty"`
-	Cheap         bool   `protobuf:"varint,5,opt,name=cheap,proto3" json:"cheap,omitempty"`
-	Mechanism     string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`         // force this one, or refuse; empty: the ladder
-	SameAs        string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
-	Every         bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
+	Search    bool   `protobuf:"varint,4,opt,name=search,proto3" json:"search,omitempty"`
+	Cheap     bool   `protobuf:"varint,5,opt,name=cheap,proto3" json:"cheap,omitempty"`
+	Mechanism string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`         // force this one, or refuse; empty: the ladder
+	SameAs    string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
+	Every     bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
+	// Instead of a name: bytes from the start of the kernel's text, which is at 1.
+	Text          uint64 `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +525,13 @@ func (x *Point) GetEvery() bool {
 	return false
 }
 
+func (x *Point) GetText() uint64 {
+	if x != nil {
+		return x.Text
+	}
+	return 0
+}
+
 type Unsplice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Splice        string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
@@ -561,10 +578,13 @@ func (x *Unsplice) GetSplice() string {
 
 // Run starts a program and waits for it.
 type Run struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
-	Copies        uint32                 `protobuf:"varint,2,opt,name=copies,proto3" json:"copies,omitempty"`                        // that many at once, copy k pinned to CPU k; 0 is 1, unpinned
-	TimeoutNs     uint64                 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // guest time; 0: none
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Argv      []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
+	Copies    uint32                 `protobuf:"varint,2,opt,name=copies,proto3" json:"copies,omitempty"`                        // that many at once, copy k pinned to CPU k; 0 is 1, unpinned
+	TimeoutNs uint64                 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // guest time; 0: none
+	// Counters are read, and the observer outside told, at moments before and after
+	// at which no CPU is in the kernel: what is in timers and the scheduler agrees too.
+	Metered       bool `protobuf:"varint,4,opt,name=metered,proto3" json:"metered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -618,6 +638,13 @@ func (x *Run) GetTimeoutNs() uint64 {
 		return x.TimeoutNs
 	}
 	return 0
+}
+
+func (x *Run) GetMetered() bool {
+	if x != nil {
+		return x.Metered
+	}
+	return false
 }
 
 // Read reports the counters of all live points.
@@ -2133,11 +2160,12 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"u\n" +
+	"\x02do\"\x89\x01\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
-	"\bannounce\x18\x03 \x01(\bR\bannounce\"\xce\x01\n" +
+	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\"\xe2\x01\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2146,14 +2174,16 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05cheap\x18\x05 \x01(\bR\x05cheap\x12\x1c\n" +
 	"\tmechanism\x18\x06 \x01(\tR\tmechanism\x12\x17\n" +
 	"\asame_as\x18\a \x01(\tR\x06sameAs\x12\x14\n" +
-	"\x05every\x18\b \x01(\bR\x05every\"\"\n" +
+	"\x05every\x18\b \x01(\bR\x05every\x12\x12\n" +
+	"\x04text\x18\t \x01(\x04R\x04text\"\"\n" +
 	"\bUnsplice\x12\x16\n" +
-	"\x06splice\x18\x01 \x01(\tR\x06splice\"P\n" +
+	"\x06splice\x18\x01 \x01(\tR\x06splice\"j\n" +
 	"\x03Run\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\"\x06\n" +
+	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\x12\x18\n" +
+	"\ametered\x18\x04 \x01(\bR\ametered\"\x06\n" +
 	"\x04Read\"$\n" +
 	"\bSnapshot\x12\x18\n" +
 	"\aagainst\x18\x01 \x01(\tR\aagainst\"^\n" +

@@ -12,6 +12,9 @@ func TestHazards(t *testing.T) { scenario(t, "hazards", 50) }
 // Every instruction of some functions spliced at once.
 func TestEvery(t *testing.T) { scenario(t, "every", 10) }
 
+// Points drawn from all that a load executes.
+func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10) }
+
 // The planner and the module agree on what the kernel rewrites.
 func TestBeside(t *testing.T) { scenario(t, "beside", 5) }
 

@@ -26,7 +26,7 @@ find / -xdev -type f | head -n 400 | xargs cat >/dev/null 2>&1
 cat /proc/*/stat /proc/*/maps /proc/meminfo /proc/interrupts /proc/net/* >/dev/null 2>&1
 dd if=/dev/zero of=/tmp/x bs=4k count=200 2>/dev/null; cp /tmp/x /tmp/y; mv /tmp/y /tmp/z; ln -s z /tmp/l; ls -lR /sys/class >/dev/null; rm /tmp/x /tmp/z /tmp/l
 mkdir -p /tmp/m; mount -t tmpfs t /tmp/m; echo x >/tmp/m/x; umount /tmp/m
-(sleep 0.01; kill $$ 2>/dev/null; true) & wait
+sleep 9 & kill $!; wait
 echo a | tr a b | sort | uniq | wc >/dev/null
 done; echo 0 >/sys/kernel/tracing/events/enable`
 

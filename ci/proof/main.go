@@ -37,6 +37,7 @@ type proof struct {
 // their n.
 var scenarioProofs = []struct{ name, clock, n string }{
 	{"toggle", "exact", "storm.toggles"},
+	{"oracle", "exact", "oracle.1cpu.points"},
 	{"ab-long", "host", "pairs"},
 }
 

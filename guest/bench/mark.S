@@ -13,6 +13,8 @@
 	.globl	ki_mark_begin
 	.globl	ki_mark_end
 	.globl	ki_mark_point
+	.globl	ki_mark_reset
+	.globl	ki_mark_report
 	.globl	ki_mark_nibble
 ki_mark_begin:
 	ret
@@ -21,6 +23,12 @@ ki_mark_end:
 	ret
 	.org	0x80
 ki_mark_point:
+	ret
+	.org	0xc0
+ki_mark_reset:
+	ret
+	.org	0xe0
+ki_mark_report:
 	ret
 	.org	0x100
 ki_mark_nibble:			/* sixteen of them, 16 bytes apart */

@@ -9,6 +9,8 @@
 void ki_mark_begin(void);	/* measurement begins; nests */
 void ki_mark_end(void);		/* measurement ends; the last one reports */
 void ki_mark_point(void);	/* the last 16 nibbles are a point's address */
+void ki_mark_reset(void);	/* all counts are 0 from here on */
+void ki_mark_report(void);	/* the counts of this moment are the report */
 void ki_mark_nibble(void);	/* first of 16 */
 
 #endif

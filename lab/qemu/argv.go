@@ -148,6 +148,9 @@ func deviceFlags(s vm.Spec, dir string) (args []string) {
 		if p.Out != "" {
 			option += ",out=" + Escape(filepath.Join(dir, p.Out))
 		}
+		if p.Option != "" {
+			option += "," + p.Option
+		}
 		args = append(args, "-plugin", option)
 	}
 	return args

@@ -58,7 +58,7 @@ func TestArgvGolden(t *testing.T) {
 func TestArgvGoldenOptions(t *testing.T) {
 	s := spec("amd64", vm.Exact)
 	s.Append = "nokaslr  preempt=full -- a b"
-	s.Plugins = []vm.Plugin{{Object: "/p/a.so", Out: "x"}, {Object: "/p/b.so"}}
+	s.Plugins = []vm.Plugin{{Object: "/p/a.so", Out: "x"}, {Object: "/p/b.so", Option: "all=10"}}
 	s.Interactive = true
 	mail := spec("arm64", vm.Exact)
 	mail.Mailbox, mail.State, mail.Mail = true, "/run/r1/state", []byte("mail")

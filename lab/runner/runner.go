@@ -47,8 +47,11 @@ type Request struct {
 	Seed   uint64 // added to the runner's
 	Append string
 	Oracle bool
-	Job    *wire.Job
-	Files  []images.File // added to the initramfs
+	// Executed asks the oracle for every instruction of the kernel with as many
+	// arrivals, instead of for points.
+	Executed uint64
+	Job      *wire.Job
+	Files    []images.File // added to the initramfs
 	// Keep leaves the machine where it stands when its guest has ended badly or
 	// hangs, and KeepPassed when it has passed: then Guest.End or Runner.Hold has to
 	// be called.
@@ -126,6 +129,29 @@ func (r *Runner) Start(ctx context.Context, q Request) *Pending {
 // no other guest of the runner's beside them: what they measure is host time.
 func (r *Runner) StartInTurn(ctx context.Context, list []Request) []*Pending {
 	return r.start(ctx, r.Jobs, list...)
+}
+
+// ErrNotAsked is the error of a guest whose job was to come from one that had none
+// to give.
+var ErrNotAsked = errors.New("the guest that its job depends on did not pass")
+
+// StartAfter asks for a guest whose job is made of what another one said.
+func (r *Runner) StartAfter(ctx context.Context, first *Pending, job func(*Guest) (*wire.Job, error), q Request) *Pending {
+	p := &Pending{done: make(chan struct{}), guest: &Guest{Request: r.Own.of(q)}}
+	r.all.Add(1)
+	go func() {
+		defer r.all.Done()
+		defer close(p.done)
+		g := first.Wait()
+		if g.Err != nil || g.Outcome.Status != status.Passed {
+			p.guest.Err = ErrNotAsked
+			return
+		}
+		if q.Job, p.guest.Err = job(g); p.guest.Err == nil {
+			p.guest = r.Start(ctx, q).Wait()
+		}
+	}()
+	return p
 }
 
 // start runs a list of guests, each when the one before has ended, once that
@@ -295,6 +321,9 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle && q.Plugin == nil
 	if q.Oracle || q.Plugin != nil {
 		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
+		if q.Executed > 0 {
+			s.Plugins[0].Option = fmt.Sprintf("all=%d", q.Executed)
+		}
 	}
 	return s
 }

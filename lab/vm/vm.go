@@ -55,6 +55,7 @@ type Spec struct {
 type Plugin struct {
 	Object string // absolute path
 	Out    string // name in the run directory of the file that it writes; empty: none
+	Option string // added to what it is started with: name=value
 }
 
 // Kind is how a machine ended. The zero value is invalid.

@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/splice"
+)
+
+// meter is the program that counts from one moment at which no CPU is in the
+// kernel to another (guest/bench/meter.c). It maps the counters from a descriptor
+// of ours: a daemon that is killed closes its pipe, at which the meter ends too, and
+// the splices with it.
+type meter struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr bytes.Buffer
+	live   []*splice.Live
+}
+
+// meter starts counting.
+func (d *Daemon) meter() (*meter, error) {
+	if d.dev == nil {
+		return nil, errors.New("a run cannot be metered without the module")
+	}
+	m := &meter{live: d.splicer.Live()}
+	argv, err := d.cells(m.live)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := d.dev.Share()
+	if err != nil {
+		return nil, err
+	}
+	defer shared.Close()
+	m.cmd = exec.Command(meterFile, argv...)
+	m.cmd.ExtraFiles, m.cmd.Stderr = []*os.File{shared}, &m.stderr
+	out, err := m.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if m.in, err = m.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	m.out = bufio.NewReader(out)
+	if err := m.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if line, err := m.out.ReadString('\n'); line != "counting\n" {
+		return nil, errors.Join(fmt.Errorf("%s: began with %q (%v)", meterFile, line, err), m.end())
+	}
+	return m, nil
+}
+
+// cells are the arguments that name the counters of live splices: they all have to be
+// in one area.
+func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
+	if len(live) == 0 {
+		return []string{"0", "0"}, nil
+	}
+	area := d.poker.holding(live[0].Plan.Patch)
+	argv := []string{strconv.Itoa(area.CodeLen), strconv.FormatInt(area.Offset, 10)}
+	for _, l := range live {
+		if d.poker.holding(l.Plan.Patch) != area {
+			return nil, fmt.Errorf("splices are in several areas: %v is not in that at %v", l.Plan.Patch, area.Addr)
+		}
+		argv = append(argv, strconv.FormatUint(uint64(l.Plan.Patch-area.Addr), 10)) // as the cells lie to the patches
+	}
+	return argv, nil
+}
+
+// holding is the area with the code at an address.
+func (p *poker) holding(code isa.Addr) *kdev.Area {
+	for _, a := range p.areas {
+		if code >= a.Addr && code-a.Addr < isa.Addr(a.CodeLen) {
+			return a
+		}
+	}
+	return nil
+}
+
+// read ends the counting: what the daemon reports later is what was counted.
+func (m *meter) read(d *Daemon) error {
+	if err := m.in.Close(); err != nil {
+		return err
+	}
+	base, counts := map[*splice.Live]uint64{}, map[*splice.Live]uint64{}
+	for _, l := range m.live {
+		line, err := m.out.ReadString('\n')
+		n, bad := strconv.ParseUint(line[:max(0, len(line)-1)], 10, 64)
+		if err != nil || bad != nil {
+			return errors.Join(fmt.Errorf("%s: a count is %q", meterFile, line), m.end())
+		}
+		counts[l] = n
+	}
+	if err := m.end(); err != nil {
+		return err
+	}
+	d.base, d.counts = base, counts
+	return nil
+}
+
+// end stops the program, if it has not ended, and says how it ended.
+func (m *meter) end() error {
+	if m.cmd.ProcessState != nil {
+		return nil
+	}
+	m.in.Close() // it may be closed already
+	if err := m.cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %s", meterFile, err, bytes.TrimSpace(m.stderr.Bytes()))
+	}
+	return nil
+}
