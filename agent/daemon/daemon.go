@@ -257,9 +257,11 @@ func (d *Daemon) hello() *wire.Hello {
 	var u unix.Utsname
 	_ = unix.Uname(&u) // cannot fail with a valid pointer
 	lo, hi := d.text.Bounds()
+	tainted, _ := d.text.Symbol(ktext.TaintedMask)
 	return &wire.Hello{
 		Schema: 1, Arch: d.arch.Name, Daemon: Version,
 		Kernel: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
 		Cpus: uint32(d.info.CPUs), TextStart: uint64(lo), TextEnd: uint64(hi),
+		Tainted: uint64(tainted),
 	}
 }

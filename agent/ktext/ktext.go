@@ -80,7 +80,7 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 // Bounds returns the kernel's own text, [_stext, _etext).
 func (t *Text) Bounds() (lo, hi isa.Addr) { return t.lo, t.hi }
 
-// Symbol returns the address of a section bound, such as _etext.
+// Symbol returns the address of a section bound, such as _etext, or of TaintedMask.
 func (t *Text) Symbol(name string) (isa.Addr, bool) {
 	a, ok := t.sym.markers[name]
 	return a, ok

@@ -35,10 +35,14 @@ func (s *symbols) name(k int) string {
 	return string(s.names[y.name : y.name+uint32(y.length)])
 }
 
-// isMarker tells the symbols that bound sections and tables.
+// TaintedMask is where the kernel notes what has gone wrong with it, one bit for
+// each kind (kernel/panic.c).
+const TaintedMask = "tainted_mask"
+
+// isMarker tells the symbols that bound sections and tables, and TaintedMask.
 func isMarker(name []byte) bool {
 	if len(name) == 0 || name[0] != '_' {
-		return false
+		return string(name) == TaintedMask
 	}
 	for _, p := range markerPrefixes {
 		if bytes.HasPrefix(name, p) {

@@ -40,7 +40,7 @@ const (
 	runTimeout         // not off in time
 	badRecords         // the records break the protocol
 	consoleFlood       // the console exceeds its limit
-	lockup             // the kernel reports lockups, and nothing else comes
+	lockup             // the kernel reports lockups and has noted one, and nothing else comes
 )
 
 // kernelDead are the findings after which no kernel goes on, as the lab boots

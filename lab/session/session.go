@@ -14,6 +14,7 @@ package session
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -34,7 +35,7 @@ const (
 	// inspectLimit bounds the look into a guest that hangs.
 	inspectLimit = 15 * time.Second
 	// lockups is how many reports of a lockup without a record between them make
-	// a hang: one may be due to a busy host.
+	// a hang, if the kernel has noted one: the first may be due to a busy host.
 	lockups = 2
 	// decisiveLines is how many console lines an outcome shows.
 	decisiveLines = 20
@@ -136,7 +137,7 @@ func notStarted(err error) *Outcome {
 	return o
 }
 
-// run is a run that is under way. The goroutine that called Do owns cause,
+// run is a run that is under way. The goroutine that called Do owns hello, cause,
 // evidence, kept and helloAfter; the console's goroutine owns classifier and the
 // records' goroutine owns stream until they have ended.
 type run struct {
@@ -151,6 +152,7 @@ type run struct {
 	classifier *console.Classifier
 	stream     stream
 
+	hello      *wire.Hello
 	cause      cause
 	evidence   *postmortem.Evidence
 	kept       int
@@ -161,6 +163,7 @@ type run struct {
 type signal struct {
 	what    what
 	finding console.Finding
+	hello   *wire.Hello
 }
 
 type what int
@@ -218,7 +221,7 @@ func (r *run) readRecords() {
 		}
 		switch rec.Body.(type) {
 		case *wire.Record_Hello:
-			r.signals <- signal{what: gotHello}
+			r.signals <- signal{what: gotHello, hello: rec.GetHello()}
 		case *wire.Record_Done:
 			r.signals <- signal{what: gotDone}
 		default:
@@ -235,7 +238,7 @@ func (r *run) readRecords() {
 func (r *run) watch(ctx context.Context) error {
 	boot := newTimer(r.cfg.BootTimeout)
 	job := newTimer(0)
-	stuck := 0
+	stuck, enough := 0, lockups
 	var halted <-chan struct{}
 	if l, ok := r.machine.(vm.Lingerer); ok {
 		halted = l.Halted()
@@ -256,6 +259,7 @@ func (r *run) watch(ctx context.Context) error {
 		case s := <-r.signals:
 			switch s.what {
 			case gotHello:
+				r.hello = s.hello
 				r.helloAfter = time.Since(r.machine.Started())
 				r.cfg.Progress("%s: hello after %.1f s", r.cfg.Spec.Arch, r.helloAfter.Seconds())
 				boot.stop()
@@ -269,9 +273,14 @@ func (r *run) watch(ctx context.Context) error {
 				r.cause = consoleFlood
 				return nil
 			case lockedUp:
-				if stuck++; stuck == lockups {
+				if stuck++; stuck < enough {
+					break
+				}
+				if r.notedLockup(ctx) {
 					return r.hang(ctx, lockup)
 				}
+				r.cfg.Progress("%s: says its console, but its kernel has noted no lockup: %s", r.cfg.Spec.Arch, s.finding.Line)
+				stuck, enough = 0, 2*enough // who forges many is not asked about each
 			case died: // or a program says so: the machine will tell
 				r.cfg.Progress("%s: %s", r.cfg.Spec.Arch, s.finding.Line)
 			}
@@ -280,6 +289,37 @@ func (r *run) watch(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// taintSoftLockup is the kernel's bit for a lockup that it has reported: TAINT_SOFTLOCKUP
+// in include/linux/panic.h. Hard ones have none; a CPU that waits for one locks up softly.
+const taintSoftLockup = 1 << 14
+
+// notedLockup says whether the guest's kernel itself has noted a lockup. Before
+// hello no program of the user's runs that could forge the report.
+func (r *run) notedLockup(ctx context.Context) bool {
+	hello := r.hello
+	if hello == nil {
+		return true
+	}
+	in, ok := r.machine.(vm.Inspector)
+	if !ok || hello.Tainted == 0 {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, inspectLimit)
+	defer cancel()
+	inside, err := in.Inspect(limited)
+	if err != nil {
+		return false
+	}
+	defer inside.Close()
+	for cpu := range max(1, r.cfg.Spec.CPUs) { // one in a program need not see the kernel
+		b, err := inside.Read(limited, cpu, hello.Tainted, 8)
+		if err == nil && len(b) == 8 {
+			return binary.LittleEndian.Uint64(b)&taintSoftLockup != 0
+		}
+	}
+	return false
 }
 
 // hang looks into a guest that has to be killed.

@@ -35,6 +35,7 @@ type script struct {
 	end     vm.Ending
 	err     error // of the start
 	regs    string
+	taint   []byte
 }
 
 func (s script) Start(_ context.Context, spec vm.Spec) (vm.Machine, error) {
@@ -72,31 +73,40 @@ func (f *fake) Console() string                            { return filepath.Joi
 func (f *fake) Argv() []string                             { return []string{"qemu"} }
 func (f *fake) Started() time.Time                         { return f.started }
 func (f *fake) Kill()                                      { f.finish(vm.Ending{Kind: vm.Killed, Reason: "signal: killed"}) }
-func (f *fake) Inspect(context.Context) (vm.Inside, error) { return inside{f.regs}, nil }
+func (f *fake) Inspect(context.Context) (vm.Inside, error) { return inside{f.regs, f.taint}, nil }
 func (f *fake) Wait(context.Context) (vm.Ending, error) {
 	<-f.ended
 	return f.ending, nil
 }
 
-// inside shows registers and no memory.
-type inside struct{ regs string }
+// inside shows registers, and a kernel's taints where hello says, if they are known.
+type inside struct {
+	regs  string
+	taint []byte
+}
 
 func (inside) Stop(context.Context) error                  { return nil }
 func (inside) Continue(context.Context) error              { return nil }
 func (i inside) Registers(context.Context) (string, error) { return i.regs, nil }
-func (inside) Read(context.Context, int, uint64, int) ([]byte, error) {
+func (i inside) Read(_ context.Context, cpu int, a uint64, n int) ([]byte, error) {
+	if a == tainted && cpu == 1 && n == len(i.taint) {
+		return i.taint, nil
+	}
 	return nil, errors.New("not mapped")
 }
 func (inside) Dump(context.Context, string) error       { return nil }
 func (inside) ServeGDB(context.Context) (string, error) { return "", nil }
 func (inside) Close()                                   {}
 
+// tainted is where the kernel keeps its taints, as its second CPU sees it.
+const tainted = 0x1000
+
 // hex1 are registers of a CPU that runs a program.
 const hex1 = "\nCPU#0\nRIP=0000000000000001 CPL=3\n"
 
 // Records that a daemon may send.
 var (
-	hello  = &wire.Record{Body: &wire.Record_Hello{Hello: &wire.Hello{Schema: 1}}}
+	hello  = &wire.Record{Body: &wire.Record_Hello{Hello: &wire.Hello{Schema: 1, Tainted: tainted}}}
 	logged = &wire.Record{Body: &wire.Record_Log{Log: &wire.Log{Text: "a step"}}}
 	done   = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{}}}
 	failed = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{Failed: true, Error: "step \x1b[31mx\x1b[0m"}}}
@@ -115,8 +125,9 @@ const (
 	panicText = "[    1.000000] Kernel panic - not syncing: because\n[    1.000001] CPU: 0\n"
 	oopsText  = "[    1.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n" +
 		"[    1.100000] Kernel panic - not syncing: Fatal exception\n"
-	goText   = "panic: index out of range\n\ngoroutine 1 [running]:\n"
-	initText = "[    2.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000200\n"
+	lockupText = "[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n"
+	goText     = "panic: index out of range\n\ngoroutine 1 [running]:\n"
+	initText   = "[    2.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000200\n"
 )
 
 var (
@@ -159,10 +170,11 @@ func TestOutcomes(t *testing.T) {
 		{"boot hang", script{regs: hex1}, status.BootFailed, Hang, "within 30ms of host time;"},
 
 		{"hang", script{results: records(hello), regs: hex1}, status.Timeout, Hang, "hung after hello and was stopped 30ms"},
-		{"hang with signs", script{results: records(hello), console: "[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n"},
+		{"hang with signs", script{results: records(hello), console: lockupText},
 			status.Timeout, Hang, "(its kernel reported soft-lockup)"},
-		{"locked up", script{results: records(hello), console: strings.Repeat("[ 9.000000] watchdog: BUG: soft lockup - CPU#0\n", 2)},
+		{"locked up", script{results: records(hello), console: strings.Repeat(lockupText, 2), taint: []byte{0, 0x70, 0, 0, 0, 0, 0, 0}},
 			status.Timeout, Hang, "reported a lockup 2 times"},
+		{"locked up before hello", script{console: strings.Repeat(lockupText, 2)}, status.BootFailed, Hang, "reported a lockup 2 times"},
 		{"hang at power-off", script{results: full}, status.Timeout, HangAtPowerOff, "hung after done"},
 
 		{"daemon without a word", script{results: records(hello, logged), end: off}, status.Crashed, DaemonDied, "never said done"},
@@ -199,7 +211,7 @@ func TestOutcomes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o, err := Do(context.Background(), Config{
-				Backend: tt.script, Spec: vm.Spec{Arch: "amd64", Dir: t.TempDir()},
+				Backend: tt.script, Spec: vm.Spec{Arch: "amd64", CPUs: 2, Dir: t.TempDir()},
 				BootTimeout: limit(tt.kind), RunTimeout: limit(tt.kind),
 			})
 			if err != nil {
@@ -336,6 +348,31 @@ func TestConsoleEndsNothing(t *testing.T) {
 			start := time.Now()
 			if err := r.watch(t.Context()); err != nil || r.cause != notKilled || time.Since(start) != time.Hour {
 				t.Errorf("%s: given up after %v: %v, cause %d", class, time.Since(start), err, r.cause)
+			}
+		})
+	}
+}
+
+// A program writes any number of lockups to the console, and the kernel has noted
+// none, or nobody can see whether: that alone ends nothing, and few are asked about.
+func TestForgedLockups(t *testing.T) {
+	for _, taint := range [][]byte{nil, {0, 0x30, 0, 0, 0, 0, 0, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &run{machine: &fake{script: script{taint: taint}}, signals: make(chan signal), ended: make(chan struct{})}
+			asked := 0
+			r.cfg.Spec.CPUs = 2
+			r.cfg.Progress = func(string, ...any) { asked++ }
+			go func() {
+				r.signals <- signal{what: gotHello, hello: hello.GetHello()}
+				for range 1000 {
+					r.signals <- signal{what: lockedUp, finding: console.Finding{Class: console.SoftLockup, Line: lockupText}}
+				}
+				time.Sleep(time.Hour) // of the bubble's clock, which takes no time
+				close(r.ended)
+			}()
+			start := time.Now()
+			if err := r.watch(t.Context()); err != nil || r.cause != notKilled || time.Since(start) != time.Hour || asked > 12 {
+				t.Errorf("taints %v: given up after %v, asked %d times: %v, cause %d", taint, time.Since(start), asked, err, r.cause)
 			}
 		})
 	}
