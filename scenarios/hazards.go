@@ -27,6 +27,8 @@ func hazards() []Scenario {
 			Guests: stormGuests(100, 4*time.Minute), Check: checkStorm},
 		{Name: "toggle", Title: "the same with 10,000 toggles of each length", Labels: []string{"proof"},
 			Guests: stormGuests(10_000, 30*time.Minute), Check: checkStorm},
+		{Name: "toggle-variants", Title: "splices toggle on kernels and CPUs that show what a stock guest hides", Labels: []string{"proof"},
+			Guests: stormVariants(2000, 30*time.Minute), Check: checkVariants},
 	}
 }
 
@@ -57,6 +59,19 @@ func stormGuests(toggles int, limit time.Duration) func(string) []Guest {
 	}
 }
 
+// stormVariants are the first of those guests, once for each variant.
+func stormVariants(toggles int, limit time.Duration) func(string) []Guest {
+	return func(arch string) (out []Guest) {
+		for _, v := range variants(arch) {
+			g := stormGuests(toggles, limit)(arch)[0]
+			g.Name, g.Append, g.CPU = v.name, v.append, v.cpu
+			g.Job.Steps = append([]*wire.Step{shell("holds", v.holds)}, g.Job.Steps...)
+			out = append(out, g)
+		}
+		return out
+	}
+}
+
 // stormRecord is one check that the program made: see guest/storm.
 type stormRecord struct {
 	Name   string `json:"name"`
@@ -83,9 +98,9 @@ var lengths = map[string][]int{"amd64": {2, 3, 4, 5}, "arm64": {4}, "riscv64": {
 
 // stormRecords are those of the one program of a guest. They are looked at although
 // it failed: it says why.
-func (t *T) stormRecords(guest string) []stormRecord {
-	res := t.result(guest, guest)
-	t.g.Expect(res.Runs).To(gomega.HaveLen(1), "step %s: %s", guest, res.Error)
+func (t *T) stormRecords(guest, step string) []stormRecord {
+	res := t.result(guest, step)
+	t.g.Expect(res.Runs).To(gomega.HaveLen(1), "step %s: %s", step, res.Error)
 	all, err := stormRecords(res.Runs[0].Stdout)
 	t.g.Expect(err).NotTo(gomega.HaveOccurred())
 	for _, r := range all {
@@ -93,16 +108,16 @@ func (t *T) stormRecords(guest string) []stormRecord {
 			return all
 		}
 	}
-	t.ran(guest, guest)
+	t.ran(guest, step)
 	return all
 }
 
 func checkStorm(t *T) {
 	const g = "storm"
-	all := t.stormRecords(g)
+	all := t.stormRecords(g, g)
 	toggles := 0
 	seen := map[string]bool{}
-	for _, r := range append(all, t.stormRecords("locked")...) {
+	for _, r := range append(all, t.stormRecords("locked", "locked")...) {
 		t.expect(r.Name, r.Detail, "ok", gomega.Satisfy(func(string) bool { return r.OK }))
 		seen[r.Name] = true
 		if strings.HasPrefix(r.Name, "toggles of ") {
@@ -116,6 +131,22 @@ func checkStorm(t *T) {
 	t.equal("lockdown was tried", seen["open under lockdown"], true)
 	t.equal("ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
 	t.Metrics["storm.checks"] = report.Metric{Value: float64(len(all)), Unit: "checks", N: 1}
+	t.Metrics["storm.toggles"] = report.Metric{Value: float64(toggles), Unit: "toggles", N: 1}
+}
+
+func checkVariants(t *T) {
+	toggles := 0
+	for _, v := range variants(t.Arch) {
+		t.ran(v.name, "holds")
+		for _, r := range t.stormRecords(v.name, "storm") {
+			t.expect(v.name+": "+r.Name, r.Detail, "ok", gomega.Satisfy(func(string) bool { return r.OK }))
+			if strings.HasPrefix(r.Name, "toggles of ") {
+				toggles += r.N
+			}
+		}
+		t.equal(v.name+": ranges of text that differ from the start", len(t.done(v.name, "after").Text.Differing), 0)
+	}
+	t.atLeast("toggles", float64(toggles), 1)
 	t.Metrics["storm.toggles"] = report.Metric{Value: float64(toggles), Unit: "toggles", N: 1}
 }
 

@@ -18,17 +18,47 @@ import (
 // the same moment to the same moment, with one CPU and with two.
 func oracles() []Scenario {
 	return []Scenario{
-		drawn("oracle-slice", 300, "counts"),
-		drawn("oracle", 2000, "proof"),
+		drawn("oracle-slice", "counts", 300, usual),
+		drawn("oracle", "proof", 2000, usual),
+		drawn("oracle-variants", "proof", 300, variants),
 	}
 }
 
-func drawn(name string, points int, label string) Scenario {
+func drawn(name, label string, points int, guests func(arch string) []variant) Scenario {
 	return Scenario{
 		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes; counters equal what an observer outside saw", points), Labels: []string{label},
-		Guests: func(string) []Guest { return oracleGuests(points) },
-		Check:  func(t *T) { checkOracle(t, points) },
+		Guests: func(arch string) []Guest { return oracleGuests(points, guests(arch)) },
+		Check:  func(t *T) { checkOracle(t, points, guests(t.Arch)) },
 	}
+}
+
+// variant is a guest in which what a stock guest hides may show.
+type variant struct {
+	name   string
+	cpus   int
+	time   vm.Time
+	append string
+	cpu    string
+	holds  string // a command of the guest's that succeeds if it is what it should be
+}
+
+func usual(string) []variant {
+	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true"}}
+}
+
+// variants are what a kernel can be besides what Debian's boots as here. Only amd64's
+// is built to preempt itself on demand.
+func variants(arch string) []variant {
+	two := func(name, append, holds string) variant {
+		return variant{name: name, cpus: 2, time: vm.Host, append: append, holds: holds}
+	}
+	out := []variant{two("nokaslr", "nokaslr", "grep -qw nokaslr /proc/cmdline")}
+	if arch == "amd64" {
+		out = append(out,
+			two("preempt", "preempt=full", "grep -qF '(full)' /sys/kernel/debug/sched/preempt"),
+			two("pti", "pti=on", "dmesg | grep -q 'page tables isolation: enabled'"))
+	}
+	return out
 }
 
 // executedOften is how many arrivals at an instruction make it a point to draw: once
@@ -51,13 +81,13 @@ echo a | tr a b | sort | uniq | wc >/dev/null
 done
 for b in null read write stat open pipe msg; do /lib/kerninst/bench/bench $b 20 2; done`
 
-func oracleGuests(points int) []Guest {
+func oracleGuests(points int, variants []variant) []Guest {
 	load := func(copies uint32) *wire.Step {
 		s := shell("load", oracleLoad)
 		s.GetRun().Copies, s.GetRun().Metered = copies, true
 		return s
 	}
-	spliced := func(copies uint32) func(*Answer) (*wire.Job, error) {
+	spliced := func(copies uint32, holds string) func(*Answer) (*wire.Job, error) {
 		return func(seen *Answer) (*wire.Job, error) {
 			all, err := draw(seen, points*drawnFor)
 			if err != nil {
@@ -65,15 +95,16 @@ func oracleGuests(points int) []Guest {
 			}
 			step := announced(splice("splice", all...))
 			step.GetSplice().SkipRefused, step.GetSplice().Most = true, uint32(points)
-			return job(snapshot("before", ""), step, load(copies), read("count"), unsplice("splice"), snapshot("after", "before")), nil
+			return job(shell("holds", holds), snapshot("before", ""), step, load(copies), read("count"), unsplice("splice"), snapshot("after", "before")), nil
 		}
 	}
 	const long = 20 * time.Minute
-	return []Guest{
-		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Job: job(load(1)), RunTimeout: long},
-		{Name: "1cpu", CPUs: 1, Time: vm.Exact, Oracle: true, After: "seen", Make: spliced(1), RunTimeout: long},
-		{Name: "2cpu", CPUs: 2, Time: vm.Host, Oracle: true, After: "seen", Make: spliced(2), RunTimeout: long},
+	guests := []Guest{{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Job: job(load(1)), RunTimeout: long}}
+	for _, v := range variants {
+		guests = append(guests, Guest{Name: v.name, CPUs: v.cpus, CPU: v.cpu, Time: v.time, Append: v.append, Oracle: true,
+			After: "seen", Make: spliced(uint32(v.cpus), v.holds), RunTimeout: long})
 	}
+	return guests
 }
 
 // draw picks instructions of the kernel's own text by the guest's seed: all of them
@@ -97,10 +128,12 @@ func draw(seen *Answer, n int) ([]*wire.Point, error) {
 	return points, nil
 }
 
-func checkOracle(t *T, points int) {
+func checkOracle(t *T, points int, variants []variant) {
 	t.ran("seen", "load")
 	t.Metrics["oracle.population"] = report.Metric{Value: float64(len(t.Guests["seen"].Oracle)), Unit: "instructions", N: 1}
-	for _, guest := range []string{"1cpu", "2cpu"} {
+	for _, v := range variants {
+		guest := v.name
+		t.ran(guest, "holds")
 		t.ran(guest, "load")
 		counts := t.done(guest, "count").Values
 		var spliced []*wire.PointResult

@@ -125,7 +125,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	}
 	return runner.Request{
 		Files: files,
-		Name:  GuestName(s, g), CPUs: g.CPUs, Time: g.Time, Seed: g.Seed, Append: g.Append,
+		Name:  GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

@@ -34,6 +34,7 @@ type Scenario struct {
 type Guest struct {
 	Name   string // unique in the scenario
 	CPUs   int
+	CPU    string  // model; empty: the usual one
 	Time   vm.Time // empty: what the run asks for
 	Append string  // added to the kernel's command line
 	Seed   uint64  // added to the run's

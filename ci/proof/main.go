@@ -37,7 +37,9 @@ type proof struct {
 // their n.
 var scenarioProofs = []struct{ name, clock, n string }{
 	{"toggle", "exact", "storm.toggles"},
+	{"toggle-variants", "exact", "storm.toggles"},
 	{"oracle", "exact", "oracle.1cpu.points"},
+	{"oracle-variants", "exact", "oracle.nokaslr.points"},
 	{"ab-long", "host", "pairs"},
 }
 

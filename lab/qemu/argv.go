@@ -193,7 +193,7 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 	if err != nil {
 		return Parts{}, err
 	}
-	args := append([]string{"-cpu", r.cpu}, clockFlags(s)...)
+	args := append([]string{"-cpu", or(s.CPU, r.cpu)}, clockFlags(s)...)
 	args = append(args, deviceFlags(s, s.Dir)...)
 	return Parts{
 		Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary),
@@ -234,6 +234,9 @@ func clockFlags(s vm.Spec) []string {
 // cpuFor is the CPU of a machine. Under KVM it is the host's: parts that only the
 // emulator has cannot be asked for.
 func (r row) cpuFor(s vm.Spec) string {
+	if s.CPU != "" {
+		return s.CPU
+	}
 	if s.KVM {
 		return "host"
 	}

@@ -30,7 +30,9 @@ func (o Own) of(q Request) Request {
 	if len(o.Files) > 0 {
 		q.Files = append(append([]images.File(nil), q.Files...), o.Files...)
 	}
-	q.Job = proto.CloneOf(q.Job)
+	if q.Job = proto.CloneOf(q.Job); q.Job == nil { // it is made later
+		q.Job = &wire.Job{}
+	}
 	for _, f := range o.Fetch {
 		q.Job.Fetch = append(q.Job.Fetch, f.Guest)
 	}

@@ -42,7 +42,8 @@ const DefaultMemory = 768
 type Request struct {
 	Name   string // of its directory below the runner's
 	CPUs   int
-	MemMiB int // 0: the default
+	CPU    string // model; empty: the usual one
+	MemMiB int    // 0: the default
 	Time   vm.Time
 	Seed   uint64 // added to the runner's
 	Append string
@@ -137,7 +138,7 @@ var ErrNotAsked = errors.New("the guest that its job depends on did not pass")
 
 // StartAfter asks for a guest whose job is made of what another one said.
 func (r *Runner) StartAfter(ctx context.Context, first *Pending, job func(*Guest) (*wire.Job, error), q Request) *Pending {
-	p := &Pending{done: make(chan struct{}), guest: &Guest{Request: r.Own.of(q)}}
+	p := &Pending{done: make(chan struct{}), guest: &Guest{Request: q}}
 	r.all.Add(1)
 	go func() {
 		defer r.all.Done()
@@ -313,12 +314,12 @@ func (r *Runner) initrd(dir string, job []byte, files ...images.File) (string, e
 func (r *Runner) spec(q Request, dir string) vm.Spec {
 	s := vm.Spec{
 		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Append: q.Append,
-		CPUs: q.CPUs, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
+		CPUs: q.CPUs, CPU: q.CPU, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
 	}
 	if s.MemMiB == 0 {
 		s.MemMiB = DefaultMemory
 	}
-	s.KVM = r.KVM && q.Time == vm.Host && !q.Oracle && q.Plugin == nil
+	s.KVM = r.KVM && q.Time == vm.Host && q.CPU == "" && !q.Oracle && q.Plugin == nil
 	if q.Oracle || q.Plugin != nil {
 		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
 		if q.Executed > 0 {

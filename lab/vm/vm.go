@@ -25,6 +25,7 @@ type Spec struct {
 	Initrd  string // path of the complete initramfs
 	Append  string // added to the kernel command line
 	CPUs    int
+	CPU     string // model; empty: the architecture's usual one
 	MemMiB  int
 	Time    Time
 	Seed    uint64
