@@ -203,7 +203,7 @@ func (d *Daemon) countAll() map[*splice.Live]uint64 {
 		return counts
 	}
 	for _, l := range d.splicer.Live() {
-		counts[l] = l.Count()
+		counts[l] = l.Words()[0]
 	}
 	return counts
 }

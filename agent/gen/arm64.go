@@ -1,8 +1,11 @@
 package gen
 
 import (
+	"fmt"
+
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/arm64"
+	"kerninst/agent/snippet"
 )
 
 // orderArm64 starts with the registers that calls may destroy anyway. The link
@@ -42,4 +45,182 @@ func backArm64(b *builder) {
 func entryArm64(from, to isa.Addr, _ isa.Reg) ([]byte, int, error) {
 	code, err := arm64.Jump(from, to)
 	return code, 1, reach(err)
+}
+
+var arm64Machine = machine{
+	args: []isa.Reg{0, 1, 2, 3, 4, 5},
+	temps: temporaries(func(i snippet.Insn) bool {
+		switch i.Op {
+		case snippet.Add, snippet.Sub, snippet.If:
+			return arm64.FitsImm(i.B.Imm)
+		}
+		return false
+	}, true),
+	flags:   func(i snippet.Insn) bool { return i.Op == snippet.If },
+	save:    saveArm64,
+	restore: restoreArm64,
+	copy: func(l *lowering, d, s isa.Reg) {
+		if s == arm64.SP {
+			l.one(arm64.AddImm(d, s, uint64(l.frame)))
+			return
+		}
+		l.one(arm64.MoveReg(d, s))
+	},
+	sp:   arm64.SP,
+	emit: emitArm64,
+}
+
+// pairsArm64 is what is pushed at once, in that order. The odd one comes first: the
+// stack stays aligned to 16 bytes, and what is unused lies above all others.
+func pairsArm64(saved []isa.Reg) (out [][]isa.Reg) {
+	if len(saved)%2 == 1 {
+		out, saved = append(out, saved[:1]), saved[1:]
+	}
+	for k := 0; k < len(saved); k += 2 {
+		out = append(out, saved[k:k+2])
+	}
+	return out
+}
+
+// flat lists what was pushed in pairs from the stack pointer upwards.
+func flat(pairs [][]isa.Reg) (out []isa.Reg) {
+	for k := len(pairs) - 1; k >= 0; k-- {
+		out = append(out, pairs[k]...)
+	}
+	return out
+}
+
+func saveArm64(l *lowering) {
+	all := pairsArm64(l.saved)
+	for k, p := range all {
+		l.one(arm64.Push(p...))
+		l.frame += 16
+		l.held(flat(all[:k+1]))
+	}
+	if l.saveFlags {
+		l.one(arm64.ReadFlags(l.flagsIn))
+		l.held(flat(all))
+		l.out.States[len(l.out.States)-1].Kept = &l.flagsIn
+	}
+}
+
+func restoreArm64(l *lowering) {
+	all := pairsArm64(l.saved)
+	if l.saveFlags {
+		l.one(arm64.WriteFlags(l.flagsIn))
+		if len(all) > 0 {
+			l.held(flat(all))
+		}
+	}
+	for k := len(all) - 1; k >= 0; k-- {
+		l.one(arm64.Pop(all[k]...))
+		l.frame -= 16
+		if k > 0 {
+			l.held(flat(all[:k]))
+		}
+	}
+}
+
+var aluArm64 = map[snippet.Op]arm64.ALU{
+	snippet.Add: arm64.Add, snippet.Sub: arm64.Sub, snippet.And: arm64.And, snippet.Or: arm64.Orr, snippet.Xor: arm64.Eor,
+}
+
+var condsArm64 = map[snippet.Cond]comparison{
+	snippet.EQ: {arm64.Equal, arm64.Equal},
+	snippet.NE: {arm64.NotEqual, arm64.NotEqual},
+	snippet.LT: {arm64.Below, arm64.Less},
+	snippet.LE: {arm64.BelowEqual, arm64.LessEqual},
+	snippet.GT: {arm64.Above, arm64.Greater},
+	snippet.GE: {arm64.AboveEqual, arm64.GreaterEqual},
+}
+
+var boundsArm64 = map[snippet.Op]comparison{
+	snippet.Lower: {uint32(arm64.AtomicMinUnsigned), uint32(arm64.AtomicMinSigned)},
+	snippet.Raise: {uint32(arm64.AtomicMaxUnsigned), uint32(arm64.AtomicMaxSigned)},
+}
+
+func emitArm64(l *lowering, i snippet.Insn) {
+	load := func(r isa.Reg, v uint64) { l.emit(arm64.LoadImm(r, v)) }
+	var d isa.Reg
+	if sets(i) {
+		d = l.regs[i.Dst]
+	}
+	switch i.Op {
+	case snippet.Arg, snippet.Reg: // is there
+	case snippet.Const:
+		load(d, i.A.Imm)
+	case snippet.Cycles:
+		l.one(arm64.ReadTime(d))
+	case snippet.Extend:
+		l.one(arm64.Extend(d, l.operand(i.A, d, load), i.N, i.Type == snippet.S64))
+	case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor:
+		l.aluArm64(i, d, load)
+	case snippet.Shl:
+		l.one(arm64.ShiftLeft(d, l.operand(i.A, d, load), uint8(i.B.Imm)))
+	case snippet.Shr:
+		l.one(arm64.ShiftRight(i.Type == snippet.S64, d, l.operand(i.A, d, load), uint8(i.B.Imm)))
+	case snippet.Goto:
+		l.branch(i.To, arm64.Jump)
+	case snippet.If:
+		if i.B.IsConst && arm64.FitsImm(i.B.Imm) {
+			l.one(arm64.CompareImm(l.regs[i.A.Value], i.B.Imm))
+		} else {
+			l.one(arm64.Compare(l.regs[i.A.Value], l.constantArm64(i.B, 0, load)))
+		}
+		cc := condsArm64[i.Cond].of(l.typeOf(i.A))
+		l.branch(i.To, func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(cc, from, to) })
+	case snippet.Count, snippet.Lower, snippet.Raise:
+		op := arm64.AtomicSum
+		if i.Op != snippet.Count {
+			op = arm64.Atomic(boundsArm64[i.Op].of(l.s.Cells[i.Cell].Type))
+		}
+		code, err := arm64.Adr(l.tmp[0], l.pc(), l.cell(i.Cell, 0))
+		l.one(code, reach(err))
+		l.one(arm64.AtomicOp(op, l.constantArm64(i.A, 1, load), l.tmp[0]))
+	case snippet.Append:
+		l.appendArm64(i, load)
+	default:
+		l.err = fmt.Errorf("%w: %v cannot be generated on arm64", ErrSnippet, i.Op)
+	}
+}
+
+// constantArm64 is an operand in a register, a constant in a temporary one.
+func (l *lowering) constantArm64(o snippet.Operand, tmp int, load func(isa.Reg, uint64)) isa.Reg {
+	if !o.IsConst {
+		return l.regs[o.Value]
+	}
+	return l.operand(o, l.tmp[tmp], load)
+}
+
+func (l *lowering) aluArm64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64)) {
+	a := l.operand(i.A, d, load)
+	switch {
+	case i.Op == snippet.Add && i.B.IsConst && arm64.FitsImm(i.B.Imm):
+		l.one(arm64.AddImm(d, a, i.B.Imm))
+	case i.Op == snippet.Sub && i.B.IsConst && arm64.FitsImm(i.B.Imm):
+		l.one(arm64.SubImm(d, a, i.B.Imm))
+	default:
+		l.one(arm64.ALUReg(aluArm64[i.Op], d, a, l.constantArm64(i.B, 0, load), 0))
+	}
+}
+
+// appendArm64 reserves a record, fills it in and commits it. It changes no flags.
+func (l *lowering) appendArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
+	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]
+	c := l.s.Cells[i.Cell]
+	code, err := arm64.Adr(at, l.pc(), l.cell(i.Cell, 0))
+	l.one(code, reach(err))
+	load(n, 1)
+	l.one(arm64.AtomicFetchAdd(n, n, at))
+	l.one(arm64.ShiftRight(false, t, n, log2(c.Records)))
+	full := l.ahead(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfNotZero(t, from, to) })
+	code, err = arm64.Adr(at, l.pc(), l.cell(i.Cell, 1))
+	l.one(code, reach(err))
+	l.one(arm64.ALUReg(arm64.Add, at, at, n, log2(8*c.Stride())))
+	for k, o := range i.Fields {
+		l.one(arm64.StoreAt(at, 8+8*k, l.operand(o, t, load)))
+	}
+	l.one(arm64.AddImm(n, n, 1))
+	l.one(arm64.StoreRelease(at, n))
+	full()
 }

@@ -21,6 +21,7 @@ var (
 	ErrNoRegister = errors.New("no free register")
 	ErrNoAtomics  = errors.New("the CPU has no single atomic addition (FEAT_LSE)")
 	ErrReach      = errors.New("out of reach")
+	ErrSnippet    = errors.New("snippet")
 )
 
 // Features are what the CPU and the kernel offer beyond the base ISA.
@@ -49,6 +50,8 @@ type State struct {
 	Orig  isa.Addr  `json:"orig"`            // the address that the kernel would be at
 	SP    int       `json:"sp"`              // bytes that the stack is lower than there
 	Saved []isa.Reg `json:"saved,omitempty"` // on the stack from SP upwards, 8 bytes each
+	// Kept says which register holds the flags, where they are not on the stack.
+	Kept *isa.Reg `json:"kept,omitempty"`
 }
 
 // Output is a patch.
@@ -85,9 +88,13 @@ func (b *builder) emit(code []byte, n int, err error) {
 
 func (b *builder) one(code []byte, err error) { b.emit(code, 1, err) }
 
-// state records what holds from here on.
+// state records what holds from here on; what was said to hold from here before is
+// about no code.
 func (b *builder) state(orig isa.Addr, sp int, saved []isa.Reg) {
-	b.out.States = append(b.out.States, State{len(b.out.Code), orig, sp, saved})
+	if n := len(b.out.States); n > 0 && b.out.States[n-1].Off == len(b.out.Code) {
+		b.out.States = b.out.States[:n-1]
+	}
+	b.out.States = append(b.out.States, State{Off: len(b.out.Code), Orig: orig, SP: sp, Saved: saved})
 }
 
 // displaced moves the original instructions. It is false where control does not go
@@ -104,7 +111,7 @@ func (b *builder) displaced(move func(isa.Insn, []byte, isa.Addr, isa.RegSet) (i
 		at := len(b.out.Code)
 		b.emit(m.Code, m.Insns-1, moved(err))
 		for _, w := range m.Waypoints {
-			b.out.States = append(b.out.States, State{at + w.Off, w.Orig, w.SP, nil})
+			b.out.States = append(b.out.States, State{Off: at + w.Off, Orig: w.Orig, SP: w.SP})
 		}
 		k += i.Len
 		falls = !m.Ends
@@ -132,19 +139,47 @@ type generator struct {
 	entry func(from, to isa.Addr, reg isa.Reg) (code []byte, n int, err error)
 	// order lists the registers to use, best first.
 	order []isa.Reg
-	// maxPatch bounds the code for any input with up to KI_MAX_PATCH displaced
-	// bytes.
-	maxPatch int
+	// counter bounds the code of a counter's patch for any input with up to
+	// KI_MAX_PATCH displaced bytes.
+	counter int
 }
 
 var generators = map[string]*generator{
-	"amd64":   {countAmd64, backAmd64, entryAmd64, nil, 64},
+	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64},
 	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64},
 	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64},
 }
 
-// MaxPatch is the most bytes that a patch may have.
-func MaxPatch(arch *isa.Arch) int { return generators[arch.Name].maxPatch }
+// What an instruction of a snippet becomes, in bytes at the most: the longest is a
+// record on riscv64, with constants of eight instructions for fields; and saves of
+// all registers.
+const (
+	perInsn  = 80
+	perField = 36
+	perSaves = 160
+)
+
+// Room is the most bytes that the code of a snippet's patch may have.
+func Room(arch *isa.Arch, s snippet.Snippet) int {
+	n := generators[arch.Name].counter
+	if s.IsCounter() {
+		return n
+	}
+	n += perSaves
+	for _, i := range s.Code {
+		n += perInsn + perField*len(i.Fields)
+	}
+	return n
+}
+
+// Slot is how much of a heap a patch takes that has so many bytes of code: cells
+// take as much space as code does.
+func Slot(arch *isa.Arch, s snippet.Snippet, code int) int {
+	if s.IsCounter() {
+		return generators[arch.Name].counter
+	}
+	return max(code, 8*s.Words())
+}
 
 // Patch generates the code of a patch.
 func Patch(arch *isa.Arch, in Input) (Output, error) {
@@ -152,15 +187,19 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	if !ok {
 		return Output{}, fmt.Errorf("no code generator for %s", arch.Name)
 	}
-	if !in.Snippet.IsCounter() {
-		return Output{}, fmt.Errorf("snippet %q: only a counter can be generated", in.Snippet)
+	if err := in.Snippet.Check(); err != nil {
+		return Output{}, fmt.Errorf("%w: %v", ErrSnippet, err)
 	}
 	if err := checkDisplaced(in); err != nil {
 		return Output{}, err
 	}
 	in.Free = without(in.Free, arch.NeverUse)
 	b := &builder{in: in, point: in.Displaced[0].Addr}
-	g.count(b)
+	if in.Snippet.IsCounter() {
+		g.count(b)
+	} else {
+		lower(b, arch, in.Snippet)
+	}
 	if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)
 		g.back(b)
@@ -168,8 +207,8 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	if b.err != nil {
 		return Output{}, b.err
 	}
-	if len(b.out.Code) > g.maxPatch {
-		return Output{}, fmt.Errorf("patch of %d bytes, the most is %d", len(b.out.Code), g.maxPatch)
+	if most := Room(arch, in.Snippet); len(b.out.Code) > most {
+		return Output{}, fmt.Errorf("patch of %d bytes, the most is %d", len(b.out.Code), most)
 	}
 	return b.out, nil
 }

@@ -194,7 +194,7 @@ func TestLongest(t *testing.T) {
 		in.Free = make([]isa.RegSet, len(in.Displaced)+1)
 		in.Free[len(in.Displaced)] = isa.Set(6)
 		out, err := Patch(a, in)
-		if err != nil || len(out.Code) > MaxPatch(a) {
+		if err != nil || len(out.Code) > Room(a, in.Snippet) {
 			t.Errorf("%s: %d bytes, %v", a.Name, len(out.Code), err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/riscv64"
+	"kerninst/agent/snippet"
 )
 
 // orderRiscv64 starts with temporaries and arguments. t0 and ra come last: a
@@ -53,4 +54,172 @@ func backRiscv64(b *builder) {
 func entryRiscv64(from, to isa.Addr, r isa.Reg) ([]byte, int, error) {
 	code, err := riscv64.FarJump(r, from, to)
 	return code, 2, reach(err)
+}
+
+var riscv64Machine = machine{
+	args: []isa.Reg{10, 11, 12, 13, 14, 15},
+	temps: temporaries(func(i snippet.Insn) bool {
+		switch i.Op {
+		case snippet.Add, snippet.And, snippet.Or, snippet.Xor:
+			return riscv64.FitsImm(i.B.Imm)
+		case snippet.Sub:
+			return riscv64.FitsImm(-i.B.Imm)
+		case snippet.If:
+			return i.B.Imm == 0
+		}
+		return false
+	}, true),
+	flags:   func(snippet.Insn) bool { return false },
+	save:    saveRiscv64,
+	restore: restoreRiscv64,
+	copy: func(l *lowering, d, s isa.Reg) {
+		if s == riscv64.SP {
+			l.one(riscv64.ALUImm(riscv64.Add, d, s, uint64(l.frame)))
+			return
+		}
+		l.one(riscv64.MoveReg(d, s))
+	},
+	sp:   riscv64.SP,
+	emit: emitRiscv64,
+}
+
+// saveRiscv64 moves the stack pointer first; until all are stored, none is changed.
+func saveRiscv64(l *lowering) {
+	if len(l.saved) == 0 {
+		return
+	}
+	l.emit(riscv64.Push(l.saved...))
+	l.frame = riscv64.Frame(len(l.saved))
+	l.out.States = append(l.out.States, State{Off: riscv64.PushLen, Orig: l.point, SP: l.frame})
+	l.held(l.saved)
+}
+
+func restoreRiscv64(l *lowering) {
+	if len(l.saved) > 0 {
+		l.emit(riscv64.Pop(l.saved...))
+	}
+}
+
+var aluRiscv64 = map[snippet.Op]riscv64.ALU{
+	snippet.Add: riscv64.Add, snippet.Sub: riscv64.Sub, snippet.And: riscv64.And, snippet.Or: riscv64.Or, snippet.Xor: riscv64.Xor,
+}
+
+// condsRiscv64 has no greater and no less or equal: there, the operands change
+// places.
+var condsRiscv64 = map[snippet.Cond]comparison{
+	snippet.EQ: {riscv64.Equal, riscv64.Equal},
+	snippet.NE: {riscv64.NotEqual, riscv64.NotEqual},
+	snippet.LT: {riscv64.Below, riscv64.Less},
+	snippet.GT: {riscv64.Below, riscv64.Less},
+	snippet.GE: {riscv64.AboveEqual, riscv64.GreaterEqual},
+	snippet.LE: {riscv64.AboveEqual, riscv64.GreaterEqual},
+}
+
+var boundsRiscv64 = map[snippet.Op]comparison{
+	snippet.Lower: {uint32(riscv64.AtomicMinUnsigned), uint32(riscv64.AtomicMinSigned)},
+	snippet.Raise: {uint32(riscv64.AtomicMaxUnsigned), uint32(riscv64.AtomicMaxSigned)},
+}
+
+func emitRiscv64(l *lowering, i snippet.Insn) {
+	load := func(r isa.Reg, v uint64) { l.emit(riscv64.Constant(r, v)) }
+	var d isa.Reg
+	if sets(i) {
+		d = l.regs[i.Dst]
+	}
+	switch i.Op {
+	case snippet.Arg, snippet.Reg: // is there
+	case snippet.Const:
+		load(d, i.A.Imm)
+	case snippet.Cycles:
+		l.one(riscv64.ReadTime(d))
+	case snippet.Extend:
+		l.extendRiscv64(i, d, load)
+	case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor:
+		l.aluRiscv64(i, d, load)
+	case snippet.Shl, snippet.Shr:
+		l.one(riscv64.ShiftImm(i.Op == snippet.Shl, i.Type == snippet.S64, d, l.operand(i.A, d, load), uint8(i.B.Imm)))
+	case snippet.Goto:
+		l.branch(i.To, riscv64.Jump)
+	case snippet.If:
+		a, b := l.regs[i.A.Value], isa.Reg(0)
+		if !i.B.IsConst || i.B.Imm != 0 {
+			b = l.constantRiscv64(i.B, 0, load)
+		}
+		if i.Cond == snippet.GT || i.Cond == snippet.LE {
+			a, b = b, a
+		}
+		cc := condsRiscv64[i.Cond].of(l.typeOf(i.A))
+		l.branch(i.To, func(from, to isa.Addr) ([]byte, error) { return riscv64.JumpIf(cc, a, b, from, to) })
+	case snippet.Count, snippet.Lower, snippet.Raise:
+		op := riscv64.AtomicSum
+		if i.Op != snippet.Count {
+			op = riscv64.Atomic(boundsRiscv64[i.Op].of(l.s.Cells[i.Cell].Type))
+		}
+		v := l.constantRiscv64(i.A, 1, load)
+		l.addressRiscv64(l.tmp[0], l.cell(i.Cell, 0))
+		l.one(riscv64.AtomicOp(op, 0, v, l.tmp[0]))
+	case snippet.Append:
+		l.appendRiscv64(i, load)
+	default:
+		l.err = fmt.Errorf("%w: %v cannot be generated on riscv64", ErrSnippet, i.Op)
+	}
+}
+
+func (l *lowering) addressRiscv64(r isa.Reg, to isa.Addr) {
+	code, n, err := riscv64.Address(r, l.pc(), to)
+	l.emit(code, n, reach(err))
+}
+
+// constantRiscv64 is an operand in a register, a constant in a temporary one.
+func (l *lowering) constantRiscv64(o snippet.Operand, tmp int, load func(isa.Reg, uint64)) isa.Reg {
+	if !o.IsConst {
+		return l.regs[o.Value]
+	}
+	return l.operand(o, l.tmp[tmp], load)
+}
+
+// extendRiscv64 shifts up and down: the base ISA extends nothing but a word.
+func (l *lowering) extendRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64)) {
+	a, by := l.operand(i.A, d, load), uint8(64-8*i.N)
+	if by == 0 {
+		l.one(riscv64.MoveReg(d, a))
+		return
+	}
+	l.one(riscv64.ShiftImm(true, false, d, a, by))
+	l.one(riscv64.ShiftImm(false, i.Type == snippet.S64, d, d, by))
+}
+
+func (l *lowering) aluRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64)) {
+	a, op, imm := l.operand(i.A, d, load), aluRiscv64[i.Op], i.B.Imm
+	if i.Op == snippet.Sub && i.B.IsConst {
+		op, imm = riscv64.Add, -imm
+	}
+	if i.B.IsConst && riscv64.FitsImm(imm) {
+		l.one(riscv64.ALUImm(op, d, a, imm))
+		return
+	}
+	l.one(riscv64.ALUReg(aluRiscv64[i.Op], d, a, l.constantRiscv64(i.B, 0, load)))
+}
+
+// appendRiscv64 reserves a record, fills it in and commits it.
+func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
+	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]
+	c := l.s.Cells[i.Cell]
+	l.addressRiscv64(at, l.cell(i.Cell, 0))
+	load(n, 1)
+	l.one(riscv64.AtomicOp(riscv64.AtomicSum, n, n, at))
+	l.one(riscv64.ShiftImm(false, false, t, n, log2(c.Records)))
+	full := l.ahead(func(from, to isa.Addr) ([]byte, error) {
+		return riscv64.JumpIf(riscv64.NotEqual, t, 0, from, to)
+	})
+	l.addressRiscv64(at, l.cell(i.Cell, 1))
+	l.one(riscv64.ShiftImm(true, false, t, n, log2(8*c.Stride())))
+	l.one(riscv64.ALUReg(riscv64.Add, at, at, t))
+	for k, o := range i.Fields {
+		l.one(riscv64.StoreAt(at, 8+8*k, l.operand(o, t, load)))
+	}
+	l.put(riscv64.FenceStores())
+	l.one(riscv64.ALUImm(riscv64.Add, n, n, 1))
+	l.one(riscv64.StoreAt(at, 0, n))
+	full()
 }

@@ -46,6 +46,8 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("goes on at %v, not behind the %d displaced bytes", p.Back, n)
 	case uint64(p.Patch)%place.Line != 0 || len(p.Code) == 0 || p.Cell%8 != 0:
 		return fmt.Errorf("patch %v or cell %v is not aligned", p.Patch, p.Cell)
+	case p.Slot < len(p.Code) || p.Slot < 8*p.Snippet.Words():
+		return fmt.Errorf("a slot of %d bytes for %d bytes of code and %d words of cells", p.Slot, len(p.Code), p.Snippet.Words())
 	case p.Window != (len(p.Displaced) > 1):
 		return errors.New("window flag does not match the displaced instructions")
 	case uint64(p.Point)%uint64(arch.MinLen) != 0:
@@ -63,21 +65,14 @@ func (p *Plan) checkEntry(arch *isa.Arch) error {
 	return nil
 }
 
-// checkCode decodes the patch: what does not change the flow of control, then the
+// checkCode decodes the patch: what goes nowhere but to its end, then the
 // displaced instructions as their ISA moves them, then, if they go on, the way
 // back, at the very end.
 func (p *Plan) checkCode(arch *isa.Arch) error {
-	k := 0
-	for k < p.Start {
-		i := arch.Decode(p.Code[k:], p.Patch+isa.Addr(k))
-		if i.Flow != isa.FlowNone {
-			return fmt.Errorf("instruction at %v of the patch is %v", i.Addr, i.Flow)
-		}
-		k += i.Len
+	if err := p.checkSnippet(arch); err != nil {
+		return err
 	}
-	if k != p.Start {
-		return errors.New("the displaced instructions begin inside another")
-	}
+	k := p.Start
 	n, falls, err := p.checkDisplaced(arch)
 	if err != nil {
 		return err
@@ -92,6 +87,35 @@ func (p *Plan) checkCode(arch *isa.Arch) error {
 	to, n, ok := followJump(arch, p.Code[k:], p.Patch+isa.Addr(k))
 	if !ok || k+n != len(p.Code) || to != p.Back {
 		return fmt.Errorf("the patch does not end in a jump back to %v", p.Back)
+	}
+	return nil
+}
+
+// checkSnippet decodes what comes before the displaced instructions: it may branch,
+// but only to an instruction of its own or to its end.
+func (p *Plan) checkSnippet(arch *isa.Arch) error {
+	begins := map[isa.Addr]bool{p.Patch + isa.Addr(p.Start): true}
+	var branches []isa.Insn
+	k := 0
+	for k < p.Start {
+		i := arch.Decode(p.Code[k:], p.Patch+isa.Addr(k))
+		begins[i.Addr] = true
+		switch i.Flow {
+		case isa.FlowNone:
+		case isa.FlowJump, isa.FlowCond:
+			branches = append(branches, i)
+		default:
+			return fmt.Errorf("instruction at %v of the patch is %v", i.Addr, i.Flow)
+		}
+		k += i.Len
+	}
+	if k != p.Start {
+		return errors.New("the displaced instructions begin inside another")
+	}
+	for _, i := range branches {
+		if !begins[i.Target] {
+			return fmt.Errorf("the branch at %v of the patch leads to %v, where none of the snippet's instructions begins", i.Addr, i.Target)
+		}
 	}
 	return nil
 }

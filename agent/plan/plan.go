@@ -11,6 +11,7 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
 )
 
 // Mechanism is how control gets from a point to its patch.
@@ -89,6 +90,8 @@ const (
 	NoAtomics                   // the CPU has no single atomic addition
 	NeedsSpill                  // a register must be saved, and the request forbids it
 	PatchTooLong                // the patch is longer than a slot
+	BadSnippet                  // the snippet is wrong, or cannot be made for this ISA
+	NoArgument                  // the point is not where arguments still are as they were passed
 )
 
 var reasonNames = [...]string{
@@ -97,6 +100,7 @@ var reasonNames = [...]string{
 	"exclusive sequence", "may fault", "too short", "target in window", "indirect jump",
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
+	"bad snippet", "no argument here",
 }
 
 func (r Reason) String() string {
@@ -130,24 +134,26 @@ func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 
 // Plan is one splice, ready to be applied.
 type Plan struct {
-	Module    string       `json:"module,omitempty"`
-	Symbol    string       `json:"symbol"`
-	Offset    isa.Off      `json:"offset"`
-	Point     isa.Addr     `json:"point"`
-	Mechanism Mechanism    `json:"mechanism"`
-	Old       []byte       `json:"old"`       // bytes at the point that are expected
-	New       []byte       `json:"new"`       // what is written instead, as many
-	Patch     isa.Addr     `json:"patch"`     // where New leads
-	Code      []byte       `json:"code"`      // the patch
-	Start     int          `json:"start"`     // offset in Code of the first displaced instruction
-	Original  []byte       `json:"original"`  // bytes of the displaced instructions
-	Cell      isa.Addr     `json:"cell"`      // of the counter
-	Displaced []isa.Insn   `json:"displaced"` // what the patch runs instead
-	Free      []isa.RegSet `json:"free"`      // before each of the displaced, and behind the last
-	Back      isa.Addr     `json:"back"`      // behind the displaced: where the patch returns to, if they go on
-	Added     int          `json:"added"`     // instructions added per hit
-	Spilled   int          `json:"spilled"`   // registers and flag words saved
-	Liveness  Source       `json:"liveness"`  // who says that the others are free
-	Window    bool         `json:"window"`    // several instructions are replaced
-	States    []gen.State  `json:"states"`    // the state map of Code
+	Module    string          `json:"module,omitempty"`
+	Symbol    string          `json:"symbol"`
+	Offset    isa.Off         `json:"offset"`
+	Point     isa.Addr        `json:"point"`
+	Mechanism Mechanism       `json:"mechanism"`
+	Old       []byte          `json:"old"`       // bytes at the point that are expected
+	New       []byte          `json:"new"`       // what is written instead, as many
+	Patch     isa.Addr        `json:"patch"`     // where New leads
+	Code      []byte          `json:"code"`      // the patch
+	Start     int             `json:"start"`     // offset in Code of the first displaced instruction
+	Original  []byte          `json:"original"`  // bytes of the displaced instructions
+	Snippet   snippet.Snippet `json:"snippet"`   // what Code does, besides what is displaced
+	Cell      isa.Addr        `json:"cell"`      // where its cells begin
+	Slot      int             `json:"slot"`      // bytes of the heap that it holds, from Patch on
+	Displaced []isa.Insn      `json:"displaced"` // what the patch runs instead
+	Free      []isa.RegSet    `json:"free"`      // before each of the displaced, and behind the last
+	Back      isa.Addr        `json:"back"`      // behind the displaced: where the patch returns to, if they go on
+	Added     int             `json:"added"`     // instructions added per hit
+	Spilled   int             `json:"spilled"`   // registers and flag words saved
+	Liveness  Source          `json:"liveness"`  // who says that the others are free
+	Window    bool            `json:"window"`    // several instructions are replaced
+	States    []gen.State     `json:"states"`    // the state map of Code
 }

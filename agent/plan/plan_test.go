@@ -425,7 +425,7 @@ func BenchmarkSearch(b *testing.B) {
 				if r != nil {
 					b.Fatal(r)
 				}
-				req.Heap.Free(p.Patch, plan.SlotSize(x.Arch))
+				req.Heap.Free(p.Patch, p.Slot)
 			}
 		})
 	}

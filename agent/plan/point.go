@@ -138,6 +138,9 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	if r := fn.displaceable(at); r != nil {
 		return nil, r
 	}
+	if r := fn.arguments(req.Snippet, at); r != nil {
+		return nil, r
+	}
 	if r := fn.learn(req); r != nil {
 		return nil, r
 	}
@@ -203,7 +206,11 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	reg, ok := gen.Register(fn.text.Arch, free)
+	reads, err := gen.Reads(fn.text.Arch, req.Snippet)
+	if err != nil {
+		return nil, fromGen(err)
+	}
+	reg, ok := gen.Register(fn.text.Arch, free&^reads)
 	if !ok {
 		return nil, refuse(NoDeadRegister, "no register is known to be free before %s, by its %v", fn.name(at), fn.source())
 	}
@@ -243,11 +250,10 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if req.Taken != nil && req.Taken(lo, hi) {
 		return nil, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(w.first))
 	}
-	size := gen.MaxPatch(arch)
 	if req.Heap == nil {
 		return nil, refuse(OutOfReach, "there is no patch memory")
 	}
-	patch, area, ok := req.Heap.Peek(size, place.Reach(arch, lo, hi))
+	patch, area, ok := req.Heap.Peek(gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi))
 	if !ok {
 		return nil, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
 	}
@@ -280,6 +286,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo,
 		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
 		Patch: patch, Code: out.Code, Start: out.Start, Cell: area.Cell(patch),
+		Snippet: req.Snippet, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(fn.code[from : from+isa.Off(hi-lo)]),
 		Free: free, Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 	}
@@ -287,13 +294,10 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
 	if !req.dry {
-		req.Heap.Take(patch, size)
+		req.Heap.Take(patch, p.Slot)
 	}
 	return p, nil
 }
-
-// SlotSize is how much of the heap a plan holds, from Plan.Patch on.
-func SlotSize(arch *isa.Arch) int { return gen.MaxPatch(arch) }
 
 // described copies the displaced instructions with their disassembly.
 func (fn *function) described(w window) []isa.Insn {
@@ -314,6 +318,9 @@ func fromGen(err error) *Refusal {
 		return refuse(NoAtomics, "%v", err)
 	case errors.Is(err, gen.ErrReach):
 		return refuse(OutOfReach, "%s", strings.TrimPrefix(err.Error(), gen.ErrReach.Error()+": "))
+	}
+	if errors.Is(err, gen.ErrSnippet) {
+		return refuse(BadSnippet, "%v", err)
 	}
 	return refuse(PatchTooLong, "%v", err)
 }

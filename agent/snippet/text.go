@@ -94,6 +94,15 @@ func (s Snippet) String() string {
 	return b.String()
 }
 
+// MarshalText is String.
+func (s Snippet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is Parse.
+func (s *Snippet) UnmarshalText(b []byte) (err error) {
+	*s, err = Parse(string(b))
+	return err
+}
+
 // Parse reads the textual form and checks what it says.
 func Parse(text string) (Snippet, error) {
 	p := parser{labels: map[string]int{}}

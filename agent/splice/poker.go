@@ -38,7 +38,8 @@ type Area struct {
 type Cells interface {
 	// Load reads the 64-bit cell at a byte offset, in one access.
 	Load(off int) uint64
-	// Store sets it. Only while no splice leads to its patch.
+	// Store sets it, in one access. While a splice leads to its patch, what a CPU
+	// writes at the same time may be lost.
 	Store(off int, v uint64)
 }
 

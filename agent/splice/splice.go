@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 )
 
 // Splicer applies and undoes plans. It is not for use by several goroutines at
@@ -29,8 +30,26 @@ type Live struct {
 	cell  int // offset in cells
 }
 
-// Count is how often the point was reached since the splice was made.
-func (l *Live) Count() uint64 { return l.cells.Load(l.cell) }
+// Words reads the cells, one word after the other: what another CPU changes
+// meanwhile may be in a later one and not in an earlier.
+func (l *Live) Words() []uint64 {
+	out := make([]uint64, l.Plan.Snippet.Words())
+	for k := range out {
+		out[k] = l.cells.Load(l.cell + 8*k)
+	}
+	return out
+}
+
+// Restart puts a smallest or largest back to where nothing has come by; for other
+// cells it does nothing, as what came by just then would be lost.
+func (l *Live) Restart() {
+	s := l.Plan.Snippet
+	for k, c := range s.Cells {
+		if c.Kind == snippet.Min || c.Kind == snippet.Max {
+			l.cells.Store(l.cell+8*s.Word(k), c.Start())
+		}
+	}
+}
 
 // New returns a splicer without patch memory.
 func New(arch *isa.Arch, p Poker) *Splicer {
@@ -105,7 +124,7 @@ func restore(p *plan.Plan, a isa.Addr, b []byte) {
 func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
 		if !s.patchLive(p.Patch) {
-			s.heap.Free(p.Patch, plan.SlotSize(s.arch))
+			s.heap.Free(p.Patch, p.Slot)
 		}
 	}
 }
@@ -178,14 +197,14 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 		return nil, fmt.Errorf("its patch at %v is live", p.Patch)
 	}
 	r, ok := s.heap.Find(p.Patch)
-	if !ok || !r.Code().Holds(p.Patch, len(p.Code)) || r.Cell(p.Patch) != p.Cell {
+	if !ok || !r.Code().Holds(p.Patch, p.Slot) || r.Cell(p.Patch) != p.Cell {
 		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
 	}
-	s.heap.Take(p.Patch, plan.SlotSize(s.arch)) // a plan from elsewhere has not taken it yet
+	s.heap.Take(p.Patch, p.Slot) // a plan from elsewhere has not taken it yet
 	return &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}, nil
 }
 
-// write puts the patch into memory, sees that it is there, and clears its cell.
+// write puts the patch into memory, sees that it is there, and sets its cells.
 func (s *Splicer) write(l *Live) error {
 	p := l.Plan
 	if err := s.poker.WriteCode(p.Patch, p.Code); err != nil {
@@ -194,7 +213,9 @@ func (s *Splicer) write(l *Live) error {
 	if err := s.holds(p.Patch, p.Code); err != nil {
 		return err
 	}
-	l.cells.Store(l.cell, 0)
+	for k, w := range p.Snippet.Starts() {
+		l.cells.Store(l.cell+8*k, w)
+	}
 	return nil
 }
 

@@ -108,10 +108,17 @@ func AtomicAdd(src, base isa.Reg) ([]byte, error) {
 	return emit32(uint32(src)<<20 | uint32(base)<<15 | 3<<12 | 0x2f), nil
 }
 
-// frame is what Push takes of the stack; sp stays aligned to 16.
-const frame = 16
+// maxPushed is how many registers Push saves at the most.
+const maxPushed = 16
 
-// Push moves sp down by 16 bytes and saves one or two registers; Pop takes them
+// PushLen is the length of what moves sp in Push, in bytes.
+const PushLen = 4
+
+// Frame is what Push takes of the stack for n registers, in bytes; sp stays aligned
+// to 16.
+func Frame(n int) int { return (n + 1) / 2 * 16 }
+
+// Push moves sp down and saves registers from there on; Pop takes them
 // back. Both return the number of instructions.
 //
 //	c.sdsp  15 13 12  7    6   2 1 0      c.ldsp  15 13 12     11 7 6 5 4   2 1 0
@@ -120,9 +127,9 @@ func Push(rs ...isa.Reg) ([]byte, int, error) {
 	if err := pushable(rs); err != nil {
 		return nil, 0, err
 	}
-	b := immediate(-frame, SP, 0, SP, 0x13)
+	b := immediate(int32(-Frame(len(rs))), SP, 0, SP, 0x13)
 	for k, r := range rs {
-		b = append(b, emit16(7<<13|uint16(k)<<10|uint16(r)<<2|2)...)
+		b = append(b, emit16(7<<13|uint16(k&7)<<10|uint16(k>>3)<<7|uint16(r)<<2|2)...)
 	}
 	return b, 1 + len(rs), nil
 }
@@ -134,14 +141,14 @@ func Pop(rs ...isa.Reg) ([]byte, int, error) {
 	}
 	var b []byte
 	for k, r := range rs {
-		b = append(b, emit16(3<<13|uint16(r)<<7|uint16(k)<<5|2)...)
+		b = append(b, emit16(3<<13|uint16(r)<<7|uint16(k&3)<<5|uint16(k>>2&1)<<12|uint16(k>>3)<<2|2)...)
 	}
-	return append(b, immediate(frame, SP, 0, SP, 0x13)...), 1 + len(rs), nil
+	return append(b, immediate(int32(Frame(len(rs))), SP, 0, SP, 0x13)...), 1 + len(rs), nil
 }
 
 func pushable(rs []isa.Reg) error {
-	if len(rs) < 1 || len(rs) > 2 {
-		return fmt.Errorf("push or pop: one or two registers, not %d", len(rs))
+	if len(rs) < 1 || len(rs) > maxPushed {
+		return fmt.Errorf("push or pop: 1 to %d registers, not %d", maxPushed, len(rs))
 	}
 	return general("push or pop", rs...)
 }

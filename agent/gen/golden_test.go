@@ -1,0 +1,136 @@
+package gen
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/snippet"
+	"kerninst/agent/snippet/snippettest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// programs are what golden files show, each with everything and with nothing free.
+var programs = []struct{ name, text string }{
+	{"counter", "c0 sum\ncount c0 1"},
+	{"two counters", "c0 sum\nc1 sum\ncount c0 1\ncount c1 1"},
+	{"predicated counter", "c0 sum\nv0 u64 = arg 0\nif v0 ne 3 goto 3\ncount c0 1\n3:"},
+	{"argument of 32 bits", "c0 sum\nv0 u64 = arg 1\nv1 s64 = extend 4 v0\nif v1 ge 0 goto 4\ncount c0 1\n4:"},
+	{"smallest and largest", "c0 min u64\nc1 max s64\nv0 u64 = arg 2\nlower c0 v0\nv1 s64 = extend 8 v0\nraise c1 v1"},
+	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
+	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
+}
+
+func name(a *isa.Arch, r isa.Reg) string { return a.RegName(r) }
+
+func stateText(a *isa.Arch, s State) string {
+	var saved []string
+	for _, r := range s.Saved {
+		saved = append(saved, name(a, r))
+	}
+	text := fmt.Sprintf("  at %d: %v, sp %d", s.Off, s.Orig, s.SP)
+	if len(saved) > 0 {
+		text += ", " + strings.Join(saved, " ")
+	}
+	if s.Kept != nil {
+		text += ", flags in " + name(a, *s.Kept)
+	}
+	return text
+}
+
+func golden(t *testing.T, a *isa.Arch) string {
+	var b strings.Builder
+	for _, p := range programs {
+		s, err := snippet.Parse(p.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s\n%s", p.name, s)
+		for _, free := range []isa.RegSet{a.All, 0} {
+			in := input(t, a, free)
+			in.Snippet = s
+			out, err := Patch(a, in)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", a.Name, p.name, err)
+			}
+			fmt.Fprintf(&b, "- %d free: %d added, %d saved, %d bytes\n", free.Len(), out.Added, out.Spilled, len(out.Code))
+			fmt.Fprintln(&b, "  "+strings.ReplaceAll(listing(a, out.Code[:out.Start], in.Patch), "; ", "\n  "))
+			for _, st := range out.States {
+				fmt.Fprintln(&b, stateText(a, st))
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestGolden(t *testing.T) {
+	for _, a := range all.Arches() {
+		file := filepath.Join("testdata", a.Name+".txt")
+		got := golden(t, a)
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s is not what is generated now; look at the difference after -update", file)
+		}
+	}
+}
+
+// TestRandomStates: whatever the snippet and the free registers, the state map is
+// in order, all that is saved is taken back, what is overwritten was free or is on
+// the stack, and the code fits where there is room for it.
+func TestRandomStates(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 0))
+	for _, a := range all.Arches() {
+		spRegs := map[string]string{"amd64": "rsp", "arm64": "sp", "riscv64": "sp"}
+		for range 1500 {
+			in := input(t, a, isa.RegSet(r.Uint64())&isa.RegSet(r.Uint64())&a.All)
+			in.Snippet = snippettest.Random(r, []string{spRegs[a.Name], a.RegName(1), a.RegName(13)})
+			out, err := Patch(a, in)
+			if err != nil {
+				t.Fatalf("%s: %v\n%v", a.Name, err, in.Snippet)
+			}
+			checkStates(t, a, in, out)
+			if bad := overwritten(a, in, out); bad != 0 {
+				t.Fatalf("%s: %s overwritten\n%v\n%s", a.Name, a.Names(bad), in.Snippet, listing(a, out.Code, in.Patch))
+			}
+			if n := len(out.Code); n > Room(a, in.Snippet) || Slot(a, in.Snippet, n) < n {
+				t.Fatalf("%s: %d bytes, room for %d\n%v", a.Name, n, Room(a, in.Snippet), in.Snippet)
+			}
+		}
+	}
+}
+
+// overwritten lists what the snippet's instructions write and is neither free nor
+// said to be kept elsewhere when they do.
+func overwritten(a *isa.Arch, in Input, out Output) (bad isa.RegSet) {
+	k := 0
+	sp := isa.Set(map[string]isa.Reg{"amd64": 4, "arm64": 31, "riscv64": 2}[a.Name])
+	for n := 0; n < out.Start; {
+		for k+1 < len(out.States) && out.States[k+1].Off <= n {
+			k++
+		}
+		s := out.States[k]
+		may := in.Free[0] | sp | isa.Set(s.Saved...)
+		if s.Kept != nil {
+			may |= isa.Set(a.Flags)
+		}
+		i := a.Decode(out.Code[n:], in.Patch+isa.Addr(n))
+		bad |= (i.Writes | i.Clobbers) &^ may & a.All
+		n += i.Len
+	}
+	return bad
+}

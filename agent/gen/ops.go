@@ -1,0 +1,74 @@
+package gen
+
+import (
+	"math/bits"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// temporaries is how many registers a snippet's instruction needs besides those of its values, on a
+// machine whose instructions take constants that fit. A cell's address takes one
+// where cells is set.
+func temporaries(fits func(snippet.Insn) bool, cells bool) func(snippet.Insn) int {
+	return func(i snippet.Insn) int {
+		constant := 0
+		switch i.Op {
+		case snippet.Append:
+			return 3
+		case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor, snippet.If:
+			if i.B.IsConst && !fits(i) {
+				constant = 1
+			}
+		case snippet.Count, snippet.Lower, snippet.Raise:
+			if i.A.IsConst && !fits(i) {
+				constant = 1
+			}
+			if cells {
+				constant++
+			}
+		}
+		return constant
+	}
+}
+
+// comparison is a condition code for each type.
+type comparison struct{ u64, s64 uint32 }
+
+func (c comparison) of(t snippet.Type) uint32 {
+	if t == snippet.S64 {
+		return c.s64
+	}
+	return c.u64
+}
+
+// typeOf is the type of a value.
+func (l *lowering) typeOf(o snippet.Operand) snippet.Type {
+	for _, i := range l.s.Code {
+		if sets(i) && i.Dst == o.Value {
+			return i.Type
+		}
+	}
+	return snippet.NoType
+}
+
+// log2 of a power of two.
+func log2(n int) uint8 { return uint8(bits.Len(uint(n)) - 1) }
+
+// operand is the register of a value, or the given one after a constant was put there.
+func (l *lowering) operand(o snippet.Operand, r isa.Reg, load func(isa.Reg, uint64)) isa.Reg {
+	if !o.IsConst {
+		return l.regs[o.Value]
+	}
+	load(r, o.Imm)
+	return r
+}
+
+// pushed lists what is on the stack from the stack pointer upwards, when it was
+// pushed one by one.
+func pushed(order []isa.Reg) (out []isa.Reg) {
+	for _, r := range order {
+		out = append([]isa.Reg{r}, out...)
+	}
+	return out
+}

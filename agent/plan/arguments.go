@@ -1,0 +1,62 @@
+package plan
+
+import (
+	"strings"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// arguments reports why a snippet at instruction at cannot read the arguments that
+// it asks for: they are in the registers in which they were passed until one of
+// these is written, and only where nothing comes but from the function's start.
+func (fn *function) arguments(s snippet.Snippet, at int) *Refusal {
+	for _, i := range s.Code {
+		if i.Op != snippet.Arg {
+			continue
+		}
+		r := gen.Argument(fn.text.Arch, i.N)
+		for k, j := range fn.insns[:at] {
+			switch {
+			case fn.off(k) < fn.ftrace: // calls ftrace, which keeps them
+			case j.Flow != isa.FlowNone && j.Flow != isa.FlowCond:
+				return refuse(NoArgument, "%s, before %s, is %v: argument %d may be gone", fn.name(k), fn.name(at), j.Flow, i.N)
+			case (j.Writes | j.Clobbers).Has(r):
+				return refuse(NoArgument, "%s, before %s, overwrites %s with argument %d", fn.name(k), fn.name(at), fn.text.Arch.RegName(r), i.N)
+			}
+		}
+		if ref := fn.entered(at); ref != nil {
+			return ref
+		}
+	}
+	return nil
+}
+
+// entered reports whether anything but what stands before instruction at may lead
+// behind the function's start and up to it.
+func (fn *function) entered(at int) *Refusal {
+	if name, k := fn.indirectJump(); k >= 0 {
+		return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", name, k, fn.name(at))
+	}
+	parts := []*function{fn}
+	if cold := fn.Name + ".cold"; !strings.Contains(fn.Name, ".cold") {
+		if _, err := fn.text.Function(fn.Module, cold); err == nil {
+			half, r := analyse(fn.text, fn.Module, cold)
+			if r != nil {
+				return r
+			}
+			parts = append(parts, half)
+		}
+	} else {
+		return refuse(NoArgument, "%v is a part of a function: no arguments are passed to it", fn.Func)
+	}
+	for _, f := range parts {
+		for k, i := range f.insns {
+			if i.Target > fn.Addr && i.Target <= fn.insns[at].Addr {
+				return refuse(NoArgument, "%s leads to %v, from where control comes to %s with other values", f.name(k), i.Target, fn.name(at))
+			}
+		}
+	}
+	return nil
+}

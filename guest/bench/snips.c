@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * snips: runs patches, as they are made for the kernel, in a program.
+ *
+ *   snips FILE
+ *
+ * FILE holds cases: 64-bit words LEN, BACK, PATCH, CELLS (how many words), then
+ * all registers, the flags, LEN bytes of code, filled up to whole words, and the
+ * cells. The code is put at the start of a page; its point, where control comes
+ * in, is at POINT and goes on at BACK. The patch begins at PATCH, and its cells lie
+ * one REGION behind that.
+ *
+ * To standard output go the address of the state, which is the stack pointer at
+ * each point, and for each case the registers, the flags and the cells that it
+ * ended with. A signal ends the program: nothing here may raise one.
+ */
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "state.h"
+
+#define POINT	64
+#define REGION	8192
+
+static unsigned char region[2 * REGION] __attribute__((aligned(4096)));
+
+struct header {
+	uint64_t len, back, patch, cells;
+	uint64_t reg[MAX_REGS];
+	uint64_t flags;
+};
+
+static int get(FILE *f, void *to, size_t n)
+{
+	return fread(to, 1, n, f) == n;
+}
+
+/* Code before the point and behind BACK is ours. */
+static int prepare(FILE *f, const struct header *h)
+{
+	unsigned char first[16];
+	size_t n = enter(first), words = (h->len + 7) / 8 * 8;
+
+	if (h->len > REGION || h->back + 16 > h->patch || h->patch + 8 * h->cells > REGION ||
+	    !get(f, region, words) || !get(f, region + h->patch + REGION, 8 * h->cells))
+		return 0;
+	memcpy(region + POINT - n, first, n);
+	leave(region + h->back);
+	__builtin___clear_cache((char *)region, (char *)region + REGION);
+	return 1;
+}
+
+static void run(const struct header *h)
+{
+	unsigned char first[16];
+
+	memcpy(area.s.reg, h->reg, sizeof(h->reg));
+	area.s.flags = h->flags;
+	effects_run(&area.s, region + POINT - enter(first));
+	area.s.flags &= FLAG_BITS;
+}
+
+int main(int argc, char **argv)
+{
+	struct state *s = &area.s;
+	struct header h;
+	FILE *f;
+
+	if (argc != 2 || !(f = fopen(argv[1], "r"))) {
+		fprintf(stderr, "usage: snips FILE\n");
+		return 2;
+	}
+	if (mprotect(region, REGION, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+		perror("snips");
+		return 1;
+	}
+	fwrite(&s, sizeof(s), 1, stdout);
+	while (get(f, &h, sizeof(h))) {
+		if (!prepare(f, &h)) {
+			fprintf(stderr, "snips: a case is cut short or out of bounds\n");
+			return 1;
+		}
+		run(&h);
+		fwrite(s->reg, sizeof(s->reg), 1, stdout);
+		fwrite(&s->flags, sizeof(s->flags), 1, stdout);
+		fwrite(region + h.patch + REGION, 8, h.cells, stdout);
+	}
+	fclose(f);
+	return ferror(stdout) || fflush(stdout) ? 1 : 0;
+}

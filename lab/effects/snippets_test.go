@@ -1,0 +1,274 @@
+package effects
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/isa/amd64"
+	"kerninst/agent/isa/arm64"
+	"kerninst/agent/isa/riscv64"
+	"kerninst/agent/snippet"
+	"kerninst/agent/snippet/snippettest"
+	"kerninst/agent/wire"
+	"kerninst/images"
+	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// What the program that runs patches (guest/bench/snips.c) puts where, in bytes.
+const (
+	snipPage   = isa.Addr(0x20000000) // any: the code depends on distances alone
+	snipPoint  = 64
+	snipPatch  = 128
+	snipRegion = 8192
+	snipRegs   = 34
+	snipInput  = "/snips.in"
+)
+
+// nops are what a point of the tests displaces: as long as the jump to the patch.
+var nops = map[string]string{"amd64": "0f1f440000", "arm64": "1f2003d5", "riscv64": "13000000"}
+
+var flagBits = map[string]uint64{"amd64": 0x8d5, "arm64": 0xf0000000}
+
+// snipCase is a snippet, as a patch, with what it starts from.
+type snipCase struct {
+	s     snippet.Snippet
+	free  isa.RegSet
+	regs  [snipRegs]uint64
+	flags uint64
+	cells []uint64
+	out   gen.Output
+	code  []byte
+}
+
+func entry(arch *isa.Arch, from, to isa.Addr) ([]byte, error) {
+	switch arch.Name {
+	case "amd64":
+		return amd64.Jump(from, to)
+	case "arm64":
+		return arm64.Jump(from, to)
+	}
+	return riscv64.Jump(from, to)
+}
+
+// make turns a snippet into a case that starts from random registers.
+func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
+	nop, err := hex.DecodeString(nops[arch.Name])
+	if err != nil {
+		return err
+	}
+	point := snipPage + snipPoint
+	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipPage + snipPatch + snipRegion,
+		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
+		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true}}
+	if c.out, err = gen.Patch(arch, in); err != nil {
+		return err
+	}
+	jump, err := entry(arch, point, in.Patch)
+	if err != nil {
+		return err
+	}
+	c.code = make([]byte, snipPatch, snipPatch+len(c.out.Code))
+	copy(c.code[snipPoint:], jump)
+	c.code = append(c.code, c.out.Code...)
+	for k := range c.regs {
+		c.regs[k] = word(r)
+	}
+	if arch.Name == "riscv64" {
+		c.regs[0] = 0
+	}
+	c.flags = r.Uint64() & flagBits[arch.Name]
+	c.cells = c.s.Starts()
+	return nil
+}
+
+// word is any number, or one near where comparisons turn over.
+func word(r *rand.Rand) uint64 {
+	near := []uint64{0, 1 << 7, 1 << 15, 1 << 31, 1 << 32, 1 << 63}
+	if r.IntN(2) == 0 {
+		return r.Uint64()
+	}
+	return near[r.IntN(len(near))] + r.Uint64N(5) - 2
+}
+
+func (c *snipCase) encode(back int) []byte {
+	b := binary.LittleEndian
+	var out []byte
+	code := append(slices.Clone(c.code), make([]byte, -len(c.code)&7)...)
+	for _, w := range []uint64{uint64(len(c.code)), uint64(back), snipPatch, uint64(len(c.cells))} {
+		out = b.AppendUint64(out, w)
+	}
+	for _, w := range append(c.regs[:], c.flags) {
+		out = b.AppendUint64(out, w)
+	}
+	out = append(out, code...)
+	for _, w := range c.cells {
+		out = b.AppendUint64(out, w)
+	}
+	return out
+}
+
+// check compares what a case ended with, as the program wrote it, with what the
+// snippet says, and returns the rest.
+func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, err error) {
+	n := snipRegs + 1 + len(c.cells)
+	if len(ended) < 8*n {
+		return nil, fmt.Errorf("the program ended before")
+	}
+	words := make([]uint64, n)
+	for k := range words {
+		words[k] = binary.LittleEndian.Uint64(ended[8*k:])
+	}
+	regs, flags, cells := words[:snipRegs], words[snipRegs], words[snipRegs+1:]
+	env := snippet.Env{
+		Arg: func(k int) uint64 { return c.regs[gen.Argument(arch, k)] },
+		Reg: func(name string) (uint64, bool) {
+			for _, r := range arch.All.Regs() {
+				if arch.RegName(r) == name {
+					if kept[arch.Name].Has(r) {
+						return sp, true
+					}
+					return c.regs[r], true
+				}
+			}
+			return 0, false
+		},
+	}
+	want := slices.Clone(c.cells)
+	if err := c.s.Eval(env, want); err != nil {
+		return nil, err
+	}
+	if !slices.Equal(want, cells) {
+		return nil, fmt.Errorf("cells hold %x, not %x", cells, want)
+	}
+	for _, r := range (arch.All &^ c.free &^ isa.Set(arch.Flags) &^ kept[arch.Name]).Regs() {
+		if regs[r] != c.regs[r] {
+			return nil, fmt.Errorf("%s is %#x afterwards, not %#x", arch.RegName(r), regs[r], c.regs[r])
+		}
+	}
+	if flagBits[arch.Name] != 0 && !c.free.Has(arch.Flags) && flags != c.flags {
+		return nil, fmt.Errorf("flags are %#x afterwards, not %#x", flags, c.flags)
+	}
+	return ended[8*n:], nil
+}
+
+// snipCases makes n snippets at random, with as many registers free as chance has it.
+func snipCases(t *testing.T, arch *isa.Arch, n int) (out []*snipCase) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 0))
+	var names []string
+	for _, reg := range (arch.All &^ isa.Set(arch.Flags)).Regs() {
+		if !kept[arch.Name].Has(reg) || arch.RegName(reg) == "sp" || arch.RegName(reg) == "rsp" {
+			names = append(names, arch.RegName(reg))
+		}
+	}
+	for len(out) < n {
+		c := &snipCase{s: snippettest.Random(r, names)}
+		for _, reg := range (arch.All &^ kept[arch.Name] &^ arch.NeverUse).Regs() {
+			if r.IntN(4) < len(out)%5 { // from none to all
+				c.free |= isa.Set(reg)
+			}
+		}
+		switch err := c.make(arch, r); {
+		case err != nil:
+			t.Fatalf("%v\n%v", err, c.s)
+		default:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte) {
+	t.Helper()
+	if len(ended) < 8 {
+		t.Fatal("the program said nothing")
+	}
+	sp, rest := binary.LittleEndian.Uint64(ended), ended[8:]
+	spilled, insns := 0, 0
+	for k, c := range cases {
+		var err error
+		if rest, err = c.check(arch, sp, rest); err != nil {
+			t.Fatalf("case %d: %v\nfree %s\n%v\n%s", k, err, arch.Names(c.free), c.s, listing(arch, c.out.Code))
+		}
+		spilled += min(1, c.out.Spilled)
+		insns += c.out.Added
+	}
+	if len(rest) != 0 {
+		t.Errorf("%d bytes too many", len(rest))
+	}
+	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers", arch.Name, len(cases), insns, spilled)
+	if spilled == 0 || spilled == len(cases) {
+		t.Errorf("%d of %d patches save registers: both kinds are wanted", spilled, len(cases))
+	}
+}
+
+func listing(arch *isa.Arch, code []byte) string {
+	var b bytes.Buffer
+	for k := 0; k < len(code); {
+		a := snipPage + snipPatch + isa.Addr(k)
+		fmt.Fprintf(&b, "%v: %s\n", a, arch.Text(code[k:], a))
+		k += arch.Decode(code[k:], a).Len
+	}
+	return b.String()
+}
+
+// TestSnippets runs what is generated for random snippets, in a guest: cells are as
+// the interpreter leaves them, and what was not free is as it was.
+func TestSnippets(t *testing.T) {
+	n := 600
+	if *full {
+		n = 1500
+	}
+	for _, arch := range all.Arches() {
+		t.Run(arch.Name, func(t *testing.T) {
+			t.Parallel()
+			cases := snipCases(t, arch, n)
+			var data []byte
+			for _, c := range cases {
+				data = append(data, c.encode(snipPoint+len(nops[arch.Name])/2)...)
+			}
+			img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
+			compareSnips(t, arch, cases, runSnips(t, r, data))
+		})
+	}
+}
+
+func runSnips(t *testing.T, r *runner.Runner, data []byte) []byte {
+	t.Helper()
+	job := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "snips",
+		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/lib/kerninst/bench/snips", snipInput}}}}}}
+	g := r.Start(context.Background(), runner.Request{Name: "snips", CPUs: 1, Time: vm.Host, Job: job,
+		Files: []images.File{{Path: snipInput, Data: data, Mode: 0o644}}}).Wait()
+	if g.Err != nil {
+		t.Fatal(g.Err)
+	}
+	if g.Outcome.Status != status.Passed {
+		t.Fatalf("%s: %s", g.Outcome.Status, g.Outcome.Summary)
+	}
+	for _, rec := range g.Outcome.Records {
+		if res := rec.GetResult(); res != nil {
+			if out := res.Runs[0]; out.Exit != 0 || out.Truncated {
+				t.Fatalf("exit %d, truncated %v: %s", out.Exit, out.Truncated, out.Stderr)
+			}
+			return res.Runs[0].Stdout
+		}
+	}
+	t.Fatal("no result")
+	return nil
+}
