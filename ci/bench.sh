@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm code index detect cold tests'
+legs='warm restore code index detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -31,6 +31,18 @@ warm() {
 		echo "likewise alone: $(bin/lab run --arch "$arch" --scenario boot --out "$out/boot" --force >/dev/null 2>&1 &&
 			timing "$out/boot/$arch/timings.json" hello/boot.boot) s"
 		cat "$out/$arch/$arch/bench.txt"
+	done
+}
+
+# How long after its turn has come a guest's job is begun: its state is copied and
+# checked, loaded, and the daemon takes the job. riscv64 boots instead, as QEMU keeps
+# no timers of that machine.
+restore() {
+	for arch in $arches; do
+		for run in first 1 2 3; do # the first may have to make the state
+			bin/lab run --arch "$arch" --scenario cost --out "$out/restore" --force >/dev/null 2>&1
+			[ $run = first ] || echo "restore to plan running on $arch, run $run: $(timing "$out/restore/$arch/timings.json" running/cost.cost) s (hello $(timing "$out/restore/$arch/timings.json" hello/cost.cost) s after QEMU's start)"
+		done
 	done
 }
 

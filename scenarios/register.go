@@ -43,6 +43,9 @@ type Env struct {
 	Took map[string]float64
 	// HelloAfter is the host time from start to hello, likewise.
 	HelloAfter map[string]float64
+	// RunningAfter is the host time from when a guest's turn came to its job's first
+	// step, with what its machine was made from copied and checked, likewise.
+	RunningAfter map[string]float64
 	// Guests are the names of those that ran.
 	Guests []string
 
@@ -52,7 +55,7 @@ type Env struct {
 // Register asks for all guests of the given scenarios and makes one ginkgo
 // spec of each scenario. It has to be called before ginkgo.RunSpecs.
 func Register(env *Env, list []Scenario) {
-	env.Took, env.HelloAfter = map[string]float64{}, map[string]float64{}
+	env.Took, env.HelloAfter, env.RunningAfter = map[string]float64{}, map[string]float64{}, map[string]float64{}
 	// One container: ginkgo shuffles those of the top, and keeps the order in
 	// each.
 	ginkgo.Describe(env.Arch, func() {
@@ -145,6 +148,9 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 		env.Took[g.Request.Name] = g.Took.Seconds()
 		if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
 			env.HelloAfter[g.Request.Name] = g.Outcome.HelloAfter.Seconds()
+		}
+		if g.RunningAfter > 0 {
+			env.RunningAfter[g.Request.Name] = g.RunningAfter.Seconds()
 		}
 		env.Guests = append(env.Guests, g.Request.Name)
 		if failure, st := env.failure(s, g); failure != nil {

@@ -192,7 +192,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	}
 	done := &wire.Done{}
 	for _, step := range job.Steps {
-		s.log("step " + step.Name)
+		s.log(wire.StepBegun + step.Name)
 		res := &wire.Result{Step: step.Name}
 		err := d.step(ctx, step, s, res)
 		if err == nil {

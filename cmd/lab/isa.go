@@ -262,6 +262,9 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	for name, s := range env.HelloAfter {
 		timings.Seconds["hello/"+name] = s
 	}
+	for name, s := range env.RunningAfter {
+		timings.Seconds["running/"+name] = s
+	}
 	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
 		return err
 	}

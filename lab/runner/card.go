@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kerninst/agent/wire"
 	"kerninst/lab/card"
 	"kerninst/lab/postmortem"
 	"kerninst/lab/session"
@@ -81,7 +82,7 @@ func (r *Runner) readSymbols() (*postmortem.Symbols, error) {
 // lastStep is the last step of a job that the daemon said it began.
 func lastStep(o *session.Outcome) (step string) {
 	for _, rec := range o.Records {
-		if name, ok := strings.CutPrefix(rec.GetLog().GetText(), "step "); ok {
+		if name, ok := strings.CutPrefix(rec.GetLog().GetText(), wire.StepBegun); ok {
 			step = name
 		}
 	}

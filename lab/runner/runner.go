@@ -71,8 +71,10 @@ type Guest struct {
 	Oracle  oracle.Report
 	Err     error // the lab's own, or the context's
 	Took    time.Duration
-	Fetched []*Fetched
-	ByHand  string // a command that boots the same guest without the lab; empty: it was not kept
+	// RunningAfter is the host time from when its turn came to its job's first step; 0: it came to none.
+	RunningAfter time.Duration
+	Fetched      []*Fetched
+	ByHand       string // a command that boots the same guest without the lab; empty: it was not kept
 
 	left *qemu.RunDir // of a machine that was left; nil: it has ended
 }
@@ -186,6 +188,9 @@ func (r *Runner) timed(ctx context.Context, g *Guest) {
 	start := time.Now()
 	r.do(ctx, g)
 	g.Took = time.Since(start)
+	if o := g.Outcome; o != nil && !o.RunningAt.IsZero() {
+		g.RunningAfter = o.RunningAt.Sub(start)
+	}
 	r.Progress("%s: %s after %.1f s", g.Request.Name, g.word(), g.Took.Seconds())
 }
 

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,8 +86,10 @@ type Outcome struct {
 	Kept       int
 	Ending     vm.Ending
 	HelloAfter time.Duration // host time; 0 without hello
-	Argv       []string
-	Err        error // why the machine did not start
+	// RunningAt is when the job's first step was begun, as its record came; zero without.
+	RunningAt time.Time
+	Argv      []string
+	Err       error // why the machine did not start
 }
 
 // Do does one run. The error is the context's when it ended first, and nil
@@ -139,7 +142,7 @@ func notStarted(err error) *Outcome {
 
 // run is a run that is under way. The goroutine that called Do owns hello, cause,
 // evidence, kept and helloAfter; the console's goroutine owns classifier and the
-// records' goroutine owns stream until they have ended.
+// records' goroutine owns stream and runningAt until they have ended.
 type run struct {
 	cfg     Config
 	machine vm.Machine
@@ -157,6 +160,7 @@ type run struct {
 	evidence   *postmortem.Evidence
 	kept       int
 	helloAfter time.Duration
+	runningAt  time.Time // the records' goroutine's
 }
 
 // signal is what a goroutine reports.
@@ -218,6 +222,9 @@ func (r *run) readRecords() {
 	r.stream.read(r.machine.Results(), func(rec *wire.Record) {
 		if r.cfg.OnRecord != nil {
 			r.cfg.OnRecord(rec)
+		}
+		if l := rec.GetLog(); l != nil && r.runningAt.IsZero() && strings.HasPrefix(l.Text, wire.StepBegun) {
+			r.runningAt = time.Now()
 		}
 		switch rec.Body.(type) {
 		case *wire.Record_Hello:
@@ -399,7 +406,7 @@ func (r *run) outcome() *Outcome {
 	o := &Outcome{
 		Hello: r.stream.hello, Done: r.stream.done, Records: r.stream.records,
 		Findings: f.findings, ConsoleTail: r.classifier.Decisive(decisiveLines),
-		Evidence: r.evidence, Kept: r.kept, Ending: r.ending, HelloAfter: r.helloAfter, Argv: r.machine.Argv(),
+		Evidence: r.evidence, Kept: r.kept, Ending: r.ending, HelloAfter: r.helloAfter, RunningAt: r.runningAt, Argv: r.machine.Argv(),
 	}
 	o.Status, o.Kind, o.Summary = f.decide()
 	return o

@@ -108,6 +108,7 @@ const hex1 = "\nCPU#0\nRIP=0000000000000001 CPL=3\n"
 var (
 	hello  = &wire.Record{Body: &wire.Record_Hello{Hello: &wire.Hello{Schema: 1, Tainted: tainted}}}
 	logged = &wire.Record{Body: &wire.Record_Log{Log: &wire.Log{Text: "a step"}}}
+	begun  = &wire.Record{Body: &wire.Record_Log{Log: &wire.Log{Text: wire.StepBegun + "one"}}}
 	done   = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{}}}
 	failed = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{Failed: true, Error: "step \x1b[31mx\x1b[0m"}}}
 )
@@ -245,7 +246,7 @@ func TestOutcomeHoldsEverything(t *testing.T) {
 	var seen []uint32
 	started := false
 	o, err := Do(context.Background(), Config{
-		Backend:  script{console: "one\n" + panicText, results: records(hello, logged, logged), end: reset},
+		Backend:  script{console: "one\n" + panicText, results: records(hello, logged, begun), end: reset},
 		Spec:     vm.Spec{Dir: t.TempDir()},
 		OnRecord: func(r *wire.Record) { seen = append(seen, r.Seq) },
 		OnStart:  func(vm.Machine) { started = true },
@@ -255,6 +256,9 @@ func TestOutcomeHoldsEverything(t *testing.T) {
 	}
 	if len(seen) != 3 || len(o.Records) != 3 || o.Hello == nil || o.Done != nil || !started {
 		t.Errorf("records %d, callbacks %v, hello %v, done %v", len(o.Records), seen, o.Hello, o.Done)
+	}
+	if o.RunningAt.IsZero() || !o.RunningAt.Before(time.Now()) {
+		t.Errorf("the first step was begun at %v", o.RunningAt)
 	}
 	if o.HelloAfter <= 0 || o.Ending != reset || len(o.Argv) != 1 || len(o.Findings) != 1 {
 		t.Errorf("outcome = %+v", o)
