@@ -67,6 +67,7 @@ func TestFaults(t *testing.T) {
 		{scenario: "fault-daemon", code: status.ExitCrashed, kind: "daemon-died", says: "its daemon never said done"},
 		{scenario: "fault-boot-panic", code: status.ExitBootFailed, kind: "panic", says: "Unable to mount root fs"},
 		{scenario: "fault-boot-hang", code: status.ExitBootFailed, kind: "hang", says: "did not say hello", class: card.Idle, at: "nothing left"},
+		{scenario: "fault-token", code: status.ExitBootFailed, kind: "power-off", says: "kerninst.lab=1 on the kernel command line"},
 		{scenario: "fault-hang", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Spinning, at: "in a program"},
 		{scenario: "fault-wait", code: status.ExitTimeout, kind: "hang", says: "hung after hello", class: card.Waiting, at: "do_idle"},
 		{scenario: "fault-wait", flags: []string{"--timeout", "1s"}, code: status.ExitTimeout, kind: "timeout", says: "wait did not end within 1s"},

@@ -28,7 +28,8 @@
 #include "kerninst_mod.h"
 
 #define READ_MAX	(64u << 20)
-#define TOKEN		"kerninst.lab=1"
+#define SWITCH		"kerninst.lab="
+#define TOKEN		SWITCH "1"
 
 static bool i_accept_the_risk;
 module_param(i_accept_the_risk, bool, 0444);
@@ -407,16 +408,20 @@ static struct miscdevice ki_device = {
 	.fops = &ki_fops,
 };
 
-/* The token as a word of its own: "nokerninst.lab=1" or "=10" do not count. */
+/*
+ * Of words that begin with the switch, the last decides, as it does for the kernel's
+ * own. "nokerninst.lab=1" is none, and "kerninst.lab=10" says no.
+ */
 static bool in_the_lab(void)
 {
 	const char *p = saved_command_line;
-	size_t n = strlen(TOKEN);
+	size_t n = strlen(SWITCH);
+	bool yes = false;
 
-	for (; (p = strstr(p, TOKEN)); p += n)
-		if ((p == saved_command_line || p[-1] == ' ') && (!p[n] || p[n] == ' '))
-			return true;
-	return false;
+	for (; (p = strstr(p, SWITCH)); p += n)
+		if (p == saved_command_line || p[-1] == ' ')
+			yes = p[n] == '1' && (!p[n + 1] || p[n + 1] == ' ');
+	return yes;
 }
 
 static int __init ki_init(void)
