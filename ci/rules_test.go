@@ -20,7 +20,7 @@ var layers = map[string]int{
 	"agent/place": 1, "agent/snippet": 1,
 	"agent/isa/amd64": 1, "agent/isa/arm64": 1, "agent/isa/riscv64": 1, "agent/ktext": 1,
 	"agent/isa/all": 2, "agent/cfg": 2, "agent/gen": 2,
-	"agent/live": 3, "agent/inline": 3,
+	"agent/live": 3, "agent/inline": 3, "agent/pad": 3,
 	"agent/plan": 4, "agent/probe": 4, "agent/index": 4,
 	"agent/clone": 5, "agent/splice": 5,
 	"agent/metric": 6, "agent/kdev": 6,

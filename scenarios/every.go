@@ -63,6 +63,14 @@ var classes = []struct {
 // eight bytes, and those around it with them.
 var fewest = map[string]float64{"amd64": 100, "arm64": 300, "riscv64": 10}
 
+// fewestBy is how many of them each mechanism must reach. Every point for itself,
+// springboards reach many more; here all of them share the padding of seven functions.
+var fewestBy = map[string]map[string]float64{
+	"amd64":   {"jump": 80, "springboard": 15},
+	"arm64":   {"jump": 300},
+	"riscv64": {"quiesced": 10},
+}
+
 func checkEvery(t *T) {
 	arch, err := all.Lookup(t.Arch)
 	if err != nil {
@@ -74,7 +82,7 @@ func checkEvery(t *T) {
 		for _, v := range t.done(guest, "count").Values {
 			counts[v.Spec] = v.Count
 		}
-		seen, refused := map[string]int{}, map[string]int{}
+		seen, refused, ways := map[string]int{}, map[string]int{}, map[string]int{}
 		spliced, executed, arrivals, wrong := 0, 0, uint64(0), []string{}
 		for _, p := range t.done(guest, "splice").Points {
 			if p.Refusal != nil {
@@ -91,6 +99,7 @@ func checkEvery(t *T) {
 				continue
 			}
 			executed++
+			ways[p.Mechanism]++
 			for k := 0; k < len(p.OldBytes); {
 				i := arch.Decode(p.OldBytes[k:], isa.Addr(p.Address)+isa.Addr(k))
 				for _, c := range classes {
@@ -108,6 +117,10 @@ func checkEvery(t *T) {
 			if contains(c.on, t.Arch) {
 				t.atLeast(guest+": executed points of the class "+c.name, float64(seen[c.name]), 1)
 			}
+		}
+		for way, least := range fewestBy[t.Arch] {
+			t.atLeast(guest+": executed points by "+way, float64(ways[way]), least)
+			t.Metrics["every."+guest+"."+way] = report.Metric{Value: float64(ways[way]), Unit: "points", N: 1}
 		}
 		t.equal(guest+": ranges of text that differ afterwards", len(t.done(guest, "after").Text.Differing), 0)
 		t.Metrics["every."+guest+".points"] = report.Metric{Value: float64(spliced), Unit: "points", N: 1}

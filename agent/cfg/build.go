@@ -136,7 +136,7 @@ func (g *Graph) spans(t *ktext.Text) []span {
 			case uint64(f.Addr)%uint64(g.Arch.MinLen) != 0:
 				g.Stats.OddSymbols++
 			default:
-				out = append(out, span{lo: p, region: g.regionAt(p), padding: isPaddingName(f.Name), data: isDataName(f.Name)})
+				out = append(out, span{lo: p, region: g.regionAt(p), padding: IsPaddingName(f.Name), data: isDataName(f.Name)})
 			}
 			return true
 		})

@@ -72,7 +72,8 @@ func thunkReads(a *isa.Arch, name string) isa.RegSet {
 // a function.
 var paddingPrefixes = []string{"__pfx_", "__cfi_"}
 
-func isPaddingName(name string) bool {
+// IsPaddingName reports whether a symbol stands for padding in front of a function.
+func IsPaddingName(name string) bool {
 	for _, p := range paddingPrefixes {
 		if strings.HasPrefix(name, p) {
 			return true
@@ -143,9 +144,9 @@ func trapKind(arch string, code []byte) Kind {
 	return KindTrap
 }
 
-// isPad reports whether an instruction is one that compilers and assemblers
+// IsPad reports whether an instruction is one that compilers and assemblers
 // fill gaps with: a nop, a breakpoint, or zeros.
-func isPad(arch string, i isa.Insn, code []byte) bool {
+func IsPad(arch string, i isa.Insn, code []byte) bool {
 	switch {
 	case i.Flow == isa.FlowNone && i.Traits == 0 && i.Writes|i.Clobbers == 0:
 		return true

@@ -156,7 +156,7 @@ func (g *Graph) allPadding(b Block) bool {
 	a := g.Start(b)
 	for len(code) > 0 {
 		i := g.Arch.Decode(code, a)
-		if i.Len > len(code) || !isPad(g.Arch.Name, i, code) {
+		if i.Len > len(code) || !IsPad(g.Arch.Name, i, code) {
 			return false
 		}
 		code, a = code[i.Len:], i.End()

@@ -198,7 +198,7 @@ func (w *sweeper) span(f span) {
 			continue
 		}
 		w.insn(p)
-		if after && (end == f.hi && allZero(code) || isPad(w.g.Arch.Name, i, code) && !w.sites.any(p)) {
+		if after && (end == f.hi && allZero(code) || IsPad(w.g.Arch.Name, i, code) && !w.sites.any(p)) {
 			if padFrom == NoPos {
 				padFrom = p
 			}

@@ -22,6 +22,7 @@ import (
 	"kerninst/agent/isa/all"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
+	"kerninst/agent/pad"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
@@ -44,6 +45,7 @@ type Daemon struct {
 	dev       *kdev.Device
 	info      kdev.Info
 	text      *ktext.Text
+	padding   *pad.Finder
 	splicer   *splice.Splicer
 	poker     *poker
 	sets      map[string]*set   // live splices by step
@@ -112,6 +114,7 @@ func (d *Daemon) open() (err error) {
 	if d.text, err = ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt); err != nil {
 		return errors.Join(err, d.dev.Close())
 	}
+	d.padding = pad.New(d.text)
 	d.openIndex(indexFile)
 	return nil
 }

@@ -40,7 +40,7 @@ func (d *Daemon) prepare() error {
 func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, error) {
 	taken := func(lo, hi isa.Addr) bool {
 		for _, q := range before {
-			if q.Point < hi && lo < q.Back {
+			if q.Touches(lo, hi) {
 				return true
 			}
 		}
@@ -49,7 +49,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
-		Facts:    d.facts, Heap: d.splicer.Heap(), Taken: taken,
+		Facts:    d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Taken: taken,
 	}
 	if p.Mechanism != "" {
 		m, ok := plan.ParseMechanism(p.Mechanism)

@@ -55,7 +55,7 @@ func (p *poker) FreeArea(id uint32) error {
 func (p *poker) Splice(batch []splice.Splice) error {
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
-		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window}
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard}
 	}
 	ids, err := p.dev.Splice(in)
 	if err != nil {

@@ -265,8 +265,9 @@ type Arch struct {
 	// Scan marks every address that b, which lies at a, could reach by direct
 	// control flow or form by an address computation, whatever the alignment
 	// at which its bytes are read: a superset of all jump targets. Sequences
-	// that begin in the last ScanTail bytes are left to the next piece. Nil
-	// where splices replace one instruction and nothing needs it.
+	// that begin in the last ScanTail bytes are left to the next piece. Jumps of
+	// less than 128 bytes may be left out where they would mark most of the text
+	// (amd64). Nil where splices replace one instruction and nothing needs it.
 	Scan     func(b []byte, a Addr, m *Marks)
 	ScanTail int
 	// Absolute lists the parts of the instruction at the start of b that may

@@ -132,8 +132,11 @@ func (r *Area) find(n int, s state, w Window) int {
 	return -1
 }
 
-// Heap is the areas that patches are placed in.
-type Heap struct{ areas []*Area }
+// Heap is the areas that patches are placed in, and the slots of springboards.
+type Heap struct {
+	areas  []*Area
+	boards []Window // those in use, in order
+}
 
 // Add puts an area into the heap.
 func (h *Heap) Add(r *Area) {

@@ -15,7 +15,7 @@ const maxReplaced = 16
 // Check verifies what must hold for every plan, from its bytes alone: whoever
 // gets a plan from elsewhere asks it again before applying it.
 func (p *Plan) Check(arch *isa.Arch) error {
-	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkEntry, p.checkCode} {
+	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkBoard, p.checkEntry, p.checkCode} {
 		if err := c(arch); err != nil {
 			return fmt.Errorf("plan for %v: %w", p.Point, err)
 		}
@@ -48,19 +48,44 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("patch %v or cell %v is not aligned", p.Patch, p.Cell)
 	case p.Slot < len(p.Code) || p.Slot < 8*p.Snippet.Words():
 		return fmt.Errorf("a slot of %d bytes for %d bytes of code and %d words of cells", p.Slot, len(p.Code), p.Snippet.Words())
-	case p.Window != (len(p.Displaced) > 1):
-		return errors.New("window flag does not match the displaced instructions")
+	case p.Window != (len(p.Displaced) > 1) || p.Window != (p.Mechanism == Quiesced):
+		return fmt.Errorf("%d instructions displaced, the mechanism is %v", len(p.Displaced), p.Mechanism)
 	case uint64(p.Point)%uint64(arch.MinLen) != 0:
 		return errors.New("point is not aligned")
 	}
 	return nil
 }
 
-// checkEntry decodes New: it must lead to the patch and nowhere else.
+// checkBoard holds the springboard, which is there exactly if the mechanism is one,
+// to be a jump to the patch, outside what is displaced.
+func (p *Plan) checkBoard(arch *isa.Arch) error {
+	b := p.Board
+	switch {
+	case (b != nil) != (p.Mechanism == Springboard):
+		return fmt.Errorf("springboard or none, but the mechanism is %v", p.Mechanism)
+	case b == nil:
+		return nil
+	case len(b.Old) != len(b.New) || len(b.New) == 0 || len(b.New) > maxReplaced:
+		return fmt.Errorf("%d bytes of springboard on %d", len(b.New), len(b.Old))
+	case b.End() < b.Addr || b.Addr < p.Back && p.Point < b.End():
+		return fmt.Errorf("springboard at %v on the displaced bytes", b.Addr)
+	}
+	return leadsTo(arch, b.New, b.Addr, p.Patch)
+}
+
+// checkEntry decodes New: it must lead to the patch or its springboard and nowhere
+// else.
 func (p *Plan) checkEntry(arch *isa.Arch) error {
-	to, n, ok := followJump(arch, p.New, p.Point)
-	if !ok || n != len(p.New) || to != p.Patch {
-		return fmt.Errorf("the bytes %x do not jump to the patch at %v", p.New, p.Patch)
+	if p.Board != nil {
+		return leadsTo(arch, p.New, p.Point, p.Board.Addr)
+	}
+	return leadsTo(arch, p.New, p.Point, p.Patch)
+}
+
+func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr) error {
+	to, n, ok := followJump(arch, b, a)
+	if !ok || n != len(b) || to != want {
+		return fmt.Errorf("the bytes %x at %v do not jump to %v", b, a, want)
 	}
 	return nil
 }

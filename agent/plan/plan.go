@@ -92,6 +92,7 @@ const (
 	PatchTooLong                // the patch is longer than a slot
 	BadSnippet                  // the snippet is wrong, or cannot be made for this ISA
 	NoArgument                  // the point is not where arguments still are as they were passed
+	NoSpringboard               // no padding for a springboard in reach of a short jump
 )
 
 var reasonNames = [...]string{
@@ -100,7 +101,7 @@ var reasonNames = [...]string{
 	"exclusive sequence", "may fault", "too short", "target in window", "indirect jump",
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
-	"bad snippet", "no argument here",
+	"bad snippet", "no argument here", "no springboard",
 }
 
 func (r Reason) String() string {
@@ -139,21 +140,37 @@ type Plan struct {
 	Offset    isa.Off         `json:"offset"`
 	Point     isa.Addr        `json:"point"`
 	Mechanism Mechanism       `json:"mechanism"`
-	Old       []byte          `json:"old"`       // bytes at the point that are expected
-	New       []byte          `json:"new"`       // what is written instead, as many
-	Patch     isa.Addr        `json:"patch"`     // where New leads
-	Code      []byte          `json:"code"`      // the patch
-	Start     int             `json:"start"`     // offset in Code of the first displaced instruction
-	Original  []byte          `json:"original"`  // bytes of the displaced instructions
-	Snippet   snippet.Snippet `json:"snippet"`   // what Code does, besides what is displaced
-	Cell      isa.Addr        `json:"cell"`      // where its cells begin
-	Slot      int             `json:"slot"`      // bytes of the heap that it holds, from Patch on
-	Displaced []isa.Insn      `json:"displaced"` // what the patch runs instead
-	Free      []isa.RegSet    `json:"free"`      // before each of the displaced, and behind the last
-	Back      isa.Addr        `json:"back"`      // behind the displaced: where the patch returns to, if they go on
-	Added     int             `json:"added"`     // instructions added per hit
-	Spilled   int             `json:"spilled"`   // registers and flag words saved
-	Liveness  Source          `json:"liveness"`  // who says that the others are free
-	Window    bool            `json:"window"`    // several instructions are replaced
-	States    []gen.State     `json:"states"`    // the state map of Code
+	Old       []byte          `json:"old"`             // bytes at the point that are expected
+	New       []byte          `json:"new"`             // what is written instead, as many
+	Board     *Board          `json:"board,omitempty"` // where New leads, if not to the patch
+	Patch     isa.Addr        `json:"patch"`           // where New, or the springboard, leads
+	Code      []byte          `json:"code"`            // the patch
+	Start     int             `json:"start"`           // offset in Code of the first displaced instruction
+	Original  []byte          `json:"original"`        // bytes of the displaced instructions
+	Snippet   snippet.Snippet `json:"snippet"`         // what Code does, besides what is displaced
+	Cell      isa.Addr        `json:"cell"`            // where its cells begin
+	Slot      int             `json:"slot"`            // bytes of the heap that it holds, from Patch on
+	Displaced []isa.Insn      `json:"displaced"`       // what the patch runs instead
+	Free      []isa.RegSet    `json:"free"`            // before each of the displaced, and behind the last
+	Back      isa.Addr        `json:"back"`            // behind the displaced: where the patch returns to, if they go on
+	Added     int             `json:"added"`           // instructions added per hit
+	Spilled   int             `json:"spilled"`         // registers and flag words saved
+	Liveness  Source          `json:"liveness"`        // who says that the others are free
+	Window    bool            `json:"window"`          // several instructions are replaced
+	States    []gen.State     `json:"states"`          // the state map of Code
+}
+
+// Board is a springboard: a jump in bytes of the kernel's text that nothing runs.
+type Board struct {
+	Addr isa.Addr `json:"addr"`
+	Old  []byte   `json:"old"` // bytes there that are expected
+	New  []byte   `json:"new"` // what is written instead, as many
+}
+
+// End is the address behind the springboard.
+func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
+
+// Touches reports whether the splice displaces or overwrites any of [lo, hi).
+func (p *Plan) Touches(lo, hi isa.Addr) bool {
+	return p.Point < hi && lo < p.Back || p.Board != nil && p.Board.Addr < hi && lo < p.Board.End()
 }

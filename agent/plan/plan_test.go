@@ -38,6 +38,7 @@ var smoke = []struct {
 	{"amd64", "ksys_read", 0x39, plan.Jump, 3},
 	{"amd64", "vfs_read", 0x17, plan.Jump, 3},
 	{"amd64", "__x64_sys_getppid", 0xf, plan.Jump, 3}, // its operand is rip-relative
+	{"amd64", "ksys_write", 0x9, plan.Springboard, 4},
 	{"arm64", "__arm64_sys_getppid", 0xc, plan.Jump, 5},
 	{"arm64", "ksys_read", 0x20, plan.Jump, 5},
 	{"riscv64", "__riscv_sys_getppid", 0x8, plan.Quiesced, 7},
@@ -50,6 +51,9 @@ func TestSearchCheap(t *testing.T) {
 		x := k.Text(t)
 		req := request(x, c.function, 0)
 		req.NoSpill = true
+		if c.mechanism == plan.Springboard { // never the best there is
+			req.Mechanism = c.mechanism
+		}
 		p, r := plan.Search(x, req)
 		if r != nil {
 			t.Errorf("%s %s: %v", c.arch, c.function, r)
@@ -96,6 +100,9 @@ func TestSurvey(t *testing.T) {
 					t.Error(err)
 				}
 				want := added[arch][min(p.Spilled, len(added[arch])-1)] + longer(t, x.Arch, p)
+				if p.Mechanism == plan.Springboard {
+					want++
+				}
 				if !p.Displaced[len(p.Displaced)-1].Flow.Ends() {
 					want += back[arch]
 				}
@@ -169,6 +176,15 @@ func TestRefusals(t *testing.T) {
 		{"amd64", "ksys_read", 0x39, func(r *plan.Request) {
 			r.Taken = func(lo, hi isa.Addr) bool { return hi-lo == 8 }
 		}, plan.AlreadySpliced, "live splice"},
+		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.TooShort, "a jump needs 5"},
+		{"amd64", "ksys_write", 0x10, nil, plan.TooShort, "is 1 bytes"},
+		{"amd64", "vfs_read", 0x1c0, nil, plan.NoSpringboard, "no padding lies within"},
+		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = nil }, plan.OutOfReach, "no patch memory"},
+		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = far() }, plan.OutOfReach, "no free slot"},
+		{"amd64", "ksys_write", 0xb, func(r *plan.Request) {
+			r.Taken = func(lo, hi isa.Addr) bool { return hi-lo == 5 }
+		}, plan.NoSpringboard, "no room"},
+		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.UnsupportedMechanism, "springboard"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE = false }, plan.NoAtomics, "FEAT_LSE"},
 		{"arm64", "ksys_read", 0x22, nil, plan.InsideInstruction, "one starts at +0x20"},
 		{"arm64", "ksys_read", 0x8, nil, plan.ReservedText, "landing pad"},
@@ -202,6 +218,54 @@ func far() *place.Heap {
 	h := &place.Heap{}
 	h.Add(place.NewArea(1, 0x10000, 4096))
 	return h
+}
+
+// TestSpringboards: what is too short for a jump takes a springboard until there is
+// no room for another. Each has bytes of its own, and what is forced is forced.
+func TestSpringboards(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	req := request(x, "ksys_write", 0)
+	var made []*plan.Plan
+	req.Taken = func(lo, hi isa.Addr) bool {
+		for _, p := range made {
+			if p.Touches(lo, hi) {
+				return true
+			}
+		}
+		return false
+	}
+	offsets, r := plan.Offsets(x, "", "ksys_write")
+	if r != nil {
+		t.Fatal(r)
+	}
+	full := 0
+	for _, off := range offsets {
+		req.Offset, req.Mechanism = off, plan.MechanismInvalid
+		if off > 0x40 && off < 0xa0 {
+			req.Mechanism = plan.Springboard
+		}
+		p, r := plan.Point(x, req)
+		if r != nil {
+			full += strings.Count(r.Detail, "have no room for another springboard")
+			continue
+		}
+		if (p.Board != nil) != (p.Mechanism == plan.Springboard) || p.Board == nil && (p.Displaced[0].Len < 5 || req.Mechanism != 0) {
+			t.Errorf("+%#x: %v of %d bytes, springboard %v", uint64(off), p.Mechanism, p.Displaced[0].Len, p.Board)
+		}
+		if p.Board != nil && (len(p.New) != 2 || string(p.Board.Old) != "\x90\x90\x90\x90\x90") {
+			t.Errorf("+%#x: %x to a springboard on %x", uint64(off), p.New, p.Board.Old)
+		}
+		for _, q := range made {
+			if p.Board != nil && q.Touches(p.Board.Addr, p.Board.End()) {
+				t.Errorf("+%#x and +%#x share a springboard", uint64(off), uint64(q.Offset))
+			}
+		}
+		made = append(made, p)
+	}
+	// Four gaps of three slots are in reach, one of them from its end only.
+	if n := req.Heap.Boards(); n != 11 || full == 0 {
+		t.Errorf("%d springboards, %d points without room", n, full)
+	}
 }
 
 // edited is the recorded kernel with a function overwritten from an offset.
@@ -294,6 +358,46 @@ func TestSites(t *testing.T) {
 	}
 }
 
+// other is a springboard where p has none, and none where it has one.
+func other(p *plan.Plan) *plan.Board {
+	if p.Board != nil {
+		return nil
+	}
+	return &plan.Board{Addr: p.Point - 64, Old: p.Old, New: p.New}
+}
+
+// TestCheckCatchesBoard breaks each field of a good springboard.
+func TestCheckCatchesBoard(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	good, r := plan.Point(x, request(x, "ksys_write", 0xb))
+	if r != nil || good.Board == nil {
+		t.Fatal(good, r)
+	}
+	for name, spoil := range map[string]func(*plan.Plan, *plan.Board){
+		"moved":            func(_ *plan.Plan, b *plan.Board) { b.Addr++ },
+		"leads elsewhere":  func(_ *plan.Plan, b *plan.Board) { b.New = flip(b.New, 2) },
+		"does not jump":    func(_ *plan.Plan, b *plan.Board) { b.New = flip(b.New, 0) },
+		"cut":              func(_ *plan.Plan, b *plan.Board) { b.New, b.Old = b.New[:4], b.Old[:4] },
+		"more than a jump": func(_ *plan.Plan, b *plan.Board) { b.New, b.Old = append(b.New, 0x90), append(b.Old, 0x90) },
+		"old too short":    func(_ *plan.Plan, b *plan.Board) { b.Old = b.Old[1:] },
+		"empty":            func(_ *plan.Plan, b *plan.Board) { b.Old, b.New = nil, nil },
+		"point elsewhere":  func(p *plan.Plan, _ *plan.Board) { p.New = flip(p.New, 1) },
+		"on the point": func(p *plan.Plan, b *plan.Board) {
+			b.Addr = p.Point + 2
+			p.New = []byte{0xeb, 0}
+			isa.ByteOrder.PutUint32(b.New[1:], uint32(p.Patch-b.End()))
+		},
+	} {
+		p, b := *good, *good.Board
+		b.Old, b.New = append([]byte(nil), b.Old...), append([]byte(nil), b.New...)
+		p.Board = &b
+		spoil(&p, &b)
+		if err := p.Check(x.Arch); err == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
 // TestCheckCatches breaks each field of a good plan.
 func TestCheckCatches(t *testing.T) {
 	for _, c := range smoke {
@@ -316,6 +420,8 @@ func TestCheckCatches(t *testing.T) {
 			"window":        func(p *plan.Plan) { p.Window = !p.Window },
 			"displaced":     func(p *plan.Plan) { p.Displaced = nil },
 			"no bytes":      func(p *plan.Plan) { p.Old, p.New = nil, nil },
+			"mechanism":     func(p *plan.Plan) { p.Mechanism ^= plan.Jump | plan.Springboard },
+			"board or none": func(p *plan.Plan) { p.Board = other(p) },
 		} {
 			p := *good
 			spoil(&p)
@@ -342,7 +448,7 @@ func TestWords(t *testing.T) {
 		t.Errorf("invalid parses as %v", m)
 	}
 	seen := map[string]bool{}
-	for r := plan.ReasonInvalid; r <= plan.PatchTooLong; r++ {
+	for r := plan.ReasonInvalid; r <= plan.NoSpringboard; r++ {
 		if s := r.String(); s == "" || seen[s] || strings.HasPrefix(s, "reason(") {
 			t.Errorf("reason %d is %q", r, s)
 		} else {

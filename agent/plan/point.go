@@ -8,6 +8,7 @@ import (
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/pad"
 	"kerninst/agent/place"
 	"kerninst/agent/snippet"
 )
@@ -27,6 +28,9 @@ type Request struct {
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
+	// Padding finds room for springboards in the same text; nil: all of it is
+	// looked at anew.
+	Padding *pad.Finder
 	// dry leaves the heap as it is.
 	dry bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
@@ -64,6 +68,9 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 		return r
 	}
 	req.dry = true
+	if req.Padding == nil {
+		req.Padding = pad.New(text)
+	}
 	for _, i := range fn.insns {
 		req.Offset = isa.Off(i.Addr - f.Addr)
 		p, r := fn.plan(req)
@@ -87,8 +94,9 @@ func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
 	return out, nil
 }
 
-// Search plans the first point at or after the requested offset that is not
-// refused. When all are, the refusal is that of the first.
+// Search plans the first point at or after the requested offset that the best
+// mechanism does not refuse, or else the next best. When all refuse all, the refusal
+// is that of the first point.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := analyse(text, req.Module, req.Function)
 	if r != nil {
@@ -96,25 +104,51 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	}
 	var first *Refusal
 	tried := 0
-	for _, i := range fn.insns {
-		if off := isa.Off(i.Addr - fn.Addr); off >= req.Offset {
-			next := req
-			next.Offset = off
-			p, r := fn.plan(next)
-			if r == nil {
-				return p, nil
-			}
-			if first == nil {
-				first = r
-			}
-			tried++
+	for _, m := range mechanisms[text.Arch.Name] {
+		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+			continue
 		}
+		next := req
+		next.Mechanism = m.m
+		p, r, n := fn.search(next)
+		if p != nil {
+			return p, nil
+		}
+		if first == nil {
+			first = r
+		}
+		tried = n
 	}
-	if first == nil {
+	switch {
+	case first != nil:
+		return nil, refuse(first.Reason, "all %d instructions of %v from +%#x are refused, the first because: %s",
+			tried, fn.Func, req.Offset, first.Detail)
+	case req.Offset >= fn.Size:
 		return nil, refuse(OutsideFunction, "%v has %d bytes, %#x asked for", fn.Func, fn.Size, req.Offset)
 	}
-	return nil, refuse(first.Reason, "all %d instructions of %v from +%#x are refused, the first because: %s",
-		tried, fn.Func, req.Offset, first.Detail)
+	return fn.plan(req) // a mechanism that there is not
+}
+
+// search plans the first point at or after the requested offset that is not refused.
+// Otherwise it returns the first refusal, and how many there were.
+func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
+	for _, i := range fn.insns {
+		off := isa.Off(i.Addr - fn.Addr)
+		if off < req.Offset {
+			continue
+		}
+		next := req
+		next.Offset = off
+		p, r := fn.plan(next)
+		if r == nil {
+			return p, nil, tried
+		}
+		if first == nil {
+			first = r
+		}
+		tried++
+	}
+	return nil, first, tried
 }
 
 // mechanisms is the ladder: the first that does not refuse wins.
@@ -122,7 +156,7 @@ var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}},
 	"arm64":   {{Jump, (*function).jump}},
 	"riscv64": {{Quiesced, (*function).quiesced}},
 }
@@ -151,10 +185,11 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 		}
 		p, r := m.plan(fn, req, at)
 		if r == nil {
-			p.Mechanism = m.m
 			return p, nil
 		}
-		last = r
+		if last.Reason == UnsupportedMechanism || last.Reason == TooShort { // the first that says more
+			last = r
+		}
 	}
 	return nil, last
 }
@@ -172,7 +207,7 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 		}
 		n = amd64JumpLen
 	}
-	return fn.build(req, window{first: at, count: 1, replaced: n})
+	return fn.build(req, window{mechanism: Jump, first: at, count: 1, replaced: n})
 }
 
 // riscv64JumpLen is auipc and jalr.
@@ -184,7 +219,7 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
-	w := window{first: at, replaced: riscv64JumpLen}
+	w := window{mechanism: Quiesced, first: at, replaced: riscv64JumpLen}
 	for n := 0; n < riscv64JumpLen; w.count++ {
 		k := at + w.count
 		if k == len(fn.insns) {
@@ -220,9 +255,11 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 
 // window is the run of instructions that a splice displaces.
 type window struct {
+	mechanism    Mechanism
 	first, count int // index of the first, and how many
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
+	board        isa.Addr // 0: none
 }
 
 // closed reports why control may enter a window anywhere but at its start.
@@ -274,7 +311,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if err != nil {
 		return nil, fromGen(err)
 	}
-	entry, n, err := gen.Entry(arch, lo, patch, w.entry)
+	entry, board, n, err := fn.entry(w, lo, patch)
 	if err != nil {
 		return nil, fromGen(err)
 	}
@@ -283,7 +320,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 			out.Spilled, fn.name(w.first))
 	}
 	p := &Plan{
-		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo,
+		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo, Mechanism: w.mechanism, Board: board,
 		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
 		Patch: patch, Code: out.Code, Start: out.Start, Cell: area.Cell(patch),
 		Snippet: req.Snippet, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
@@ -295,8 +332,29 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	}
 	if !req.dry {
 		req.Heap.Take(patch, p.Slot)
+		if board != nil {
+			req.Heap.TakeBoard(board.Addr, len(board.New))
+		}
 	}
 	return p, nil
+}
+
+// entry encodes the way from a point to its patch, of n instructions.
+func (fn *function) entry(w window, point, patch isa.Addr) (code []byte, b *Board, n int, err error) {
+	arch := fn.text.Arch
+	if w.board == 0 {
+		code, n, err = gen.Entry(arch, point, patch, w.entry)
+		return code, nil, n, err
+	}
+	if code, err = gen.Hop(arch, point, w.board); err != nil {
+		return nil, nil, 0, err
+	}
+	b = &Board{Addr: w.board}
+	if b.New, n, err = gen.Entry(arch, w.board, patch, w.entry); err != nil {
+		return nil, nil, 0, err
+	}
+	b.Old = make([]byte, len(b.New))
+	return code, b, n + 1, fn.text.Read(b.Addr, b.Old)
 }
 
 // described copies the displaced instructions with their disassembly.

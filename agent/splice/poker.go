@@ -50,7 +50,10 @@ type Splice struct {
 	Patch    isa.Addr
 	PatchLen int
 	Window   bool
-	ID       uint32 // set by Poker.Splice
+	// Springboard: nothing leads to Point but the splice that follows in the batch,
+	// and it is undone only when nobody is between the two any more.
+	Springboard bool
+	ID          uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

@@ -26,6 +26,7 @@ type Splicer struct {
 type Live struct {
 	Plan  *plan.Plan
 	ID    uint32
+	board uint32 // the springboard's, if there is one
 	cells Cells
 	cell  int // offset in cells
 }
@@ -85,17 +86,10 @@ func (s *Splicer) Heap() *place.Heap { return &s.heap }
 func (s *Splicer) Live() []*Live { return slices.Clone(s.live) }
 
 // Taken reports whether a live splice touches [lo, hi), for plan.Request. What
-// counts is all that it displaced, not only what it overwrote.
+// counts is all that it displaced, not only what it overwrote, and its springboard.
 func (s *Splicer) Taken(lo, hi isa.Addr) bool {
-	for _, l := range s.live {
-		if overlap(l.Plan, lo, hi) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Touches(lo, hi) })
 }
-
-func overlap(p *plan.Plan, lo, hi isa.Addr) bool { return p.Point < hi && lo < p.Back }
 
 // Read reads kernel memory as it would be without the live splices. It is the
 // reader to make a ktext.Text with: instructions can only be told apart in
@@ -112,8 +106,16 @@ func (s *Splicer) Read(a isa.Addr, b []byte) error {
 
 // restore puts a plan's old bytes into b, which was read at a.
 func restore(p *plan.Plan, a isa.Addr, b []byte) {
-	for k, c := range p.Old {
-		if at := p.Point + isa.Addr(k); at >= a && at-a < isa.Addr(len(b)) {
+	overlay(p.Point, p.Old, a, b)
+	if p.Board != nil {
+		overlay(p.Board.Addr, p.Board.Old, a, b)
+	}
+}
+
+// overlay copies what is at from into b, which is at a, as far as they overlap.
+func overlay(from isa.Addr, old []byte, a isa.Addr, b []byte) {
+	for k, c := range old {
+		if at := from + isa.Addr(k); at >= a && at-a < isa.Addr(len(b)) {
 			b[at-a] = c
 		}
 	}
@@ -125,6 +127,9 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
 		if !s.patchLive(p.Patch) {
 			s.heap.Free(p.Patch, p.Slot)
+			if p.Board != nil {
+				s.heap.FreeBoard(p.Board.Addr)
+			}
 		}
 	}
 }
@@ -163,17 +168,35 @@ func (s *Splicer) apply(plans []*plan.Plan) ([]*Live, error) {
 			return nil, describe(p, fmt.Errorf("patch: %w", err))
 		}
 	}
-	batch := make([]Splice, len(plans))
-	for k, p := range plans {
-		batch[k] = Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window}
-	}
+	batch, of := writes(plans)
 	if err := s.poker.Splice(batch); err != nil {
-		return nil, blame(plans, err)
+		return nil, blame(of, err)
 	}
-	for k := range batch {
-		live[k].ID = batch[k].ID
+	k := 0
+	for _, l := range live {
+		if l.Plan.Board != nil {
+			l.board = batch[k].ID
+			k++
+		}
+		l.ID = batch[k].ID
+		k++
 	}
 	return live, nil
+}
+
+// writes lists what is written for plans, a springboard right before its point,
+// and which plan each is of.
+func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
+	for _, p := range plans {
+		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window}
+		if b := p.Board; b != nil {
+			board := s
+			board.Point, board.Old, board.New, board.Springboard = b.Addr, b.Old, b.New, true
+			batch, of = append(batch, board), append(of, p)
+		}
+		batch, of = append(batch, s), append(of, p)
+	}
+	return batch, of
 }
 
 // accept checks a plan against what is live, what is before it in the batch,
@@ -182,11 +205,11 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if err := p.Check(s.arch); err != nil {
 		return nil, err
 	}
-	if s.Taken(p.Point, p.Back) {
+	if s.Taken(p.Point, p.Back) || p.Board != nil && s.Taken(p.Board.Addr, p.Board.End()) {
 		return nil, errors.New("overlaps a live splice")
 	}
 	for _, q := range before {
-		if overlap(q, p.Point, p.Back) {
+		if q.Touches(p.Point, p.Back) || p.Board != nil && q.Touches(p.Board.Addr, p.Board.End()) {
 			return nil, fmt.Errorf("overlaps the plan for %v in the same batch", q.Point)
 		}
 		if q.Patch == p.Patch {
@@ -201,6 +224,9 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
 	}
 	s.heap.Take(p.Patch, p.Slot) // a plan from elsewhere has not taken it yet
+	if p.Board != nil {
+		s.heap.TakeBoard(p.Board.Addr, len(p.Board.New))
+	}
 	return &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}, nil
 }
 
@@ -239,19 +265,24 @@ func (s *Splicer) Undo(which []*Live) error {
 	}
 	order := slices.Clone(which)
 	slices.SortFunc(order, func(a, b *Live) int { return slices.Index(s.live, b) - slices.Index(s.live, a) })
-	ids := make([]uint32, len(order))
-	plans := make([]*plan.Plan, len(order))
+	var ids []uint32
+	var plans []*plan.Plan
 	for k, l := range order {
 		if !slices.Contains(s.live, l) || k > 0 && order[k-1] == l {
 			return describe(l.Plan, errors.New("is not live, or is listed twice"))
 		}
-		ids[k], plans[k] = l.ID, l.Plan
+		ids, plans = append(ids, l.ID), append(plans, l.Plan)
+		if l.Plan.Board != nil {
+			ids, plans = append(ids, l.board), append(plans, l.Plan)
+		}
 	}
 	if err := s.poker.Undo(ids); err != nil {
 		return blame(plans, err)
 	}
 	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return slices.Contains(order, l) })
-	s.Release(plans...)
+	for _, l := range order {
+		s.Release(l.Plan)
+	}
 	return nil
 }
 
@@ -259,10 +290,17 @@ func (s *Splicer) Undo(which []*Live) error {
 func (s *Splicer) Verify() error {
 	var errs []error
 	for _, l := range s.live {
-		for _, c := range []struct {
+		written := []struct {
 			a    isa.Addr
 			want []byte
-		}{{l.Plan.Point, l.Plan.New}, {l.Plan.Patch, l.Plan.Code}} {
+		}{{l.Plan.Point, l.Plan.New}, {l.Plan.Patch, l.Plan.Code}}
+		if b := l.Plan.Board; b != nil {
+			written = append(written, struct {
+				a    isa.Addr
+				want []byte
+			}{b.Addr, b.New})
+		}
+		for _, c := range written {
 			if err := s.holds(c.a, c.want); err != nil {
 				errs = append(errs, describe(l.Plan, err))
 			}

@@ -104,12 +104,26 @@ func (k *kernel) Splice(batch []splice.Splice) error {
 		}
 	}
 	for n, s := range batch {
+		if len(s.New) == 2 && !k.board(s) {
+			return &splice.BatchError{Index: n, Err: errors.New("no springboard there")}
+		}
 		k.next++
 		batch[n].ID = k.next
 		k.live[k.next] = batch[n]
 		k.Write(s.Point, s.New)
 	}
 	return nil
+}
+
+// board looks for the springboard that a short jump leads to.
+func (k *kernel) board(s splice.Splice) bool {
+	to := s.Point + 2 + isa.Addr(int8(s.New[1]))
+	for _, l := range k.live {
+		if l.Springboard && l.Point == to && l.Patch == s.Patch {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *kernel) Undo(ids []uint32) error {
@@ -124,6 +138,11 @@ func (k *kernel) Undo(ids []uint32) error {
 	for _, id := range ids {
 		k.Write(k.live[id].Point, k.live[id].Old)
 		delete(k.live, id)
+	}
+	for _, l := range k.live {
+		if len(l.New) == 2 && !k.board(l) {
+			return errors.New("a point leads to a springboard that is gone")
+		}
 	}
 	return nil
 }
@@ -173,8 +192,11 @@ func (b *bench) plan(t *testing.T, n int) []*plan.Plan {
 	for _, f := range []string{"ksys_read", "vfs_read", "ksys_write", "vfs_write"} {
 		off := isa.Off(0)
 		for len(out) < n {
-			p, r := plan.Search(b.text, plan.Request{Function: f, Offset: off, Heap: b.s.Heap(),
-				Taken: b.s.Taken, Features: gen.Features{LSE: true}})
+			req := plan.Request{Function: f, Offset: off, Heap: b.s.Heap(), Taken: b.s.Taken, Features: gen.Features{LSE: true}}
+			if b.k.Arch.Name == "amd64" && len(out)%2 == 0 { // both kinds, the first and the last by springboards
+				req.Mechanism = plan.Springboard
+			}
+			p, r := plan.Search(b.text, req)
 			if r != nil {
 				break
 			}
@@ -222,6 +244,9 @@ func TestApplyUndo(t *testing.T) {
 		for n, l := range live {
 			if !b.k.hold(l.Plan.Point, l.Plan.New) || !b.k.hold(l.Plan.Patch, l.Plan.Code) {
 				t.Errorf("%s: splice %d is not in memory", arch, n)
+			}
+			if s := l.Plan.Board; s != nil && (!b.k.hold(s.Addr, s.New) || !b.s.Taken(s.End()-1, s.End())) {
+				t.Errorf("%s: the springboard of splice %d is not in memory, or not taken", arch, n)
 			}
 			b.k.Write(l.Plan.Cell, []byte{byte(n + 1)})
 			if l.Words()[0] != uint64(n+1) {

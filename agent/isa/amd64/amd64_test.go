@@ -124,6 +124,18 @@ func TestEncode(t *testing.T) {
 			t.Errorf("jump to %v encoded as %x", to, b)
 		}
 	}
+	for d := isa.Addr(0); d < 256; d++ {
+		to := a + 2 - 128 + d
+		b, err := ShortJump(a, to)
+		if i := Decode(b, a); err != nil || i.Flow != isa.FlowJump || i.Target != to || i.Len != ShortJumpLen {
+			t.Errorf("short jump to %v: %x, %v", to, b, err)
+		}
+	}
+	for _, to := range []isa.Addr{a + 2 + 128, a + 2 - 129, 0} {
+		if b, err := ShortJump(a, to); err == nil {
+			t.Errorf("short jump to %v encoded as %x", to, b)
+		}
+	}
 	b, err := LockInc(a, a+0x10000)
 	if err != nil || !bytes.Equal(b, []byte{0xf0, 0x48, 0xff, 0x05, 0xf8, 0xff, 0, 0}) {
 		t.Errorf("lock incq = %x, %v", b, err)
@@ -133,6 +145,27 @@ func TestEncode(t *testing.T) {
 	}
 	if _, err := LockInc(a, a+1<<33); err == nil {
 		t.Error("lock incq out of reach was encoded")
+	}
+}
+
+// TestScan looks for targets of every kind, at the piece's last byte too.
+func TestScan(t *testing.T) {
+	const a isa.Addr = 0xffffffff81000000
+	far := func(code string, at, to isa.Addr) string {
+		return code + string(isa.ByteOrder.AppendUint32(nil, uint32(to-at-isa.Addr(len(code))-4)))
+	}
+	b := far("\xe8", a, a+0x1100) + far("\xe9", a+5, a+0x1200) + far("\x0f\x80", a+10, a+0x1300) +
+		far("\x48\x8d\x3d", a+16, a+0x1400) + "\xeb\x7f\x74\x80" + far("\x0f\x8f", a+27, a+0x1500)
+	m := isa.NewMarks(a, a+0x2000, 1)
+	n := 27 + 1 // the last target begins where this piece ends
+	Scan([]byte(b)[:n+ScanTail], a, m)
+	for _, want := range []isa.Addr{0x1100, 0x1200, 0x1300, 0x1400, 0x1500} {
+		if _, ok := m.First(a+want, a+want+1); !ok {
+			t.Errorf("%v was not found", a+want)
+		}
+	}
+	if m.Count() != 5 {
+		t.Errorf("%d targets", m.Count())
 	}
 }
 

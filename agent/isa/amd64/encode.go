@@ -30,6 +30,21 @@ func Jump(from, to isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32([]byte{0xe9}, d), nil
 }
 
+// ShortJumpLen is the length of ShortJump.
+const ShortJumpLen = 2
+
+// ShortJump encodes jmp rel8 at from (SDM volume 2, JMP). It reaches from 128
+// bytes before its end to 127 behind it.
+//
+//	eb | rel8
+func ShortJump(from, to isa.Addr) ([]byte, error) {
+	d := int64(to - from - ShortJumpLen)
+	if d < math.MinInt8 || d > math.MaxInt8 {
+		return nil, fmt.Errorf("jmp: %v is %d bytes from %v, more than a short one reaches", to, d, from+ShortJumpLen)
+	}
+	return []byte{0xeb, byte(d)}, nil
+}
+
 // LockInc encodes lock incq cell(%rip) at a (SDM volume 2, INC). It is the only
 // form of an increment that loses nothing when several CPUs run it at once.
 //

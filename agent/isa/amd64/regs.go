@@ -46,5 +46,7 @@ var Arch = &isa.Arch{
 	Decode:   Decode,
 	Move:     Move,
 	Text:     Text,
+	Scan:     Scan,
+	ScanTail: ScanTail,
 	Absolute: Absolute,
 }
