@@ -58,6 +58,9 @@ func variants(arch string) []variant {
 			two("preempt", "preempt=full", "grep -qF '(full)' /sys/kernel/debug/sched/preempt"),
 			two("pti", "pti=on", "dmesg | grep -q 'page tables isolation: enabled'"))
 	}
+	if arch == "arm64" { // no FEAT_LSE: counters are exclusive loads and stores
+		out = append(out, variant{name: "cortex-a72", cpus: 2, time: vm.Host, cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo"})
+	}
 	return out
 }
 

@@ -170,6 +170,9 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		l.boundAmd64(i, load)
 	case snippet.Append:
 		l.appendAmd64(i, load)
+	case snippet.Poison:
+		l.poison(amd64.Flags, load)
+		l.poisonFlagsAmd64()
 	default:
 		l.err = fmt.Errorf("%w: %v cannot be generated on amd64", ErrSnippet, i.Op)
 	}
@@ -227,6 +230,17 @@ func (l *lowering) boundAmd64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	l.one(code, reach(err))
 	l.one(amd64.JumpIf(amd64.NotEqual, l.pc(), again))
 	done()
+}
+
+// poisonFlagsAmd64 leaves equal, or below and not equal. Flags that are not free are
+// taken back behind it.
+func (l *lowering) poisonFlagsAmd64() {
+	general := l.in.Free[0] &^ isa.Set(amd64.Flags)
+	if regs := general.Regs(); l.odd() && len(regs) > 0 {
+		l.put(amd64.ALUImm(amd64.Cmp, regs[0], 0x7fffffff))
+		return
+	}
+	l.put(amd64.ALUReg(amd64.Cmp, amd64.RSP, amd64.RSP))
 }
 
 // appendAmd64 reserves a record, fills it in and commits it.

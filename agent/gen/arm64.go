@@ -15,26 +15,48 @@ var orderArm64 = []isa.Reg{
 	19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30,
 }
 
-// countArm64 needs a register for the cell's address and one for the number.
+// countArm64 needs a register for the cell's address and one for the number; a CPU
+// without FEAT_LSE a third.
 func countArm64(b *builder) {
+	n := 2
 	if !b.in.Features.LSE {
-		b.err = ErrNoAtomics
-		return
+		n = 3
 	}
-	regs, save := choose(orderArm64, b.in.Free[0], 2)
+	regs, save := choose(orderArm64, b.in.Free[0], n)
 	b.state(b.point, 0, nil)
-	if len(save) > 0 {
-		b.one(arm64.Push(save...))
-		b.state(b.point, 16, save)
-		b.out.Spilled = len(save)
+	pairs := pairsArm64(save)
+	for k, p := range pairs {
+		b.one(arm64.Push(p...))
+		b.state(b.point, 16*(k+1), flat(pairs[:k+1]))
 	}
+	b.out.Spilled = len(save)
 	code, err := arm64.Adr(regs[0], b.pc(), b.in.Cell)
 	b.one(code, reach(err))
-	b.one(arm64.MovImm(regs[1], 1))
-	b.one(arm64.AtomicAdd(regs[1], regs[0]))
-	if len(save) > 0 {
-		b.one(arm64.Pop(save...))
+	if b.in.Features.LSE {
+		b.one(arm64.MovImm(regs[1], 1))
+		b.one(arm64.AtomicAdd(regs[1], regs[0]))
+	} else {
+		b.exclusiveArm64(regs[0], regs[1], regs[2])
 	}
+	for k := len(pairs) - 1; k >= 0; k-- {
+		b.one(arm64.Pop(pairs[k]...))
+		if k > 0 {
+			b.state(b.point, 16*k, flat(pairs[:k]))
+		}
+	}
+}
+
+// exclusiveArm64 adds one to the cell. Whatever comes between the load and the store
+// (another CPU's store, an interrupt, an NMI, another task: each exception return
+// clears the monitor, Arm ARM B2.12) makes the store fail, and it is tried again: no
+// addition is lost, and none done twice. A point is never inside such a sequence of
+// the kernel's own, whose monitor this would clear.
+func (b *builder) exclusiveArm64(cell, n, failed isa.Reg) {
+	again := b.pc()
+	b.one(arm64.LoadExclusive(n, cell))
+	b.one(arm64.AddImm(n, n, 1))
+	b.one(arm64.StoreExclusive(failed, n, cell))
+	b.one(arm64.JumpIfNotZero(failed, b.pc(), again))
 }
 
 func backArm64(b *builder) {
@@ -170,6 +192,10 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		cc := condsArm64[i.Cond].of(l.typeOf(i.A))
 		l.branch(i.To, func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(cc, from, to) })
 	case snippet.Count, snippet.Lower, snippet.Raise:
+		if !l.in.Features.LSE {
+			l.err = ErrNoAtomics
+			return
+		}
 		op := arm64.AtomicSum
 		if i.Op != snippet.Count {
 			op = arm64.Atomic(boundsArm64[i.Op].of(l.s.Cells[i.Cell].Type))
@@ -178,7 +204,21 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		l.one(code, reach(err))
 		l.one(arm64.AtomicOp(op, l.constantArm64(i.A, 1, load), l.tmp[0]))
 	case snippet.Append:
+		if !l.in.Features.LSE {
+			l.err = ErrNoAtomics
+			return
+		}
 		l.appendArm64(i, load)
+	case snippet.Poison:
+		l.poison(arm64.Flags, load)
+		if regs := (l.in.Free[0] &^ isa.Set(arm64.Flags)).Regs(); l.in.Free[0].Has(arm64.Flags) && len(regs) > 0 {
+			r := regs[0]
+			if l.odd() {
+				l.one(arm64.CompareImm(r, 1))
+			} else {
+				l.one(arm64.Compare(r, r))
+			}
+		}
 	default:
 		l.err = fmt.Errorf("%w: %v cannot be generated on arm64", ErrSnippet, i.Op)
 	}

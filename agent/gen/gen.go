@@ -157,6 +157,8 @@ const (
 	perInsn  = 80
 	perField = 36
 	perSaves = 160
+	// perPoison is a constant for each register.
+	perPoison = 32 * 10
 )
 
 // Room is the most bytes that the code of a snippet's patch may have.
@@ -168,6 +170,9 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 	n += perSaves
 	for _, i := range s.Code {
 		n += perInsn + perField*len(i.Fields)
+		if i.Op == snippet.Poison {
+			n += perPoison
+		}
 	}
 	return n
 }

@@ -150,7 +150,7 @@ func TestErrors(t *testing.T) {
 		want   error
 		in     string
 	}{
-		{"arm64", func(in *Input) { in.Features.LSE = false }, ErrNoAtomics, ""},
+		{"arm64", func(in *Input) { in.Features.LSE, in.Snippet = false, snippet.Poisoned() }, ErrNoAtomics, ""},
 		{"arm64", func(in *Input) { in.Cell = in.Patch + 1<<21 }, ErrReach, "adr"},
 		{"arm64", func(in *Input) { in.Back += 1 << 28 }, ErrReach, "b:"},
 		{"amd64", func(in *Input) { in.Cell -= 1 << 32 }, ErrReach, "lock incq"},

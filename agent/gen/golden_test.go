@@ -26,6 +26,7 @@ var programs = []struct{ name, text string }{
 	{"smallest and largest", "c0 min u64\nc1 max s64\nv0 u64 = arg 2\nlower c0 v0\nv1 s64 = extend 8 v0\nraise c1 v1"},
 	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
 	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
+	{"poison", "c0 sum\ncount c0 1\npoison"},
 }
 
 func name(a *isa.Arch, r isa.Reg) string { return a.RegName(r) }
@@ -59,6 +60,22 @@ func golden(t *testing.T, a *isa.Arch) string {
 			out, err := Patch(a, in)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", a.Name, p.name, err)
+			}
+			fmt.Fprintf(&b, "- %d free: %d added, %d saved, %d bytes\n", free.Len(), out.Added, out.Spilled, len(out.Code))
+			fmt.Fprintln(&b, "  "+strings.ReplaceAll(listing(a, out.Code[:out.Start], in.Patch), "; ", "\n  "))
+			for _, st := range out.States {
+				fmt.Fprintln(&b, stateText(a, st))
+			}
+		}
+	}
+	if a.Name == "arm64" {
+		b.WriteString("# counter without LSE\n")
+		for _, free := range []isa.RegSet{a.All, 0} {
+			in := input(t, a, free)
+			in.Features.LSE = false
+			out, err := Patch(a, in)
+			if err != nil {
+				t.Fatal(err)
 			}
 			fmt.Fprintf(&b, "- %d free: %d added, %d saved, %d bytes\n", free.Len(), out.Added, out.Spilled, len(out.Code))
 			fmt.Fprintln(&b, "  "+strings.ReplaceAll(listing(a, out.Code[:out.Start], in.Patch), "; ", "\n  "))

@@ -222,6 +222,21 @@ func (p *pool) take(from, to int) isa.Reg {
 	return noReg
 }
 
+// poison overwrites what is free at the point. Everything that is not is as it was
+// there, or on the stack. What is left behind leads to no memory of the kernel's.
+func (l *lowering) poison(flags isa.Reg, load func(isa.Reg, uint64)) {
+	for _, r := range l.in.Free[0].Regs() {
+		if r != flags {
+			load(r, poisonOf(r))
+		}
+	}
+}
+
+func poisonOf(r isa.Reg) uint64 { return 0x5a000000 | uint64(r)<<16 }
+
+// odd is half of all patches: what one half's flags are left as, the other's are not.
+func (l *lowering) odd() bool { return l.in.Patch>>8&1 != 0 }
+
 // copies moves values out of registers that will be overwritten.
 func (l *lowering) copies(arch *isa.Arch) {
 	for _, i := range l.s.Code {

@@ -160,6 +160,8 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		l.one(riscv64.AtomicOp(op, 0, v, l.tmp[0]))
 	case snippet.Append:
 		l.appendRiscv64(i, load)
+	case snippet.Poison:
+		l.poison(noReg, load)
 	default:
 		l.err = fmt.Errorf("%w: %v cannot be generated on riscv64", ErrSnippet, i.Op)
 	}

@@ -13,6 +13,7 @@ import (
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 )
 
 // heap lies behind the recorded text, in reach of all of it.
@@ -185,7 +186,7 @@ func TestRefusals(t *testing.T) {
 			r.Taken = func(lo, hi isa.Addr) bool { return hi-lo == 5 }
 		}, plan.NoSpringboard, "no room"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.UnsupportedMechanism, "springboard"},
-		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE = false }, plan.NoAtomics, "FEAT_LSE"},
+		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE, r.Snippet = false, snippet.Poisoned() }, plan.NoAtomics, "FEAT_LSE"},
 		{"arm64", "ksys_read", 0x22, nil, plan.InsideInstruction, "one starts at +0x20"},
 		{"arm64", "ksys_read", 0x8, nil, plan.ReservedText, "landing pad"},
 		{"arm64", "__arm64_sys_getppid", 0x20, func(r *plan.Request) { r.NoSpill = true }, plan.NeedsSpill, "1 registers"},

@@ -105,7 +105,7 @@ func (c *checker) insn(k int, i Insn) error {
 		c.types[i.Dst] = i.Type
 		set |= 1 << i.Dst
 	}
-	if err := c.form(i); err != nil {
+	if err := c.form(k, i); err != nil {
 		return err
 	}
 	if i.Op == Goto || i.Op == If {
@@ -129,7 +129,7 @@ func (c *checker) flow(to int, set uint64) {
 }
 
 // form checks what an op asks of its operands.
-func (c *checker) form(i Insn) error {
+func (c *checker) form(k int, i Insn) error {
 	switch i.Op {
 	case Const:
 		if !i.A.IsConst {
@@ -158,6 +158,10 @@ func (c *checker) form(i Insn) error {
 		return c.compare(i)
 	case Count, Lower, Raise, Append:
 		return c.cell(i)
+	case Poison:
+		if k != len(c.s.Code)-1 {
+			return errors.New("comes last: values are lost")
+		}
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ func (m *machine) step(k int, i Insn) (next int, err error) {
 		if holds(i.Cond, m.types[i.A.Value], m.get(i.A), m.get(i.B)) {
 			return i.To, nil
 		}
+	case Poison: // of registers that nobody reads
 	default:
 		m.change(i)
 	}

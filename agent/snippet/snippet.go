@@ -47,11 +47,12 @@ const (
 	Lower  // cell = min(cell, A), which has the cell's type
 	Raise  // cell = max(cell, A), likewise
 	Append // a record of Fields at the end of the cell, or one more that was dropped
+	Poison // every register and flag that is called free is overwritten: a test of who calls them so
 )
 
 var opNames = [...]string{
 	"invalid", "const", "arg", "reg", "cycles", "load", "extend", "add", "sub", "and", "or", "xor", "shl", "shr",
-	"goto", "if", "count", "lower", "raise", "append",
+	"goto", "if", "count", "lower", "raise", "append", "poison",
 }
 
 func (o Op) String() string { return word(opNames[:], int(o), "op") }
@@ -142,6 +143,13 @@ func (s Snippet) Empty() bool { return len(s.Code) == 0 }
 // Counter is the snippet that counts how often its point is reached.
 func Counter() Snippet {
 	return Snippet{Cells: []Cell{{Kind: Sum}}, Code: []Insn{{Op: Count, A: C(1)}}}
+}
+
+// Poisoned counts, and overwrites what is free.
+func Poisoned() Snippet {
+	s := Counter()
+	s.Code = append(s.Code, Insn{Op: Poison})
+	return s
 }
 
 // IsCounter reports whether s is what Counter returns.

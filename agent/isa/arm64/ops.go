@@ -206,6 +206,20 @@ func AtomicFetchAdd(rs, rt, rn isa.Reg) ([]byte, error) {
 	return emit(isa.ByteOrder.Uint32(b)&^31 | uint32(rt)), general("ldadd", rt)
 }
 
+// LoadExclusive encodes ldxr rt, [rn].
+func LoadExclusive(rt, rn isa.Reg) ([]byte, error) {
+	return emit(0xc85f7c00 | uint32(rn)<<5 | uint32(rt)), general("ldxr", rt, rn)
+}
+
+// StoreExclusive encodes stxr ws, rt, [rn]: rs becomes 0, or 1 if nothing was stored.
+// It must be none of the others (C6.2: CONSTRAINED UNPREDICTABLE).
+func StoreExclusive(rs, rt, rn isa.Reg) ([]byte, error) {
+	if rs == rt || rs == rn {
+		return nil, fmt.Errorf("stxr: %v is used twice", rs)
+	}
+	return emit(0xc8007c00 | uint32(rs)<<16 | uint32(rn)<<5 | uint32(rt)), general("stxr", rs, rt, rn)
+}
+
 // StoreAt encodes str rt, [rn, #off]; off is a multiple of 8 below 32768.
 func StoreAt(rn isa.Reg, off int, rt isa.Reg) ([]byte, error) {
 	if off < 0 || off%8 != 0 || off >= 8<<12 {
