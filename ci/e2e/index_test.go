@@ -205,3 +205,17 @@ func checkLooked(t *testing.T, arch string, res *wire.Result, size int) {
 		t.Errorf("%s: no register is free anywhere", res.Step)
 	}
 }
+
+// TestProbeIndex probes with the kernel's index: the plan relies on it, and who asks
+// again gets the same, from a state that has the index.
+func TestProbeIndex(t *testing.T) {
+	t.Parallel()
+	args := []string{"probe", "--arch", "arm64", "--index", "--json", "kinst::vfs_read:40", "--run", "cat /proc/version"}
+	first, again := call(t, nil, args...), call(t, nil, args...)
+	if first.code != status.ExitPassed || again.code != status.ExitPassed || first.stdout != again.stdout {
+		t.Fatalf("%v\nand again: %v", first, again)
+	}
+	if !strings.Contains(first.stdout, `"liveness": "index"`) || strings.Contains(again.stderr, "booting") {
+		t.Errorf("%v\nand again: %v", first, again)
+	}
+}

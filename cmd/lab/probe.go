@@ -190,7 +190,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wishes.Fetch = fetch
+	wishes.Fetch, wishes.FilesAgain = fetch, f.index && len(files) == 1
 	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
 	if _, err := r.Plan(ctx, request, dryRunDir); err != nil {
 		return usage(err)
@@ -378,4 +378,15 @@ func (f *probeFlags) table(d *probeDocument) {
 		}
 	}
 	t.Flush()
+	if n := d.saved(); n > 0 && !f.index {
+		progress("probe: registers are saved, %d at the point that saves most; --index, which knows the whole kernel, may do with fewer", n)
+	}
+}
+
+// saved is the most registers and flag words that a point saves.
+func (d *probeDocument) saved() (n int) {
+	for _, p := range d.Points {
+		n = max(n, p.Spilled)
+	}
+	return n
 }

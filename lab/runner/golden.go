@@ -2,12 +2,16 @@ package runner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
 	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/golden"
 	"kerninst/lab/qemu"
 	"kerninst/lab/session"
@@ -31,10 +35,11 @@ const goldenFormat = "1"
 // mailMode makes the guest wait for its job instead of bringing it along.
 const mailMode = "lab.mode=mailbox"
 
-// fromGolden says whether a request can start from a state: files that come with
-// the initramfs have to be there when the guest boots.
+// fromGolden says whether a request starts from a state. Files that come with the
+// initramfs have to be there when the guest boots, so they are part of its state: of
+// those that are not to come again, none is kept.
 func (r *Runner) fromGolden(q Request) bool {
-	return q.Time == vm.Exact && len(q.Files) == 0 && qemu.CanRestore(r.Image.Arch)
+	return q.Time == vm.Exact && (len(q.Files) == 0 || q.FilesAgain) && qemu.CanRestore(r.Image.Arch)
 }
 
 // notReady is what became of a guest that was to be kept and did not get ready.
@@ -56,7 +61,7 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 	if err != nil {
 		return nil, err
 	}
-	key, err := r.key(ctx, spec)
+	key, err := r.key(ctx, spec, q.Files)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +94,10 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 	}
 }
 
-// key names the state of a kind of guest: its image, QEMU and who starts it, and every argument
-// that QEMU is started with, among them seed, CPUs, memory and command line.
-func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
+// key names the state of a kind of guest: its image, QEMU and who starts it, every argument
+// that QEMU is started with, among them seed, CPUs, memory and command line, and what
+// was added to its initramfs.
+func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (string, error) {
 	version, err := qemu.FindVersion(ctx, spec.Arch)
 	if err != nil {
 		return "", err
@@ -105,7 +111,31 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec) (string, error) {
 	for _, f := range r.Image.Manifest.Files {
 		parts = append(parts, f.Name, f.SHA256)
 	}
+	for _, f := range files {
+		sum, err := contents(f)
+		if err != nil {
+			return "", fmt.Errorf("golden state: %w", err)
+		}
+		parts = append(parts, f.Path, f.Mode.String(), f.Link, fmt.Sprint(f.Major, f.Minor), sum)
+	}
 	return golden.Key(parts...), nil
+}
+
+// contents is the hash of what a file holds.
+func contents(f images.File) (string, error) {
+	h := sha256.New()
+	h.Write(f.Data)
+	if f.Source != "" {
+		in, err := os.Open(f.Source)
+		if err != nil {
+			return "", err
+		}
+		defer in.Close()
+		if _, err := io.Copy(h, in); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // boot boots a guest and keeps its state and console in the folder to. Of one
@@ -118,7 +148,7 @@ func (r *Runner) boot(ctx context.Context, q Request, spec vm.Spec, to, failed s
 	}
 	defer dir.Close()
 	spec.Dir, spec.Plugins = dir.Path, nil
-	if spec.Initrd, err = r.initrd(dir.Path, nil); err != nil {
+	if spec.Initrd, err = r.initrd(dir.Path, nil, q.Files...); err != nil {
 		return err
 	}
 	cfg := r.session(q, spec)

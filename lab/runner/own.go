@@ -18,6 +18,7 @@ type Own struct {
 	Timeout    time.Duration
 	RunTimeout time.Duration
 	Files      []images.File // added to the initramfs
+	FilesAgain bool          // Request.FilesAgain, for requests that have no files of their own
 	Fetch      []Fetch       // taken from the guest when it has done its job
 }
 
@@ -28,6 +29,7 @@ func (o Own) of(q Request) Request {
 		q.MemMiB = o.MemMiB
 	}
 	if len(o.Files) > 0 {
+		q.FilesAgain = o.FilesAgain && len(q.Files) == 0
 		q.Files = append(append([]images.File(nil), q.Files...), o.Files...)
 	}
 	if q.Job = proto.CloneOf(q.Job); q.Job == nil { // it is made later

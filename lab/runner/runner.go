@@ -53,6 +53,9 @@ type Request struct {
 	Executed uint64
 	Job      *wire.Job
 	Files    []images.File // added to the initramfs
+	// FilesAgain says that guests with the same files will come again: it is worth
+	// keeping the state of one that has booted with them.
+	FilesAgain bool
 	// Keep leaves the machine where it stands when its guest has ended badly or
 	// hangs, and KeepPassed when it has passed: then Guest.End or Runner.Hold has to
 	// be called.
