@@ -55,7 +55,7 @@ var classes = []struct {
 	{"call", func(i isa.Insn) bool { return i.Flow == isa.FlowCall }, []string{"amd64", "arm64"}},
 	{"condition", func(i isa.Insn) bool { return i.Flow == isa.FlowCond }, []string{"amd64", "arm64"}},
 	{"jump", func(i isa.Insn) bool { return i.Flow == isa.FlowJump }, []string{"amd64", "arm64"}},
-	{"return", func(i isa.Insn) bool { return i.Flow == isa.FlowReturn }, []string{"arm64"}},
+	{"return", func(i isa.Insn) bool { return i.Flow == isa.FlowReturn }, []string{"arm64", "riscv64"}},
 	{"address", func(i isa.Insn) bool { return i.Flow == isa.FlowNone && i.Traits&isa.PCRel != 0 }, []string{"arm64", "riscv64"}},
 }
 
@@ -89,7 +89,7 @@ func checkEvery(t *T) {
 				refused[p.Refusal.Reason]++
 				continue
 			}
-			n := t.Guests[guest].Oracle[p.Address].Total
+			n := t.Guests[guest].Oracle[p.WrittenAt].Total
 			if counts[p.Spec] != n {
 				wrong = append(wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], counts[p.Spec], n))
 			}
@@ -101,7 +101,7 @@ func checkEvery(t *T) {
 			executed++
 			ways[p.Mechanism]++
 			for k := 0; k < len(p.OldBytes); {
-				i := arch.Decode(p.OldBytes[k:], isa.Addr(p.Address)+isa.Addr(k))
+				i := arch.Decode(p.OldBytes[k:], isa.Addr(p.WrittenAt)+isa.Addr(k))
 				for _, c := range classes {
 					if c.is(i) {
 						seen[c.name]++

@@ -150,7 +150,7 @@ func checkOracle(t *T, points int, variants []variant) {
 		}
 		t.equal(guest+": counters", len(counts), len(spliced))
 		for i, p := range spliced {
-			n := t.Guests[guest].Oracle[p.Address].Total
+			n := t.Guests[guest].Oracle[p.WrittenAt].Total
 			if counts[i].Count != n || counts[i].Spec != p.Spec {
 				wrong = append(wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], counts[i].Count, n))
 			}

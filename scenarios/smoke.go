@@ -71,7 +71,7 @@ func checkCount(t *T) {
 		if t.Guests[guest].Exact {
 			t.Points[len(t.Points)-1].Count = &counter
 		}
-		saw := t.Guests[guest].Oracle[p.Address]
+		saw := t.Guests[guest].Oracle[p.WrittenAt]
 		t.count("null-"+guest+".workload", did)
 		t.count("null-"+guest+".counter", counter)
 		// The run after the splice was undone is between marks too, and
@@ -81,7 +81,7 @@ func checkCount(t *T) {
 		t.equal(guest+": counter = what the workload did", counter, did)
 		t.equal(guest+": arrivals seen outside = what the workload did", saw.Total-after, did)
 	}
-	cpus := t.Guests["2cpu"].Oracle[t.Guests["2cpu"].Results["splice"].Points[0].Address].CPU
+	cpus := t.Guests["2cpu"].Oracle[t.Guests["2cpu"].Results["splice"].Points[0].WrittenAt].CPU
 	for i, n := range cpus {
 		t.equal(fmt.Sprintf("2cpu: CPU %d arrived too", i), n >= ops, true)
 	}

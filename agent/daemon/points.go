@@ -116,7 +116,7 @@ func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
 	}
 	res.NewBytes = append(bytes.Clone(p.New), res.OldBytes[len(p.New):]...)
 	res.Spec = fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Symbol, p.Offset)
-	res.Offset, res.Address = uint64(p.Offset), uint64(p.Point)
+	res.Offset, res.Address, res.WrittenAt = uint64(p.Offset), uint64(p.At()), uint64(p.Point)
 	res.Mechanism = p.Mechanism.String()
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	res.Liveness = p.Liveness.String()
@@ -173,7 +173,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		}
 		plans = append(plans, one)
 		made.specs = append(made.specs, r.Spec)
-		d.resolved[name] = append(d.resolved[name], one.Point)
+		d.resolved[name] = append(d.resolved[name], one.At())
 	}
 	if refused != nil && !s.SkipRefused {
 		d.splicer.Release(plans...)

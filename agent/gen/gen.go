@@ -36,6 +36,7 @@ type Input struct {
 	Patch     isa.Addr   // where the code will lie
 	Cell      isa.Addr   // its counter
 	Displaced []isa.Insn // with the addresses they come from
+	Lead      int        // how many of them run before the snippet: none of these jumps
 	Bytes     []byte     // of the displaced instructions
 	Back      isa.Addr   // behind them, where the kernel goes on if they do
 	// Free is what may be overwritten before each of the displaced instructions,
@@ -59,7 +60,8 @@ type Output struct {
 	Code    []byte
 	Added   int // instructions per hit besides the displaced: snippet and way back
 	Spilled int // registers and flag words saved
-	Start   int // offset of the first displaced instruction
+	Begin   int // offset of the snippet: behind the instructions that lead up to it
+	Start   int // offset of the displaced instructions behind it
 	States  []State
 }
 
@@ -100,7 +102,6 @@ func (b *builder) state(orig isa.Addr, sp int, saved []isa.Reg) {
 // displaced moves the original instructions. It is false where control does not go
 // on behind them.
 func (b *builder) displaced(move func(isa.Insn, []byte, isa.Addr, isa.RegSet) (isa.Moved, error)) (falls bool) {
-	b.out.Start = len(b.out.Code)
 	k := 0
 	for n, i := range b.in.Displaced {
 		b.state(i.Addr, 0, nil)
@@ -117,6 +118,15 @@ func (b *builder) displaced(move func(isa.Insn, []byte, isa.Addr, isa.RegSet) (i
 		falls = !m.Ends
 	}
 	return falls
+}
+
+// lead moves the instructions before the snippet, and leaves those behind it.
+func (b *builder) lead(move func(isa.Insn, []byte, isa.Addr, isa.RegSet) (isa.Moved, error)) {
+	all, n := b.in, b.in.Lead
+	at := int(all.Displaced[n].Addr - all.Displaced[0].Addr)
+	b.in.Displaced, b.in.Bytes = all.Displaced[:n], all.Bytes[:at]
+	b.displaced(move)
+	b.in.Displaced, b.in.Bytes, b.in.Free = all.Displaced[n:], all.Bytes[at:], all.Free[n:]
 }
 
 // moved tells errors of isa.Arch.Move apart.
@@ -199,12 +209,15 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		return Output{}, err
 	}
 	in.Free = without(in.Free, arch.NeverUse)
-	b := &builder{in: in, point: in.Displaced[0].Addr}
+	b := &builder{in: in, point: in.Displaced[in.Lead].Addr}
+	b.lead(arch.Move)
+	b.out.Begin = len(b.out.Code)
 	if in.Snippet.IsCounter() {
 		g.count(b)
 	} else {
 		lower(b, arch, in.Snippet)
 	}
+	b.out.Start = len(b.out.Code)
 	if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)
 		g.back(b)
@@ -254,6 +267,14 @@ func checkDisplaced(in Input) error {
 	}
 	if len(in.Free) != len(in.Displaced)+1 {
 		return fmt.Errorf("%d sets of free registers for %d instructions", len(in.Free), len(in.Displaced))
+	}
+	if in.Lead < 0 || in.Lead >= len(in.Displaced) {
+		return fmt.Errorf("the snippet is behind %d of %d instructions", in.Lead, len(in.Displaced))
+	}
+	for _, i := range in.Displaced[:in.Lead] {
+		if i.Flow != isa.FlowNone {
+			return fmt.Errorf("%v before the snippet: %v", i.Addr, i.Flow)
+		}
 	}
 	if n != len(in.Bytes) {
 		return fmt.Errorf("%d displaced bytes for instructions of %d", len(in.Bytes), n)

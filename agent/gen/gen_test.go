@@ -97,6 +97,38 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestLead: instructions that lead up to the snippet come first; what cannot is said.
+func TestLead(t *testing.T) {
+	a, err := all.Lookup("riscv64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := input(t, a, isa.Set(12, 14))
+	in.Free[1], in.Lead = in.Free[0], 1
+	out, err := Patch(a, in)
+	const want = "addi x2,x2,-16; auipc x14,0x10; addi x14,x14,-2; li x12,1; amoadd.d x0,x12,(x14); " +
+		"sd x8,0(x2); sd x1,8(x2); addi x8,x2,16; auipc x6,0xff000; jr -14(x6)"
+	if got := listing(a, out.Code, in.Patch); err != nil || got != want || out.Begin != 2 || a.Text(out.Code[out.Start:], 0) != "sd x8,0(x2)" {
+		t.Errorf("got %s\nwant %s\nthe snippet from %d to %d, %v", got, want, out.Begin, out.Start, err)
+	}
+	checkStates(t, a, in, out)
+	if s := out.States[1]; s.Off != out.Begin || s.Orig != in.Displaced[1].Addr {
+		t.Errorf("in the snippet: %+v", s)
+	}
+	for name, spoil := range map[string]func(*Input){
+		"more than there are": func(in *Input) { in.Lead = len(in.Displaced) },
+		"fewer than none":     func(in *Input) { in.Lead = -1 },
+		"a branch":            func(in *Input) { in.Displaced[0].Flow = isa.FlowCond },
+	} {
+		in := input(t, a, 0)
+		in.Lead = 1
+		spoil(&in)
+		if out, err := Patch(a, in); err == nil {
+			t.Errorf("%s: %x", name, out.Code)
+		}
+	}
+}
+
 // checkStates: the map begins at 0, follows the code, and ends on the way back
 // with the stack as the kernel left it.
 func checkStates(t *testing.T, a *isa.Arch, in Input, out Output) {

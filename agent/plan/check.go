@@ -40,6 +40,8 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("the %d displaced bytes do not begin with those that are replaced", len(p.Original))
 	case len(p.Free) != len(p.Displaced)+1:
 		return fmt.Errorf("%d sets of free registers for %d instructions", len(p.Free), len(p.Displaced))
+	case p.Lead < 0 || p.Lead >= len(p.Displaced):
+		return fmt.Errorf("%d of %d displaced instructions lead up to the snippet", p.Lead, len(p.Displaced))
 	case p.Start < 0 || p.Start > len(p.Code):
 		return fmt.Errorf("the displaced instructions begin at %d of %d bytes", p.Start, len(p.Code))
 	case p.Back != p.Point+isa.Addr(n):
@@ -90,15 +92,19 @@ func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr) error {
 	return nil
 }
 
-// checkCode decodes the patch: what goes nowhere but to its end, then the
-// displaced instructions as their ISA moves them, then, if they go on, the way
-// back, at the very end.
+// checkCode decodes the patch: the displaced instructions that lead up to the
+// snippet, what goes nowhere but to its end, the others as their ISA moves them,
+// then, if they go on, the way back, at the very end.
 func (p *Plan) checkCode(arch *isa.Arch) error {
-	if err := p.checkSnippet(arch); err != nil {
+	begin, _, err := p.checkDisplaced(arch, 0, p.Lead, 0)
+	if err != nil {
+		return err
+	}
+	if err := p.checkSnippet(arch, begin); err != nil {
 		return err
 	}
 	k := p.Start
-	n, falls, err := p.checkDisplaced(arch)
+	n, falls, err := p.checkDisplaced(arch, p.Lead, len(p.Displaced), k)
 	if err != nil {
 		return err
 	}
@@ -116,12 +122,11 @@ func (p *Plan) checkCode(arch *isa.Arch) error {
 	return nil
 }
 
-// checkSnippet decodes what comes before the displaced instructions: it may branch,
-// but only to an instruction of its own or to its end.
-func (p *Plan) checkSnippet(arch *isa.Arch) error {
+// checkSnippet decodes what begins at an offset and ends at Start: it may branch, but
+// only to an instruction of its own or to its end.
+func (p *Plan) checkSnippet(arch *isa.Arch, k int) error {
 	begins := map[isa.Addr]bool{p.Patch + isa.Addr(p.Start): true}
 	var branches []isa.Insn
-	k := 0
 	for k < p.Start {
 		i := arch.Decode(p.Code[k:], p.Patch+isa.Addr(k))
 		begins[i.Addr] = true
@@ -145,26 +150,29 @@ func (p *Plan) checkSnippet(arch *isa.Arch) error {
 	return nil
 }
 
-// checkDisplaced moves the original bytes once more and compares. It returns the
-// length of what they became, and whether control goes on behind it.
-func (p *Plan) checkDisplaced(arch *isa.Arch) (n int, falls bool, err error) {
-	from, code := p.Original, p.Code[p.Start:]
-	for k, d := range p.Displaced {
+// checkDisplaced moves the original bytes of some of the displaced instructions to an
+// offset of the patch once more, and compares. It returns the length of what they
+// became, and whether control goes on behind it.
+func (p *Plan) checkDisplaced(arch *isa.Arch, first, end, at int) (n int, falls bool, err error) {
+	for k := first; k < end; k++ {
+		d := p.Displaced[k]
+		from := p.Original[d.Addr-p.Point:]
 		i := arch.Decode(from, d.Addr)
 		if i.Len != d.Len {
 			return 0, false, fmt.Errorf("the bytes at %v are %d long, not %d", d.Addr, i.Len, d.Len)
 		}
-		m, err := arch.Move(i, from, p.Patch+isa.Addr(p.Start+n), p.Free[k])
-		if err != nil {
+		m, err := arch.Move(i, from, p.Patch+isa.Addr(at+n), p.Free[k])
+		switch {
+		case err != nil:
 			return 0, false, fmt.Errorf("%v: %w", d.Addr, err)
-		}
-		if !bytes.HasPrefix(code[n:], m.Code) {
+		case !bytes.HasPrefix(p.Code[min(at+n, len(p.Code)):], m.Code):
 			return 0, false, fmt.Errorf("the patch does something else than the instruction at %v", d.Addr)
-		}
-		if m.Ends && k < len(p.Displaced)-1 {
+		case m.Ends && k < len(p.Displaced)-1:
 			return 0, false, fmt.Errorf("control does not go on from %v to what is displaced behind it", d.Addr)
+		case k < p.Lead && i.Flow != isa.FlowNone:
+			return 0, false, fmt.Errorf("control may leave at %v, before the snippet", d.Addr)
 		}
-		from, n, falls = from[i.Len:], n+len(m.Code), !m.Ends
+		n, falls = n+len(m.Code), !m.Ends
 	}
 	return n, falls, nil
 }

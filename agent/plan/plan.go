@@ -137,15 +137,16 @@ func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 type Plan struct {
 	Module    string          `json:"module,omitempty"`
 	Symbol    string          `json:"symbol"`
-	Offset    isa.Off         `json:"offset"`
-	Point     isa.Addr        `json:"point"`
+	Offset    isa.Off         `json:"offset"` // of the instrumentation point in the function
+	Point     isa.Addr        `json:"point"`  // where New is written: at the first of the displaced
 	Mechanism Mechanism       `json:"mechanism"`
 	Old       []byte          `json:"old"`             // bytes at the point that are expected
 	New       []byte          `json:"new"`             // what is written instead, as many
 	Board     *Board          `json:"board,omitempty"` // where New leads, if not to the patch
 	Patch     isa.Addr        `json:"patch"`           // where New, or the springboard, leads
 	Code      []byte          `json:"code"`            // the patch
-	Start     int             `json:"start"`           // offset in Code of the first displaced instruction
+	Lead      int             `json:"lead"`            // how many of the displaced run before the snippet
+	Start     int             `json:"start"`           // offset in Code of the displaced instructions behind it
 	Original  []byte          `json:"original"`        // bytes of the displaced instructions
 	Snippet   snippet.Snippet `json:"snippet"`         // what Code does, besides what is displaced
 	Cell      isa.Addr        `json:"cell"`            // where its cells begin
@@ -169,6 +170,10 @@ type Board struct {
 
 // End is the address behind the springboard.
 func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
+
+// At is the address of the instrumentation point. Whoever comes there has come by
+// Point, and from there to it without a jump.
+func (p *Plan) At() isa.Addr { return p.Displaced[p.Lead].Addr }
 
 // Touches reports whether the splice displaces or overwrites any of [lo, hi).
 func (p *Plan) Touches(lo, hi isa.Addr) bool {

@@ -101,7 +101,8 @@ func TestSurvey(t *testing.T) {
 					t.Error(err)
 				}
 				want := added[arch][min(p.Spilled, len(added[arch])-1)] + longer(t, x.Arch, p)
-				if p.Mechanism == plan.Springboard {
+				// One jump more, or the cell's address not formed by the first instruction.
+				if p.Mechanism == plan.Springboard || p.Lead > 0 && p.Spilled == 0 {
 					want++
 				}
 				if !p.Displaced[len(p.Displaced)-1].Flow.Ends() {
@@ -303,7 +304,7 @@ func TestEditedText(t *testing.T) {
 	}{
 		{"point jumps", "riscv64", "__riscv_sys_getppid", 8, 8, cj, plan.TooShort},
 		{"window jumps", "riscv64", "__riscv_sys_getppid", 8, 0xa, cj, plan.TooShort},
-		{"jump into window", "riscv64", "__riscv_sys_getppid", 8, 0x1a, "\xdd\xbf", plan.TargetInWindow},
+		{"jump into window", "riscv64", "__riscv_sys_getppid", 8, 0x1a, "\xdd\xbf\xfd\xb7", plan.TargetInWindow},
 		{"system instruction in window", "riscv64", "__riscv_sys_getppid", 8, 0xa, csrr, plan.PrivilegedInsn},
 		{"exclusive in window", "riscv64", "__riscv_sys_getppid", 8, 0xa, lr, plan.ExclusiveSequence},
 		{"after an exclusive load", "riscv64", "ksys_read", 0xe, 8, lr, plan.ExclusiveSequence},
@@ -316,7 +317,7 @@ func TestEditedText(t *testing.T) {
 		x := edited(t, c.arch, c.function, c.at, c.code)
 		req := request(x, c.function, c.point)
 		if c.name == "jump into window" {
-			req.Offset = 0xa // windows from here hold the target at +0x10
+			req.Offset = 0xa // windows from here hold the target at +0x10, from before that at +0xa
 		}
 		p, r := plan.Point(x, req)
 		switch {
@@ -324,6 +325,59 @@ func TestEditedText(t *testing.T) {
 			t.Errorf("%s: planned at +%#x", c.name, uint64(p.Offset))
 		case r.Reason != c.want:
 			t.Errorf("%s: %v; want %v", c.name, r, c.want)
+		}
+	}
+}
+
+// TestLead: a window may begin before its point, if control comes to the point only
+// from there. The snippet runs where the point was.
+func TestLead(t *testing.T) {
+	const (
+		toTen  = "\xdd\xbf" // at +0x1a: c.j to +0x10
+		toA    = "\xfd\xb7" // at +0x1c: c.j to +0xa
+		branch = "\x11\xc1" // c.beqz a0, +4
+	)
+	for _, c := range []struct {
+		name string
+		at   isa.Off
+		code string
+		want bool
+	}{
+		{"jump behind the point", 0x1a, toTen, true},
+		{"jump to the point", 0x1a, toTen + toA, false},
+		{"a branch before the point", 0x8, branch, false},
+	} {
+		k := ktexttest.Load(t, "riscv64")
+		f, err := k.Text(t).Function("", "__riscv_sys_getppid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Write(f.Addr+0x1a, []byte(toTen))
+		k.Write(f.Addr+isa.Addr(c.at), []byte(c.code))
+		x := k.Text(t)
+		p, r := plan.Point(x, request(x, f.Name, 0xa))
+		if (r == nil) != c.want {
+			t.Errorf("%s: %+v, %v", c.name, p, r)
+			continue
+		}
+		if r != nil {
+			continue
+		}
+		if p.Lead != 1 || p.Offset != 0xa || p.Point != f.Addr+8 || p.At() != f.Addr+0xa || p.Back != f.Addr+0x10 {
+			t.Errorf("%s: %+v", c.name, p)
+		}
+		for name, spoil := range map[string]func(*plan.Plan){
+			"none":        func(p *plan.Plan) { p.Lead = 0 },
+			"all":         func(p *plan.Plan) { p.Lead = len(p.Displaced) },
+			"another":     func(p *plan.Plan) { p.Lead++ },
+			"first byte":  func(p *plan.Plan) { p.Code = flip(p.Code, 0) },
+			"ends before": func(p *plan.Plan) { p.Start-- },
+		} {
+			q := *p
+			spoil(&q)
+			if q.Check(x.Arch) == nil {
+				t.Errorf("%s: not noticed", name)
+			}
 		}
 	}
 }
@@ -420,6 +474,8 @@ func TestCheckCatches(t *testing.T) {
 			"point moved":   func(p *plan.Plan) { p.Point += 4 },
 			"window":        func(p *plan.Plan) { p.Window = !p.Window },
 			"displaced":     func(p *plan.Plan) { p.Displaced = nil },
+			"lead":          func(p *plan.Plan) { p.Lead = 1 - p.Lead },
+			"lead below":    func(p *plan.Plan) { p.Lead = -1 },
 			"no bytes":      func(p *plan.Plan) { p.Old, p.New = nil, nil },
 			"mechanism":     func(p *plan.Plan) { p.Mechanism ^= plan.Jump | plan.Springboard },
 			"board or none": func(p *plan.Plan) { p.Board = other(p) },

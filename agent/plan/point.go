@@ -213,31 +213,54 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 // riscv64JumpLen is auipc and jalr.
 const riscv64JumpLen = 8
 
-// quiesced replaces all instructions that overlap the eight bytes of a far
-// jump. Nothing may enter the window anywhere but at its start.
+// quiesced replaces all instructions that overlap the eight bytes of a far jump.
+// Nothing may enter the window anywhere but at its start. Where none that begins at
+// the point is possible, one that begins before it may be: whoever comes to the point
+// has then come through the window's start.
 func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
-	w := window{mechanism: Quiesced, first: at, replaced: riscv64JumpLen}
+	p, first := fn.quiescedFrom(req, at, 0)
+	for lead := 1; p == nil && fn.leadsTo(at, lead); lead++ {
+		p, _ = fn.quiescedFrom(req, at, lead)
+	}
+	if p != nil {
+		return p, nil
+	}
+	return nil, first
+}
+
+// leadsTo reports whether a window may begin as many instructions before one: each is
+// followed by the next whenever it runs, and some of the far jump's bytes are left for
+// the point itself.
+func (fn *function) leadsTo(at, lead int) bool {
+	k := at - lead
+	return k >= 0 && fn.insns[k].Flow == isa.FlowNone && fn.off(at)-fn.off(k) < riscv64JumpLen && fn.displaceable(k) == nil
+}
+
+// quiescedFrom plans a window that begins as many instructions before the point.
+func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
+	start := at - lead
+	w := window{mechanism: Quiesced, first: start, lead: lead, replaced: riscv64JumpLen}
 	for n := 0; n < riscv64JumpLen; w.count++ {
-		k := at + w.count
+		k := start + w.count
 		if k == len(fn.insns) {
 			return nil, refuse(TooShort, "only %d bytes are left in %v, a window needs %d", n, fn.Func, riscv64JumpLen)
 		}
 		if r := fn.displaceable(k); r != nil {
-			r.Detail = fmt.Sprintf("window from +%#x: %s", fn.off(at), r.Detail)
+			r.Detail = fmt.Sprintf("window from +%#x: %s", fn.off(start), r.Detail)
 			return nil, r
 		}
 		n += fn.insns[k].Len
 		if fn.insns[k].Flow.Ends() && n < riscv64JumpLen {
-			return nil, refuse(TooShort, "%s ends the window from +%#x after %d bytes of %d", fn.name(k), fn.off(at), n, riscv64JumpLen)
+			return nil, refuse(TooShort, "%s ends the window from +%#x after %d bytes of %d", fn.name(k), fn.off(start), n, riscv64JumpLen)
 		}
 	}
 	if r := fn.closed(w); r != nil {
 		return nil, r
 	}
-	free, err := fn.free(at)
+	free, err := fn.free(start)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -247,7 +270,7 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	}
 	reg, ok := gen.Register(fn.text.Arch, free&^reads)
 	if !ok {
-		return nil, refuse(NoDeadRegister, "no register is known to be free before %s, by its %v", fn.name(at), fn.source())
+		return nil, refuse(NoDeadRegister, "no register is known to be free before %s, by its %v", fn.name(start), fn.source())
 	}
 	w.entry = reg
 	return fn.build(req, w)
@@ -257,6 +280,7 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 type window struct {
 	mechanism    Mechanism
 	first, count int // index of the first, and how many
+	lead         int // how many of them are before the point
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
 	board        isa.Addr // 0: none
@@ -305,7 +329,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	from := fn.off(w.first)
 	out, err := gen.Patch(arch, gen.Input{
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch),
-		Displaced: insns, Bytes: fn.code[from : from+isa.Off(hi-lo)],
+		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features,
 	})
 	if err != nil {
@@ -320,9 +344,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 			out.Spilled, fn.name(w.first))
 	}
 	p := &Plan{
-		Module: fn.Module, Symbol: fn.Name, Offset: from, Point: lo, Mechanism: w.mechanism, Board: board,
+		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: lo, Mechanism: w.mechanism, Board: board,
 		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
-		Patch: patch, Code: out.Code, Start: out.Start, Cell: area.Cell(patch),
+		Patch: patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: area.Cell(patch),
 		Snippet: req.Snippet, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(fn.code[from : from+isa.Off(hi-lo)]),
 		Free: free, Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,

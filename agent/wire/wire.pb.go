@@ -1662,11 +1662,12 @@ type PointResult struct {
 	NewBytes      []byte                 `protobuf:"bytes,8,opt,name=new_bytes,json=newBytes,proto3" json:"new_bytes,omitempty"`
 	PatchAddress  uint64                 `protobuf:"varint,9,opt,name=patch_address,json=patchAddress,proto3" json:"patch_address,omitempty"`
 	PatchBytes    []byte                 `protobuf:"bytes,10,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
-	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"` // disassembly
-	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`        // instructions added per hit, by construction
-	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`    // registers and flag words saved
-	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`           // "shared" or "per-cpu"
-	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`   // who says that registers are free: plan.Source in words
+	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                   // disassembly
+	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                          // instructions added per hit, by construction
+	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                      // registers and flag words saved
+	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                             // "shared" or "per-cpu"
+	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                     // who says that registers are free: plan.Source in words
+	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1804,6 +1805,13 @@ func (x *PointResult) GetLiveness() string {
 		return x.Liveness
 	}
 	return ""
+}
+
+func (x *PointResult) GetWrittenAt() uint64 {
+	if x != nil {
+		return x.WrittenAt
+	}
+	return 0
 }
 
 type RunResult struct {
@@ -2272,7 +2280,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb9\x03\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xd8\x03\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2290,7 +2298,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05added\x18\f \x01(\rR\x05added\x12\x18\n" +
 	"\aspilled\x18\r \x01(\rR\aspilled\x12\x12\n" +
 	"\x04cell\x18\x0e \x01(\tR\x04cell\x12\x1a\n" +
-	"\bliveness\x18\x0f \x01(\tR\bliveness\"\x8a\x01\n" +
+	"\bliveness\x18\x0f \x01(\tR\bliveness\x12\x1d\n" +
+	"\n" +
+	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
