@@ -230,7 +230,12 @@ func (f facts) daemonEnded() (line string, ok bool) {
 	return "", false
 }
 
+// hung goes by why the lab gave up, unless the guest came to its end while the lab
+// looked into it.
 func hung(f facts) (status.Status, Kind, string, bool) {
+	if f.done != nil && f.ending.Kind == vm.Clean {
+		return "", "", "", false
+	}
 	switch f.cause {
 	case bootTimeout:
 		return status.BootFailed, Hang,

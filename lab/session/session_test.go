@@ -311,6 +311,20 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A guest that does its job and powers off while the lab looks into it does not hang.
+func TestEndedWhileLookedInto(t *testing.T) {
+	for _, c := range []cause{runTimeout, lockup} {
+		f := facts{cause: c, hello: &wire.Hello{}, done: &wire.Done{}, ending: off}
+		if st, kind, summary := f.decide(); st != status.Passed {
+			t.Errorf("%d: %s, %s: %s", c, st, kind, summary)
+		}
+		f.ending = killed
+		if st, kind, summary := f.decide(); st != status.Timeout || kind != HangAtPowerOff && kind != Hang {
+			t.Errorf("%d and killed: %s, %s: %s", c, st, kind, summary)
+		}
+	}
+}
+
 // Whatever a program in a guest writes to the console or to /dev/kmsg, it is how
 // the machine ends that decides.
 func TestForgedDeaths(t *testing.T) {
