@@ -67,6 +67,13 @@ ff1500000000 | indirect-call | rsp | rsp |  | pcrel,load,store,may-fault | call 
 e3fe | cond | rcx |  |  | pcrel | jrcxz
 0f0b | trap |  |  |  |  | ud2
 670fb94002 | trap | rax |  |  |  | ud1
+62f17e487bc7 | none | rdi |  |  | vector | vcvtusi2ss %edi,%xmm0,%xmm0
+62f1ff287bcf | none | rdi |  |  | vector | vcvtusi2sd %rdi,%xmm0,%xmm1
+62f17e4878739f | none | rbx | rsi |  | load,may-fault,vector | vcvttss2usi -0x184(%rbx),%esi
+62f1fe2879f2 | none |  | rsi |  | vector | vcvtss2usi %xmm2,%rsi
+62f17d4879c1 | none |  |  |  | vector | vcvtps2uqq: no general register
+c4e27bf6c1 | none | rcx,rdx | rax |  |  | mulx %ecx,%eax,%eax
+c4e278f6c1 | unknown |  |  |  |  | mulx without its prefix
 0fae00 | none | rax |  |  | store,may-fault,vector | fxsave
 0f38c8c1 | none |  |  |  | vector | sha1nexte
 c5f877 | none |  |  |  | vector | vzeroupper

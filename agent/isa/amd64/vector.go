@@ -83,6 +83,9 @@ var vectorRows = []struct {
 	{1, 0x50, pAny, inSSE | inVEX, no, row{g: wr, e: vrd}},                         // movmskps
 	{1, 0x6e, pAny, inAll, no, row{e: rd}},                                         // movd to
 	{1, 0x7e, pF3, inAll, no, row{e: vrd}}, {1, 0x7e, pAny, inAll, no, row{e: wr}}, // movq, movd from
+	{1, 0x78, pF3, inEVEX, no, row{g: wr, e: vrd}}, {1, 0x78, pF2, inEVEX, no, row{g: wr, e: vrd}}, // vcvttss2usi
+	{1, 0x79, pF3, inEVEX, no, row{g: wr, e: vrd}}, {1, 0x79, pF2, inEVEX, no, row{g: wr, e: vrd}}, // vcvtss2usi
+	{1, 0x7b, pF3, inEVEX, no, row{e: rd}}, {1, 0x7b, pF2, inEVEX, no, row{e: rd}}, // vcvtusi2ss
 	{1, 0x92, pAny, inVEX, no, row{e: rd}}, {1, 0x93, pAny, inVEX, no, row{g: wr}}, // kmov
 	{1, 0x98, pAny, inVEX, no, row{e: vrd, flags: fW}}, {1, 0x99, pAny, inVEX, no, row{e: vrd, flags: fW}}, // kortest, ktest
 	{1, 0xc4, pAny, inAll, no, row{e: rd}}, {1, 0xc5, pAny, inAll, no, row{g: wr, e: vrd}}, // pinsrw, pextrw
