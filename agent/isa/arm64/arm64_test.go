@@ -46,6 +46,8 @@ e10740f8 | none | sp | x1,sp |  | load,may-fault | ldr x1, [sp],#0
 20d03ff8 | unknown |  |  |  |  | ld64b
 004138d5 | none |  | x0 |  |  | mrs x0, sp_el0
 00421bd5 | none | x0 | flags |  |  | msr nzcv, x0
+00243bd5 | none |  | x0,flags |  | privileged | mrs x0, rndr
+20243bd5 | none |  | x0,flags |  | privileged | mrs x0, rndrrs
 00423bd5 | none | flags | x0 |  |  | mrs x0, nzcv
 df4303d5 | none |  |  |  | privileged | msr daifset, #3
 9f3b03d5 | none |  |  |  | privileged,serialising | dsb ish

@@ -331,13 +331,15 @@ func barrier(w word, i *isa.Insn) bool {
 	return true
 }
 
-// System registers whose access is as harmless as a move, by
-// op0:op1:CRn:CRm:op2 (16 bits, 2.3.4.4.3).
+// System registers whose access is as harmless as a move, or has to do with the
+// flags, by op0:op1:CRn:CRm:op2 (16 bits, 2.3.4.4.3).
 const (
 	sysSPEL0    = 3<<14 | 0<<11 | 4<<7 | 1<<3 | 0  // current task
 	sysTPIDREL1 = 3<<14 | 0<<11 | 13<<7 | 0<<3 | 4 // per-CPU base
 	sysTPIDREL2 = 3<<14 | 4<<11 | 13<<7 | 0<<3 | 2 // likewise, with VHE
 	sysNZCV     = 3<<14 | 3<<11 | 4<<7 | 2<<3 | 0  // the flags
+	sysRNDR     = 3<<14 | 3<<11 | 2<<7 | 4<<3 | 0  // a random number; the flags say whether there was one
+	sysRNDRRS   = 3<<14 | 3<<11 | 2<<7 | 4<<3 | 1  // likewise, reseeded
 )
 
 func systemRegister(w word, key uint32, i *isa.Insn) bool {
@@ -352,6 +354,9 @@ func systemRegister(w word, key uint32, i *isa.Insn) bool {
 		i.Reads |= flags
 	case key == sysNZCV:
 		i.Writes |= flags
+	case read && (key == sysRNDR || key == sysRNDRRS):
+		i.Writes |= flags
+		i.Traits = isa.Privileged
 	case read && (key == sysSPEL0 || key == sysTPIDREL1 || key == sysTPIDREL2):
 	default:
 		i.Traits = isa.Privileged
