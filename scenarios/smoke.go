@@ -17,7 +17,7 @@ var smokeLabel = []string{"smoke"}
 func smoke() []Scenario {
 	return []Scenario{
 		{Name: "boot", Title: "a stock kernel boots and the daemon answers", Labels: smokeLabel, Guests: bootGuests, Check: checkBoot},
-		{Name: "count", Title: "a counter equals what the workload did and what an observer outside saw", Labels: smokeLabel, Guests: countGuests, Check: checkCount},
+		{Name: "count", Title: "a counter equals what the workload did and what an observer outside saw; other actions find what the workload did", Labels: smokeLabel, Guests: countGuests, Check: checkCount},
 		{Name: "cost", Title: "instructions that one hit adds, beside a kprobe at the same instruction", Labels: smokeLabel, Guests: costGuests, Check: checkCost},
 		{Name: "undo", Title: "text is as before, and the module unloads and loads again", Labels: smokeLabel, Guests: undoGuests, Check: checkUndo},
 		{Name: "refuse", Title: "what must not be spliced is refused, with the reason, and nothing changes", Labels: smokeLabel, Guests: refuseGuests, Check: checkRefuse},
@@ -46,13 +46,13 @@ func checkBoot(t *T) {
 func countGuests(arch string) []Guest {
 	null := syscallEntry(arch, "getppid")
 	steps := func(copies uint32) *wire.Job {
-		return job(
+		return job(append([]*wire.Step{
 			announced(splice("splice", somewhere(null))),
 			bench("work", "null", copies),
 			read("count"),
 			unsplice("splice"),
 			bench("after", "null", 1),
-		)
+		}, actionSteps(copies)...)...)
 	}
 	return []Guest{
 		{Name: "1cpu", CPUs: 1, Time: vm.Exact, Oracle: true, Job: steps(1)},
@@ -81,6 +81,8 @@ func checkCount(t *T) {
 		t.equal(guest+": counter = what the workload did", counter, did)
 		t.equal(guest+": arrivals seen outside = what the workload did", saw.Total-after, did)
 	}
+	checkActions(t, "1cpu", 1)
+	checkActions(t, "2cpu", 2)
 	cpus := t.Guests["2cpu"].Oracle[t.Guests["2cpu"].Results["splice"].Points[0].WrittenAt].CPU
 	for i, n := range cpus {
 		t.equal(fmt.Sprintf("2cpu: CPU %d arrived too", i), n >= ops, true)

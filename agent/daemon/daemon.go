@@ -51,8 +51,8 @@ type Daemon struct {
 	sets      map[string]*set   // live splices by step
 	resolved  map[string][]addr // addresses of points by step, also undone ones
 	snapshots map[string][]byte
-	base      map[*splice.Live]uint64 // counts when the last splice was in
-	counts    map[*splice.Live]uint64 // at the end of the last program, or nil
+	base      map[*splice.Live][]uint64 // cells when the last splice was in
+	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
 	index     indexed
 	phases    []string // of the start, with the time at which each ended
@@ -236,6 +236,9 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		}
 		return err
 	case *wire.Step_Unsplice:
+		if do.Unsplice.Action != "" {
+			return d.remove(do.Unsplice.Splice, do.Unsplice.Action)
+		}
 		return d.unsplice(do.Unsplice.Splice)
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, res)

@@ -73,6 +73,9 @@ func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
 		if d.poker.holding(l.Plan.Patch) != area {
 			return nil, fmt.Errorf("splices are in several areas: %v is not in that at %v", l.Plan.Patch, area.Addr)
 		}
+		if !l.Plan.Snippet.IsCounter() {
+			return nil, fmt.Errorf("%s+%#x does more than count: a metered run reads counters alone", l.Plan.Symbol, uint64(l.Plan.Offset))
+		}
 		argv = append(argv, strconv.FormatUint(uint64(l.Plan.Patch-area.Addr), 10)) // as the cells lie to the patches
 	}
 	return argv, nil
@@ -93,14 +96,14 @@ func (m *meter) read(d *Daemon) error {
 	if err := m.in.Close(); err != nil {
 		return err
 	}
-	base, counts := map[*splice.Live]uint64{}, map[*splice.Live]uint64{}
+	base, counts := map[*splice.Live][]uint64{}, map[*splice.Live][]uint64{}
 	for _, l := range m.live {
 		line, err := m.out.ReadString('\n')
 		n, bad := strconv.ParseUint(line[:max(0, len(line)-1)], 10, 64)
 		if err != nil || bad != nil {
 			return errors.Join(fmt.Errorf("%s: a count is %q", meterFile, line), m.end())
 		}
-		counts[l] = n
+		base[l], counts[l] = []uint64{0}, []uint64{n}
 	}
 	if err := m.end(); err != nil {
 		return err

@@ -20,8 +20,10 @@ const areaSize = 256 << 10
 
 // set is the splices of one step.
 type set struct {
-	specs []string
-	live  []*splice.Live
+	specs   []string
+	actions [][]action
+	points  []*wire.Point // as they can be planned again
+	live    []*splice.Live
 }
 
 // prepare makes the splicer and gets patch memory that all of the kernel's
@@ -51,6 +53,10 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
 		Facts:    d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Taken: taken,
 	}
+	var err error
+	if r.Snippet, _, err = compound(p.Actions); err != nil {
+		return r, err
+	}
 	if p.Mechanism != "" {
 		m, ok := plan.ParseMechanism(p.Mechanism)
 		if !ok {
@@ -72,7 +78,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		if !ok {
 			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions}
 	}
 	if p.Text > 0 {
 		at := d.info.TextStart + isa.Addr(p.Text-1)
@@ -80,7 +86,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		if !ok {
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	req, err := d.request(p, before)
@@ -104,12 +110,12 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
 		return nil, res, nil
 	}
-	return made, res, d.describe(made, res)
+	return made, res, d.describe(made, p.Actions, res)
 }
 
 // describe fills a result in from a plan. Bytes are those of whole displaced
 // instructions, so that people can read them: what is behind the jump stays.
-func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
+func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointResult) error {
 	res.OldBytes = make([]byte, p.Back-p.Point)
 	if err := d.text.Read(p.Point, res.OldBytes); err != nil {
 		return err
@@ -121,6 +127,9 @@ func (d *Daemon) describe(p *plan.Plan, res *wire.PointResult) error {
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	res.Liveness = p.Liveness.String()
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
+	for _, a := range actions {
+		res.Actions = append(res.Actions, a.Name)
+	}
 	for _, i := range p.Displaced {
 		res.Displaced = append(res.Displaced, i.Text)
 	}
@@ -141,7 +150,7 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 		}
 		for _, off := range offsets {
 			if off >= isa.Off(p.Offset) {
-				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap})
+				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions})
 			}
 		}
 	}
@@ -172,7 +181,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 			continue
 		}
 		plans = append(plans, one)
-		made.specs = append(made.specs, r.Spec)
+		made.add(p, one, r)
 		d.resolved[name] = append(d.resolved[name], one.At())
 	}
 	if refused != nil && !s.SkipRefused {
@@ -192,18 +201,21 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	d.sets[name] = made
 	// Points may have been hit while others of the batch were written: counting
 	// starts now, when the last is in.
+	for _, l := range d.splicer.Live() {
+		l.Restart()
+	}
 	d.base, d.counts = d.countAll(), nil
 	return nil
 }
 
-// countAll reads every live counter.
-func (d *Daemon) countAll() map[*splice.Live]uint64 {
-	counts := map[*splice.Live]uint64{}
+// countAll reads the cells of every live splice.
+func (d *Daemon) countAll() map[*splice.Live][]uint64 {
+	counts := map[*splice.Live][]uint64{}
 	if d.dev == nil {
 		return counts
 	}
 	for _, l := range d.splicer.Live() {
-		counts[l] = l.Words()[0]
+		counts[l] = l.Words()
 	}
 	return counts
 }
@@ -257,16 +269,14 @@ func (d *Daemon) read(res *wire.Result) {
 	if counts == nil {
 		counts = d.countAll()
 	}
-	spec := map[*splice.Live]string{}
+	values := map[*splice.Live][]*wire.Value{}
 	for _, s := range d.sets {
 		for i, l := range s.live {
-			spec[l] = s.specs[i]
+			values[l] = s.values(i, l, counts[l], d.base[l])
 		}
 	}
 	for _, l := range d.splicer.Live() {
-		res.Values = append(res.Values, &wire.Value{
-			Spec: spec[l], Symbol: l.Plan.Symbol, Offset: uint64(l.Plan.Offset), Count: counts[l] - d.base[l],
-		})
+		res.Values = append(res.Values, values[l]...)
 	}
 }
 

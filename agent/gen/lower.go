@@ -148,7 +148,6 @@ func (l *lowering) allocate(arch *isa.Arch) error {
 		}
 		return r
 	}
-	const always = 1 << 30
 	for range temps {
 		l.tmp = append(l.tmp, take(-1, always))
 	}
@@ -178,7 +177,9 @@ func (l *lowering) values(arch *isa.Arch, fixed isa.RegSet, take func(from, to i
 		}
 	}
 	l.regs = make([]isa.Reg, l.s.Values())
-	// Those that are copied first are there from the start.
+	// Those that are copied first are there from the start, once for all values that
+	// are the same register.
+	copied := map[isa.Reg]isa.Reg{}
 	for _, early := range []bool{true, false} {
 		for k, i := range l.s.Code {
 			if !sets(i) {
@@ -188,11 +189,16 @@ func (l *lowering) values(arch *isa.Arch, fixed isa.RegSet, take func(from, to i
 			if err != nil {
 				return err
 			}
-			switch copied := r != noReg && (fixed.Has(r) || r == l.m.sp); {
-			case copied != early:
-			case copied:
-				l.regs[i.Dst] = take(-1, max(k, last[i.Dst]))
-			case r != noReg:
+			own := r == noReg
+			first := !own && (fixed.Has(r) || r == l.m.sp)
+			switch {
+			case first != early:
+			case first:
+				if _, ok := copied[r]; !ok {
+					copied[r] = take(-1, always)
+				}
+				l.regs[i.Dst] = copied[r]
+			case !own:
 				l.regs[i.Dst] = r
 			default:
 				l.regs[i.Dst] = take(k, max(k, last[i.Dst]))
@@ -201,6 +207,9 @@ func (l *lowering) values(arch *isa.Arch, fixed isa.RegSet, take func(from, to i
 	}
 	return nil
 }
+
+// always is behind every instruction of a snippet.
+const always = 1 << 30
 
 func sets(i snippet.Insn) bool { return i.Op >= snippet.Const && i.Op <= snippet.Shr }
 
@@ -239,9 +248,11 @@ func (l *lowering) odd() bool { return l.in.Patch>>8&1 != 0 }
 
 // copies moves values out of registers that will be overwritten.
 func (l *lowering) copies(arch *isa.Arch) {
+	var done isa.RegSet
 	for _, i := range l.s.Code {
-		if r, _ := l.m.source(arch, i); r != noReg && l.regs[i.Dst] != r {
+		if r, _ := l.m.source(arch, i); r != noReg && l.regs[i.Dst] != r && !done.Has(r) {
 			l.m.copy(l, l.regs[i.Dst], r)
+			done |= isa.Set(r)
 		}
 	}
 }

@@ -88,9 +88,10 @@ func saveRiscv64(l *lowering) {
 	if len(l.saved) == 0 {
 		return
 	}
+	moved := len(l.out.Code) + riscv64.PushLen
 	l.emit(riscv64.Push(l.saved...))
 	l.frame = riscv64.Frame(len(l.saved))
-	l.out.States = append(l.out.States, State{Off: riscv64.PushLen, Orig: l.point, SP: l.frame})
+	l.out.States = append(l.out.States, State{Off: moved, Orig: l.point, SP: l.frame})
 	l.held(l.saved)
 }
 

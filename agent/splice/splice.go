@@ -141,8 +141,12 @@ func (s *Splicer) patchLive(a isa.Addr) bool {
 // Apply makes all plans live, or none. Patches are written first, then all
 // points change in one batch. The plans' slots belong to the splicer from here
 // on; on error they are free again.
-func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) {
-	live, err := s.apply(plans)
+func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) { return s.ApplyFrom(plans, nil) }
+
+// ApplyFrom is Apply, with what the cells of each plan hold at first; nil: what their
+// snippet says.
+func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
+	live, err := s.apply(plans, cells)
 	if err != nil {
 		s.Release(plans...)
 		return nil, err
@@ -151,7 +155,10 @@ func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) {
 	return live, nil
 }
 
-func (s *Splicer) apply(plans []*plan.Plan) ([]*Live, error) {
+func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
+	if cells != nil && len(cells) != len(plans) {
+		return nil, fmt.Errorf("cells of %d splices for %d", len(cells), len(plans))
+	}
 	live := make([]*Live, len(plans))
 	for k, p := range plans {
 		l, err := s.accept(p, plans[:k])
@@ -164,7 +171,14 @@ func (s *Splicer) apply(plans []*plan.Plan) ([]*Live, error) {
 		return nil, nil
 	}
 	for k, p := range plans {
-		if err := s.write(live[k]); err != nil {
+		words := p.Snippet.Starts()
+		if cells != nil {
+			if len(cells[k]) != len(words) {
+				return nil, describe(p, fmt.Errorf("%d words for cells of %d", len(cells[k]), len(words)))
+			}
+			words = cells[k]
+		}
+		if err := s.write(live[k], words); err != nil {
 			return nil, describe(p, fmt.Errorf("patch: %w", err))
 		}
 	}
@@ -231,7 +245,7 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 }
 
 // write puts the patch into memory, sees that it is there, and sets its cells.
-func (s *Splicer) write(l *Live) error {
+func (s *Splicer) write(l *Live, words []uint64) error {
 	p := l.Plan
 	if err := s.poker.WriteCode(p.Patch, p.Code); err != nil {
 		return err
@@ -239,7 +253,7 @@ func (s *Splicer) write(l *Live) error {
 	if err := s.holds(p.Patch, p.Code); err != nil {
 		return err
 	}
-	for k, w := range p.Snippet.Starts() {
+	for k, w := range words {
 		l.cells.Store(l.cell+8*k, w)
 	}
 	return nil

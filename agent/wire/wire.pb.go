@@ -74,7 +74,7 @@ func (x Module_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Module_Op.Descriptor instead.
 func (Module_Op) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9, 0}
 }
 
 // Job is everything that a guest does in one run.
@@ -434,7 +434,8 @@ type Point struct {
 	SameAs    string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
 	Every     bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
 	// Instead of a name: bytes from the start of the kernel's text, which is at 1.
-	Text          uint64 `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
+	Text          uint64    `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
+	Actions       []*Action `protobuf:"bytes,10,rep,name=actions,proto3" json:"actions,omitempty"` // all done in one patch; none: one that counts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -532,16 +533,79 @@ func (x *Point) GetText() uint64 {
 	return 0
 }
 
-type Unsplice struct {
+func (x *Point) GetActions() []*Action {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
+// Action is what is done at a point.
+type Action struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Splice        string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`       // as it was asked for; unique at its point
+	Snippet       string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"` // textual form, see agent/snippet; its cells are as agent/metric reads them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Action) Reset() {
+	*x = Action{}
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Action) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Action) ProtoMessage() {}
+
+func (x *Action) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Action.ProtoReflect.Descriptor instead.
+func (*Action) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Action) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Action) GetSnippet() string {
+	if x != nil {
+		return x.Snippet
+	}
+	return ""
+}
+
+type Unsplice struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Splice string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
+	// Only this action is taken away; the others stay, with what they have found. What
+	// arrives between the old patches and the new ones is seen by none.
+	Action        string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Unsplice) Reset() {
 	*x = Unsplice{}
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +617,7 @@ func (x *Unsplice) String() string {
 func (*Unsplice) ProtoMessage() {}
 
 func (x *Unsplice) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,12 +630,19 @@ func (x *Unsplice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsplice.ProtoReflect.Descriptor instead.
 func (*Unsplice) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Unsplice) GetSplice() string {
 	if x != nil {
 		return x.Splice
+	}
+	return ""
+}
+
+func (x *Unsplice) GetAction() string {
+	if x != nil {
+		return x.Action
 	}
 	return ""
 }
@@ -591,7 +662,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +674,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +687,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Run) GetArgv() []string {
@@ -656,7 +727,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -668,7 +739,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -681,7 +752,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
 }
 
 // Snapshot keeps a copy of kernel text under its name; with against, it compares
@@ -695,7 +766,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +778,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +791,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Snapshot) GetAgainst() string {
@@ -739,7 +810,7 @@ type Module struct {
 
 func (x *Module) Reset() {
 	*x = Module{}
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +822,7 @@ func (x *Module) String() string {
 func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +835,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Module) GetOp() Module_Op {
@@ -787,7 +858,7 @@ type Kprobe struct {
 
 func (x *Kprobe) Reset() {
 	*x = Kprobe{}
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +870,7 @@ func (x *Kprobe) String() string {
 func (*Kprobe) ProtoMessage() {}
 
 func (x *Kprobe) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +883,7 @@ func (x *Kprobe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kprobe.ProtoReflect.Descriptor instead.
 func (*Kprobe) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Kprobe) GetSplice() string {
@@ -846,7 +917,7 @@ type Dump struct {
 
 func (x *Dump) Reset() {
 	*x = Dump{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +929,7 @@ func (x *Dump) String() string {
 func (*Dump) ProtoMessage() {}
 
 func (x *Dump) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +942,7 @@ func (x *Dump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dump.ProtoReflect.Descriptor instead.
 func (*Dump) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 // Look looks functions of the kernel up in the index that the image has, and says
@@ -886,7 +957,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +969,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +982,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Look) GetEvery() uint32 {
@@ -947,7 +1018,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1030,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1043,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -1092,7 +1163,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1175,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1188,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1196,7 +1267,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1279,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1292,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1252,7 +1323,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1335,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1348,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Fetched) GetPath() string {
@@ -1324,7 +1395,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1407,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1420,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Log) GetText() string {
@@ -1369,7 +1440,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1452,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1465,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1429,7 +1500,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1512,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1525,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Result) GetStep() string {
@@ -1534,7 +1605,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1617,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1630,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -1607,7 +1678,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1690,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1703,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1667,6 +1738,7 @@ type PointResult struct {
 	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                      // registers and flag words saved
 	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                             // "shared" or "per-cpu"
 	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                     // who says that registers are free: plan.Source in words
+	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                       // names of those of the point
 	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1674,7 +1746,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1758,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1771,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -1807,6 +1879,13 @@ func (x *PointResult) GetLiveness() string {
 	return ""
 }
 
+func (x *PointResult) GetActions() []string {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
 func (x *PointResult) GetWrittenAt() uint64 {
 	if x != nil {
 		return x.WrittenAt
@@ -1827,7 +1906,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1918,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1931,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -1895,14 +1974,21 @@ type Value struct {
 	Spec          string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	Symbol        string                 `protobuf:"bytes,2,opt,name=symbol,proto3" json:"symbol,omitempty"`
 	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Count         uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Count         uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`     // of what an action counts; of others how often it was done
+	Action        string                 `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`    // of those that a point names
+	Bounded       bool                   `protobuf:"varint,6,opt,name=bounded,proto3" json:"bounded,omitempty"` // it has a bound, if it was ever done
+	Bound         uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`     // smallest or largest
+	Signed        bool                   `protobuf:"varint,8,opt,name=signed,proto3" json:"signed,omitempty"`   // bound is to be read with a sign
+	Records       []*TraceRecord         `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
+	Dropped       uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
+	Holes         uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2000,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2013,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Value) GetSpec() string {
@@ -1958,6 +2044,107 @@ func (x *Value) GetCount() uint64 {
 	return 0
 }
 
+func (x *Value) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *Value) GetBounded() bool {
+	if x != nil {
+		return x.Bounded
+	}
+	return false
+}
+
+func (x *Value) GetBound() uint64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *Value) GetSigned() bool {
+	if x != nil {
+		return x.Signed
+	}
+	return false
+}
+
+func (x *Value) GetRecords() []*TraceRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *Value) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *Value) GetHoles() uint64 {
+	if x != nil {
+		return x.Holes
+	}
+	return 0
+}
+
+type TraceRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // of those that came, from 0
+	Fields        []uint64               `protobuf:"varint,2,rep,packed,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceRecord) Reset() {
+	*x = TraceRecord{}
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceRecord) ProtoMessage() {}
+
+func (x *TraceRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
+func (*TraceRecord) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *TraceRecord) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TraceRecord) GetFields() []uint64 {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
 type TextDiff struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                   // of kernel text
@@ -1969,7 +2156,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2168,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2181,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2029,7 +2216,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2228,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2241,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2091,7 +2278,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2290,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2303,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -2181,7 +2368,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
-	"\x04most\x18\x04 \x01(\rR\x04most\"\xe2\x01\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\"\x93\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2191,9 +2378,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\tmechanism\x18\x06 \x01(\tR\tmechanism\x12\x17\n" +
 	"\asame_as\x18\a \x01(\tR\x06sameAs\x12\x14\n" +
 	"\x05every\x18\b \x01(\bR\x05every\x12\x12\n" +
-	"\x04text\x18\t \x01(\x04R\x04text\"\"\n" +
+	"\x04text\x18\t \x01(\x04R\x04text\x12/\n" +
+	"\aactions\x18\n" +
+	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\"6\n" +
+	"\x06Action\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +
 	"\bUnsplice\x12\x16\n" +
-	"\x06splice\x18\x01 \x01(\tR\x06splice\"j\n" +
+	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\"j\n" +
 	"\x03Run\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12\x1d\n" +
@@ -2280,7 +2473,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xd8\x03\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xf2\x03\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2298,7 +2491,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05added\x18\f \x01(\rR\x05added\x12\x18\n" +
 	"\aspilled\x18\r \x01(\rR\aspilled\x12\x12\n" +
 	"\x04cell\x18\x0e \x01(\tR\x04cell\x12\x1a\n" +
-	"\bliveness\x18\x0f \x01(\tR\bliveness\x12\x1d\n" +
+	"\bliveness\x18\x0f \x01(\tR\bliveness\x12\x18\n" +
+	"\aactions\x18\x10 \x03(\tR\aactions\x12\x1d\n" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
@@ -2306,12 +2500,23 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"a\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xa7\x02\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05count\x18\x04 \x01(\x04R\x05count\"y\n" +
+	"\x05count\x18\x04 \x01(\x04R\x05count\x12\x16\n" +
+	"\x06action\x18\x05 \x01(\tR\x06action\x12\x18\n" +
+	"\abounded\x18\x06 \x01(\bR\abounded\x12\x14\n" +
+	"\x05bound\x18\a \x01(\x04R\x05bound\x12\x16\n" +
+	"\x06signed\x18\b \x01(\bR\x06signed\x124\n" +
+	"\arecords\x18\t \x03(\v2\x1a.kerninst.wire.TraceRecordR\arecords\x12\x18\n" +
+	"\adropped\x18\n" +
+	" \x01(\x04R\adropped\x12\x14\n" +
+	"\x05holes\x18\v \x01(\x04R\x05holes\"=\n" +
+	"\vTraceRecord\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\x04R\x06fields\"y\n" +
 	"\bTextDiff\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12#\n" +
 	"\rruntime_bytes\x18\x02 \x01(\x04R\fruntimeBytes\x122\n" +
@@ -2334,69 +2539,73 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
 	(*Job)(nil),             // 1: kerninst.wire.Job
 	(*Step)(nil),            // 2: kerninst.wire.Step
 	(*Splice)(nil),          // 3: kerninst.wire.Splice
 	(*Point)(nil),           // 4: kerninst.wire.Point
-	(*Unsplice)(nil),        // 5: kerninst.wire.Unsplice
-	(*Run)(nil),             // 6: kerninst.wire.Run
-	(*Read)(nil),            // 7: kerninst.wire.Read
-	(*Snapshot)(nil),        // 8: kerninst.wire.Snapshot
-	(*Module)(nil),          // 9: kerninst.wire.Module
-	(*Kprobe)(nil),          // 10: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 11: kerninst.wire.Dump
-	(*Look)(nil),            // 12: kerninst.wire.Look
-	(*Record)(nil),          // 13: kerninst.wire.Record
-	(*Hello)(nil),           // 14: kerninst.wire.Hello
-	(*Chunk)(nil),           // 15: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 16: kerninst.wire.Fetched
-	(*Log)(nil),             // 17: kerninst.wire.Log
-	(*Done)(nil),            // 18: kerninst.wire.Done
-	(*Result)(nil),          // 19: kerninst.wire.Result
-	(*Looked)(nil),          // 20: kerninst.wire.Looked
-	(*Refusal)(nil),         // 21: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 22: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 23: kerninst.wire.RunResult
-	(*Value)(nil),           // 24: kerninst.wire.Value
-	(*TextDiff)(nil),        // 25: kerninst.wire.TextDiff
-	(*Range)(nil),           // 26: kerninst.wire.Range
-	(*Looked_Function)(nil), // 27: kerninst.wire.Looked.Function
+	(*Action)(nil),          // 5: kerninst.wire.Action
+	(*Unsplice)(nil),        // 6: kerninst.wire.Unsplice
+	(*Run)(nil),             // 7: kerninst.wire.Run
+	(*Read)(nil),            // 8: kerninst.wire.Read
+	(*Snapshot)(nil),        // 9: kerninst.wire.Snapshot
+	(*Module)(nil),          // 10: kerninst.wire.Module
+	(*Kprobe)(nil),          // 11: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 12: kerninst.wire.Dump
+	(*Look)(nil),            // 13: kerninst.wire.Look
+	(*Record)(nil),          // 14: kerninst.wire.Record
+	(*Hello)(nil),           // 15: kerninst.wire.Hello
+	(*Chunk)(nil),           // 16: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 17: kerninst.wire.Fetched
+	(*Log)(nil),             // 18: kerninst.wire.Log
+	(*Done)(nil),            // 19: kerninst.wire.Done
+	(*Result)(nil),          // 20: kerninst.wire.Result
+	(*Looked)(nil),          // 21: kerninst.wire.Looked
+	(*Refusal)(nil),         // 22: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 23: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 24: kerninst.wire.RunResult
+	(*Value)(nil),           // 25: kerninst.wire.Value
+	(*TraceRecord)(nil),     // 26: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 27: kerninst.wire.TextDiff
+	(*Range)(nil),           // 28: kerninst.wire.Range
+	(*Looked_Function)(nil), // 29: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
 	3,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	5,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	6,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	7,  // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	8,  // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	9,  // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	10, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	11, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	12, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	6,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	7,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	8,  // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	9,  // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	10, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	11, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	12, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	13, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
 	4,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	0,  // 11: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	14, // 12: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	19, // 13: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	17, // 14: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	18, // 15: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	15, // 16: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	22, // 17: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	23, // 18: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	24, // 19: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	25, // 20: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	20, // 21: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	16, // 22: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	27, // 23: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	21, // 24: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	26, // 25: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	5,  // 11: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	0,  // 12: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	15, // 13: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	20, // 14: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	18, // 15: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	19, // 16: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	16, // 17: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	23, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	24, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	25, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	27, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	21, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	17, // 23: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	29, // 24: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	22, // 25: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	26, // 26: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	28, // 27: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -2415,7 +2624,7 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Dump)(nil),
 		(*Step_Look)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[12].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[13].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -2428,7 +2637,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -71,6 +71,7 @@ var fuzzers = []fuzzer{
 	{"fuzz-modules", "./agent/ktext", "FuzzModules", false},
 	{"fuzz-cfg", "./agent/cfg", "FuzzBuild", false},
 	{"fuzz-probe", "./agent/probe", "FuzzParse", false},
+	{"fuzz-action", "./agent/probe", "FuzzCompile", false},
 	{"fuzz-snippet", "./agent/snippet", "FuzzParse", false},
 	{"fuzz-resolve", "./agent/kdev", "FuzzResolve", false},
 	{"fuzz-console", "./lab/console", "FuzzSplit", false},

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
+	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/analysis"
@@ -31,7 +36,8 @@ type probeFlags struct {
 	own
 	time        string
 	seed        uint64
-	do          string
+	do          []string
+	predicate   string
 	mechanism   string
 	skipRefused bool
 	exitWith    bool
@@ -46,10 +52,13 @@ func probeCommand() *cobra.Command {
 	var f probeFlags
 	c := &cobra.Command{
 		Use:   "probe SPEC... [--run STRING | -- CMD ARG...]",
-		Short: "count how often a workload arrives at given instructions",
-		Long: "Boot a guest, splice a counter at each given instruction, run a workload in\n" +
-			"the guest, print the counts. A SPEC is kinst:[module]:function:offset.",
+		Short: "count, bound or trace what a workload brings to given instructions",
+		Long: "Boot a guest, splice the actions at each given instruction, run a workload in\n" +
+			"the guest, print what they found. A SPEC is kinst:[module]:function:offset.\n" +
+			"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
+			"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0).",
 		Example: "  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
+			"  lab probe --arch arm64 kinst::vfs_read:8 --if 'arg2 > 4096' --do count --do 'max(arg2)' --run 'cat /proc/kallsyms > /dev/null'\n" +
 			"  lab probe --arch riscv64 --json kinst::__riscv_sys_getppid:8 -- /lib/kerninst/bench/bench null",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,7 +72,8 @@ func probeCommand() *cobra.Command {
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
-	c.Flags().StringVar(&f.do, "do", "count", "action: count")
+	c.Flags().StringArrayVar(&f.do, "do", []string{"count"}, "action: "+probe.Actions+"; may be repeated")
+	c.Flags().StringVar(&f.predicate, "if", "", "do it only where this `EXPR` holds, as arg0 == 3 && int32(arg1) < 0")
 	c.Flags().StringVar(&f.mechanism, "mechanism", "", "force a mechanism, or refuse")
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
@@ -111,16 +121,18 @@ func (f *probeFlags) job() (*wire.Job, error) {
 		return nil, err
 	case len(specs) == 0:
 		return nil, fmt.Errorf("no probe given, as in kinst::vfs_read:16")
-	case f.do != "count":
-		return nil, fmt.Errorf("--do %s: the one action there is is count", f.do)
 	case f.runString != "" && len(f.argv) > 0:
 		return nil, fmt.Errorf("--run and -- both give a workload: choose one")
 	case f.runString == "" && len(f.argv) == 0:
 		return nil, fmt.Errorf("no workload: give --run STRING, or -- CMD ARG")
 	}
+	actions, err := f.actions()
+	if err != nil {
+		return nil, err
+	}
 	sp := &wire.Splice{SkipRefused: f.skipRefused}
 	for _, s := range specs {
-		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism})
+		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism, Actions: actions})
 	}
 	argv := f.argv
 	if f.runString != "" {
@@ -132,6 +144,21 @@ func (f *probeFlags) job() (*wire.Job, error) {
 		{Name: "read", Do: &wire.Step_Read{Read: &wire.Read{}}},
 		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: "splice"}}},
 	}}, nil
+}
+
+// actions compiles what is to be done at each point.
+func (f *probeFlags) actions() (out []*wire.Action, err error) {
+	for k, do := range f.do {
+		s, err := probe.Compile(f.predicate, do)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(f.do[:k], do) {
+			return nil, fmt.Errorf("--do %s is given twice", do)
+		}
+		out = append(out, &wire.Action{Name: do, Snippet: s.String()})
+	}
+	return out, nil
 }
 
 func (f *probeFlags) run(ctx context.Context) error {
@@ -267,7 +294,70 @@ type probePoint struct {
 	Added     int             `json:"added,omitempty"`   // instructions a hit
 	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
 	Refusal   *report.Refusal `json:"refusal,omitempty"`
-	Value     *uint64         `json:"value,omitempty"`
+	// Value is of the first action, if it has a number: none has been the smallest or
+	// largest of nothing, nor has a trace.
+	Value   *json.Number  `json:"value,omitempty"`
+	Actions []probeAction `json:"actions,omitempty"` // unless the one there is counts
+}
+
+// probeAction is what one action at a point found.
+type probeAction struct {
+	Action  string        `json:"action"`
+	Value   *json.Number  `json:"value,omitempty"`
+	Hits    uint64        `json:"hits"` // how often it was done; of a sum, its value
+	Records []probeRecord `json:"records,omitempty"`
+	Dropped uint64        `json:"dropped,omitempty"` // records that came when the buffer was full
+	Holes   uint64        `json:"holes,omitempty"`   // records that somebody was still writing
+}
+
+type probeRecord struct {
+	Number uint64   `json:"number"`
+	Fields []uint64 `json:"fields"`
+}
+
+// number is what an action's value is, if it has one.
+func number(v *wire.Value, kind snippet.Kind) *json.Number {
+	n := json.Number(strconv.FormatUint(v.Count, 10))
+	switch {
+	case kind == snippet.Buffer || kind != snippet.Sum && !v.Bounded:
+		return nil
+	case kind != snippet.Sum && v.Signed:
+		n = json.Number(strconv.FormatInt(int64(v.Bound), 10))
+	case kind != snippet.Sum:
+		n = json.Number(strconv.FormatUint(v.Bound, 10))
+	}
+	return &n
+}
+
+// found fills in what the actions at a point found.
+func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) {
+	for _, v := range values {
+		if v.Spec != p.Spec {
+			continue
+		}
+		a := probeAction{Action: v.Action, Value: number(v, kinds[v.Action]), Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes}
+		for _, r := range v.Records {
+			a.Records = append(a.Records, probeRecord{r.Number, r.Fields})
+		}
+		p.Actions = append(p.Actions, a)
+	}
+	if len(p.Actions) > 0 {
+		p.Value = p.Actions[0].Value
+	}
+	if len(p.Actions) == 1 && p.Actions[0].Action == "count" {
+		p.Actions = nil
+	}
+}
+
+// kinds is what each action keeps, by its name.
+func (f *probeFlags) kinds() map[string]snippet.Kind {
+	out := map[string]snippet.Kind{}
+	for _, do := range f.do {
+		if s, err := probe.Compile(f.predicate, do); err == nil { // or there would be no answer
+			out[do] = s.Cells[0].Kind
+		}
+	}
+	return out
 }
 
 type probeWorkload struct {
@@ -299,10 +389,8 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
-		for _, v := range results["read"].GetValues() {
-			if v.Spec == p.Spec && p.Refusal == nil {
-				out.Value = &v.Count
-			}
+		if p.Refusal == nil {
+			out.found(results["read"].GetValues(), f.kinds())
 		}
 		d.Points = append(d.Points, out)
 	}
@@ -371,8 +459,10 @@ func (f *probeFlags) table(d *probeDocument) {
 		switch {
 		case p.Refusal != nil:
 			fmt.Fprintf(t, "%s\trefused\t%s: %s\n", p.Spec, p.Refusal.Reason, p.Refusal.Detail)
+		case len(p.Actions) > 0:
+			p.print(t)
 		case p.Value != nil:
-			fmt.Fprintf(t, "%s\t%s\t%d\n", p.Spec, p.Mechanism, *p.Value)
+			fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
 		default:
 			fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)
 		}
@@ -389,4 +479,21 @@ func (d *probeDocument) saved() (n int) {
 		n = max(n, p.Spilled)
 	}
 	return n
+}
+
+// print writes a line for each action, and one for each record of a trace.
+func (p *probePoint) print(t io.Writer) {
+	for _, a := range p.Actions {
+		value := "nothing came"
+		switch {
+		case a.Value != nil:
+			value = a.Value.String()
+		case a.Hits > 0:
+			value = fmt.Sprintf("%d records, %d of them dropped, %d unfinished", a.Hits, a.Dropped, a.Holes)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Mechanism, a.Action, value)
+		for _, r := range a.Records {
+			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Trim(fmt.Sprint(r.Fields), "[]"))
+		}
+	}
 }

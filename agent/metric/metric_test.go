@@ -1,0 +1,35 @@
+package metric
+
+import (
+	"reflect"
+	"testing"
+
+	"kerninst/agent/snippet"
+)
+
+func TestRead(t *testing.T) {
+	buffer := snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
+	least := []snippet.Cell{{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Sum}}
+	for _, c := range []struct {
+		name       string
+		cells      []snippet.Cell
+		now, since []uint64
+		want       Reading
+	}{
+		{"a count since then", []snippet.Cell{{Kind: snippet.Sum}}, []uint64{7}, []uint64{3}, Reading{Count: 4}},
+		{"a count that turned over", []snippet.Cell{{Kind: snippet.Sum}}, []uint64{1}, []uint64{1<<64 - 1}, Reading{Count: 2}},
+		{"a smallest", least, []uint64{5, 3}, []uint64{9, 1}, Reading{Count: 2, Bounded: true, Bound: 5, Signed: true}},
+		{"no smallest yet", least, []uint64{1<<63 - 1, 3}, []uint64{1<<63 - 1, 3}, Reading{Bound: 1<<63 - 1, Signed: true}},
+		{"records", []snippet.Cell{buffer}, []uint64{2, 1, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
+			Reading{Count: 2, Records: []snippet.Record{{0, []uint64{10}}, {1, []uint64{20}}}}},
+		{"records since the first, one dropped", []snippet.Cell{buffer}, []uint64{3, 1, 10, 2, 20}, []uint64{1, 1, 10, 0, 0},
+			Reading{Count: 2, Dropped: 1, Records: []snippet.Record{{0, []uint64{20}}}}},
+		{"one not written to its end", []snippet.Cell{buffer}, []uint64{2, 0, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
+			Reading{Count: 2, Holes: 1, Records: []snippet.Record{{1, []uint64{20}}}}},
+		{"full before", []snippet.Cell{buffer}, []uint64{9, 1, 10, 2, 20}, []uint64{5, 1, 10, 2, 20}, Reading{Count: 4, Dropped: 4}},
+	} {
+		if got := Read(c.cells, c.now, c.since); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}

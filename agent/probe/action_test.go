@@ -1,0 +1,107 @@
+package probe
+
+import (
+	"strings"
+	"testing"
+
+	"kerninst/agent/snippet"
+)
+
+func TestCompile(t *testing.T) {
+	const minus1 = 1<<64 - 1
+	for _, c := range []struct {
+		predicate, action string
+		args              [2]uint64
+		want              uint64 // of the first word of the cells
+	}{
+		{"", "count", [2]uint64{}, 1},
+		{"arg0 == 3", "count", [2]uint64{3}, 1},
+		{"arg0 == 3", "count", [2]uint64{4}, 0},
+		{"3 < arg0", "count", [2]uint64{4}, 1},
+		{"3 < arg0", "count", [2]uint64{3}, 0},
+		{"!(arg0 >= 3)", "count", [2]uint64{2}, 1},
+		{"arg0 == 1 && arg1 == 2", "count", [2]uint64{1, 2}, 1},
+		{"arg0 == 1 && arg1 == 2", "count", [2]uint64{1, 3}, 0},
+		{"arg0 == 1 && arg1 == 2", "count", [2]uint64{2, 2}, 0},
+		{"arg0 == 1 || arg1 == 2", "count", [2]uint64{1, 3}, 1},
+		{"arg0 == 1 || arg1 == 2", "count", [2]uint64{0, 2}, 1},
+		{"arg0 == 1 || arg1 == 2", "count", [2]uint64{0, 3}, 0},
+		{"!(arg0 == 1 || arg1 == 2)", "count", [2]uint64{0, 3}, 1},
+		{"!(arg0 == 1 && arg1 == 2)", "count", [2]uint64{1, 2}, 0},
+		{"!(arg0 == 1 && arg1 == 2)", "count", [2]uint64{1, 3}, 1},
+		{"(arg0 == 1 || arg0 == 2) && (arg1 == 1 || arg1 == 2)", "count", [2]uint64{2, 2}, 1},
+		{"(arg0 == 1 || arg0 == 2) && (arg1 == 1 || arg1 == 2)", "count", [2]uint64{2, 3}, 0},
+		{"int32(arg0) < 0", "count", [2]uint64{0x1ffffffff}, 1},
+		{"arg0 < 0", "count", [2]uint64{minus1}, 0},
+		{"int32(arg0) == -1", "count", [2]uint64{0xffffffff}, 1},
+		{"arg0&0xf0 == 'a'&0xf0", "count", [2]uint64{0x61}, 1},
+		{"", "sum(arg0 + arg1<<2)", [2]uint64{1, 2}, 9},
+		{"", "sum(int8(arg0))", [2]uint64{0xff}, minus1},
+		{"", "min(arg0)", [2]uint64{7}, 7},
+		{"arg0 != 7", "min(arg0)", [2]uint64{7}, minus1},
+		{"", "max(int64(arg0))", [2]uint64{minus1}, minus1},
+		{"", "max(uint16(arg0) - 1)", [2]uint64{0x10001}, 0},
+		{"", `sum(reg("sp") ^ 1)`, [2]uint64{}, 8},
+		{"", "sum(cycles)", [2]uint64{}, 5},
+		{"", "trace(arg0, arg1, cycles)", [2]uint64{}, 1},
+	} {
+		s, err := Compile(c.predicate, c.action)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		cells := s.Starts()
+		err = s.Eval(snippet.Env{
+			Arg:    func(n int) uint64 { return c.args[n] },
+			Reg:    func(name string) (uint64, bool) { return 9, name == "sp" },
+			Cycles: func() uint64 { return 5 },
+		}, cells)
+		if err != nil || cells[0] != c.want {
+			t.Errorf("%s where %q of %v: %#x, %v; want %#x\n%v", c.action, c.predicate, c.args, cells[0], err, c.want, s)
+		}
+	}
+	if s, err := Compile("", "count"); err != nil || !s.IsCounter() {
+		t.Errorf("count is no counter: %v, %v", s, err)
+	}
+}
+
+func TestCompileErrors(t *testing.T) {
+	for _, c := range []struct{ predicate, action, want string }{
+		{"arg0", "count", "arg0 is no condition"},
+		{"1 == 2", "count", "two constants"},
+		{"arg9 == 1", "count", "arg0 to arg5"},
+		{"pid == 1", "count", "pid is not known"},
+		{"arg0 ==", "count", "predicate"},
+		{"arg0 == int32(arg1)", "count", "convert one"},
+		{"arg0 == 1.5", "count", "whole number"},
+		{"arg0 == 0x10000000000000000", "count", "64 bits"},
+		{`arg0 == reg(sp)`, "count", "quoted"},
+		{"arg0 == float64(arg1)", "count", "float64 is not known"},
+		{"arg0 / 2 == 1", "count", "no number"},
+		{"arg0 << arg1 == 1", "count", "a constant"},
+		{"", "dance", "there are count"},
+		{"", "dance(arg0)", "there are count"},
+		{"", "min(arg0, arg1)", "one operand"},
+		{"", "sum()", "one operand"},
+		{"", "trace()", "0 fields"},
+		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "8 fields"},
+		{"", "", "action"},
+	} {
+		s, err := Compile(c.predicate, c.action)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s where %q: %v, %v; want %q", c.action, c.predicate, s, err, c.want)
+		}
+	}
+}
+
+// FuzzCompile: an expression is refused, or it is a snippet that is right.
+func FuzzCompile(f *testing.F) {
+	f.Add("arg0 == 1 && (reg(\"sp\") > 2 || !(int32(arg1) < -3))", "trace(arg0, cycles)")
+	f.Add("", "max(arg0 << 3)")
+	f.Fuzz(func(t *testing.T, predicate, action string) {
+		s, err := Compile(predicate, action)
+		if (err == nil) == s.Empty() || err == nil && s.Check() != nil {
+			t.Fatalf("%s where %q: %v, %v", action, predicate, s, err)
+		}
+	})
+}
