@@ -12,6 +12,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/live/livetest"
+	"kerninst/agent/pad"
 	"kerninst/images"
 	"kerninst/lab/analysis"
 	"kerninst/lab/status"
@@ -47,6 +48,7 @@ func TestWholeKernels(t *testing.T) {
 				t.Error(err)
 			}
 			checkSites(t, k)
+			checkPadding(t, k)
 			checkTotals(t, k.Totals)
 			checkIndex(t, k)
 			checkAlone(t, k)
@@ -76,6 +78,33 @@ func TestWholeKernels(t *testing.T) {
 				t.Errorf("half a dump: %d: %v", a.code, a)
 			}
 		})
+	}
+}
+
+// checkPadding: nothing in the graph of the whole kernel leads into what springboards
+// may be written to.
+func checkPadding(t *testing.T, k *analysis.Kernel) {
+	t.Helper()
+	lo, hi := k.Text.Bounds()
+	gaps, err := pad.New(k.Text).Near(lo, hi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if least := map[string]int{"amd64": 40000}[k.Text.Arch.Name]; len(gaps) < least {
+		t.Errorf("%d runs of padding, want %d", len(gaps), least)
+	}
+	wrong := 0
+	for _, g := range gaps {
+		for a := g.Lo; a < g.Hi; {
+			b, ok := k.Graph.AtAddr(a)
+			if !ok || k.Graph.Kind(b) != cfg.KindPad || k.Graph.Marks(b)&cfg.Reached != 0 {
+				if wrong++; wrong < 10 {
+					t.Errorf("%v is taken for padding", a)
+				}
+				break
+			}
+			a = k.Graph.End(b)
+		}
 	}
 }
 

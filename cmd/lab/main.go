@@ -80,7 +80,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	c.SetFlagErrorFunc(flagError)
-	c.AddCommand(analyzeCommand(), runCommand(), runISACommand(), doctorCommand(), gdbCommand(), keptCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
+	c.AddCommand(analyzeCommand(), surveyCommand(), runCommand(), runISACommand(), doctorCommand(), gdbCommand(), keptCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	wrapArgs(c)
 	completions(c)

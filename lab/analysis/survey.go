@@ -1,0 +1,147 @@
+package analysis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/index"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/pad"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// Survey says how each instruction of a kernel's own text can be spliced with a
+// counter, each planned alone; keys are a contract. Instructions are those that the
+// index knows: neither padding nor data. They are the reserved ones, those that a
+// mechanism serves, and those that are refused for another reason.
+type Survey struct {
+	Schema       int            `json:"schema"`
+	Arch         string         `json:"arch"`
+	Kernel       string         `json:"kernel"`
+	Instructions int            `json:"instructions"`
+	Reserved     int            `json:"reserved"`
+	Mechanisms   map[string]int `json:"mechanisms"`
+	Refused      map[string]int `json:"refused"` // by reason
+}
+
+// surveyed are the mechanisms that a document always has.
+var surveyed = []plan.Mechanism{plan.Jump, plan.Springboard, plan.Pun, plan.Quiesced, plan.Trap}
+
+// Where the survey takes patch memory to be: behind the image, as in a guest.
+const (
+	surveyBehind = 32 << 20
+	surveyArea   = 256 << 10
+)
+
+// NewSurvey plans every instruction of a dumped kernel, whose index is x.
+func NewSurvey(d *ktext.Dump, x *index.Index) (*Survey, error) {
+	if x == nil {
+		return nil, errors.New("survey: no index says what an instruction is")
+	}
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.Text(arch)
+	if err != nil {
+		return nil, err
+	}
+	view, err := index.NewView(x, text)
+	if err != nil {
+		return nil, err
+	}
+	lo, hi := text.Bounds()
+	heap := &place.Heap{}
+	heap.Add(place.NewArea(1, (hi+surveyBehind)&^4095, surveyArea))
+	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}}
+	for _, m := range surveyed {
+		s.Mechanisms[m.String()] = 0
+	}
+	req := plan.Request{Heap: heap, Padding: pad.New(text), Features: gen.Features{LSE: true}}
+	text.Functions("", func(f ktext.Func) bool {
+		if f.Addr >= lo && f.Addr < hi {
+			err = s.function(text, view, f, req)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// function adds one function's instructions.
+func (s *Survey) function(text *ktext.Text, view *index.View, f ktext.Func, req plan.Request) error {
+	known, err := view.Function(f)
+	if err != nil || known.How != index.Indexed { // padding is in no index
+		return err
+	}
+	facts, err := view.ForSplice(f)
+	if err != nil {
+		return err
+	}
+	n := 0
+	req.Facts = func(ktext.Func) (plan.Facts, error) {
+		return plan.Facts{Source: plan.SourceIndex, Free: facts.Free}, nil
+	}
+	whole := plan.Survey(text, f, req, func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
+		if _, ok := known.Before(f.Addr + isa.Addr(off)); ok {
+			s.add(p, r)
+			n++
+		}
+		return true
+	})
+	if whole == nil { // where a function's start does not lead to an instruction, it has no offset
+		whole = &plan.Refusal{Reason: plan.Undecodable}
+	}
+	for ; n < known.Instructions(); n++ {
+		s.add(nil, whole)
+	}
+	return nil
+}
+
+func (s *Survey) add(p *plan.Plan, r *plan.Refusal) {
+	s.Instructions++
+	switch {
+	case r == nil:
+		s.Mechanisms[p.Mechanism.String()]++
+	case r.Reason == plan.ReservedText:
+		s.Reserved++
+	default:
+		s.Refused[r.Reason.String()]++
+	}
+}
+
+// Print writes the survey for people: the numbers, and the shares of all.
+func (s *Survey) Print(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
+	line := func(name string, n int) {
+		if n > 0 {
+			fmt.Fprintf(tw, "%s\t%s\t%.1f %%\t\n", name, count(n), 100*float64(n)/float64(max(s.Instructions, 1)))
+		}
+	}
+	line(s.Kernel+", instructions", s.Instructions)
+	for _, m := range surveyed {
+		line(m.String(), s.Mechanisms[m.String()])
+	}
+	line("reserved", s.Reserved)
+	var reasons []string
+	for r := range s.Refused {
+		reasons = append(reasons, r)
+	}
+	slices.SortFunc(reasons, func(a, b string) int {
+		return cmp.Or(cmp.Compare(s.Refused[b], s.Refused[a]), cmp.Compare(a, b))
+	})
+	for _, r := range reasons {
+		line("refused: "+r, s.Refused[r])
+	}
+	return tw.Flush()
+}
