@@ -32,6 +32,9 @@ const dumpMagic = "kerninst-dump 1\n"
 // maxDumpHeader bounds the header, in bytes.
 const maxDumpHeader = 1 << 20
 
+// maxDump bounds a dump, in bytes: stock kernels make 25 to 40 MiB.
+const maxDump = 1 << 30
+
 // Names of parts that are no memory.
 const (
 	partKallsyms  = "kallsyms"
@@ -124,6 +127,27 @@ func (p Part) write(w io.Writer, read Reader) error {
 		}
 	}
 	return nil
+}
+
+// LoadDump is ReadDump of a stream, which may be anything: what does not begin as
+// a dump is not read on, and no more than 1 GiB is.
+func LoadDump(r io.Reader) (*Dump, error) {
+	head := make([]byte, len(dumpMagic))
+	n, err := io.ReadFull(r, head)
+	if err == io.EOF || err == io.ErrUnexpectedEOF || err == nil && string(head) != dumpMagic {
+		return ReadDump(head[:n])
+	}
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(io.MultiReader(bytes.NewReader(head), r), maxDump+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxDump {
+		return nil, fmt.Errorf("dump: more than %d bytes: damaged", maxDump)
+	}
+	return ReadDump(b)
 }
 
 // ReadDump reads what Write wrote. The parts' data point into b.

@@ -17,6 +17,7 @@ import (
 type analyzeFlags struct {
 	common
 	json, dot      bool
+	archGiven      bool // or it is the default
 	function, dump string
 }
 
@@ -31,7 +32,12 @@ func analyzeCommand() *cobra.Command {
 		Example: "  lab analyze --arch all\n" +
 			"  lab analyze --arch riscv64 --function vfs_read\n" +
 			"  lab analyze --function vfs_read --dot | dot -Tsvg >vfs_read.svg",
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.check(c.Flags().Changed); err != nil {
+				return usage(err)
+			}
+			return f.run(c.Context())
+		},
 	}
 	f.add(c.Flags())
 	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines, one for each ISA")
@@ -41,16 +47,33 @@ func analyzeCommand() *cobra.Command {
 	return c
 }
 
-func (f *analyzeFlags) run(ctx context.Context) error {
-	if f.function == "" && f.dot || f.json && f.function != "" {
-		return usage(errors.New("--dot goes with --function, --json without"))
+// check says which flags, of those that were given, do not go together.
+func (f *analyzeFlags) check(given func(flag string) bool) error {
+	for name, value := range map[string]string{"function": f.function, "dump": f.dump} {
+		if given(name) && value == "" { // a script's variable that is not set
+			return fmt.Errorf("--%s: its value is empty", name)
+		}
 	}
+	for _, name := range []string{"kernel", "mirror"} {
+		if given("dump") && given(name) {
+			return fmt.Errorf("--%s: the kernel is what --dump names", name)
+		}
+	}
+	if f.function == "" && f.dot || f.json && f.function != "" {
+		return errors.New("--dot goes with --function, --json without")
+	}
+	isas, err := arches(f.arch)
+	if err == nil && f.function != "" && len(isas) != 1 {
+		err = fmt.Errorf("--arch %s: --function is of one ISA", f.arch)
+	}
+	f.archGiven = given("arch")
+	return err
+}
+
+func (f *analyzeFlags) run(ctx context.Context) error {
 	dumps, err := f.dumps(ctx)
 	if err != nil {
 		return err
-	}
-	if f.function != "" && len(dumps) != 1 {
-		return usage(fmt.Errorf("--arch %s: --function is of one ISA", f.arch))
 	}
 	if f.function != "" {
 		k, err := analysis.Analyse(dumps[0])
@@ -83,13 +106,17 @@ func (f *analyzeFlags) run(ctx context.Context) error {
 // dumps reads the file that is named, or takes dumps of all ISAs asked for.
 func (f *analyzeFlags) dumps(ctx context.Context) ([]*ktext.Dump, error) {
 	if f.dump != "" {
-		b, err := os.ReadFile(f.dump)
+		file, err := os.Open(f.dump)
 		if err != nil {
 			return nil, usage(err)
 		}
-		d, err := ktext.ReadDump(b)
+		defer file.Close()
+		d, err := ktext.LoadDump(file)
 		if err != nil {
 			return nil, usage(fmt.Errorf("%s: %w", f.dump, err))
+		}
+		if f.archGiven && f.arch != d.Arch {
+			return nil, usage(fmt.Errorf("--arch %s: %s is of %s", f.arch, f.dump, d.Arch))
 		}
 		return []*ktext.Dump{d}, nil
 	}
