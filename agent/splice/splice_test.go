@@ -436,3 +436,24 @@ func TestPlansAreNotTakenTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyFrom: cells begin as their snippet says, or as they are told to; words that
+// do not fit are refused, and bounds can be put back to their start.
+func TestApplyFrom(t *testing.T) {
+	b := setUp(t, "arm64")
+	before := b.used()
+	if _, err := b.s.ApplyFrom(b.plan(t, 1), [][]uint64{{1, 2}}); err == nil {
+		t.Error("two words for a counter: no error")
+	}
+	if b.used() != before {
+		t.Errorf("%d lines are taken, %d were", b.used(), before)
+	}
+	live, err := b.s.ApplyFrom(b.plan(t, 1), [][]uint64{{41}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live[0].Restart()
+	if w := live[0].Words(); len(w) != 1 || w[0] != 41 {
+		t.Errorf("cells %v, not those that were given", w)
+	}
+}

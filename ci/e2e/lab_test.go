@@ -164,6 +164,8 @@ func TestWrongCalls(t *testing.T) {
 		{"bad probe", []string{"probe", "vfs_read+8", "--run", "true"}, "kinst:"},
 		{"twin probes", []string{"probe", "kinst::f:8", "kinst::f:0x8", "--run", "true"}, "twice"},
 		{"unknown action", []string{"probe", "kinst::f:8", "--do", "dance", "--run", "true"}, "count"},
+		{"no condition", []string{"probe", "kinst::f:8", "--if", "arg0", "--run", "true"}, "is no condition"},
+		{"twin actions", []string{"probe", "kinst::f:8", "--do", "count", "--do", "count", "--run", "true"}, "given twice"},
 		{"gdb of several ISAs", []string{"gdb", "--arch", "all"}, "one guest"},
 		{"gdb of a guest that was not kept", []string{"gdb", full}, "no guest was kept"},
 		{"the end of a guest that was not kept", []string{"kept", "--end", full}, "no guest was kept"},

@@ -1,0 +1,110 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
+)
+
+// predicated counts and traces where an argument is not 3.
+func predicated(t *testing.T, arg string) snippet.Snippet {
+	t.Helper()
+	s, err := snippet.Parse("c0 sum\nc1 buffer 16 1\nv0 u64 = arg " + arg + "\nif v0 eq 3 goto 4\ncount c0 1\nappend c1 v0\n4:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestSnippet: arguments can be had until their register is written or somebody is
+// called, wherever in a function that is, and nowhere else.
+func TestSnippet(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		made, gone := 0, 0
+		for _, name := range []string{"vfs_read", "ksys_read", "ksys_write"} {
+			f, err := x.Function("", name)
+			if err != nil {
+				continue
+			}
+			req := request(x, "", 0)
+			req.Snippet = predicated(t, "0")
+			r := plan.Survey(x, f, req, func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
+				switch {
+				case r == nil:
+					made++
+					throughJSON(t, p)
+					if p.Slot < 8*req.Snippet.Words() {
+						t.Errorf("%s %s+%#x: a slot of %d bytes for %d words", arch, name, uint64(off), p.Slot, req.Snippet.Words())
+					}
+				case r.Reason == plan.NoArgument:
+					gone++
+				}
+				return true
+			})
+			if r != nil {
+				t.Errorf("%s %s: %v", arch, name, r)
+			}
+		}
+		if made == 0 || gone < made {
+			t.Errorf("%s: %d points have the argument, %d do not", arch, made, gone)
+		}
+	}
+}
+
+// TestSnippetRefused: what is wrong with a snippet is said, and the heap is as before.
+func TestSnippetRefused(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	for _, c := range []struct {
+		s    snippet.Snippet
+		want plan.Reason
+		in   string
+	}{
+		{snippet.Snippet{Code: []snippet.Insn{{Op: snippet.Goto, To: 0}}}, plan.BadSnippet, "goes on at 0"},
+		{snippet.Snippet{Code: []snippet.Insn{{Op: snippet.Reg, Type: snippet.U64, Name: "x0"}}}, plan.BadSnippet, `no register "x0"`},
+		{snippet.Snippet{Code: []snippet.Insn{{Op: snippet.Load, Type: snippet.U64, A: snippet.C(8), N: 8}}}, plan.BadSnippet, "load cannot be generated"},
+	} {
+		req := request(x, "vfs_read", 0x17)
+		req.Snippet = c.s
+		p, r := plan.Point(x, req)
+		if r == nil || r.Reason != c.want || !strings.Contains(r.Detail, c.in) {
+			t.Errorf("%v: %v, %v; want %v with %q", c.s, p, r, c.want, c.in)
+		}
+		if _, used, _ := req.Heap.Usage(); used != 0 {
+			t.Errorf("%v: %d lines of the heap are taken", c.s, used)
+		}
+	}
+}
+
+// TestCheckCatchesBranch: a branch of the snippet that leads into an instruction, out
+// of the patch or behind the snippet is noticed, and a slot that is too small.
+func TestCheckCatchesBranch(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	good := func() *plan.Plan {
+		req := request(x, "vfs_read", 0x17)
+		req.Snippet = predicated(t, "1")
+		p, r := plan.Point(x, req)
+		if r != nil {
+			t.Fatal(r)
+		}
+		return p
+	}
+	at := strings.Index(string(good().Code), "\x0f\x84") + 2
+	for _, by := range []int{-1, 80} {
+		p := good()
+		p.Code[at] += byte(by)
+		if err := p.Check(x.Arch); err == nil || !strings.Contains(err.Error(), "branch") {
+			t.Errorf("a branch %d bytes further: %v", by, err)
+		}
+	}
+	p := good()
+	p.Slot = place.Line
+	if err := p.Check(x.Arch); err == nil || !strings.Contains(err.Error(), "slot") {
+		t.Errorf("a slot of %d bytes: %v", p.Slot, err)
+	}
+}
