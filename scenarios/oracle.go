@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -18,15 +19,16 @@ import (
 // the same moment to the same moment, with one CPU and with two.
 func oracles() []Scenario {
 	return []Scenario{
-		drawn("oracle-slice", "counts", 300, usual),
+		drawn("oracle-slice", "counts", 300, func(arch string) []variant { return append(usual(arch), poisoned(arch)[0]) }),
 		drawn("oracle", "proof", 2000, usual),
 		drawn("oracle-variants", "proof", 300, variants),
+		drawn("poison", "proof", 2000, poisoned),
 	}
 }
 
 func drawn(name, label string, points int, guests func(arch string) []variant) Scenario {
 	return Scenario{
-		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes; counters equal what an observer outside saw", points), Labels: []string{label},
+		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes; counters equal what an observer outside saw, and the load comes to the same", points), Labels: []string{label},
 		Guests: func(arch string) []Guest { return oracleGuests(points, guests(arch)) },
 		Check:  func(t *T) { checkOracle(t, points, guests(t.Arch)) },
 	}
@@ -40,10 +42,23 @@ type variant struct {
 	append string
 	cpu    string
 	holds  string // a command of the guest's that succeeds if it is what it should be
+	// actions at each point; none: it is counted.
+	actions []*wire.Action
 }
 
 func usual(string) []variant {
 	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true"}}
+}
+
+// poisoned are the same, but what is called free is overwritten at each point: who
+// reads it after all goes wrong.
+func poisoned(arch string) []variant {
+	all := usual(arch)
+	for i := range all {
+		all[i].name = "poison-" + all[i].name
+		all[i].actions = []*wire.Action{{Name: "poison", Snippet: snippet.Poisoned().String()}}
+	}
+	return all
 }
 
 // variants are what a kernel can be besides what Debian's boots as here. Only amd64's
@@ -70,19 +85,20 @@ const executedOften = 10
 
 // drawnFor one point that is wanted: instructions that have no plan, or lie in the
 // window of one that was drawn before, are left out.
-const drawnFor = 12
+const drawnFor = 5
 
-// oracleLoad touches many parts of a kernel, each often enough.
+// oracleLoad touches many parts of a kernel, each often enough. What it prints is the
+// sum of what is the same wherever it runs.
 const oracleLoad = `cd /tmp; d=$(mktemp -d); cd $d
-for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+{ for i in 1 2 3 4 5 6 7 8 9 10; do
 find /sys/class /etc -type f | head -n 30 | xargs cat >/dev/null 2>&1
 cat /proc/self/stat /proc/self/maps /proc/meminfo /proc/interrupts /proc/net/* >/dev/null 2>&1
-dd if=/dev/zero of=x bs=4k count=20 2>/dev/null; cp x y; mv y z; ln -s z l; ls -lR . >/dev/null; rm x z l
+dd if=/dev/zero of=x bs=4k count=20 2>/dev/null; cp x y; mv y z; ln -s z l; ls -lR . >/dev/null; md5sum x z l; rm x z l
 mkdir m; mount -t tmpfs t m; echo x >m/x; umount m; rmdir m
 sleep 9 & kill $!; wait
-echo a | tr a b | sort | uniq | wc >/dev/null
+seq 1000 | tr 1 b | sort | uniq | md5sum; find /bin -type f | sort | head -n 20 | xargs cat | md5sum; ls -l /bin | wc
 done
-for b in null read write stat open pipe msg; do /lib/kerninst/bench/bench $b 20 2; done`
+for b in null read write stat open pipe msg; do /lib/kerninst/bench/bench $b 20 2 >/dev/null || echo $b: $?; done; } | md5sum`
 
 func oracleGuests(points int, variants []variant) []Guest {
 	load := func(copies uint32) *wire.Step {
@@ -90,29 +106,29 @@ func oracleGuests(points int, variants []variant) []Guest {
 		s.GetRun().Copies, s.GetRun().Metered = copies, true
 		return s
 	}
-	spliced := func(copies uint32, holds string) func(*Answer) (*wire.Job, error) {
+	spliced := func(v variant) func(*Answer) (*wire.Job, error) {
 		return func(seen *Answer) (*wire.Job, error) {
-			all, err := draw(seen, points*drawnFor)
+			all, err := draw(seen, points*drawnFor, v.actions)
 			if err != nil {
 				return nil, err
 			}
 			step := announced(splice("splice", all...))
 			step.GetSplice().SkipRefused, step.GetSplice().Most = true, uint32(points)
-			return job(shell("holds", holds), snapshot("before", ""), step, load(copies), read("count"), unsplice("splice"), snapshot("after", "before")), nil
+			return job(shell("holds", v.holds), snapshot("before", ""), step, load(uint32(v.cpus)), read("count"), unsplice("splice"), snapshot("after", "before")), nil
 		}
 	}
 	const long = 20 * time.Minute
 	guests := []Guest{{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Job: job(load(1)), RunTimeout: long}}
 	for _, v := range variants {
 		guests = append(guests, Guest{Name: v.name, CPUs: v.cpus, CPU: v.cpu, Time: v.time, Append: v.append, Oracle: true,
-			After: "seen", Make: spliced(uint32(v.cpus), v.holds), RunTimeout: long})
+			After: "seen", Make: spliced(v), RunTimeout: long})
 	}
 	return guests
 }
 
 // draw picks instructions of the kernel's own text by the guest's seed: all of them
 // in some order, or so many.
-func draw(seen *Answer, n int) ([]*wire.Point, error) {
+func draw(seen *Answer, n int, actions []*wire.Action) ([]*wire.Point, error) {
 	var at []uint64
 	for a := range seen.Oracle {
 		if a >= seen.Hello.TextStart && a < seen.Hello.TextEnd {
@@ -126,18 +142,20 @@ func draw(seen *Answer, n int) ([]*wire.Point, error) {
 	rand.New(rand.NewPCG(seen.Seed, 0)).Shuffle(len(at), func(i, k int) { at[i], at[k] = at[k], at[i] })
 	var points []*wire.Point
 	for _, a := range at[:min(n, len(at))] {
-		points = append(points, &wire.Point{Text: a + 1})
+		points = append(points, &wire.Point{Text: a + 1, Actions: actions})
 	}
 	return points, nil
 }
 
 func checkOracle(t *T, points int, variants []variant) {
-	t.ran("seen", "load")
+	want := string(t.ran("seen", "load")[0])
 	t.Metrics["oracle.population"] = report.Metric{Value: float64(len(t.Guests["seen"].Oracle)), Unit: "instructions", N: 1}
 	for _, v := range variants {
 		guest := v.name
 		t.ran(guest, "holds")
-		t.ran(guest, "load")
+		for i, out := range t.ran(guest, "load") {
+			t.equal(fmt.Sprintf("%s: what the load of CPU %d came to", guest, i), string(out), want)
+		}
 		counts := t.done(guest, "count").Values
 		var spliced []*wire.PointResult
 		refused, wrong, often, arrivals := map[string]int{}, []string{}, 0, uint64(0)
@@ -165,8 +183,27 @@ func checkOracle(t *T, points int, variants []variant) {
 		t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
 		t.Metrics["oracle."+guest+".often"] = report.Metric{Value: float64(often), Unit: "points", N: 1}
 		t.count("oracle."+guest+".arrivals", arrivals)
+		t.added("oracle."+guest+".added", spliced)
 		for reason, n := range refused {
 			t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+		}
+	}
+}
+
+// added files the median of what the patches add to a hit: of all of them, and of those
+// that had to save nothing.
+func (t *T) added(name string, points []*wire.PointResult) {
+	var all, free []float64
+	for _, p := range points {
+		all = append(all, float64(p.Added))
+		if p.Spilled == 0 {
+			free = append(free, float64(p.Added))
+		}
+	}
+	for what, list := range map[string][]float64{".all": all, ".free": free} {
+		if len(list) > 0 {
+			slices.Sort(list)
+			t.Metrics[name+what] = report.Metric{Value: list[len(list)/2], Unit: "insns", Better: "lower", N: len(list)}
 		}
 	}
 }

@@ -73,8 +73,8 @@ func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
 		if d.poker.holding(l.Plan.Patch) != area {
 			return nil, fmt.Errorf("splices are in several areas: %v is not in that at %v", l.Plan.Patch, area.Addr)
 		}
-		if !l.Plan.Snippet.IsCounter() {
-			return nil, fmt.Errorf("%s+%#x does more than count: a metered run reads counters alone", l.Plan.Symbol, uint64(l.Plan.Offset))
+		if l.Plan.Snippet.Words() != 1 {
+			return nil, fmt.Errorf("%s+%#x has more cells than one: a metered run reads counters", l.Plan.Symbol, uint64(l.Plan.Offset))
 		}
 		argv = append(argv, strconv.FormatUint(uint64(l.Plan.Patch-area.Addr), 10)) // as the cells lie to the patches
 	}

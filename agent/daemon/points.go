@@ -15,8 +15,8 @@ import (
 )
 
 // areaSize is the code of the one area that patches lie in, in bytes: room for
-// 4096 patches, and the most that arm64 allows is 1 MiB.
-const areaSize = 256 << 10
+// 8192 patches, and the most that arm64 allows is 1 MiB.
+const areaSize = 512 << 10
 
 // set is the splices of one step.
 type set struct {

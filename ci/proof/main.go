@@ -40,6 +40,7 @@ var scenarioProofs = []struct{ name, clock, n string }{
 	{"toggle-variants", "exact", "storm.toggles"},
 	{"oracle", "exact", "oracle.1cpu.points"},
 	{"oracle-variants", "exact", "oracle.nokaslr.points"},
+	{"poison", "exact", "oracle.poison-1cpu.points"},
 	{"ab-long", "host", "pairs"},
 }
 

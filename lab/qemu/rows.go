@@ -46,15 +46,18 @@ var rows = map[string]row{
 		binary:  "qemu-system-x86_64",
 		pkg:     "qemu-system-x86",
 		machine: "q35",
-		cpu:     "max",
+		cpu:     "max,cx16=off",
 		boot:    []string{"console=ttyS0", "earlyprintk=serial,ttyS0,115200", "no_timer_check"},
 		bootLen: 2047,
 
 		threadsFrom: [2]int{8, 1},
 
 		why: map[string]string{
-			"q35":         "PCI Express, as on any machine of the last ten years",
-			"max":         "everything that the emulator can do; RDRAND obeys -seed",
+			"q35": "PCI Express, as on any machine of the last ten years",
+			"max": "everything that the emulator can do; RDRAND obeys -seed",
+			"cx16": "before QEMU 8.0, cmpxchg16b leaves bits of an operand of an addition before it as flags, if flags were loaded before that: " +
+				"an interrupt behind it saves a TF or VM with them, and the kernel dies of a double fault (seen once, in kmem_cache_alloc_lru_noprof, " +
+				"behind a patch that takes the flags back). The kernel does without this instruction",
 			"earlyprintk": "a panic before the console exists would otherwise be silent",
 			"no_timer_check": "the kernel wants five ticks in some 70 ms of the host's clock, and panics (IO-APIC + timer doesn't work) " +
 				"if a busy host has no CPU for the guest meanwhile; under KVM it sets this by itself",
