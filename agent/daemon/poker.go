@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
@@ -53,6 +54,9 @@ func (p *poker) FreeArea(id uint32) error {
 }
 
 func (p *poker) Splice(batch []splice.Splice) error {
+	if len(batch) > kdev.MaxBatch { // the module would say no more than that it is invalid
+		return fmt.Errorf("%d writes, springboards included, in one batch, the most is %d: splice fewer points at once", len(batch), kdev.MaxBatch)
+	}
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
 		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard}

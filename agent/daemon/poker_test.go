@@ -1,0 +1,17 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"kerninst/agent/kdev"
+	"kerninst/agent/splice"
+)
+
+// TestBatchTooLong: the device, of which there is none here, is not asked.
+func TestBatchTooLong(t *testing.T) {
+	err := newPoker(nil, kdev.Info{}).Splice(make([]splice.Splice, kdev.MaxBatch+1))
+	if err == nil || !strings.Contains(err.Error(), "splice fewer points") {
+		t.Error(err)
+	}
+}
