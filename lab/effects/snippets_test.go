@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +26,8 @@ import (
 	"kerninst/lab/status"
 	"kerninst/lab/vm"
 )
+
+var drawn = flag.Uint64("seed", seed, "draws the snippets of TestSnippets")
 
 // What the program that runs patches (guest/bench/snips.c) puts where, in bytes.
 const (
@@ -166,7 +169,7 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 // snipCases makes n snippets at random, with as many registers free as chance has it.
 func snipCases(t *testing.T, arch *isa.Arch, n int) (out []*snipCase) {
 	t.Helper()
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := rand.New(rand.NewPCG(*drawn, 0))
 	var names []string
 	for _, reg := range (arch.All &^ isa.Set(arch.Flags)).Regs() {
 		if !kept[arch.Name].Has(reg) || arch.RegName(reg) == "sp" || arch.RegName(reg) == "rsp" {
