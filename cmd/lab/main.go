@@ -51,6 +51,7 @@ func run() (code int) {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it whatever it is at
 	err := asCaller()
 	if err == nil {
 		err = root().ExecuteContext(ctx)

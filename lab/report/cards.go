@@ -41,7 +41,7 @@ func WriteCards(dir string, cards []card.Card) error {
 // ReadCards reads what WriteCards wrote; none if there is nothing.
 func ReadCards(dir string) ([]card.Card, error) {
 	file := filepath.Join(dir, card.JSONFile)
-	data, err := os.ReadFile(file)
+	data, err := readPlain(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {

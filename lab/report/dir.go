@@ -71,7 +71,7 @@ func ReadArch(dir string) (*Arch, error) {
 		{ManifestFile, func(b []byte) (err error) { a.Manifest, err = b, checkManifest(b); return err }},
 		{TimingsFile, func(b []byte) (err error) { a.Timings, err = decodeTimings(b); return err }},
 	} {
-		data, err := os.ReadFile(filepath.Join(dir, f.name))
+		data, err := readPlain(filepath.Join(dir, f.name))
 		if err != nil {
 			return nil, err
 		}
@@ -199,4 +199,22 @@ func writeFile(path string, data []byte) (err error) {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// readPlain reads a file of a run's folder.
+func readPlain(file string) ([]byte, error) {
+	if err := plain(file); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(file)
+}
+
+// plain refuses what no run writes: somebody else may have made the folder, a pipe
+// would be waited for, and a link leads out of it.
+func plain(file string) error {
+	info, err := os.Lstat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a plain file: this is not what a run wrote", file)
+	}
+	return err
 }

@@ -91,7 +91,11 @@ func unfinished(dir, arch string) Results {
 // consoleTail is the end of a console log, as far as it can be read.
 func consoleTail(path string) []string {
 	const tailBytes, tailLines = 16 << 10, 40
-	f, err := os.Open(path)
+	err := plain(path)
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return []string{"(console.log cannot be read)"}
