@@ -230,7 +230,7 @@ func listing(arch *isa.Arch, code []byte) string {
 // TestSnippets runs what is generated for random snippets, in a guest: cells are as
 // the interpreter leaves them, and what was not free is as it was.
 func TestSnippets(t *testing.T) {
-	n := 600
+	n := 300
 	if *full {
 		n = 1500
 	}
