@@ -278,11 +278,14 @@ func (a *apt) closure(ctx context.Context, pkgs []string) ([]offer, error) {
 	return parseOffers(out)
 }
 
-// exactly resolves pkgs of an architecture, without what they depend on.
-func (a *apt) exactly(ctx context.Context, arch string, pkgs []string) ([]offer, error) {
+// exactly resolves packages for the target, without what they depend on.
+func (a *apt) exactly(ctx context.Context, pkgs []string) ([]offer, error) {
 	args := []string{"download", "--print-uris", "-qq"}
 	for _, p := range pkgs {
-		args = append(args, p+":"+arch)
+		if p != firmwarePackage {
+			p += ":" + a.target
+		}
+		args = append(args, p)
 	}
 	out, err := a.run(ctx, a.dir, "apt-get", args...)
 	if err != nil {
@@ -290,7 +293,7 @@ func (a *apt) exactly(ctx context.Context, arch string, pkgs []string) ([]offer,
 	}
 	all, err := parseOffers(out)
 	if err == nil && len(all) != len(pkgs) {
-		err = fmt.Errorf("images: mirror %s has %d of %v for %s", a.mirror, len(all), pkgs, arch)
+		err = fmt.Errorf("images: mirror %s has %d of %v for %s", a.mirror, len(all), pkgs, a.target)
 	}
 	return all, err
 }

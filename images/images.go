@@ -35,7 +35,9 @@ type Image struct {
 	Version string // of that package
 	Release string // uname -r
 	Kernel  string // path of the kernel image
-	Base    string // path of the initramfs without a job
+	// Firmware is the path of the machine's; empty: QEMU's own.
+	Firmware string
+	Base     string // path of the initramfs without a job
 	// Modules is the path of the kernel's package, if it comes from one.
 	Modules  string
 	Manifest Manifest
@@ -177,18 +179,24 @@ func (b *builder) image(sel *selection, goVersion string, base Digest, made ...f
 			m.Files = append(m.Files, NamedSum{name, fs[name]})
 		}
 	}
-	kernel := made[0]["kernel"]
+	kernel, firmware := made[0]["kernel"], made[0]["firmware"]
 	check := b.cache.verify
 	if b.cache.look {
 		check = b.cache.check // what is only looked at need not be read
 	}
-	for _, d := range []Digest{kernel, base} {
+	for _, d := range []Digest{kernel, firmware, base} {
+		if d == (Digest{}) {
+			continue
+		}
 		if err := check(d); err != nil {
 			b.cache.discard(d, "image of "+b.t.name, err)
 			return nil, err
 		}
 	}
 	img.Kernel, img.Base = b.cache.object(kernel), b.cache.object(base)
+	if b.t.firmware != "" {
+		img.Firmware = b.cache.object(firmware)
+	}
 	return img, nil
 }
 

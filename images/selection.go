@@ -204,7 +204,7 @@ func (b *builder) resolve(ctx context.Context, a *apt, lock Lock) (*selection, [
 	if err != nil {
 		return nil, nil, err
 	}
-	guest, err := a.exactly(ctx, b.t.name, targetPackages(b.t, kernel))
+	guest, err := a.exactly(ctx, targetPackages(b.t, kernel))
 	if err != nil {
 		return nil, nil, err
 	}

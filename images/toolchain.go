@@ -355,13 +355,17 @@ func (c *cache) doJob(j job, dir string, run func(argv []string) error) (files, 
 	return made, nil
 }
 
-// unpack takes the kernel and busybox out of their packages.
+// unpack takes what the guest is made of out of its packages.
 func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
 	for _, part := range []struct{ name, pkg, pattern string }{
 		{"kernel", "linux-image-", "boot/vmlinu?-*"},
 		{"busybox", "busybox-static", "usr/bin/busybox"},
+		{"firmware", firmwarePackage, b.t.firmware},
 	} {
+		if part.pattern == "" {
+			continue
+		}
 		if part.name == "kernel" && b.own != nil {
 			d, err := b.ownKernel()
 			if err != nil {

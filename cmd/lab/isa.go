@@ -194,7 +194,7 @@ func findKVM(ctx context.Context, img *images.Image) (qemu.KVM, error) {
 		return qemu.KVM{}, err
 	}
 	return qemu.FindKVM(ctx, qemu.KVMDevice(), filepath.Join(cache, "kerninst"), vm.Spec{
-		Arch: img.Arch, Kernel: img.Kernel, Initrd: img.Base, CPUs: 1, MemMiB: 768, Seed: 1,
+		Arch: img.Arch, Kernel: img.Kernel, Firmware: img.Firmware, Initrd: img.Base, CPUs: 1, MemMiB: 768, Seed: 1,
 	})
 }
 

@@ -91,7 +91,7 @@ func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte
 	}
 	initrd := filepath.Join(dir, "initrd")
 	return vm.Spec{
-		Arch: arch, Kernel: img.Kernel, Initrd: initrd, CPUs: max(1, wishes.CPUs),
+		Arch: arch, Kernel: img.Kernel, Firmware: img.Firmware, Initrd: initrd, CPUs: max(1, wishes.CPUs),
 		MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Dir: dir,
 	}, img.WriteInitrd(initrd, job, files...)
 }

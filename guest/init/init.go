@@ -70,9 +70,6 @@ func run() error {
 	if err := settle(); err != nil {
 		return err
 	}
-	if err := bringUp("/sys/devices/system/cpu"); err != nil {
-		return err
-	}
 	if err := loadModules(moduleList); err != nil {
 		return err
 	}
@@ -143,24 +140,6 @@ func settle() error {
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
 		return fmt.Errorf("loopback: %w", err)
-	}
-	return nil
-}
-
-// bringUp starts the CPUs that the kernel was told to leave alone while it boots.
-func bringUp(dir string) error {
-	files, err := filepath.Glob(filepath.Join(dir, "cpu[0-9]*", "online"))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err == nil && strings.TrimSpace(string(b)) == "0" {
-			err = os.WriteFile(file, []byte("1"), 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("%s does not start: %w", filepath.Base(filepath.Dir(file)), err)
-		}
 	}
 	return nil
 }

@@ -39,29 +39,6 @@ func TestEnding(t *testing.T) {
 	}
 }
 
-func TestBringUp(t *testing.T) {
-	dir := t.TempDir()
-	for cpu, state := range map[string]string{"cpu1": "0\n", "cpu2": "1\n", "cpufreq": ""} {
-		if err := os.Mkdir(filepath.Join(dir, cpu), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if state == "" {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, cpu, "online"), []byte(state), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := bringUp(dir); err != nil {
-		t.Fatal(err)
-	}
-	for cpu, want := range map[string]string{"cpu1": "1", "cpu2": "1\n"} { // one that runs is left alone
-		if got, err := os.ReadFile(filepath.Join(dir, cpu, "online")); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v, want %q", cpu, got, err, want)
-		}
-	}
-}
-
 func TestFindPort(t *testing.T) {
 	class := t.TempDir()
 	for port, name := range map[string]string{"vport1p1": "org.other\n", "vport2p3": portName + "\n"} {

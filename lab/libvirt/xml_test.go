@@ -23,6 +23,9 @@ func spec(arch string, t vm.Time) vm.Spec {
 	if t == vm.Host {
 		s.CPUs = 2
 	}
+	if arch == "riscv64" {
+		s.Firmware = "/images/firmware"
+	}
 	return s
 }
 

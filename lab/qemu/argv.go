@@ -123,12 +123,21 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 	for _, f := range baseFlags {
 		argv = append(argv, f.args...)
 	}
+	argv = append(argv, firmwareFlags(s)...)
 	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
 	argv = append(argv, deviceFlags(s, "")...)
 	if s.Mailbox {
 		argv = append(argv, watchdogFlags...)
 	}
 	return argv, nil
+}
+
+// firmwareFlags choose the firmware; under KVM there is none for a machine to run.
+func firmwareFlags(s vm.Spec) []string {
+	if s.Firmware == "" || s.KVM {
+		return nil
+	}
+	return []string{"-bios", s.Firmware}
 }
 
 // deviceFlags give a machine its ways to the outside: files in the folder dir,
@@ -194,6 +203,7 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 		return Parts{}, err
 	}
 	args := append([]string{"-cpu", or(s.CPU, r.cpu)}, clockFlags(s)...)
+	args = append(args, firmwareFlags(s)...)
 	args = append(args, deviceFlags(s, s.Dir)...)
 	return Parts{
 		Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary),
@@ -258,6 +268,8 @@ func (r row) check(s vm.Spec) error {
 		return fmt.Errorf("%d MiB of memory: at least 64 are needed", s.MemMiB)
 	case !filepath.IsAbs(s.Kernel):
 		return fmt.Errorf("kernel %q: the path must be absolute", s.Kernel)
+	case s.Firmware != "" && !filepath.IsAbs(s.Firmware):
+		return fmt.Errorf("firmware %q: the path must be absolute", s.Firmware)
 	case s.State != "" && r.losesTimers:
 		return fmt.Errorf("a %s machine cannot go on from a state: QEMU saves none of its timers", s.Arch)
 	case s.State != "" && (!s.Mailbox || s.Interactive):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,10 +15,14 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func spec(arch string, t vm.Time) vm.Spec {
-	return vm.Spec{
+	s := vm.Spec{
 		Arch: arch, Kernel: "/images/kernel", Initrd: "/images/initrd",
 		CPUs: 2, MemMiB: 512, Time: t, Seed: 42, Dir: "/run/r1",
 	}
+	if arch == "riscv64" {
+		s.Firmware = "/images/firmware"
+	}
+	return s
 }
 
 // golden compares an argument vector, one argument a line, with a file.
@@ -93,6 +98,7 @@ func TestArgvRefuses(t *testing.T) {
 		{"mail for nobody", func(s *vm.Spec) { s.Mail = []byte("m") }, "mail"},
 		{"kernel", func(s *vm.Spec) { s.Kernel = "kernel" }, "must be absolute"},
 		{"initrd", func(s *vm.Spec) { s.Initrd = "" }, "must be absolute"},
+		{"firmware", func(s *vm.Spec) { s.Firmware = "opensbi" }, "must be absolute"},
 		{"newline", func(s *vm.Spec) { s.Append = "a\nb" }, "control characters"},
 		{"long", func(s *vm.Spec) { s.Append = strings.Repeat("x ", 2000) }, "this kernel takes 2047"},
 		{"long for riscv64", func(s *vm.Spec) {
@@ -186,6 +192,18 @@ func TestThreadsByVersion(t *testing.T) {
 		argv := rows[tt.arch].timeFlags(vm.Spec{Time: vm.Host}, Version{Major: tt.major, Minor: tt.minor})
 		if argv[1] != "tcg,thread="+tt.want {
 			t.Errorf("%s with QEMU %d.%d: %v, want %s", tt.arch, tt.major, tt.minor, argv, tt.want)
+		}
+	}
+}
+
+// A machine under KVM has no place for the firmware of the emulated one.
+func TestFirmware(t *testing.T) {
+	for kvm, want := range map[bool]bool{false: true, true: false} {
+		s := spec("riscv64", vm.Host)
+		s.KVM = kvm
+		argv, err := Argv(s, Version{})
+		if got := slices.Contains(argv, "-bios"); err != nil || got != want {
+			t.Errorf("KVM %v: firmware %v, %v, want %v", kvm, got, err, want)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func confine(cmd *exec.Cmd, s vm.Spec) (*jail, error) {
 	}
 	for i := 1; i < len(cmd.Args) && err == nil; i++ {
 		switch cmd.Args[i-1] {
-		case "-kernel", "-initrd":
+		case "-kernel", "-initrd", "-bios":
 			cmd.Args[i], err = j.lend(s.Dir, cmd.Args[i])
 		case "-plugin":
 			path, options, _ := strings.Cut(cmd.Args[i], ",")

@@ -81,7 +81,11 @@ func (Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 // Prepare finds what a machine on this host is made from: its images, whose
 // paths become absolute, and the installed QEMU.
 func Prepare(ctx context.Context, s vm.Spec) (vm.Spec, Version, error) {
-	for _, path := range []*string{&s.Kernel, &s.Initrd} {
+	paths := []*string{&s.Kernel, &s.Initrd}
+	if s.Firmware != "" {
+		paths = append(paths, &s.Firmware)
+	}
+	for _, path := range paths {
 		if err := readable(path); err != nil {
 			return s, Version{}, err
 		}

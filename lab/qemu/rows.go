@@ -82,7 +82,7 @@ var rows = map[string]row{
 		pkg:     "qemu-system-misc (qemu-system-riscv in later releases)",
 		machine: "virt",
 		cpu:     "rv64",
-		boot:    []string{"console=ttyS0", "earlycon", "maxcpus=1"},
+		boot:    []string{"console=ttyS0", "earlycon"},
 		bootLen: 1023,
 
 		mutePowerOff: true,
@@ -92,10 +92,6 @@ var rows = map[string]row{
 		why: map[string]string{
 			"rv64":     "RV64GC, which is what the stock kernel requires",
 			"earlycon": "a panic before the console exists would otherwise be silent",
-			"maxcpus": "the guest's init brings the others up. Firmware before OpenSBI 1.3 (7.2.22 has 1.1) writes down where a CPU is to start " +
-				"after it has told it to: one that does not sleep yet, because the host is busy, starts the kernel once more over the running one " +
-				"(3 of 160 boots at load 19; mended upstream by \"lib: sbi: Set the state of a hart to START_PENDING after the hart is ready\"). " +
-				"Starting it late makes that rarer, but has not ended it: it was seen once since, on an idle host",
 		},
 	},
 }

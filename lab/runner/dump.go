@@ -67,7 +67,7 @@ func (r *Runner) dumpKey(ctx context.Context, q Request) (string, error) {
 		return "", err
 	}
 	spec := r.spec(q, "/run")
-	spec.Kernel, spec.Initrd = "/kernel", "/initrd"
+	spec.Kernel, spec.Firmware, spec.Initrd = "/kernel", "", "/initrd" // which firmware does not change the text
 	argv, err := qemu.Argv(spec, version)
 	if err != nil {
 		return "", err

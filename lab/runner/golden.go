@@ -102,7 +102,7 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (st
 	if err != nil {
 		return "", err
 	}
-	spec.Kernel, spec.Initrd, spec.Plugins = "/kernel", "/initrd", nil
+	spec.Kernel, spec.Firmware, spec.Initrd, spec.Plugins = "/kernel", "", "/initrd", nil // the manifest has their hashes
 	argv, err := qemu.Argv(spec, version)
 	if err != nil {
 		return "", err

@@ -321,7 +321,7 @@ func (r *Runner) initrd(dir string, job []byte, files ...images.File) (string, e
 // spec says how to start a guest, but for its initramfs.
 func (r *Runner) spec(q Request, dir string) vm.Spec {
 	s := vm.Spec{
-		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Append: q.Append,
+		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Firmware: r.Image.Firmware, Append: q.Append,
 		CPUs: q.CPUs, CPU: q.CPU, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
 	}
 	if s.MemMiB == 0 {

@@ -20,17 +20,19 @@ const (
 
 // Spec is everything a machine is started from.
 type Spec struct {
-	Arch    string // amd64, arm64, riscv64
-	Kernel  string // path of the kernel image
-	Initrd  string // path of the complete initramfs
-	Append  string // added to the kernel command line
-	CPUs    int
-	CPU     string // model; empty: the architecture's usual one
-	MemMiB  int
-	Time    Time
-	Seed    uint64
-	KVM     bool // run on the host's own CPU; only host time, and no plugins
-	Plugins []Plugin
+	Arch   string // amd64, arm64, riscv64
+	Kernel string // path of the kernel image
+	// Firmware is the path of the machine's; empty: the one that comes with QEMU.
+	Firmware string
+	Initrd   string // path of the complete initramfs
+	Append   string // added to the kernel command line
+	CPUs     int
+	CPU      string // model; empty: the architecture's usual one
+	MemMiB   int
+	Time     Time
+	Seed     uint64
+	KVM      bool // run on the host's own CPU; only host time, and no plugins
+	Plugins  []Plugin
 	// Mailbox gives the guest memory that the host can put a job into.
 	Mailbox bool
 	// State, if set, is a file that Freeze wrote: the machine goes on from there
