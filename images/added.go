@@ -140,6 +140,9 @@ func Unkeep(dir string, kept []Kept) ([]File, error) {
 	var out []File
 	for _, k := range kept {
 		f := File{Path: k.Path, Mode: fs.FileMode(k.Mode), Link: k.Link}
+		if p := within(path.Clean(k.Path), append(hidden, reserved...)); p != "" || !path.IsAbs(k.Path) {
+			return nil, fmt.Errorf("a file that was added as %q: no lab adds files there", k.Path)
+		}
 		if f.Mode.Type() == 0 {
 			if !validSum(k.SHA256) {
 				return nil, fmt.Errorf("%s: %q is not a SHA-256", k.Path, k.SHA256)

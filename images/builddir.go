@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"kerninst/lab/plain"
 )
 
 // BuildDirError says why a folder is not a kernel build directory that a guest
@@ -103,7 +105,7 @@ func (d *buildDir) readConfig() error {
 	if info, err := os.Stat(d.path); err != nil || !info.IsDir() {
 		return d.wrong("does not exist, or is no folder")
 	}
-	f, err := os.Open(d.file(autoConf))
+	f, err := plain.Open(d.file(autoConf))
 	if errors.Is(err, os.ErrNotExist) {
 		if fileExists(d.file(".config")) {
 			return d.wrong("is configured, but not built (no %s): run make there", autoConf)
@@ -151,7 +153,7 @@ func (d *buildDir) checkConfig() error {
 }
 
 func (d *buildDir) readRelease() error {
-	b, err := os.ReadFile(d.file("include/config/kernel.release"))
+	b, err := plain.Read(d.file("include/config/kernel.release"), 1<<10)
 	d.release = strings.TrimSpace(string(b))
 	if err != nil || d.release == "" || strings.ContainsAny(d.release, "/ \n") {
 		return d.wrong("is configured, but not built (no include/config/kernel.release): run make there")

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"kerninst/lab/plain"
 )
 
 // Digest names an object: its content and its length in bytes.
@@ -405,7 +407,7 @@ func replaceFile(name, dir string, data []byte, mode fs.FileMode) error {
 }
 
 func hashFile(name string) (sum string, size int64, err error) {
-	f, err := os.Open(name)
+	f, err := plain.Open(name)
 	if err != nil {
 		return "", 0, err
 	}

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"kerninst/lab/near"
+	"kerninst/lab/plain"
 )
 
 // ModuleList is where guest/init finds the paths of the modules that it is to
@@ -91,10 +92,14 @@ type builtModules struct{ dir string }
 
 func (builtModules) key() string { return "" }
 
+// maxModulesOrder bounds modules.order, in bytes: a kernel with everything has
+// half a megabyte.
+const maxModulesOrder = 16 << 20
+
 // list reads modules.order, which names the module, or the object that it is
 // linked from (Linux 6.3 and newer), one path a line.
 func (m builtModules) list() ([]string, error) {
-	b, err := os.ReadFile(filepath.Join(m.dir, "modules.order"))
+	b, err := plain.Read(filepath.Join(m.dir, "modules.order"), maxModulesOrder)
 	names := strings.Fields(string(b))
 	for k, name := range names {
 		names[k] = strings.TrimSuffix(name, path.Ext(name)) + ".ko"
@@ -111,7 +116,7 @@ func (m builtModules) visit(_ context.Context, f func(string, func() (io.ReadClo
 		names = append(names, list)
 	}
 	for _, name := range names {
-		if err := f(name, func() (io.ReadCloser, error) { return os.Open(filepath.Join(m.dir, name)) }); err != nil {
+		if err := f(name, func() (io.ReadCloser, error) { return plain.Open(filepath.Join(m.dir, name)) }); err != nil {
 			return err
 		}
 	}

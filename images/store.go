@@ -271,10 +271,18 @@ func exportFile(out *tar.Writer, name, rel string) error {
 	return err
 }
 
+// BundleError says what is wrong with a bundle.
+type BundleError struct{ Err error }
+
+func (e *BundleError) Error() string { return e.Err.Error() }
+func (e *BundleError) Unwrap() error { return e.Err }
+
+func badBundle(format string, args ...any) error { return &BundleError{fmt.Errorf(format, args...)} }
+
 // Import puts a bundle into the cache. Every object is checked against its
 // name. A bundle whose maker's mirror had other packages than the lock file says
 // which they are; nothing here vouches for those, so they are refused unless
-// trusted is set.
+// trusted is set. What is wrong with the bundle is a *BundleError.
 func Import(ctx context.Context, opt Options, r io.Reader, trusted bool) (objects int, err error) {
 	c, lock, err := storeOf(opt)
 	if err == nil {
@@ -289,19 +297,22 @@ func Import(ctx context.Context, opt Options, r io.Reader, trusted bool) (object
 			return objects, nil
 		}
 		if err != nil {
-			return objects, fmt.Errorf("images: the bundle cannot be read: %w", err)
+			return objects, badBundle("images: the bundle cannot be read: %w", err)
 		}
 		if h.Typeflag != tar.TypeReg || !bundleName.MatchString(h.Name) {
-			return objects, fmt.Errorf("images: the bundle holds %q, which no export writes", h.Name)
+			return objects, badBundle("images: the bundle holds %q, which no export writes", h.Name)
 		}
 		key := filepath.Base(h.Name)
 		if h.Size > maxMember {
-			return objects, fmt.Errorf("images: the bundle holds %q of %d bytes: more than any package has", h.Name, h.Size)
+			return objects, badBundle("images: the bundle holds %q of %d bytes: more than any package has", h.Name, h.Size)
 		}
 		if strings.HasPrefix(h.Name, "index/") {
 			err = c.importChoice(key, in, lock, trusted)
 		} else {
 			err = c.importObject(key, in)
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = badBundle("the bundle ends in the middle of it: %w", err)
 		}
 		if err != nil {
 			return objects, fmt.Errorf("images: bundle: %s: %w", h.Name, err)
@@ -313,7 +324,7 @@ func (c *cache) importObject(sum string, r io.Reader) error {
 	d, err := c.put(r)
 	if err == nil && d.SHA256 != sum {
 		// Under its true name it does no harm, and GC will find it.
-		err = fmt.Errorf("its SHA-256 is %s: the bundle is damaged", d.SHA256)
+		err = badBundle("its SHA-256 is %s: the bundle is damaged", d.SHA256)
 	}
 	return err
 }
@@ -325,10 +336,10 @@ func (c *cache) importChoice(key string, r io.Reader, lock Lock, trusted bool) e
 	}
 	var s selection
 	if err := json.NewDecoder(bytes.NewReader(b)).Decode(&s); err != nil || s.Kernel == "" {
-		return fmt.Errorf("not a choice of packages: %v", err)
+		return badBundle("not a choice of packages: %v", err)
 	}
 	if others := lock.lacks(s.all()); len(others) > 0 && !trusted {
-		return fmt.Errorf("it wants %s and %d more that the lock file does not have: import it with --trust if you trust its maker",
+		return badBundle("it wants %s and %d more that the lock file does not have: import it with --trust if you trust its maker",
 			others[0], len(others)-1)
 	}
 	return c.store("packages", key, &s)

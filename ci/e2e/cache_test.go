@@ -374,7 +374,7 @@ func TestOfflineHost(t *testing.T) {
 	spoiled := filepath.Join(t.TempDir(), "spoiled.tar")
 	b, err := os.ReadFile(bundle)
 	must(t, err, os.WriteFile(spoiled, tampered(b), 0o600))
-	if a := call(t, to.env, "image", "import", spoiled); a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "the bundle is damaged") {
+	if a := call(t, to.env, "image", "import", spoiled); a.code != status.ExitUsage || !strings.Contains(a.stderr, "the bundle is damaged") {
 		t.Errorf("a tampered bundle: exit status %d: %s", a.code, a)
 	}
 	if a := call(t, to.env, "image", "import", bundle); a.code != 0 {

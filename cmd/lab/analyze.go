@@ -11,6 +11,7 @@ import (
 
 	"kerninst/agent/ktext"
 	"kerninst/lab/analysis"
+	"kerninst/lab/plain"
 )
 
 // analyzeFlags are those of `lab analyze`.
@@ -106,7 +107,7 @@ func (f *analyzeFlags) run(ctx context.Context) error {
 // dumps reads the file that is named, or takes dumps of all ISAs asked for.
 func (f *analyzeFlags) dumps(ctx context.Context) ([]*ktext.Dump, error) {
 	if f.dump != "" {
-		file, err := os.Open(f.dump)
+		file, err := plain.Open(f.dump)
 		if err != nil {
 			return nil, usage(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kerninst/agent/isa"
@@ -24,8 +25,14 @@ func TestAnalyzeRefuses(t *testing.T) {
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe, endless := filepath.Join(filepath.Dir(file), "pipe"), filepath.Join(filepath.Dir(file), "endless")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(endless, nil, 0o600), os.Truncate(endless, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
-		"--dump /dev/zero":                      "no dump of this version",
+		"--dump /dev/zero":                      "not a plain file",
+		"--dump " + pipe:                        "not a plain file",
+		"--dump " + endless:                     "no dump of this version",
 		"--dump " + file + " --arch riscv64":    "is of arm64",
 		"--dump " + file + " --kernel 6.12.107": "the kernel is what --dump names",
 		"--function= --arch arm64":              "--function: its value is empty",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"kerninst/images"
 	"kerninst/lab/golden"
+	"kerninst/lab/plain"
 	"kerninst/lab/status"
 )
 
@@ -58,6 +60,9 @@ func imageGCCommand() *cobra.Command {
 		Use:   "gc",
 		Short: "remove what no image of the lock file needs",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if age < 0 {
+				return usage(fmt.Errorf("--age %v: want 0 or more", age))
+			}
 			opts, err := cacheOptions()
 			if err != nil {
 				return err
@@ -118,13 +123,16 @@ func imageImportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			in, err := os.Open(args[0])
+			in, err := plain.Open(args[0])
 			if err != nil {
 				return usage(err)
 			}
 			defer in.Close()
 			n, err := images.Import(c.Context(), opts, in, trust)
-			if err != nil {
+			var bad *images.BundleError
+			if errors.As(err, &bad) {
+				return usage(fmt.Errorf("%s: %w", args[0], err))
+			} else if err != nil {
 				return err
 			}
 			fmt.Printf("%d objects\n", n)

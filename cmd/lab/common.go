@@ -33,19 +33,29 @@ func (c *common) add(f *pflag.FlagSet) {
 	f.StringVar(&c.kernel, "kernel", "", "`VERSION|DIR`: of Debian's kernel package, or the folder that a kernel of your own was built in (default: the locked one)")
 }
 
-// arches reads a list of ISAs; "all" is all of them.
+// arches reads a list of ISAs, each once; "all" alone is all of them.
 func arches(list string) ([]string, error) {
+	known := images.Arches()
 	if list == "all" {
-		return images.Arches(), nil
+		return known, nil
 	}
 	var out []string
 	for _, a := range strings.Split(list, ",") {
-		if !slices.Contains(images.Arches(), a) {
-			return nil, usage(fmt.Errorf("unknown ISA %q: want one of %s, or all%s", a, strings.Join(images.Arches(), ", "), near.Hint(isaNamed(a), images.Arches())))
+		why := ""
+		switch {
+		case a == "":
+			why = "a name is empty"
+		case a == "all":
+			why = "all stands for every ISA: give it alone, or leave it out"
+		case !slices.Contains(known, a):
+			why = fmt.Sprintf("unknown ISA %q%s", a, near.Hint(isaNamed(a), known))
+		case slices.Contains(out, a):
+			why = a + " is given twice"
 		}
-		if !slices.Contains(out, a) {
-			out = append(out, a)
+		if why != "" {
+			return nil, usage(fmt.Errorf("--arch %s: %s; want some of %s, separated by commas, or all", list, why, strings.Join(known, ", ")))
 		}
+		out = append(out, a)
 	}
 	return out, nil
 }

@@ -68,9 +68,8 @@ func TestCompletionOfFiles(t *testing.T) {
 // The scripts for the shells call back what TestCompletion tests.
 func TestCompletionScripts(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		c := root()
 		var out bytes.Buffer
-		c.SetOut(&out)
+		c := rootTo(&out)
 		c.SetArgs([]string{"completion", shell})
 		if err := c.Execute(); err != nil || !strings.Contains(out.String(), "__complete") {
 			t.Errorf("%s: %v, %d bytes", shell, err, out.Len())

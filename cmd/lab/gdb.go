@@ -20,6 +20,7 @@ import (
 
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
+	"kerninst/lab/plain"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
@@ -121,7 +122,7 @@ func findKept(dir string) (qemu.Kept, error) {
 	var there []qemu.Kept
 	var dirs []string
 	for _, file := range files {
-		b, err := os.ReadFile(file)
+		b, err := plain.ReadHere(file, 1<<12) // a path: PATH_MAX
 		if err != nil {
 			return qemu.Kept{}, err
 		}

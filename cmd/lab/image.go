@@ -20,7 +20,6 @@ func imageCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "image",
 		Short: "guest images and the toolchain that builds them",
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(imageBuildCommand(), imageListCommand(), imageVerifyCommand(), imageGCCommand(), imageExportCommand(), imageImportCommand(), imageDumpCommand())
 	return c

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,6 +47,9 @@ func (s *suite) Fail() { s.failed = true }
 
 func (f *runFlags) runISA(ctx context.Context) error {
 	list, err := scenarios.Select(f.scenario)
+	if err == nil && f.out == "" {
+		err = errors.New("--out is missing: this is lab run's part for one ISA, which it starts itself")
+	}
 	if err != nil {
 		return usage(err)
 	}

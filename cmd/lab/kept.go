@@ -20,7 +20,12 @@ func keptCommand() *cobra.Command {
 		Long: "List the guests that --keep and lab gdb --print have left, or end them.\n\n" +
 			"They take memory until they are ended. Nothing else ends them but a reboot.",
 		Example: "  lab kept\n  lab kept --end out/latest\n  lab kept --end all",
-		RunE:    func(*cobra.Command, []string) error { return f.kept() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("end") && f.end == "" { // a script's variable that is not set
+				return usage(errors.New("--end: its value is empty; want a directory, or all"))
+			}
+			return f.kept()
+		},
 	}
 	c.Flags().StringVar(&f.end, "end", "", "end the guest in this directory of the list, or the one that this run has kept, or all")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -73,7 +74,10 @@ func run() (code int) {
 	return status.ExitLabFailed
 }
 
-func root() *cobra.Command {
+func root() *cobra.Command { return rootTo(os.Stdout) }
+
+// rootTo is root with another place for what cobra itself writes to stdout.
+func rootTo(out io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:           "lab",
 		Short:         "boot stock kernels, instrument them while they run, say what it cost",
@@ -82,29 +86,11 @@ func root() *cobra.Command {
 	}
 	c.SetFlagErrorFunc(flagError)
 	c.AddCommand(analyzeCommand(), surveyCommand(), runCommand(), runISACommand(), doctorCommand(), gdbCommand(), keptCommand(), imageCommand(), shellCommand(), probeCommand(), reportCommand(), reproCommand())
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	// What cobra would add only when it runs takes part in the checks of arguments.
+	c.SetOut(out)
+	c.InitDefaultHelpCmd()
+	c.InitDefaultCompletionCmd()
 	wrapArgs(c)
 	completions(c)
 	return c
-}
-
-// wrapArgs marks wrong arguments as the caller's error, of a command and of all
-// below it: cobra knows no difference between those and a failed command.
-func wrapArgs(c *cobra.Command) {
-	check := c.Args
-	switch {
-	case c.HasSubCommands():
-		check = noVerb
-	case check == nil:
-		check = cobra.NoArgs
-	}
-	c.Args = func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
-		}
-		return nil
-	}
-	for _, sub := range c.Commands() {
-		wrapArgs(sub)
-	}
 }

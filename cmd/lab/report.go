@@ -21,8 +21,9 @@ func reportCommand() *cobra.Command {
 			if _, err := os.Stat(args[0]); err != nil {
 				return usage(err)
 			}
-			if err := report.WriteReport(args[0]); errors.Is(err, report.ErrNoRun) {
-				return usage(err)
+			var bad *report.InputError
+			if err := report.WriteReport(args[0]); errors.As(err, &bad) {
+				return usage(fmt.Errorf("%w: run it again, or lab report another folder", err))
 			} else if err != nil {
 				return err
 			}

@@ -52,13 +52,7 @@ func recorded(dir string) (map[string]*repro.Manifest, error) {
 		if m.Arch != arch {
 			return nil, fmt.Errorf("%s: the manifest of a run on %s", sub, m.Arch)
 		}
-		if err := repeatable(m.Scenario); err != nil {
-			return nil, fmt.Errorf("%s: %w", sub, err)
-		}
-		if _, err := os.Stat(filepath.Join(sub, report.ResultsFile)); err != nil {
-			return nil, fmt.Errorf("the run has no results to compare with: %w", err)
-		}
-		if _, err := addedThen(sub); err != nil {
+		if err := usable(m, sub); err != nil {
 			return nil, fmt.Errorf("%s: %w", sub, err)
 		}
 		found[arch] = m
@@ -67,6 +61,27 @@ func recorded(dir string) (map[string]*repro.Manifest, error) {
 		return nil, fmt.Errorf("%s: no manifest of a run: want the directory that lab run wrote to", dir)
 	}
 	return found, nil
+}
+
+// usable says whether what a manifest asks for can be asked for, and whether there
+// is something to compare with: before a guest is started for it.
+func usable(m *repro.Manifest, dir string) error {
+	if err := repeatable(m.Scenario); err != nil {
+		return err
+	}
+	if _, err := parseTime(m.Time); err != nil {
+		return err
+	}
+	if _, err := report.ReadResults(dir); err != nil {
+		return fmt.Errorf("the run has no results to compare with: %w", err)
+	}
+	o := ownOf(m.Own)
+	_, err := o.wanted(func(string) string { return "" })
+	if err = errors.Join(o.check(), err); err != nil {
+		return err
+	}
+	_, err = addedThen(dir)
+	return err
 }
 
 // repeatable says whether scenarios are known and come out the same again.

@@ -83,12 +83,12 @@ func (f *runFlags) addRun(c *cobra.Command) {
 }
 
 func (f *runFlags) run(ctx context.Context) error {
-	if f.list {
-		return listScenarios(os.Stdout, f.json)
-	}
 	isas, err := arches(f.arch)
 	if err != nil {
 		return err
+	}
+	if f.list {
+		return listScenarios(os.Stdout, f.json)
 	}
 	if err := f.checkScenarios(); err != nil {
 		return err

@@ -19,7 +19,12 @@ func surveyCommand() *cobra.Command {
 		Long: "Plan a counter at every instruction of a kernel's text, each alone, and print how\n" +
 			"many each mechanism serves, and how many are refused for what reason.",
 		Example: "  lab survey --arch amd64",
-		RunE:    func(c *cobra.Command, _ []string) error { return f.survey(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := f.check(c.Flags().Changed); err != nil {
+				return usage(err)
+			}
+			return f.survey(c.Context())
+		},
 	}
 	f.add(c.Flags())
 	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines, one for each ISA")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"kerninst/lab/plain"
 	"kerninst/lab/qmp"
 )
 
@@ -93,11 +94,14 @@ func AllKept() ([]Kept, error) {
 	return all, nil
 }
 
+// maxKept bounds what is written down of a kept machine, in bytes.
+const maxKept = 1 << 16
+
 // FindKept is the kept machine in a run directory.
 func FindKept(dir string) (Kept, error) {
 	k := Kept{}
 	file := filepath.Join(beside(dir), keptFile)
-	b, err := os.ReadFile(file)
+	b, err := plain.ReadHere(file, maxKept)
 	if errors.Is(err, os.ErrNotExist) {
 		return k, fmt.Errorf("no guest was kept in %s", dir)
 	} else if err != nil {

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"kerninst/lab/plain"
 )
 
 // WriteArch writes what is known of one ISA into dir, which it makes if need
@@ -58,6 +60,23 @@ type Arch struct {
 	Timings  Timings
 }
 
+// ReadResults reads the results of one ISA alone, as ReadArch does.
+func ReadResults(dir string) (r Results, err error) {
+	err = readDocument(dir, ResultsFile, func(b []byte) error { r, err = decodeResults(b); return err })
+	return r, err
+}
+
+func readDocument(dir, name string, decode func([]byte) error) error {
+	data, err := readPlain(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	if err := decode(data); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	return nil
+}
+
 // ReadArch reads the directory of one ISA back. Keys that it does not know are
 // allowed, as the contract says; an unknown schema, a broken document or a
 // value outside the contract is an error that names the file.
@@ -71,12 +90,8 @@ func ReadArch(dir string) (*Arch, error) {
 		{ManifestFile, func(b []byte) (err error) { a.Manifest, err = b, checkManifest(b); return err }},
 		{TimingsFile, func(b []byte) (err error) { a.Timings, err = decodeTimings(b); return err }},
 	} {
-		data, err := readPlain(filepath.Join(dir, f.name))
-		if err != nil {
+		if err := readDocument(dir, f.name, f.decode); err != nil {
 			return nil, err
-		}
-		if err := f.decode(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, f.name), err)
 		}
 	}
 	return &a, nil
@@ -201,20 +216,9 @@ func writeFile(path string, data []byte) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// readPlain reads a file of a run's folder.
-func readPlain(file string) ([]byte, error) {
-	if err := plain(file); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(file)
-}
+// MaxDocument bounds a document in a run's folder, in bytes. Those of the longest
+// runs have a thousandth of it.
+const MaxDocument = 64 << 20
 
-// plain refuses what no run writes: somebody else may have made the folder, a pipe
-// would be waited for, and a link leads out of it.
-func plain(file string) error {
-	info, err := os.Lstat(file)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a plain file: this is not what a run wrote", file)
-	}
-	return err
-}
+// readPlain reads a document of a run's folder, which somebody else may have made.
+func readPlain(file string) ([]byte, error) { return plain.ReadHere(file, MaxDocument) }

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"kerninst/lab/card"
+	"kerninst/lab/plain"
 	"kerninst/lab/status"
 )
 
@@ -27,11 +27,23 @@ var fileNames = []string{
 	"agent.log", BenchFile, TimingsFile,
 }
 
-// ErrNoRun says that a folder is not one that lab run wrote to.
-var ErrNoRun = errors.New("not the output of a run")
+// InputError is why the folder of a run cannot be read: what is in it is no run's,
+// or not any more.
+type InputError struct{ Err error }
 
-// load finds the directories of the ISAs under out.
+func (e *InputError) Error() string { return e.Err.Error() }
+func (e *InputError) Unwrap() error { return e.Err }
+
+// load finds the directories of the ISAs under out. Its errors are *InputError.
 func load(out string) ([]run, error) {
+	runs, err := loadRuns(out)
+	if err != nil {
+		return nil, &InputError{err}
+	}
+	return runs, nil
+}
+
+func loadRuns(out string) ([]run, error) {
 	var runs []run
 	for _, arch := range Arches {
 		dir := filepath.Join(out, arch)
@@ -45,8 +57,7 @@ func load(out string) ([]run, error) {
 		runs = append(runs, *r)
 	}
 	if len(runs) == 0 {
-		return nil, fmt.Errorf("%s: no folder named %s: %w",
-			out, strings.Join(Arches, ", "), ErrNoRun)
+		return nil, fmt.Errorf("%s: no folder named %s: not the output of a run", out, strings.Join(Arches, ", "))
 	}
 	return runs, nil
 }
@@ -58,7 +69,7 @@ func loadRun(dir, arch string) (*run, error) {
 			r.Files = append(r.Files, name)
 		}
 	}
-	if !slices.Contains(r.Files, ResultsFile) {
+	if _, err := os.Lstat(filepath.Join(dir, ResultsFile)); errors.Is(err, fs.ErrNotExist) {
 		r.Results = unfinished(dir, arch)
 		return &r, nil
 	}
@@ -91,11 +102,7 @@ func unfinished(dir, arch string) Results {
 // consoleTail is the end of a console log, as far as it can be read.
 func consoleTail(path string) []string {
 	const tailBytes, tailLines = 16 << 10, 40
-	err := plain(path)
-	var f *os.File
-	if err == nil {
-		f, err = os.Open(path)
-	}
+	f, err := plain.OpenHere(path)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return []string{"(console.log cannot be read)"}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sort"
 
+	"kerninst/lab/plain"
 	"kerninst/lab/report"
 )
 
@@ -33,8 +33,8 @@ func Compare(then, now string, guests []string) (string, error) {
 }
 
 func compareFiles(then, now, name string, first func(a, b []byte) string) (string, error) {
-	a, errA := os.ReadFile(filepath.Join(then, name))
-	b, errB := os.ReadFile(filepath.Join(now, name))
+	a, errA := plain.ReadHere(filepath.Join(then, name), report.MaxDocument)
+	b, errB := plain.ReadHere(filepath.Join(now, name), report.MaxDocument)
 	missA, missB := errors.Is(errA, fs.ErrNotExist), errors.Is(errB, fs.ErrNotExist)
 	switch {
 	case missA && missB:

@@ -8,11 +8,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
 	"kerninst/images"
+	"kerninst/lab/plain"
 	"kerninst/lab/report"
 )
 
@@ -76,7 +76,7 @@ func (m Manifest) Encode() (report.Manifest, error) {
 // ReadManifest reads the manifest in the folder of one ISA.
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, report.ManifestFile)
-	text, err := os.ReadFile(path)
+	text, err := plain.ReadHere(path, report.MaxDocument)
 	if err != nil {
 		return nil, err
 	}
