@@ -106,6 +106,8 @@ func newBuilder(opt Options) (*builder, error) {
 			return nil, err
 		}
 		b.opt.Kernel = ""
+	} else if opt.Kernel != "" && !versionForm.MatchString(opt.Kernel) {
+		return nil, &NoVersionError{opt.Kernel}
 	}
 	return b, nil
 }

@@ -117,6 +117,21 @@ func (c *cache) choices(lock Lock) map[string][]Package {
 	return all
 }
 
+// chosen are the choices of earlier runs for an ISA, in an order that stays.
+func (c *cache) chosen(t target) (all []*selection) {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "index", "packages", "*"))
+	for _, name := range names {
+		s := new(selection)
+		if !c.load("packages", filepath.Base(name), s) || s.Kernel == "" {
+			continue
+		}
+		if _, err := s.guest(imagePackage(t, s.Kernel)); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 func diskUse(dir string) (bytes int64) {
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {

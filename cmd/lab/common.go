@@ -126,7 +126,8 @@ func (c *common) image(ctx context.Context, arch string) (*images.Image, images.
 func kernelError(err error) error {
 	var dir *images.BuildDirError
 	var none *images.NoKernelError
-	if errors.As(err, &dir) || errors.As(err, &none) {
+	var word *images.NoVersionError
+	if errors.As(err, &dir) || errors.As(err, &none) || errors.As(err, &word) {
 		return usage(fmt.Errorf("--kernel: %w", err))
 	}
 	return err

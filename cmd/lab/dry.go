@@ -33,6 +33,8 @@ type dryArch struct {
 	Arch   string           `json:"arch"`
 	Kernel string           `json:"kernel,omitempty"` // uname -r; empty: the image is not cached
 	Cached bool             `json:"cached"`           // or the image would be fetched and built
+	Wants  string           `json:"wants,omitempty"`  // release that would be used if it is not; empty: not known here
+	Note   string           `json:"note,omitempty"`   // what would be fetched, for people
 	QEMU   string           `json:"qemu"`
 	Guests []runner.Planned `json:"guests"`
 }
@@ -59,6 +61,13 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 		return d, err
 	}
 	d.QEMU, d.Kernel, d.Cached = version.String(), img.Release, img.Release != ""
+	if !d.Cached {
+		f, err := images.Foresee(opts)
+		if err != nil {
+			return d, kernelError(err)
+		}
+		d.Wants, d.Note = f.Release, f.String(opts.Kernel)
+	}
 	r.Image, r.Backend, r.Progress = img, qemu.Backend{}, progress
 	if r.Plugin, err = plugin(ctx, opts, version); errors.Is(err, images.ErrNotCached) {
 		r.Plugin = dryImage + "/plugin.so"
@@ -138,7 +147,7 @@ func (d dryDocument) print(asJSON bool) error {
 	for _, a := range d.Arches {
 		image := "kernel " + a.Kernel + ", cached"
 		if !a.Cached {
-			image = "kernel and image not cached: would be fetched and built (" + dryImage + ")"
+			image = "image not cached, would be made (" + dryImage + "); " + a.Note
 		}
 		fmt.Printf("# %s: %s; QEMU %s; each guest in a folder of its own (%s)\n", a.Arch, image, a.QEMU, dryRunDir)
 		for _, g := range a.Guests {
