@@ -42,12 +42,15 @@ type variant struct {
 	append string
 	cpu    string
 	holds  string // a command of the guest's that succeeds if it is what it should be
+	index  bool   // the daemon has the whole kernel's index
 	// actions at each point; none: it is counted.
 	actions []*wire.Action
 }
 
+// usual guests know either a function by itself or the whole kernel: what the one
+// calls free must hold as well as what the other does.
 func usual(string) []variant {
-	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true"}}
+	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true", index: true}}
 }
 
 // poisoned are the same, but what is called free is overwritten at each point: who
@@ -56,6 +59,7 @@ func poisoned(arch string) []variant {
 	all := usual(arch)
 	for i := range all {
 		all[i].name = "poison-" + all[i].name
+		all[i].index = !all[i].index // more is called free in the guest of exact time
 		all[i].actions = []*wire.Action{{Name: "poison", Snippet: snippet.Poisoned().String()}}
 	}
 	return all
@@ -121,7 +125,7 @@ func oracleGuests(points int, variants []variant) []Guest {
 	guests := []Guest{{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Job: job(load(1)), RunTimeout: long}}
 	for _, v := range variants {
 		guests = append(guests, Guest{Name: v.name, CPUs: v.cpus, CPU: v.cpu, Time: v.time, Append: v.append, Oracle: true,
-			After: "seen", Make: spliced(v), RunTimeout: long})
+			After: "seen", Make: spliced(v), Index: v.index, RunTimeout: long})
 	}
 	return guests
 }

@@ -27,6 +27,8 @@ type Env struct {
 	Time    vm.Time // of guests that run in either
 	// Programs are those that guests ask for, by package.
 	Programs map[string]images.File
+	// Index is the kernel's, for guests that ask for it.
+	Index images.File
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 	// Same are the flags with which another command has a guest of this kernel.
@@ -125,6 +127,9 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	var files []images.File
 	for _, p := range g.Programs {
 		files = append(files, env.Programs[p])
+	}
+	if g.Index {
+		files = append(files, env.Index)
 	}
 	return runner.Request{
 		Files: files,

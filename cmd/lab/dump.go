@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"kerninst/agent/ktext"
+	"kerninst/images"
+	"kerninst/lab/analysis"
 	"kerninst/lab/qemu"
 	"kerninst/lab/runner"
 )
@@ -55,6 +58,23 @@ func (c *common) dump(ctx context.Context, arch, appendix string) (*ktext.Dump, 
 	}
 	return runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress}).Dump(ctx, appendix)
 }
+
+// takeIndex puts the kernel's index into a folder; it is made if there is none yet.
+func (c *common) takeIndex(ctx context.Context, arch, dir string) (images.File, error) {
+	file := images.File{Path: daemonIndex, Mode: 0o644, Source: filepath.Join(dir, "kernel.index")}
+	d, err := c.dump(ctx, arch, "")
+	if err != nil {
+		return file, err
+	}
+	s, err := analysis.Find(ctx, d, progress)
+	if err != nil {
+		return file, err
+	}
+	return file, os.WriteFile(file.Source, s.Bytes, 0o600)
+}
+
+// daemonIndex is where the daemon looks for the index.
+const daemonIndex = "/lib/kerninst/kernel.index"
 
 func writeDump(file string, d *ktext.Dump) error {
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

@@ -63,6 +63,16 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Index }) {
+		dir, err := qemu.NewRunDir()
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		if env.Index, err = f.takeIndex(ctx, f.arch, dir.Path); err != nil {
+			return err
+		}
+	}
 	prepared := time.Since(start).Seconds()
 
 	scenarios.Register(env, list)
@@ -114,7 +124,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		Image: img, Backend: backend, Through: through, Seed: f.seed, Jobs: f.jobs,
 		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress, DumpMemory: f.memory,
 	}
-	if wantsOracle(list, f.arch) {
+	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Oracle }) {
 		if r.Plugin, err = plugin(ctx, opts, version); err != nil {
 			return nil, none, nil, err
 		}
@@ -165,14 +175,9 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 
 // wantsHostTime says whether any guest runs in host time.
 func wantsHostTime(list []scenarios.Scenario, f *runFlags) bool {
-	for _, s := range list {
-		for _, g := range s.Guests(f.arch) {
-			if g.Time == vm.Host || g.Time == "" && f.time == string(vm.Host) {
-				return true
-			}
-		}
-	}
-	return false
+	return wants(list, f.arch, func(g scenarios.Guest) bool {
+		return g.Time == vm.Host || g.Time == "" && f.time == string(vm.Host)
+	})
 }
 
 // useKVM has guests of host time run under KVM if one has done so.
@@ -202,15 +207,11 @@ func findKVM(ctx context.Context, img *images.Image) (qemu.KVM, error) {
 	})
 }
 
-func wantsOracle(list []scenarios.Scenario, arch string) bool {
-	for _, s := range list {
-		for _, g := range s.Guests(arch) {
-			if g.Oracle {
-				return true
-			}
-		}
-	}
-	return false
+// wants says whether one of the scenarios' guests asks for something.
+func wants(list []scenarios.Scenario, arch string, something func(scenarios.Guest) bool) bool {
+	return slices.ContainsFunc(list, func(s scenarios.Scenario) bool {
+		return slices.ContainsFunc(s.Guests(arch), something)
+	})
 }
 
 // addedPrograms builds what guests bring along beside the image.

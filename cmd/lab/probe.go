@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +20,6 @@ import (
 	"kerninst/agent/probe"
 	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
-	"kerninst/images"
-	"kerninst/lab/analysis"
 	"kerninst/lab/card"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
@@ -202,12 +199,12 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return err
 	}
 	if f.index {
-		dir, err := os.MkdirTemp("", "kerninst-index-")
+		dir, err := qemu.NewRunDir()
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
-		file, err := f.takeIndex(ctx, isa, dir)
+		defer dir.Close()
+		file, err := f.takeIndex(ctx, isa, dir.Path)
 		if err != nil {
 			return err
 		}
@@ -245,23 +242,6 @@ func (f *probeFlags) card(r *runner.Runner, g *runner.Guest) *card.Card {
 	c.Commands = append(append([]card.Command{{To: "run it again", Line: again}}, held...), c.Commands...)
 	return c
 }
-
-// takeIndex puts the kernel's index into a folder; it is made if there is none yet.
-func (f *probeFlags) takeIndex(ctx context.Context, arch, dir string) (images.File, error) {
-	file := images.File{Path: daemonIndex, Mode: 0o644, Source: filepath.Join(dir, "kernel.index")}
-	d, err := f.dump(ctx, arch, "")
-	if err != nil {
-		return file, err
-	}
-	s, err := analysis.Find(ctx, d, progress)
-	if err != nil {
-		return file, err
-	}
-	return file, os.WriteFile(file.Source, s.Bytes, 0o600)
-}
-
-// daemonIndex is where the daemon looks for the index.
-const daemonIndex = "/lib/kerninst/kernel.index"
 
 // probeDocument is what --json prints.
 type probeDocument struct {
