@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -19,68 +18,20 @@ import (
 // the same moment to the same moment, with one CPU and with two.
 func oracles() []Scenario {
 	return []Scenario{
-		drawn("oracle-slice", "counts", 300, func(arch string) []variant { return []variant{poisoned(arch)[0], usual(arch)[1]} }),
-		drawn("oracle", "proof", 2000, usual),
-		drawn("oracle-variants", "proof", 300, variants),
-		drawn("poison", "proof", 2000, poisoned),
+		drawn("oracle-slice", "counts", "counters equal what an observer outside saw, and what is called free may be overwritten", 300,
+			func(arch string) []variant { return []variant{poisoned(arch)[0], usual(arch)[1]} }),
+		drawn("oracle", "proof", "counters equal what an observer outside saw", 2000, usual),
+		drawn("oracle-variants", "proof", "the same on kernels and CPUs that show what a stock guest hides", 300, variants),
+		drawn("poison", "proof", "registers and flags that are called free are overwritten, and nothing comes to anything else", 2000, poisoned),
 	}
 }
 
-func drawn(name, label string, points int, guests func(arch string) []variant) Scenario {
+func drawn(name, label, shows string, points int, guests func(arch string) []variant) Scenario {
 	return Scenario{
-		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes; counters equal what an observer outside saw, and the load comes to the same", points), Labels: []string{label},
+		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes: %s", points, shows), Labels: []string{label},
 		Guests: func(arch string) []Guest { return oracleGuests(points, guests(arch)) },
 		Check:  func(t *T) { checkOracle(t, points, guests(t.Arch)) },
 	}
-}
-
-// variant is a guest in which what a stock guest hides may show.
-type variant struct {
-	name   string
-	cpus   int
-	time   vm.Time
-	append string
-	cpu    string
-	holds  string // a command of the guest's that succeeds if it is what it should be
-	index  bool   // the daemon has the whole kernel's index
-	// actions at each point; none: it is counted.
-	actions []*wire.Action
-}
-
-// usual guests know either a function by itself or the whole kernel: what the one
-// calls free must hold as well as what the other does.
-func usual(string) []variant {
-	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true", index: true}}
-}
-
-// poisoned are the same, but what is called free is overwritten at each point: who
-// reads it after all goes wrong.
-func poisoned(arch string) []variant {
-	all := usual(arch)
-	for i := range all {
-		all[i].name = "poison-" + all[i].name
-		all[i].index = !all[i].index // more is called free in the guest of exact time
-		all[i].actions = []*wire.Action{{Name: "poison", Snippet: snippet.Poisoned().String()}}
-	}
-	return all
-}
-
-// variants are what a kernel can be besides what Debian's boots as here. Only amd64's
-// is built to preempt itself on demand.
-func variants(arch string) []variant {
-	two := func(name, append, holds string) variant {
-		return variant{name: name, cpus: 2, time: vm.Host, append: append, holds: holds}
-	}
-	out := []variant{two("nokaslr", "nokaslr", "grep -qw nokaslr /proc/cmdline")}
-	if arch == "amd64" {
-		out = append(out,
-			two("preempt", "preempt=full", "grep -qF '(full)' /sys/kernel/debug/sched/preempt"),
-			two("pti", "pti=on", "dmesg | grep -q 'page tables isolation: enabled'"))
-	}
-	if arch == "arm64" { // no FEAT_LSE: counters are exclusive loads and stores
-		out = append(out, variant{name: "cortex-a72", cpus: 2, time: vm.Host, cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo"})
-	}
-	return out
 }
 
 // executedOften is how many arrivals at an instruction make it a point to draw: once

@@ -1,0 +1,56 @@
+package scenarios
+
+import (
+	"kerninst/agent/snippet"
+	"kerninst/agent/wire"
+	"kerninst/lab/vm"
+)
+
+// variant is a guest in which what a stock guest hides may show.
+type variant struct {
+	name   string
+	cpus   int
+	time   vm.Time
+	append string
+	cpu    string
+	holds  string // a command of the guest's that succeeds if it is what it should be
+	index  bool   // the daemon has the whole kernel's index
+	// actions at each point; none: it is counted.
+	actions []*wire.Action
+}
+
+// usual guests know either a function by itself or the whole kernel: what the one
+// calls free must hold as well as what the other does.
+func usual(string) []variant {
+	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true", index: true}}
+}
+
+// poisoned are the same, but what is called free is overwritten at each point: who
+// reads it after all goes wrong.
+func poisoned(arch string) []variant {
+	all := usual(arch)
+	for i := range all {
+		all[i].name = "poison-" + all[i].name
+		all[i].index = !all[i].index // more is called free in the guest of exact time
+		all[i].actions = []*wire.Action{{Name: "poison", Snippet: snippet.Poisoned().String()}}
+	}
+	return all
+}
+
+// variants are what a kernel can be besides what Debian's boots as here. Only amd64's
+// is built to preempt itself on demand.
+func variants(arch string) []variant {
+	two := func(name, append, holds string) variant {
+		return variant{name: name, cpus: 2, time: vm.Host, append: append, holds: holds}
+	}
+	out := []variant{two("nokaslr", "nokaslr", "grep -qw nokaslr /proc/cmdline")}
+	if arch == "amd64" {
+		out = append(out,
+			two("preempt", "preempt=full", "grep -qF '(full)' /sys/kernel/debug/sched/preempt"),
+			two("pti", "pti=on", "dmesg | grep -q 'page tables isolation: enabled'"))
+	}
+	if arch == "arm64" { // no FEAT_LSE: counters are exclusive loads and stores
+		out = append(out, variant{name: "cortex-a72", cpus: 2, time: vm.Host, cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo"})
+	}
+	return out
+}
