@@ -15,8 +15,8 @@ export MIRROR
 unexport GOOS GOARCH GOAMD64 GOARM64 GORISCV64 GOFLAGS GOEXPERIMENT
 
 # In make test, how long each fuzz target runs that reads what others have made,
-# how long the rest, and how many at once.
-FUZZING = -fuzztime 20s -fuzzothers 2s -jobs 2
+# how long the rest, and how many at once; none goes on from what another run found.
+FUZZING = -fuzztime 20s -fuzzothers 2s -fuzzfresh -jobs 2
 
 # What each of these needs of the host is asked for when it is missing.
 setup_lab  = ARCH='$(ARCH)' ci/setup.sh

@@ -64,9 +64,10 @@ func main() {
 	seed := flag.Uint64("seed", 1, "seed of the guests")
 	fuzzTime := flag.Duration("fuzztime", 10*time.Minute, "how long each fuzz target runs")
 	others := flag.Duration("fuzzothers", 0, "how long those run that are no readers; 0: as long")
+	fresh := flag.Bool("fuzzfresh", false, "fuzz from the repository's inputs alone, not from what was found on this host before")
 	jobs := flag.Int("jobs", 1, "how many proofs run at once; fuzz targets share the CPUs")
 	flag.Parse()
-	how := fuzzing{*fuzzTime, *others, max(1, runtime.GOMAXPROCS(0)/max(1, *jobs))}
+	how := fuzzing{*fuzzTime, *others, max(1, runtime.GOMAXPROCS(0)/max(1, *jobs)), *fresh}
 	if *others == 0 {
 		how.others = *fuzzTime
 	}
