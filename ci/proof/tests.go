@@ -32,6 +32,7 @@ var testProofs = []testProof{
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
+	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) line {
