@@ -16,7 +16,7 @@ import (
 // how often any other is reached, and the messages arrive.
 func every() []Scenario {
 	return []Scenario{
-		{Name: "every", Title: "each instruction of some functions is spliced; counters equal what an observer outside saw", Labels: []string{"counts"},
+		{Name: "every", Title: "each instruction of some functions is spliced; counters equal what an observer outside saw", Labels: []string{"counts", "proof"},
 			Guests: everyGuests, Check: checkEvery},
 	}
 }

@@ -18,18 +18,17 @@ import (
 // the same moment to the same moment, with one CPU and with two.
 func oracles() []Scenario {
 	return []Scenario{
-		drawn("oracle-slice", "counts", "counters equal what an observer outside saw, and what is called free may be overwritten", 300,
-			func(arch string) []variant { return []variant{poisoned(arch)[0], usual(arch)[1]} }),
-		drawn("oracle", "proof", "counters equal what an observer outside saw", 2000, usual),
-		drawn("oracle-variants", "proof", "the same on kernels and CPUs that show what a stock guest hides", 300, variants),
-		drawn("poison", "proof", "registers and flags that are called free are overwritten, and nothing comes to anything else", 2000, poisoned),
+		drawn("oracle-slice", "counts", "counters equal what an observer outside saw, and what is called free may be overwritten", 300, 3, slice),
+		drawn("oracle", "proof", "counters equal what an observer outside saw", 2000, proofRounds, usual),
+		drawn("oracle-variants", "proof", "the same on kernels and CPUs that show what a stock guest hides", 300, proofRounds, variants),
+		drawn("poison", "proof", "registers and flags that are called free are overwritten, and nothing comes to anything else", 2000, proofRounds, poisoned),
 	}
 }
 
-func drawn(name, label, shows string, points int, guests func(arch string) []variant) Scenario {
+func drawn(name, label, shows string, points, rounds int, guests func(arch string) []variant) Scenario {
 	return Scenario{
 		Name: name, Title: fmt.Sprintf("%d points drawn from what a load executes: %s", points, shows), Labels: []string{label},
-		Guests: func(arch string) []Guest { return oracleGuests(points, guests(arch)) },
+		Guests: func(arch string) []Guest { return oracleGuests(points, rounds, guests(arch)) },
 		Check:  func(t *T) { checkOracle(t, points, guests(t.Arch)) },
 	}
 }
@@ -43,9 +42,9 @@ const executedOften = 10
 const drawnFor = 5
 
 // oracleLoad touches many parts of a kernel, each often enough. What it prints is the
-// sum of what is the same wherever it runs.
+// sum of what is the same wherever it runs. It wants the number of rounds.
 const oracleLoad = `cd /tmp; d=$(mktemp -d); cd $d
-{ for i in 1 2 3 4 5 6 7 8 9 10; do
+{ for i in $(seq %d); do
 find /sys/class /etc -type f | head -n 30 | xargs cat >/dev/null 2>&1
 cat /proc/self/stat /proc/self/maps /proc/meminfo /proc/interrupts /proc/net/* >/dev/null 2>&1
 dd if=/dev/zero of=x bs=4k count=20 2>/dev/null; cp x y; mv y z; ln -s z l; ls -lR . >/dev/null; md5sum x z l; rm x z l
@@ -55,9 +54,12 @@ seq 1000 | tr 1 b | sort | uniq | md5sum; find /bin -type f | sort | head -n 20 
 done
 for b in null read write stat open pipe msg; do /lib/kerninst/bench/bench $b 20 2 >/dev/null || echo $b: $?; done; } | md5sum`
 
-func oracleGuests(points int, variants []variant) []Guest {
+// proofRounds is how many there are where there is time.
+const proofRounds = 10
+
+func oracleGuests(points, rounds int, variants []variant) []Guest {
 	load := func(copies uint32) *wire.Step {
-		s := shell("load", oracleLoad)
+		s := shell("load", fmt.Sprintf(oracleLoad, rounds))
 		s.GetRun().Copies, s.GetRun().Metered = copies, true
 		return s
 	}

@@ -7,21 +7,26 @@ import (
 )
 
 // The module's own tests, a slice of what `make proof` does.
-func TestHazards(t *testing.T) { scenario(t, "hazards", 50) }
-
-// Every instruction of some functions spliced at once.
-func TestEvery(t *testing.T) { scenario(t, "every", 10) }
+func TestHazards(t *testing.T) { scenario(t, "hazards", 50, arches) }
 
 // Points drawn from all that a load executes.
-func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10) }
+func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10, arches) }
+
+// shortWindows are the ISAs that splice one instruction at a time. On riscv64 the next
+// two have few points, and what they find is found among those of TestOracle; they run
+// there in `make proof`.
+var shortWindows = []string{"amd64", "arm64"}
+
+// Every instruction of some functions spliced at once.
+func TestEvery(t *testing.T) { scenario(t, "every", 10, shortWindows) }
 
 // The planner and the module agree on what the kernel rewrites.
-func TestBeside(t *testing.T) { scenario(t, "beside", 5) }
+func TestBeside(t *testing.T) { scenario(t, "beside", 5, shortWindows) }
 
-// scenario runs one on each ISA, which must pass with some number of checks.
-func scenario(t *testing.T, name string, checks int) {
+// scenario runs one on each of the ISAs, which must pass with some number of checks.
+func scenario(t *testing.T, name string, checks int, isas []string) {
 	t.Parallel()
-	for _, arch := range arches {
+	for _, arch := range isas {
 		t.Run(arch, func(t *testing.T) {
 			out := t.TempDir()
 			a := call(t, nil, "run", "--arch", arch, "--scenario", name, "--out", out, "--force")

@@ -41,6 +41,8 @@ var scenarioProofs = []struct{ name, clock, n string }{
 	{"oracle", "exact", "oracle.1cpu.points"},
 	{"oracle-variants", "exact", "oracle.nokaslr.points"},
 	{"poison", "exact", "oracle.poison-1cpu.points"},
+	{"every", "exact", "every.1cpu.executed"},
+	{"beside", "exact", "beside.spliced"},
 	{"ab-long", "host", "pairs"},
 }
 
