@@ -63,7 +63,8 @@ static int ncpus;
 static int out = -1;
 static u64 nibbles;		/* the last sixteen, shifted in from the right */
 
-static char line[512];
+#define LONGEST	512		/* more than any line has: 16 counts of 20 digits */
+static char line[16 * LONGEST];
 static unsigned long used;
 
 static void flush(void)
@@ -114,7 +115,7 @@ static void report_all(void)
 		put(" ");
 		put_number(insns[i].n, 10);
 		put("\n");
-		if (used > sizeof(line) / 2)
+		if (used > sizeof(line) - LONGEST)
 			flush();
 	}
 	flush();
@@ -130,21 +131,24 @@ static void report(void)
 	}
 
 	for (int i = 0; i < n; i++) {
-		u64 total = 0;
+		u64 total = 0, of[MAX_CPUS];
 
+		/* Each read once: another vCPU may be counting, if the report is none to keep. */
 		for (int c = 0; c < ncpus; c++)
-			total += arrivals(&points[i], c);
+			total += of[c] = arrivals(&points[i], c);
 		put("arrivals 0x");
 		put_number(points[i].addr, 16);
 		put(" ");
 		put_number(total, 10);
 		for (int c = 0; c < ncpus; c++) {
 			put(" ");
-			put_number(arrivals(&points[i], c), 10);
+			put_number(of[c], 10);
 		}
 		put("\n");
-		flush();
+		if (used > sizeof(line) - LONGEST)
+			flush();
 	}
+	flush();
 }
 
 static void on_begin(unsigned int vcpu, void *data)
