@@ -27,6 +27,7 @@ var testProofs = []testProof{
 	{"race", "./agent/isa/all", "TestConcurrent", "-race", false},
 	{"effects", "./lab/effects", "TestEffects", "-full", false},
 	{"snippets", "./lab/effects", "TestSnippets", "-full", true},
+	{"equivalence", "./lab/effects", "TestEquivalence", "-full", true},
 	{"flow", "./ci/e2e", "TestWholeKernels/%s/flow", "-full", false},
 	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},

@@ -6,6 +6,10 @@
 // in and makes a difference must be among what it reads, and what it overwrites
 // must not depend on what was there. More may be listed than is seen: that costs a
 // spill, not a crash.
+//
+// It checks in the same way what the splicer makes of instructions: each is laid out
+// with what it refers to, the planner splices it as it would in a kernel, and it has
+// to do the same with the splice as without (guest/bench/equiv.c).
 package effects
 
 import (
@@ -62,13 +66,16 @@ var unrepeatable = [][]byte{{0x0f, 0x31}, {0x0f, 0x01, 0xf9}, {0x0f, 0xc7}}
 // constants, and the numbers of registers.
 func Form(arch *isa.Arch, text string) string {
 	var b strings.Builder
+	before := ""
 	for _, word := range split(text) {
+		register := before == "%" // on amd64; a mnemonic may begin like one
+		before = word
 		switch {
 		case word[0] >= '0' && word[0] <= '9', word[0] == '-':
 			word = "n"
-		case arch.Name == "amd64" && strings.HasPrefix(word, "r"):
+		case register && strings.HasPrefix(word, "r"):
 			word = "r64"
-		case arch.Name == "amd64" && strings.HasPrefix(word, "e") && len(word) == 3:
+		case register && strings.HasPrefix(word, "e") && len(word) == 3:
 			word = "r32"
 		default:
 			word = strings.TrimRight(word, "0123456789")

@@ -25,7 +25,6 @@ const (
 	seed = 1
 	// slice is of how many functions one gives its instructions when not all do.
 	slice = 40
-	input = "/effects.in"
 )
 
 // candidates lists the instructions of a kernel that can be run, each once.
@@ -85,33 +84,41 @@ func TestEffects(t *testing.T) {
 func run(t *testing.T, r *runner.Runner, cases []Case) (all []Seen) {
 	t.Helper()
 	const batch = 4000 // what comes back has a limit
-	job := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "effects",
-		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/lib/kerninst/bench/effects", input}}}}}}
 	for part := range slices.Chunk(cases, batch) {
-		g := r.Start(context.Background(), runner.Request{Name: "effects", CPUs: 1, Time: vm.Host, Job: job,
-			Files: []images.File{{Path: input, Data: Encode(part), Mode: 0o644}}}).Wait()
-		if g.Err != nil {
-			t.Fatal(g.Err)
-		}
-		if g.Outcome.Status != status.Passed {
-			t.Fatalf("%s: %s", g.Outcome.Status, g.Outcome.Summary)
-		}
-		var out *wire.RunResult
-		for _, rec := range g.Outcome.Records {
-			if res := rec.GetResult(); res != nil {
-				out = res.Runs[0]
-			}
-		}
-		if out.Exit != 0 || out.Truncated {
-			t.Fatalf("exit %d, truncated %v: %s", out.Exit, out.Truncated, out.Stderr)
-		}
-		seen, err := Read(bytes.NewReader(out.Stdout), len(part))
+		seen, err := Read(bytes.NewReader(inGuest(t, r, "effects", Encode(part))), len(part))
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, seen...)
 	}
 	return all
+}
+
+// inGuest has a guest run one of the programs in guest/bench with a file, and returns
+// what it printed.
+func inGuest(t *testing.T, r *runner.Runner, program string, data []byte) []byte {
+	t.Helper()
+	input := "/" + program + ".in"
+	job := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: program,
+		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/lib/kerninst/bench/" + program, input}}}}}}
+	g := r.Start(context.Background(), runner.Request{Name: program, CPUs: 1, Time: vm.Host, Job: job,
+		Files: []images.File{{Path: input, Data: data, Mode: 0o644}}}).Wait()
+	if g.Err != nil {
+		t.Fatal(g.Err)
+	}
+	if g.Outcome.Status != status.Passed {
+		t.Fatalf("%s: %s", g.Outcome.Status, g.Outcome.Summary)
+	}
+	for _, rec := range g.Outcome.Records {
+		if res := rec.GetResult(); res != nil {
+			if out := res.Runs[0]; out.Exit != 0 || out.Truncated {
+				t.Fatalf("%s: exit %d, truncated %v: %s", program, out.Exit, out.Truncated, out.Stderr)
+			}
+			return res.Runs[0].Stdout
+		}
+	}
+	t.Fatalf("%s: no result", program)
+	return nil
 }
 
 func check(t *testing.T, arch *isa.Arch, cases []Case, seen []Seen, forms int) {

@@ -19,12 +19,9 @@ import (
 	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/snippet"
 	"kerninst/agent/snippet/snippettest"
-	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/qemu"
 	"kerninst/lab/runner"
-	"kerninst/lab/status"
-	"kerninst/lab/vm"
 )
 
 var drawn = flag.Uint64("seed", seed, "draws the snippets of TestSnippets")
@@ -36,7 +33,6 @@ const (
 	snipPatch  = 128
 	snipRegion = 8192
 	snipRegs   = 34
-	snipInput  = "/snips.in"
 )
 
 // nops are what a point of the tests displaces: as long as the jump to the patch.
@@ -247,31 +243,7 @@ func TestSnippets(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
-			compareSnips(t, arch, cases, runSnips(t, r, data))
+			compareSnips(t, arch, cases, inGuest(t, r, "snips", data))
 		})
 	}
-}
-
-func runSnips(t *testing.T, r *runner.Runner, data []byte) []byte {
-	t.Helper()
-	job := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "snips",
-		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/lib/kerninst/bench/snips", snipInput}}}}}}
-	g := r.Start(context.Background(), runner.Request{Name: "snips", CPUs: 1, Time: vm.Host, Job: job,
-		Files: []images.File{{Path: snipInput, Data: data, Mode: 0o644}}}).Wait()
-	if g.Err != nil {
-		t.Fatal(g.Err)
-	}
-	if g.Outcome.Status != status.Passed {
-		t.Fatalf("%s: %s", g.Outcome.Status, g.Outcome.Summary)
-	}
-	for _, rec := range g.Outcome.Records {
-		if res := rec.GetResult(); res != nil {
-			if out := res.Runs[0]; out.Exit != 0 || out.Truncated {
-				t.Fatalf("exit %d, truncated %v: %s", out.Exit, out.Truncated, out.Stderr)
-			}
-			return res.Runs[0].Stdout
-		}
-	}
-	t.Fatal("no result")
-	return nil
 }

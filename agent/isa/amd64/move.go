@@ -69,13 +69,13 @@ func condition(code []byte, to, target isa.Addr) ([]byte, error) {
 // pushLen is the length of push.
 const pushLen = 5
 
-// push encodes push of an address in the upper 2 GiB, which the immediate's sign
-// extends to (SDM volume 2, PUSH).
+// push encodes push of an address that the immediate's sign extends to: in the upper
+// 2 GiB, where kernels are, or the lowest (SDM volume 2, PUSH).
 //
 //	68 | imm32
 func push(a isa.Addr) ([]byte, error) {
-	if int64(a) < math.MinInt32 || int64(a) >= 0 {
-		return nil, fmt.Errorf("push: %v is not in the upper 2 GiB", a)
+	if int64(a) < math.MinInt32 || int64(a) > math.MaxInt32 {
+		return nil, fmt.Errorf("push: %v is not in the upper or the lowest 2 GiB", a)
 	}
 	return isa.ByteOrder.AppendUint32([]byte{0x68}, uint32(a)), nil
 }

@@ -1,0 +1,221 @@
+package effects
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/plan"
+	"kerninst/images"
+	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
+	"kerninst/lab/sweep"
+)
+
+// variants are what each sample is spliced with: nothing free, all registers and
+// flags that it does not use and all of them overwritten, and some.
+var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, {Share: 2}}
+
+// population draws from the functions of a kernel; not from all unless asked to.
+func population(t *testing.T, arch *isa.Arch, r *runner.Runner) *Population {
+	t.Helper()
+	d, err := r.Dump(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := d.Text(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, err := sweep.Kernel(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewPopulation(arch)
+	for n, piece := range pieces {
+		if n%slice == 0 || *full {
+			p.Add(piece.Code, piece.Addr)
+		}
+	}
+	return p
+}
+
+// TestEquivalence runs instructions of the stock kernels bare and spliced in a guest.
+func TestEquivalence(t *testing.T) {
+	per := 1
+	if *full {
+		per = 4
+	}
+	for _, arch := range all.Arches() {
+		t.Run(arch.Name, func(t *testing.T) {
+			t.Parallel()
+			img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
+			p := population(t, arch, r)
+			sites, none := p.Sites(*drawn, per, variants)
+			equivalent(t, p, sites, runSites(t, r, sites), none)
+		})
+	}
+}
+
+// runSites has a guest run the sites, a batch at a time.
+func runSites(t *testing.T, r *runner.Runner, sites []*Site) (all []Outcome) {
+	t.Helper()
+	for part := range slices.Chunk(sites, 4000) {
+		var data []byte
+		for _, s := range part {
+			data = append(data, s.Encode()...)
+		}
+		out, err := Outcomes(bytes.NewReader(inGuest(t, r, "equiv", data)), part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, out...)
+	}
+	return all
+}
+
+// formSeen is what the sites of one form showed.
+type formSeen struct{ landed, fell, led bool }
+
+func equivalent(t *testing.T, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
+	t.Helper()
+	forms, done, differ, edges := map[string]*formSeen{}, 0, 0, 0
+	for k, s := range sites {
+		o := seen[k]
+		done += 2 * o.Runs
+		if o.Differs != "" {
+			if differ++; differ <= 10 {
+				t.Errorf("%s:%s\n%s", s, o.Differs, s.Listing())
+			}
+			continue
+		}
+		f := forms[s.Form]
+		if f == nil {
+			f = &formSeen{}
+			forms[s.Form] = f
+		}
+		f.landed = f.landed || o.Landed > 0
+		f.fell, f.led = f.fell || o.Fell, f.led || o.Led
+		if s.Edge {
+			edges++
+		}
+	}
+	if differ > 10 {
+		t.Errorf("%d sites more differ", differ-10)
+	}
+	ran := 0
+	for _, f := range forms {
+		if f.landed {
+			ran++
+		}
+	}
+	t.Logf("proof equivalence %s %d of %d forms, %d instances, %d of them with the least or greatest displacement, %d runs",
+		p.arch.Name, ran, len(p.Forms()), len(sites), edges, done)
+	if ran < len(p.Forms())/2 || ran == 0 {
+		t.Errorf("%d of %d forms were run", ran, len(p.Forms()))
+	}
+	report(t, p, forms, none)
+}
+
+// report lists what was not run, and why.
+func report(t *testing.T, p *Population, forms map[string]*formSeen, none map[string]error) {
+	t.Helper()
+	why := map[string][]string{}
+	for _, name := range p.Forms() {
+		f := forms[name]
+		switch {
+		case f == nil && none[name] != nil:
+			reason := none[name].Error()
+			var r *plan.Refusal
+			if errors.As(none[name], &r) {
+				reason = r.Reason.String()
+			}
+			why["not planned, "+reason] = append(why["not planned, "+reason], name)
+		case f == nil:
+		case !f.landed:
+			why["always faults"] = append(why["always faults"], name)
+		case strings.Contains(name, "(cond,") && !(f.fell && f.led):
+			why["seen to go one way only"] = append(why["seen to go one way only"], name)
+		}
+	}
+	for reason, list := range why {
+		if !*full {
+			list = []string{fmt.Sprint(len(list))}
+		}
+		t.Logf("%s: %s", reason, strings.Join(list, "; "))
+	}
+	for reason, list := range p.Barred {
+		t.Logf("never displaced, %s: %d forms", reason, len(list))
+	}
+}
+
+// TestEdges has an instruction with a displacement of each kind: the decoder finds
+// where the least and the greatest lead.
+func TestEdges(t *testing.T) {
+	for _, c := range []struct {
+		arch, code  string
+		least, most int64 // from the instruction's start
+	}{
+		{"amd64", "7410", -126, 129},
+		{"amd64", "e900010000", 5 - 1<<31, 4 + 1<<31},
+		{"amd64", "0f8f00010000", 6 - 1<<31, 5 + 1<<31},
+		{"arm64", "40000094", -1 << 27, 1<<27 - 4},
+		{"arm64", "40020054", -1 << 20, 1<<20 - 4},
+		{"arm64", "430200b4", -1 << 20, 1<<20 - 4},
+		{"arm64", "43021036", -1 << 15, 1<<15 - 4},
+		{"riscv64", "63845700", -1 << 12, 1<<12 - 2},
+		{"riscv64", "6f000010", -1 << 20, 1<<20 - 2},
+		{"riscv64", "01a0", -1 << 11, 1<<11 - 2},
+		{"riscv64", "99c3", -1 << 8, 1<<8 - 2},
+		{"riscv64", "99e3", -1 << 8, 1<<8 - 2},
+	} {
+		arch, err := all.Lookup(c.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, err := hex.DecodeString(c.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const at = isa.Addr(0x1000000000)
+		got := edges(arch, code)
+		if len(got) != 2 {
+			t.Errorf("%s %s: %d edges", c.arch, c.code, len(got))
+			continue
+		}
+		for k, want := range []int64{c.least, c.most} {
+			i, before := arch.Decode(got[k], at), arch.Decode(code, at)
+			if int64(i.Target-at) != want || i.Flow != before.Flow || i.Reads != before.Reads {
+				t.Errorf("%s %s: %x leads to %+d, not %+d", c.arch, c.code, got[k], int64(i.Target-at), want)
+			}
+		}
+	}
+	arch, _ := all.Lookup("arm64")
+	if got := edges(arch, []byte{0x1f, 0x20, 0x03, 0xd5}); got != nil {
+		t.Errorf("a nop has edges: %x", got)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	s := &Site{Falls: 8, Leads: 16, pads: []isa.Addr{1, 2, 8, 16}}
+	out, err := Outcomes(strings.NewReader("0 8 7 4\n1 8 0 8 place differ in run 1\n"), []*Site{s, s})
+	if err != nil || !out[0].Fell || out[0].Led || out[0].Differs != "" || out[1].Fell || !out[1].Led || out[1].Differs != "place differ in run 1" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	for _, bad := range []string{"", "0 8 7\n", "1 8 7 0\n", "0 8 9 0\n", "0 8 7 x\n", "0 8 7 0\n1 8 7 0\n"} {
+		if _, err := Outcomes(strings.NewReader(bad), []*Site{s}); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}
