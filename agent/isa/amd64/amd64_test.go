@@ -111,6 +111,72 @@ f20f38f1c1 | none | rax,rcx | rax |  |  | crc32l %ecx,%eax
 660f38820a | none | rcx,rdx |  |  | load,privileged,serialising,may-fault | invpcid
 0fa2 | none | rax,rcx | rax,rcx,rdx,rbx |  | privileged,serialising | cpuid
 66c5f877 | unknown |  |  |  |  | a prefix before VEX
+66750a | unknown |  |  |  |  | jne: AMD cuts the address to 16 bits, Intel does not
+66eb0a | unknown |  |  |  |  | jmp likewise
+66e30a | unknown |  |  |  |  | jrcxz likewise
+66e20a | unknown |  |  |  |  | loop likewise
+660f8500000000 | unknown |  |  |  |  | jne with 32 bits likewise
+66e900000000 | unknown |  |  |  |  | jmp with 32 bits likewise
+66c3 | unknown |  |  |  |  | ret likewise
+66ffe0 | unknown |  |  |  |  | jmp *%rax likewise
+66ffd0 | unknown |  |  |  |  | call *%rax likewise
+66c9 | unknown |  |  |  |  | leave that keeps the upper half of rbp
+66fff0 | none | rax,rsp | rsp |  | store,may-fault | push %ax, the same for both
+6690 | none |  |  |  |  | xchg %ax,%ax
+2e750a | cond | flags |  |  | pcrel | a hint
+f075fe | unknown |  |  |  |  | lock jne
+f090 | unknown |  |  |  |  | lock nop
+f0c3 | unknown |  |  |  |  | lock ret
+f08b00 | unknown |  |  |  |  | lock mov
+f08900 | unknown |  |  |  |  | lock mov to memory
+f00100 | none | rax | flags |  | load,store,may-fault | lock add %eax,(%rax)
+f001c0 | unknown |  |  |  |  | lock add of a register
+f00300 | unknown |  |  |  |  | lock add from memory
+f03900 | unknown |  |  |  |  | lock cmp
+f0833800 | unknown |  |  |  |  | lock cmpl $0,(%rax)
+f083040400 | none | rax,rsp | flags |  | load,store,may-fault | lock addl $0,(%rsp,%rax)
+f0f710 | none | rax |  |  | load,store,may-fault | lock notl
+f0f720 | unknown |  |  |  |  | lock mull
+f0ff00 | none | rax |  | flags | load,store,may-fault | lock incl
+f0ff10 | unknown |  |  |  |  | lock call
+f08700 | none | rax | rax |  | load,store,may-fault | lock xchg
+f00fba2001 | unknown |  |  |  |  | lock bt
+f00fba2801 | none | rax |  | flags | load,store,may-fault | lock bts
+f00fa300 | unknown |  |  |  |  | lock bt
+f00fab00 | none | rax |  | flags | load,store,may-fault | lock bts
+f00fc108 | none | rax,rcx | rcx,flags |  | load,store,may-fault | lock xadd
+f00faf00 | unknown |  |  |  |  | lock imul
+f00fc730 | unknown |  |  |  |  | lock vmptrld
+f0c5f877 | unknown |  |  |  |  | lock before VEX
+f0480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | load,store,may-fault | lock cmpxchg16b
+8ec8 | unknown |  |  |  |  | mov to cs
+8cf0 | unknown |  |  |  |  | there is no seventh segment register
+0f20c8 | unknown |  |  |  |  | nor cr1
+440f20c0 | none |  | rax |  | privileged | mov %cr8,%rax
+0f23e0 | unknown |  |  |  |  | db4
+660fc300 | unknown |  |  |  |  | movnti has no prefix
+660f77 | unknown |  |  |  |  | nor has emms
+f30f01fa | unknown |  |  |  |  | mcommit, not monitorx
+f30f38dc00 | unknown |  |  |  |  | aesenc128kl changes the flags
+660f38dcc1 | none |  |  |  | vector | aesenc
+f30ffcc1 | unknown |  |  |  |  | paddb has no such form
+0ffcc1 | none |  |  |  | vector | paddb
+660f71c001 | unknown |  |  |  |  | no shift
+660f71f001 | none |  |  |  | vector | psllw
+c5f8ae18 | none | rax |  |  | store,may-fault,vector | vstmxcsr
+c5f8ae10 | none | rax |  |  | load,may-fault,vector | vldmxcsr
+c5f8ae20 | unknown |  |  |  |  | neither
+c4e2794900 | none | rax |  |  | store,may-fault,vector | sttilecfg
+c4e2784900 | none | rax |  |  | load,may-fault,vector | ldtilecfg
+c4e27a4b0408 | none | rax,rcx |  |  | store,may-fault,vector | tilestored
+c4e27b4b0408 | none | rax,rcx |  |  | load,may-fault,vector | tileloadd
+c4e27b4bc0 | unknown |  |  |  |  | tiles are loaded from memory
+c5fafcc1 | unknown |  |  |  |  | vpaddb has no such form
+c4e373f0c001 | unknown |  |  |  |  | rorx has two operands
+c4e37bf0c001 | none | rax | rax |  |  | rorx $1,%eax,%eax
+62e17f487bc7 | none | rdi |  |  | vector | a vector above 15 is none of ours
+62e1fe2879f2 | unknown |  |  |  |  | vcvtss2usi to a register above 15
+62b1fe287bc7 | unknown |  |  |  |  | vcvtusi2ss from one
 `)
 }
 

@@ -15,6 +15,10 @@ type insn struct {
 	opsize16, addr32, rep, repne, lock bool
 	rex                                byte // 0 when absent
 
+	escaped bool // behind 0f, where the opcode is second
+	second  byte
+	evex    byte // its first byte
+
 	modrm    byte
 	ripRel   bool
 	rel32    int        // index of a rip-relative displacement
@@ -88,7 +92,7 @@ func Decode(b []byte, a isa.Addr) isa.Insn {
 	if !ok && d.n == 1 {
 		return lost(a)
 	}
-	if !ok {
+	if !ok || !d.understood(op) {
 		return isa.Unknown(a, d.n, all)
 	}
 	return d.effects(r, op, a)
@@ -171,6 +175,7 @@ func (d *insn) peek() byte {
 // escape handles the maps behind 0f.
 func (d *insn) escape() (*row, bool) {
 	op := d.next()
+	d.escaped, d.second = true, op
 	switch op {
 	case 0x38:
 		return d.map38()
@@ -271,9 +276,6 @@ func (d *insn) finish(r *row, op byte) (*row, bool) {
 		d.skip(4)
 		if !d.short {
 			d.disp = int64(int32(isa.ByteOrder.Uint32(d.b[d.n-4:])))
-		}
-		if d.opsize16 { // 16-bit displacement on some CPUs only
-			return nil, false
 		}
 	}
 	return r, r.known

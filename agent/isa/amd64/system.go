@@ -30,10 +30,10 @@ var exact = []struct {
 	op, modrm, prefix byte
 	row               row
 }{
-	{0x01, 0xc1, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmcall
-	{0x01, 0xc2, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmlaunch
-	{0x01, 0xc3, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmresume
-	{0x01, 0xc4, pAny, row{flags: fC, traits: priv}},                                                                        // vmxoff
+	{0x01, 0xc1, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmcall
+	{0x01, 0xc2, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmlaunch
+	{0x01, 0xc3, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmresume
+	{0x01, 0xc4, pNone, row{flags: fC, traits: priv}},                                                                       // vmxoff
 	{0x01, 0xc8, pNone, row{reads: rax | rcx | rdx, traits: priv}},                                                          // monitor
 	{0x01, 0xc9, pNone, row{reads: rax | rcx, traits: priv}},                                                                // mwait
 	{0x01, 0xca, pNone, row{traits: priv}},                                                                                  // clac
@@ -41,24 +41,24 @@ var exact = []struct {
 	{0x01, 0xcc, p66, row{flow: isa.FlowTrap, traits: priv}},                                                                // tdcall
 	{0x01, 0xcf, p66, row{flow: isa.FlowTrap, traits: priv}},                                                                // seamcall
 	{0x01, 0xcf, pNone, row{flags: fC, reads: rax | rbx | rcx | rdx, clobbers: rax | rbx | rcx | rdx, traits: priv | both}}, // encls
-	{0x01, 0xd0, pNone, row{reads: rcx, writes: rax | rdx}},                                                                 // xgetbv
+	{0x01, 0xd0, pNone, row{reads: rcx, writes: rax | rdx, traits: isa.MayFault}},                                           // xgetbv
 	{0x01, 0xd1, pNone, row{reads: rax | rcx | rdx, traits: priv | ser | isa.MayFault}},                                     // xsetbv
-	{0x01, 0xd8, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmrun
+	{0x01, 0xd8, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmrun
 	{0x01, 0xd9, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmmcall, vmgexit
-	{0x01, 0xda, pAny, row{reads: rax, traits: priv}},                                                                       // vmload
-	{0x01, 0xdb, pAny, row{reads: rax, traits: priv}},                                                                       // vmsave
-	{0x01, 0xdc, pAny, row{traits: priv}},                                                                                   // stgi
-	{0x01, 0xdd, pAny, row{traits: priv}},                                                                                   // clgi
-	{0x01, 0xdf, pAny, row{reads: rax | rcx, traits: priv}},                                                                 // invlpga
+	{0x01, 0xda, pNone, row{reads: rax, traits: priv}},                                                                      // vmload
+	{0x01, 0xdb, pNone, row{reads: rax, traits: priv}},                                                                      // vmsave
+	{0x01, 0xdc, pNone, row{traits: priv}},                                                                                  // stgi
+	{0x01, 0xdd, pNone, row{traits: priv}},                                                                                  // clgi
+	{0x01, 0xdf, pNone, row{reads: rax | rcx, traits: priv}},                                                                // invlpga
 	{0x01, 0xe8, pNone, row{traits: ser}},                                                                                   // serialize
 	{0x01, 0xe8, pF3, row{traits: priv | both}},                                                                             // setssbsy
-	{0x01, 0xee, pNone, row{reads: rcx, writes: rax | rdx}},                                                                 // rdpkru
-	{0x01, 0xef, pNone, row{reads: rax | rcx | rdx, traits: priv}},                                                          // wrpkru
-	{0x01, 0xf8, pAny, row{traits: priv}},                                                                                   // swapgs
-	{0x01, 0xf9, pAny, row{writes: rax | rcx | rdx}},                                                                        // rdtscp
-	{0x01, 0xfa, pAny, row{reads: rax | rcx | rdx, traits: priv}},                                                           // monitorx
-	{0x01, 0xfb, pAny, row{reads: rax | rbx | rcx, traits: priv}},                                                           // mwaitx
-	{0x01, 0xfc, pAny, row{reads: rax, traits: stor}},                                                                       // clzero
+	{0x01, 0xee, pNone, row{reads: rcx, writes: rax | rdx, traits: isa.MayFault}},                                           // rdpkru
+	{0x01, 0xef, pNone, row{reads: rax | rcx | rdx, traits: priv | isa.MayFault}},                                           // wrpkru
+	{0x01, 0xf8, pNone, row{traits: priv}},                                                                                  // swapgs
+	{0x01, 0xf9, pNone, row{writes: rax | rcx | rdx}},                                                                       // rdtscp
+	{0x01, 0xfa, pNone, row{reads: rax | rcx | rdx, traits: priv}},                                                          // monitorx
+	{0x01, 0xfb, pNone, row{reads: rax | rbx | rcx, traits: priv}},                                                          // mwaitx
+	{0x01, 0xfc, pNone, row{reads: rax, traits: stor}},                                                                      // clzero
 	{0x01, 0xfe, pF3, row{reads: rax | rcx | rdx, clobbers: rax, flags: fC, traits: priv | both}},                           // rmpadjust
 	{0x01, 0xfe, pF2, row{reads: rax | rcx, clobbers: rax, flags: fC, traits: priv | both}},                                 // rmpupdate
 	{0x01, 0xff, pF3, row{reads: rax, clobbers: rax, flags: fC, traits: priv | both}},                                       // psmash
@@ -81,8 +81,8 @@ var direct = []struct {
 	{0x01, 6, pNone, row{e: rd, traits: priv | ser}},                      // lmsw
 	{0xae, 0, pF3, row{e: wr}},                                            // rdfsbase
 	{0xae, 1, pF3, row{e: wr}},                                            // rdgsbase
-	{0xae, 2, pF3, row{e: rd, traits: priv}},                              // wrfsbase
-	{0xae, 3, pF3, row{e: rd, traits: priv}},                              // wrgsbase
+	{0xae, 2, pF3, row{e: rd, traits: priv | isa.MayFault}},               // wrfsbase
+	{0xae, 3, pF3, row{e: rd, traits: priv | isa.MayFault}},               // wrgsbase
 	{0xae, 6, p66, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // tpause
 	{0xae, 6, pF2, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // umwait
 	{0xae, 6, pF3, row{e: rd, traits: priv}},                              // umonitor

@@ -253,7 +253,7 @@ var oneSpans = []span{
 	{0x8b, 0x8b, row{known: true, modrm: true, g: wr, e: rd}},
 	{0x8c, 0x8c, row{known: true, modrm: true, e: wr, traits: priv}}, // from a segment register
 	{0x8d, 0x8d, row{known: true, modrm: true, g: wr, e: adr}},
-	{0x8e, 0x8e, row{known: true, modrm: true, e: rd, traits: priv | isa.Shadow}}, // to a segment register
+	{0x8e, 0x8e, row{known: true, modrm: true, e: rd, traits: priv | isa.Shadow | isa.MayFault}}, // to a segment register
 	{0x8f, 0x8f, row{modrm: true, group: group1A}},
 	{0x90, 0x97, row{known: true, plus: rw, acc: rw}}, // xchg; 90 is corrected in decode
 	{0x98, 0x98, row{known: true, acc: rw}},
@@ -334,7 +334,7 @@ var twoSpans = []span{
 	{0x0f, 0x0f, row{modrm: true, imm: i8}}, // 3DNow!
 	{0x18, 0x1f, row{known: true, modrm: true, e: adr}},
 	{0x20, 0x21, row{known: true, modrm: true, e: wr, traits: priv}},
-	{0x22, 0x23, row{known: true, modrm: true, e: rd, traits: priv | ser}},
+	{0x22, 0x23, row{known: true, modrm: true, e: rd, traits: priv | ser | isa.MayFault}},
 	{0x30, 0x30, row{known: true, reads: rcx | rax | rdx, traits: priv | ser | isa.MayFault}},
 	{0x31, 0x31, row{known: true, writes: rax | rdx}},
 	{0x32, 0x33, row{known: true, reads: rcx, writes: rax | rdx, traits: priv | isa.MayFault}},

@@ -20,11 +20,14 @@ var corrections = []struct {
 	{"\x0f\x01\xf8", "swapgs", "operands differ by mode"},
 }
 
-// Text disassembles one instruction in AT&T syntax. Where x86asm disagrees
-// with Decode about the length, the bytes are printed instead.
+// Text disassembles one instruction in AT&T syntax. What Decode does not understand,
+// or x86asm takes to have another length, is printed as bytes.
 func Text(b []byte, a isa.Addr) string {
 	i := Decode(b, a)
 	n := min(i.Len, len(b))
+	if i.Flow == isa.FlowUnknown {
+		return rawBytes(b[:n])
+	}
 	for _, c := range corrections {
 		if string(b[:n]) == c.bytes {
 			return c.text

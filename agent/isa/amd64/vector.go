@@ -92,7 +92,8 @@ var vectorRows = []struct {
 	{1, 0xd7, pAny, inSSE | inVEX, no, row{g: wr, e: vrd}},                                               // pmovmskb
 	{1, 0xf7, pAny, inSSE | inVEX, no, row{e: vrd, reads: rdi, traits: stor}},                            // maskmovdqu
 	{2, 0x0e, p66, inVEX, no, row{e: vrd, flags: fW}}, {2, 0x0f, p66, inVEX, no, row{e: vrd, flags: fW}}, // vtestps
-	{2, 0x17, p66, inSSE | inVEX, no, row{e: vrd, flags: fW}},                                                              // ptest
+	{2, 0x17, p66, inSSE | inVEX, no, row{e: vrd, flags: fW}},                      // ptest
+	{2, 0x49, p66, inVEX, no, row{e: vwr}}, {2, 0x4b, pF3, inVEX, no, row{e: vwr}}, // sttilecfg, tilestored
 	{2, 0x7a, p66, inEVEX, no, row{e: rd}}, {2, 0x7b, p66, inEVEX, no, row{e: rd}}, {2, 0x7c, p66, inEVEX, no, row{e: rd}}, // vpbroadcast
 	{2, 0xf2, pNone, inVEX, rd, row{g: wr, e: rd, flags: fC}},                                  // andn
 	{2, 0xf3, pNone, inVEX, wr, row{e: rd, flags: fC}},                                         // blsr, blsmsk, blsi
@@ -134,11 +135,20 @@ func init() {
 // is its third register.
 func (d *insn) vectorRow(m, op, prefix, in byte, vvvv isa.Reg) (*row, bool) {
 	d.opsize16 = false // it was no operand size
+	if !d.vectorForm(m, op, prefix, in) {
+		return nil, false
+	}
+	if in == inVEX && m == 1 && op == 0xae && d.modrm>>3&7 == 3 { // vstmxcsr
+		return &vectorStore, true
+	}
 	if special[m].has(op) {
 		for k := range vectorRows {
 			x := &vectorRows[k]
 			if x.m != m || x.op != op || x.in&in == 0 || x.prefix != prefix && x.prefix != pAny {
 				continue
+			}
+			if !d.named(&x.row, in) || x.v == no && general[m].has(op) && vvvv != 0 {
+				return nil, false
 			}
 			switch x.v {
 			case rd:
@@ -158,6 +168,14 @@ func (d *insn) vectorRow(m, op, prefix, in byte, vvvv isa.Reg) (*row, bool) {
 		return &vectorStore, true
 	}
 	return &vectorLoad, true
+}
+
+// named says whether EVEX names one of the sixteen general registers where the row
+// takes one: R' and, with a register as r/m, X would name others (SDM 2.7.1, APX).
+func (d *insn) named(r *row, in byte) bool {
+	reg := r.g == rd || r.g == wr || r.g == rw
+	rm := d.modrm >= 0xc0 && (r.e == rd || r.e == wr || r.e == rw)
+	return in != inEVEX || !(reg && d.evex&0x10 == 0) && !(rm && d.rex&2 != 0)
 }
 
 // vex consumes an instruction behind VEX or EVEX.
@@ -182,12 +200,13 @@ func (d *insn) vex(op byte) (*row, bool) {
 		first := d.next()
 		last = d.next()
 		void = void || first&8 != 0 || last&4 == 0
+		d.evex = first
 		m, d.rex, in = first&7, 0x40|^first>>5&7|last>>4&8, inEVEX
 		d.next()
 	}
 	c := d.next()
 	if in == inVEX && m == 1 && c == 0x77 { // vzeroupper, vzeroall
-		return &row77, !void
+		return &row77, !void && last&3 == pNone
 	}
 	if d.indexed = m == 2 && vectorIndexed.has(c) && (in == inEVEX || c < 0xa0); d.indexed {
 		void = void || d.peek()&7 != 4
