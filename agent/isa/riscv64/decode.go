@@ -1,6 +1,10 @@
 package riscv64
 
-import "kerninst/agent/isa"
+import (
+	"slices"
+
+	"kerninst/agent/isa"
+)
 
 // word is one instruction of 16 or 32 bits.
 type word uint32
@@ -298,15 +302,8 @@ func system(w word, i *isa.Insn) bool {
 	switch {
 	case f == 4:
 		return hypervisorAccess(w, i)
-	case f != 0: // csrr*
-		i.Writes = w.rd()
-		if f < 4 {
-			i.Reads = w.rs1()
-		}
-		if w == 0xc0001073 { // csrrw x0, cycle, x0: unimp
-			*i = isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowTrap}
-		}
-		return true
+	case f != 0:
+		return csr(w, i)
 	}
 	switch w {
 	case 0x00000073, 0x00100073: // ecall, ebreak
@@ -328,6 +325,30 @@ func system(w word, i *isa.Insn) bool {
 		return w.bits(24, 20) <= 1 && w.bits(19, 7) == 0
 	}
 	return false
+}
+
+// vectorCSRs are those of floating point and vectors: fflags, frm, fcsr; vstart,
+// vxsat, vxrm, vcsr; vl, vtype, vlenb.
+var vectorCSRs = []uint32{0x001, 0x002, 0x003, 0x008, 0x009, 0x00a, 0x00f, 0xc20, 0xc21, 0xc22}
+
+// csr: csrrw, csrrs, csrrc, and the same with a constant for rs1. One that writes is
+// illegal where bits 11:10 of the number say that it is only read (manual, CSR
+// listing); csrrs and csrrc of x0, or of 0, do not write.
+func csr(w word, i *isa.Insn) bool {
+	f, n := w.bits(14, 12), w.bits(31, 20)
+	i.Writes = w.rd()
+	if f < 4 {
+		i.Reads = w.rs1()
+	}
+	if slices.Contains(vectorCSRs, n) {
+		i.Traits |= isa.Vector
+	}
+	if w == 0xc0001073 { // csrrw x0, cycle, x0: unimp
+		*i = isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowTrap}
+		return true
+	}
+	writes := f&3 == 1 || w.bits(19, 15) != 0
+	return n>>10 != 3 || !writes
 }
 
 // hypervisorAccess: hlv, hlvx and hsv reach a guest's memory. Even funct7 are

@@ -24,7 +24,12 @@ func TestHand(t *testing.T) {
 73005010 | none |  |  |  | privileged | wfi
 73000512 | none | a0 |  |  | privileged,serialising | sfence.vma a0
 73250010 | none |  | a0 |  | privileged | csrr a0, sstatus
-73701500 | none |  |  |  | privileged | csrrci
+73701500 | none |  |  |  | privileged,vector | csrrci of fflags
+73253000 | none |  | a0 |  | privileged,vector | csrr a0, fcsr
+732500c2 | none |  | a0 |  | privileged,vector | csrr a0, vl
+732500c0 | none |  | a0 |  | privileged | rdcycle a0
+731005c0 | unknown |  |  |  |  | csrw cycle: it is only read
+73e00fc0 | unknown |  |  |  |  | csrrsi cycle likewise
 0f100000 | none |  |  |  | privileged,serialising | fence.i
 0f00f00f | none |  |  |  | serialising | fence
 8280 | return | ra |  |  |  | ret
@@ -74,6 +79,22 @@ d3f7a7a2 | unknown |  |  |  |  | a comparison that is none
 7300d000 | none |  |  |  | privileged | wrs.nto
 0f204500 | none | a0 |  |  | store,privileged,may-fault | cbo.zero
 0f203500 | unknown |  |  |  |  | cbo, unallocated
+53500502 | unknown |  |  |  |  | fadd.d in no rounding mode
+53700502 | none |  |  |  | vector | fadd.d in that of fcsr
+43600502 | unknown |  |  |  |  | fmadd.d in none
+5370155a | unknown |  |  |  |  | fsqrt.d has one source
+53701540 | none |  |  |  | vector | fcvt.s.d
+53700540 | unknown |  |  |  |  | fcvt.s.s
+530015f2 | unknown |  |  |  |  | fli.d (Zfa): rs1 is no register
+57254040 | unknown |  |  |  |  | vmv.x.s with a mask
+57254142 | unknown |  |  |  |  | no such operation on one vector
+57000040 | none |  |  |  | vector | vadc.vvm
+57000042 | unknown |  |  |  |  | vadc without its mask
+5730005e | none |  |  |  | vector | vmv.v.i
+5730105e | unknown |  |  |  |  | vmv.v.i with another source
+07008502 | none | a0 |  |  | load,may-fault,vector | vl1re8.v
+07008500 | unknown |  |  |  |  | the same with a mask
+07008542 | unknown |  |  |  |  | three whole registers
 `)
 }
 

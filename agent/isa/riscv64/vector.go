@@ -8,8 +8,12 @@ import "kerninst/agent/isa"
 // fused: fmadd, fmsub, fnmsub, fnmadd.
 func fused(w word, i *isa.Insn) bool {
 	i.Traits = isa.Vector
-	return w.bits(26, 25) < 2
+	return w.bits(26, 25) < 2 && w.rounds()
 }
+
+// rounds says whether bits 14:12 are a rounding mode: 5 and 6 are reserved, and
+// illegal to execute.
+func (w word) rounds() bool { return w.bits(14, 12) != 5 && w.bits(14, 12) != 6 }
 
 // floatFuncs says for funct7 of OP-FP without its format bits (31:27) where the
 // integer registers are.
@@ -35,17 +39,28 @@ func float(w word, i *isa.Insn) bool {
 	if f.fromInt {
 		i.Reads = w.rs1()
 	}
-	return f.known && w.bits(26, 25) < 2 && w.bits(14, 12) <= floatForms[w.bits(31, 27)]
+	return f.known && w.bits(26, 25) < 2 && floatForm(w)
 }
 
 // floatForms is the highest funct3 of operations that have no rounding mode.
-var floatForms = func() (t [32]uint32) {
-	for f := range t {
-		t[f] = 7
+var floatForms = map[uint32]uint32{0x04: 2, 0x05: 1, 0x14: 2, 0x1c: 1, 0x1e: 0}
+
+// floatSources has, for operations with one source, a bit for each value that their
+// rs2 field may have: of conversions the other format, or the integer's width.
+var floatSources = map[uint32]uint32{0x0b: 1 << 0, 0x08: 1<<0 | 1<<1, 0x18: 0xf, 0x1a: 0xf, 0x1c: 1 << 0, 0x1e: 1 << 0}
+
+// floatForm says whether the fields of OP-FP that choose among forms are allocated.
+func floatForm(w word) bool {
+	f, rs2 := w.bits(31, 27), w.bits(24, 20)
+	if most, ok := floatForms[f]; ok && w.bits(14, 12) > most || !ok && !w.rounds() {
+		return false
 	}
-	t[0x04], t[0x05], t[0x14], t[0x1c], t[0x1e] = 2, 1, 2, 1, 0
-	return t
-}()
+	if f == 0x08 && rs2 == w.bits(26, 25) { // between a format and itself
+		return false
+	}
+	sources, ok := floatSources[f]
+	return !ok || sources>>rs2&1 != 0
+}
 
 // vectorFuncs lists funct6 (bits 31:26) of the operations on vectors that
 // exist, by funct3 (bits 14:12). Floating-point vectors are not described.
@@ -87,7 +102,39 @@ func vector(w word, i *isa.Insn) bool {
 	if f == 2 && w.bits(31, 26) == 0x10 { // vmv.x.s, vcpop.m, vfirst.m
 		i.Writes = w.rd()
 	}
-	return vectorFuncs[f]>>w.bits(31, 26)&1 != 0
+	return vectorFuncs[f]>>w.bits(31, 26)&1 != 0 && vectorForm(w)
+}
+
+// vectorUnary has, for funct6 of operations on one vector (funct3 is 2), a bit for each
+// value that their vs1 field may have.
+var vectorUnary = map[uint32]uint32{
+	0x10: 1<<0 | 1<<16 | 1<<17,       // vmv.x.s, vcpop.m, vfirst.m
+	0x12: 0xfc | 0x7<<8 | 0x7<<12,    // vzext, vsext; Zvbb
+	0x14: 1<<1 | 1<<2 | 1<<3 | 3<<16, // vmsbf, vmsof, vmsif, viota, vid
+}
+
+// vectorForm says whether mask bit and sources are allocated, for operations that
+// are special about them.
+func vectorForm(w word) bool {
+	f, op, unmasked := w.bits(14, 12), w.bits(31, 26), w.bits(25, 25) == 1
+	arithmetic := f == 0 || f == 3 || f == 4
+	switch {
+	case arithmetic && (op == 0x10 || op == 0x12): // vadc, vsbc
+		return !unmasked
+	case arithmetic && op == 0x17: // vmerge; vmv has no other vector
+		return !unmasked || w.bits(24, 20) == 0
+	case f == 3 && op == 0x27: // vmv<n>r.v
+		n := w.bits(19, 15)
+		return unmasked && (n == 0 || n == 1 || n == 3 || n == 7)
+	case f == 2 && op == 0x17, f == 2 && op >= 0x18 && op <= 0x1f: // vcompress, operations on masks
+		return unmasked
+	case f == 2 && op == 0x10 && w.bits(19, 15) == 0: // vmv.x.s
+		return unmasked
+	case f == 6 && op == 0x10: // vmv.s.x
+		return unmasked && w.bits(24, 20) == 0
+	}
+	sources, ok := vectorUnary[op]
+	return f != 2 || !ok || sources>>w.bits(19, 15)&1 != 0
 }
 
 // vectorLength: vsetvli (bit 31 clear), vsetivli (both set), vsetvl.
@@ -110,13 +157,7 @@ func vectorLength(w word, i *isa.Insn) bool {
 func vectorMemory(w word, i *isa.Insn) bool {
 	switch w.bits(27, 26) {
 	case 0:
-		switch w.bits(24, 20) {
-		case 0, 8, 11:
-		case 16:
-			if i.Traits&isa.Load == 0 {
-				return false
-			}
-		default:
+		if !unitForm(w, i.Traits&isa.Load != 0) {
 			return false
 		}
 	case 2:
@@ -125,11 +166,35 @@ func vectorMemory(w word, i *isa.Insn) bool {
 	return w.bits(28, 28) == 0 // wider elements are reserved
 }
 
+// unitForm says whether a form with unit stride exists: whole registers and masks are
+// not masked, bytes as stored, and of so many registers.
+//
+//	31 29 28 27 26 25 24   20 19 15 14  12 11 7
+//	 nf |mew| mop |vm| lumop | rs1 | width | vd
+func unitForm(w word, load bool) bool {
+	nf, unmasked, bytes := w.bits(31, 29), w.bits(25, 25) == 1, w.bits(14, 12) == 0
+	switch w.bits(24, 20) {
+	case 0:
+		return true
+	case 8:
+		return unmasked && nf&(nf+1) == 0 && (load || bytes)
+	case 11:
+		return unmasked && nf == 0 && bytes
+	case 16: // stops at a fault
+		return load
+	}
+	return false
+}
+
 // vectorCryptoFuncs lists funct6 of the cryptographic operations; all their
 // operands are vectors or constants.
 var vectorCryptoFuncs = set6(0x20, 0x21, 0x22, 0x28, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e, 0x2f)
 
+// vectorCryptoUnary is vectorUnary for them: rounds of AES and SM4, and vgmul.
+var vectorCryptoUnary = map[uint32]uint32{0x28: 0xf | 3<<16, 0x29: 0xf | 1<<7 | 1<<16}
+
 func vectorCrypto(w word, i *isa.Insn) bool {
 	i.Traits = isa.Vector
-	return w.bits(14, 12) == 2 && w.bits(25, 25) == 1 && vectorCryptoFuncs>>w.bits(31, 26)&1 != 0
+	sources, ok := vectorCryptoUnary[w.bits(31, 26)]
+	return w.bits(14, 12) == 2 && w.bits(25, 25) == 1 && vectorCryptoFuncs>>w.bits(31, 26)&1 != 0 && (!ok || sources>>w.bits(19, 15)&1 != 0)
 }
