@@ -91,6 +91,43 @@ e053bf04 | none |  | x0 |  | vector | rdvl x0, #31
 205f60a0 | unknown |  |  |  |  | SME2
 e0439f85 | none | sp |  |  | load,may-fault,vector | ldr z0, [sp, …]
 200040da | unknown |  |  |  |  | sbc with bits that are reserved
+008400f8 | unknown |  |  |  |  | str x0, [x0], #8: what is stored is not defined
+008c40f8 | unknown |  |  |  |  | ldr x0, [x0, #8]!: nor what is loaded
+018440f8 | none | x0 | x0,x1 |  | load,may-fault | ldr x1, [x0], #8
+207c00c8 | unknown |  |  |  |  | stxr w0, x0, [x1]: nor the status
+207c01c8 | unknown |  |  |  |  | stxr w1, x0, [x1]: nor the address
+207c02c8 | none | x0,x1 | x2 |  | store,exclusive,may-fault | stxr w2, x0, [x1]
+20007fc8 | unknown |  |  |  |  | ldxp x0, x0, [x1]
+00443bd5 | none |  | x0 |  | privileged,vector | mrs x0, fpcr
+20441bd5 | none | x0 |  |  | privileged,vector | msr fpsr, x0
+0000629e | none | x0 |  |  | vector | scvtf d0, x0
+00006a9e | unknown |  |  |  |  | the same in a rounding mode
+0000ae9e | none |  | x0 |  | vector | fmov x0, v0.d[1]
+0000669e | none |  | x0 |  | vector | fmov x0, d0
+0000661e | unknown |  |  |  |  | fmov w0, d0
+00fc589e | none |  | x0 |  | vector | fcvtzs x0, d0, #1
+007c581e | unknown |  |  |  |  | fcvtzs w0, d0, #33
+003c040e | none |  | x0 |  | vector | umov w0, v0.s[0]
+003c044e | unknown |  |  |  |  | umov x0, v0.s[0]
+003c004e | unknown |  |  |  |  | umov of no size
+000c080e | unknown |  |  |  |  | dup v0.1d, x0
+000c084e | none | x0 |  |  | vector | dup v0.2d, x0
+0070404c | none | x0 |  |  | load,may-fault,vector | ld1 {v0.16b}, [x0]
+0010404c | unknown |  |  |  |  | no so many vectors
+0070604c | unknown |  |  |  |  | bit 21
+000c400c | unknown |  |  |  |  | ld4 {v0.1d}
+000c404c | none | x0 |  |  | load,may-fault,vector | ld4 {v0.2d}
+00c0404d | none | x0 |  |  | load,may-fault,vector | ld1r {v0.16b}, [x0]
+00c0004d | unknown |  |  |  |  | st1r
+0028601e | none |  |  |  | vector | fadd d0, d0, d0
+0028a01e | unknown |  |  |  |  | fadd in no format
+0000801f | unknown |  |  |  |  | fmadd likewise
+00c0221e | none |  |  |  | vector | fcvt d0, s0
+0040221e | unknown |  |  |  |  | fcvt s0, s0
+000000ce | none |  |  |  | vector | eor3
+000000cf | unknown |  |  |  |  | nothing is there
+008060ce | none |  |  |  | vector | sha512h
+009060ce | unknown |  |  |  |  | beside sm3partw1
 `)
 }
 

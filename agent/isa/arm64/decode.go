@@ -338,6 +338,9 @@ const (
 	sysTPIDREL1 = 3<<14 | 0<<11 | 13<<7 | 0<<3 | 4 // per-CPU base
 	sysTPIDREL2 = 3<<14 | 4<<11 | 13<<7 | 0<<3 | 2 // likewise, with VHE
 	sysNZCV     = 3<<14 | 3<<11 | 4<<7 | 2<<3 | 0  // the flags
+	sysFPCR     = 3<<14 | 3<<11 | 4<<7 | 4<<3 | 0  // rounding, traps; of floating point
+	sysFPSR     = 3<<14 | 3<<11 | 4<<7 | 4<<3 | 1  // and what it has met
+	sysSVCR     = 3<<14 | 3<<11 | 4<<7 | 2<<3 | 2  // whether vectors are streaming
 	sysRNDR     = 3<<14 | 3<<11 | 2<<7 | 4<<3 | 0  // a random number; the flags say whether there was one
 	sysRNDRRS   = 3<<14 | 3<<11 | 2<<7 | 4<<3 | 1  // likewise, reseeded
 )
@@ -357,6 +360,8 @@ func systemRegister(w word, key uint32, i *isa.Insn) bool {
 	case read && (key == sysRNDR || key == sysRNDRRS):
 		i.Writes |= flags
 		i.Traits = isa.Privileged
+	case key == sysFPCR || key == sysFPSR || key == sysSVCR:
+		i.Traits = isa.Privileged | isa.Vector
 	case read && (key == sysSPEL0 || key == sysTPIDREL1 || key == sysTPIDREL2):
 	default:
 		i.Traits = isa.Privileged

@@ -47,12 +47,40 @@ func direction(load bool) isa.Traits {
 //	0 | Q| 00110 |..| p| L| R| Rm  | opcode | Rn | Rt
 func structures(w word, i *isa.Insn) bool {
 	i.Traits |= direction(w.bit(22)) | isa.Vector
+	form := w.bit(24) && w.oneElement() || !w.bit(24) && !w.bit(21) && w.wholeVectors()
 	if !w.bit(23) {
-		return w.bits(20, 16) == 0
+		return form && w.bits(20, 16) == 0
 	}
 	i.Reads |= w.gpr(rm)
 	i.Writes = w.gprSP(rn)
-	return w.bit(24) || !w.bit(21)
+	return form
+}
+
+// wholeVectors says whether bits 15:12 are allocated: how many vectors, interleaved
+// or one after the other; elements of 64 bits are interleaved in whole ones only.
+func (w word) wholeVectors() bool {
+	switch w.bits(15, 12) {
+	case 2, 6, 7, 10: // ld1
+		return true
+	case 0, 4, 8: // ld4, ld3, ld2
+		return w.bits(11, 10) != 3 || w.bit(30)
+	}
+	return false
+}
+
+// oneElement says the same of bits 15:10, which are opcode, S and size. The upper two
+// bits of the opcode are how wide an element is, or that it is loaded into all.
+func (w word) oneElement() bool {
+	s, size := w.bit(12), w.bits(11, 10)
+	switch w.bits(15, 14) {
+	case 1: // 16 bits
+		return size&1 == 0
+	case 2: // 32 or 64 bits
+		return size == 0 || size == 1 && !s
+	case 3: // to all elements
+		return w.bit(22) && !s
+	}
+	return true
 }
 
 // tags: memory tagging. Bits 11:10 are the form of stg and kin, or 0 for what
@@ -103,7 +131,7 @@ func exclusive(w word, i *isa.Insn) bool {
 			i.Reads |= data
 			i.Writes = w.gpr(rs)
 		}
-		return w.bits(14, 10) == 31 && (!load || w.bits(20, 16) == 31)
+		return w.bits(14, 10) == 31 && (!load && w.statusApart(data) || load && w.bits(20, 16) == 31)
 	case !o2 && w.bit(31): // ldxp, stxp
 		i.Traits |= isa.Exclusive
 		if load {
@@ -113,7 +141,8 @@ func exclusive(w word, i *isa.Insn) bool {
 			i.Reads |= data | w.gpr(rt2)
 			i.Writes = w.gpr(rs)
 		}
-		return !load || w.bits(20, 16) == 31
+		twice := w.bits(4, 0) == w.bits(14, 10) // what is loaded is not defined
+		return !load && w.statusApart(data|w.gpr(rt2)) || load && !twice && w.bits(20, 16) == 31
 	case !o2: // casp: pairs of registers, even numbered
 		i.Traits |= isa.Mem
 		i.Reads |= data | data<<1 | w.gpr(rs) | w.gpr(rs)<<1
@@ -134,6 +163,14 @@ func exclusive(w word, i *isa.Insn) bool {
 		i.Writes = w.gpr(rs)
 		return w.bits(14, 10) == 31
 	}
+}
+
+// statusApart says whether the register for a store-exclusive's status is neither what
+// is stored nor the base: what it does is not defined otherwise (stxr: CONSTRAINED
+// UNPREDICTABLE).
+func (w word) statusApart(data isa.RegSet) bool {
+	base := w.gprSP(rn) &^ sp
+	return w.gpr(rs)&(data|base) == 0
 }
 
 // literal: ldr from a PC-relative address; opc 3 is prfm.
@@ -212,6 +249,9 @@ func single(w word, i *isa.Insn, f form) bool {
 		return f != formUser && (opc < 2 || size == 0)
 	}
 	data := w.gpr(rd)
+	if i.Writes&data != 0 { // what becomes of the base is not defined, nor what is stored
+		return false
+	}
 	switch {
 	case opc == 0:
 		i.Traits |= isa.Store

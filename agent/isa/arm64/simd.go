@@ -1,6 +1,10 @@
 package arm64
 
-import "kerninst/agent/isa"
+import (
+	"math/bits"
+
+	"kerninst/agent/isa"
+)
 
 // Floating point and vectors, as far as they touch general registers and flags.
 // Vector and predicate registers are not tracked.
@@ -17,29 +21,60 @@ func simd(w word, i *isa.Insn) bool {
 	case w.bits(31, 30) == 0b01 && w.bit(28): // one element
 		return true
 	case !w.bit(30) && w.bit(28): // floating point
-		return w.bit(24) && !w.bit(31) || floatingPoint(w, i)
+		if w.bit(24) { // three sources
+			return !w.bit(31) && !w.bit(29) && w.bits(23, 22) != 2
+		}
+		return floatingPoint(w, i)
 	}
-	return w.bits(31, 28) == 0b1100 // three and four sources: SHA3, SM3, SHA512
+	return w.bits(31, 24) == 0b11001110 && hashing(w)
+}
+
+// hashing: three and four sources, SHA512, SM3, SM4. Bits 23:21 choose, then 15:10.
+func hashing(w word) bool {
+	op := w.bits(15, 10)
+	switch w.bits(23, 21) {
+	case 0, 1: // eor3, bcax
+		return !w.bit(15)
+	case 2: // sm3ss1, sm3tt
+		return !w.bit(15) || w.bits(15, 14) == 2
+	case 3: // sha512h, sha512h2, sha512su1, rax1; sm3partw1, sm3partw2, sm4ekey
+		return op >= 0b100000 && op <= 0b100011 || op >= 0b110000 && op <= 0b110010
+	case 4: // xar
+		return true
+	case 6: // sha512su0, sm4e
+		return w.bits(20, 16) == 0 && (op == 0b100000 || op == 0b100001)
+	}
+	return false
 }
 
 // vectorCopy: bits 14:11 choose dup, smov, umov, ins.
 //
 //	31 30 29 28    21 20 16 15 14 11 10 9  5 4  0
 //	0 | Q|op|01110000| imm5|0 | imm4 | 1| Rn | Rd
+//
+// The lowest bit that is set in imm5 is the size of an element.
 func vectorCopy(w word, i *isa.Insn) bool {
-	if w.bit(29) {
-		return true // between elements
+	size, whole := uint(bits.TrailingZeros32(w.bits(20, 16))), w.bit(30)
+	if w.bit(29) { // ins between elements
+		return whole && size <= 3
 	}
 	switch w.bits(14, 11) {
-	case 0b0001, 0b0011: // from a general register
+	case 0b0000: // dup
+		return size < 3 || size == 3 && whole
+	case 0b0001: // dup from a general register
 		i.Reads = w.gpr(rn)
-	case 0b0101, 0b0111: // smov, umov
+		return size < 3 || size == 3 && whole
+	case 0b0011: // ins from a general register
+		i.Reads = w.gpr(rn)
+		return whole && size <= 3
+	case 0b0101: // smov
 		i.Writes = w.gpr(rd)
-	case 0b0000:
-	default:
-		return false
+		return size < 2 || size == 2 && whole
+	case 0b0111: // umov
+		i.Writes = w.gpr(rd)
+		return size < 3 && !whole || size == 3 && whole
 	}
-	return true
+	return false
 }
 
 // floatingPoint: bits 15:10 choose.
@@ -55,7 +90,7 @@ func floatingPoint(w word, i *isa.Insn) bool {
 		return convert(w, i)
 	case w.bits(15, 10) == 0: // integer
 		return convert(w, i)
-	case w.bit(31):
+	case w.bit(31) || w.bits(23, 22) == 2:
 		return false
 	case w.bits(13, 10) == 0b1000: // fcmp
 		i.Writes = flags
@@ -64,12 +99,34 @@ func floatingPoint(w word, i *isa.Insn) bool {
 		i.Reads, i.Writes = flags, flags
 	case w.bits(11, 10) == 0b11: // fcsel
 		i.Reads = flags
-	case w.bits(14, 10) == 0b10000, w.bits(12, 10) == 0b100, w.bits(11, 10) == 0b10:
-		// one source, a constant, two sources
+	case w.bits(14, 10) == 0b10000:
+		return floatSource(w.bits(20, 15), w.bits(23, 22))
+	case w.bits(12, 10) == 0b100: // a constant
+		return w.bits(9, 5) == 0
+	case w.bits(11, 10) == 0b10: // two sources
+		return w.bits(15, 12) <= 8
 	default:
 		return false
 	}
 	return true
+}
+
+// floatSource says whether an operation on one source exists in a format: 0 single, 1
+// double, 3 half precision.
+func floatSource(op, format uint32) bool {
+	switch op {
+	case 0, 1, 2, 3: // fmov, fabs, fneg, fsqrt
+		return true
+	case 4, 5, 7: // fcvt to single, double, half
+		return op&3 != format
+	case 6: // bfcvt
+		return format == 1
+	case 8, 9, 10, 11, 12, 14, 15: // frint
+		return true
+	case 16, 17, 18, 19: // frint32, frint64
+		return format < 2
+	}
+	return false
 }
 
 // convert: bits 18:16 are 2, 3 and 7 from a general register, else to one.
@@ -84,7 +141,32 @@ func convert(w word, i *isa.Insn) bool {
 	if w.bit(21) && w.bits(20, 16) == 0b11110 { // fjcvtzs
 		i.Writes |= flags
 	}
-	return w.bit(21) || op < 4
+	if !w.bit(21) {
+		return fixedPoint(w)
+	}
+	sf, format := w.bit(31), w.bits(23, 22)
+	switch rounding := w.bits(20, 19); {
+	case op < 2: // fcvtns … fcvtzu
+		return format != 2
+	case op < 6: // scvtf, ucvtf, fcvtas, fcvtau
+		return format != 2 && rounding == 0
+	case rounding == 3: // fjcvtzs
+		return op == 6 && !sf && format == 1
+	case rounding == 1: // fmov of the upper half
+		return sf && format == 2
+	case sf:
+		return rounding == 0 && (format == 1 || format == 3)
+	default:
+		return rounding == 0 && (format == 0 || format == 3)
+	}
+}
+
+// fixedPoint: scvtf and ucvtf to the nearest, fcvtzs and fcvtzu to zero. Bits 15:10 are
+// 64 less the bits behind the point.
+func fixedPoint(w word) bool {
+	sf, format, rounding, op := w.bit(31), w.bits(23, 22), w.bits(20, 19), w.bits(18, 16)
+	known := rounding == 0 && (op == 2 || op == 3) || rounding == 3 && op < 2
+	return known && format != 2 && (sf || w.bit(15))
 }
 
 // scalableRows lists what the kernel uses of SVE and SME to save and restore
