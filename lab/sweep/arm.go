@@ -97,7 +97,8 @@ func armEffect(b *book, l *Line) (e effect, ok bool) {
 	if armReadsFlags[m] {
 		e.reads |= armFlags
 	}
-	if armSetsFlags[m] {
+	number := m == "mrs" && strings.HasPrefix(ops[1], "rndr") // the flags say whether there was one
+	if armSetsFlags[m] || number {
 		e.writes |= armFlags
 	}
 	return e, true
