@@ -53,9 +53,45 @@ func (o *own) check() error {
 	case o.timeout < 0:
 		return fmt.Errorf("--timeout %v: want more than 0", o.timeout)
 	}
-	_, err := images.Add(o.adds)
+	files, err := images.Add(o.adds)
 	if err != nil {
 		return fmt.Errorf("--add %w", err)
+	}
+	return o.fit(files)
+}
+
+// maxFile bounds a file in an initramfs, in bytes: its length has 32 bits.
+const maxFile = 1<<32 - 1
+
+// fit refuses files that no guest of that memory unpacks, before anything reads them:
+// they may be as long as the disk, or longer where they have holes.
+func (o *own) fit(files []images.File) error {
+	var size int64
+	for _, f := range files {
+		if f.Source == "" {
+			continue
+		}
+		info, err := os.Stat(f.Source)
+		if err != nil {
+			return fmt.Errorf("--add %w", err)
+		}
+		if info.Size() > maxFile {
+			return fmt.Errorf("--add %s: %d bytes: a file in a guest has at most %d", f.Source, info.Size(), int64(maxFile))
+		}
+		size += info.Size()
+	}
+	return o.room(size)
+}
+
+// room says whether a guest can unpack an initramfs of that many bytes: the kernel has
+// it twice for a while, packed and unpacked, and needs room for itself.
+func (o *own) room(size int64) error {
+	mem := int64(runner.DefaultMemory)
+	if o.mem > 0 {
+		mem = int64(o.mem)
+	}
+	if need := 2*size>>20 + 64; need > mem {
+		return fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need)
 	}
 	return nil
 }
@@ -169,16 +205,7 @@ func (o *own) wishes(img *images.Image, files []images.File, mode vm.Time) (runn
 	if err != nil {
 		return w, err
 	}
-	mem := int64(runner.DefaultMemory)
-	if o.mem > 0 {
-		mem = int64(o.mem)
-	}
-	// The kernel has the initramfs twice for a while, packed and unpacked, and
-	// needs room for itself.
-	if need := 2*size>>20 + 64; need > mem {
-		return w, usage(fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need))
-	}
-	return w, nil
+	return w, usage(o.room(size))
 }
 
 // record is what a manifest says of all this, once the files are kept.

@@ -3,11 +3,23 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/lab/status"
 )
+
+// TestMain ends what lab run starts of itself for each ISA: here that is the tests,
+// all over again.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "run-isa") {
+		os.Exit(status.ExitLabFailed)
+	}
+	os.Exit(m.Run())
+}
 
 // refused runs a command line that is wrong, and returns what it says. If it is not
 // refused, there is no cache to harm and no program to run.
@@ -91,6 +103,21 @@ func TestWrongArguments(t *testing.T) {
 	} {
 		if got := refused(t, strings.Fields(line)...); !strings.Contains(got, want) {
 			t.Errorf("lab %s: %q, want …%s…", line, got, want)
+		}
+	}
+}
+
+// What is added may be longer than any guest, or than a file there can be.
+func TestEndlessFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "endless")
+	for size, want := range map[int64]string{1 << 40: "a file in a guest has at most 4294967295", 1 << 30: "cannot unpack its initramfs of 1024 MiB: give --mem 2112"} {
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, size)); err != nil {
+			t.Fatal(err)
+		}
+		for _, verb := range []string{"run", "shell", "probe kinst::f:8 --run true", "gdb"} {
+			if got := refused(t, append(strings.Fields(verb), "--add", file)...); !strings.Contains(got, want) {
+				t.Errorf("lab %s --add of %d bytes: %q, want …%s…", verb, size, got, want)
+			}
 		}
 	}
 }
