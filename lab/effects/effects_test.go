@@ -2,51 +2,19 @@ package effects
 
 import (
 	"bytes"
-	"context"
-	"flag"
 	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
-	"kerninst/agent/wire"
-	"kerninst/images"
-	"kerninst/lab/qemu"
-	"kerninst/lab/runner"
-	"kerninst/lab/status"
 	"kerninst/lab/sweep"
-	"kerninst/lab/vm"
 )
 
-var full = flag.Bool("full", false, "all forms of the kernel, several instances of each")
-
-const (
-	seed = 1
-	// slice is of how many functions one gives its instructions when not all do.
-	slice = 40
-)
-
-// candidates lists the instructions of a kernel that can be run, each once.
-func candidates(t *testing.T, arch *isa.Arch, r *runner.Runner) (out []Case) {
-	t.Helper()
-	d, err := r.Dump(context.Background(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := d.Text(arch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces, err := sweep.Kernel(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+// candidates lists the instructions of functions that can be run, each once.
+func candidates(arch *isa.Arch, functions []sweep.Piece) (out []Case) {
 	seen := map[string]bool{}
-	for n, p := range pieces {
-		if n%slice != 0 && !*full {
-			continue
-		}
+	for _, p := range functions {
 		for k := 0; k < len(p.Code); {
 			i := arch.Decode(p.Code[k:], 0)
 			code := p.Code[k:min(k+i.Len, len(p.Code))]
@@ -60,68 +28,31 @@ func candidates(t *testing.T, arch *isa.Arch, r *runner.Runner) (out []Case) {
 	return out
 }
 
-// TestEffects runs instructions of the stock kernels in a guest.
-func TestEffects(t *testing.T) {
+// prepareEffects draws instructions of the stock kernels.
+func prepareEffects(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	per := 1
 	if *full {
 		per = 4
 	}
-	for _, arch := range all.Arches() {
-		t.Run(arch.Name, func(t *testing.T) {
-			t.Parallel()
-			img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
+	cases, forms := Choose(seed, per, candidates(arch, functions))
+	batches := slices.Collect(slices.Chunk(cases, batch))
+	for _, part := range batches {
+		inputs = append(inputs, Encode(part))
+	}
+	return inputs, func(t *testing.T, outputs [][]byte) {
+		var all []Seen
+		for k, out := range outputs {
+			seen, err := Read(bytes.NewReader(out), len(batches[k]))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
-			cases, forms := Choose(seed, per, candidates(t, arch, r))
-			check(t, arch, cases, run(t, r, cases), forms)
-		})
-	}
-}
-
-// run has a guest run the cases, a batch at a time.
-func run(t *testing.T, r *runner.Runner, cases []Case) (all []Seen) {
-	t.Helper()
-	const batch = 4000 // what comes back has a limit
-	for part := range slices.Chunk(cases, batch) {
-		seen, err := Read(bytes.NewReader(inGuest(t, r, "effects", Encode(part))), len(part))
-		if err != nil {
-			t.Fatal(err)
+			all = append(all, seen...)
 		}
-		all = append(all, seen...)
+		compareEffects(t, arch, cases, all, forms)
 	}
-	return all
 }
 
-// inGuest has a guest run one of the programs in guest/bench with a file, and returns
-// what it printed.
-func inGuest(t *testing.T, r *runner.Runner, program string, data []byte) []byte {
-	t.Helper()
-	input := "/" + program + ".in"
-	job := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: program,
-		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/lib/kerninst/bench/" + program, input}}}}}}
-	g := r.Start(context.Background(), runner.Request{Name: program, CPUs: 1, Time: vm.Host, Job: job,
-		Files: []images.File{{Path: input, Data: data, Mode: 0o644}}}).Wait()
-	if g.Err != nil {
-		t.Fatal(g.Err)
-	}
-	if g.Outcome.Status != status.Passed {
-		t.Fatalf("%s: %s", g.Outcome.Status, g.Outcome.Summary)
-	}
-	for _, rec := range g.Outcome.Records {
-		if res := rec.GetResult(); res != nil {
-			if out := res.Runs[0]; out.Exit != 0 || out.Truncated {
-				t.Fatalf("%s: exit %d, truncated %v: %s", program, out.Exit, out.Truncated, out.Stderr)
-			}
-			return res.Runs[0].Stdout
-		}
-	}
-	t.Fatalf("%s: no result", program)
-	return nil
-}
-
-func check(t *testing.T, arch *isa.Arch, cases []Case, seen []Seen, forms int) {
+func compareEffects(t *testing.T, arch *isa.Arch, cases []Case, seen []Seen, forms int) {
 	t.Helper()
 	ran, runs := map[string]bool{}, 0
 	for k, c := range cases {

@@ -51,6 +51,13 @@ func (p *Population) Add(code []byte, a isa.Addr) {
 		if i.Len > len(rest) {
 			return
 		}
+		if n := p.pair(rest, i); n > 0 {
+			j := p.arch.Decode(rest[i.Len:], i.End())
+			p.add(fmt.Sprintf("auipc and jalr (%v)", j.Flow), rest[:n], i.Addr)
+		}
+		if p.seen[string(rest[:i.Len])] {
+			continue
+		}
 		form := Form(p.arch, p.arch.Text(rest, i.Addr))
 		if why := Bar(i); why != "" {
 			if p.Barred[why] == nil {
@@ -63,10 +70,6 @@ func (p *Population) Add(code []byte, a isa.Addr) {
 			form += fmt.Sprintf(" (%v, %d bytes)", i.Flow, i.Len)
 		}
 		p.add(form, rest[:i.Len], i.Addr)
-		if n := p.pair(rest, i); n > 0 {
-			j := p.arch.Decode(rest[i.Len:], i.End())
-			p.add(fmt.Sprintf("auipc and jalr (%v)", j.Flow), rest[:n], i.Addr)
-		}
 	}
 }
 
@@ -83,10 +86,13 @@ func (p *Population) pair(code []byte, i isa.Insn) int {
 }
 
 func (p *Population) add(form string, code []byte, a isa.Addr) {
-	if p.seen[string(code)] || len(p.forms[form]) >= keptPerForm {
+	if p.seen[string(code)] {
 		return
 	}
 	p.seen[string(code)] = true
+	if len(p.forms[form]) >= keptPerForm {
+		return
+	}
 	code = inReach(p.arch, bytes.Clone(code), a)
 	p.forms[form] = append(p.forms[form], Sample{Form: form, Code: code, Addr: a})
 }

@@ -2,7 +2,6 @@ package effects
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,9 +12,6 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/plan"
-	"kerninst/images"
-	"kerninst/lab/qemu"
-	"kerninst/lab/runner"
 	"kerninst/lab/sweep"
 )
 
@@ -23,66 +19,36 @@ import (
 // flags that it does not use and all of them overwritten, and some.
 var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, {Share: 2}}
 
-// population draws from the functions of a kernel; not from all unless asked to.
-func population(t *testing.T, arch *isa.Arch, r *runner.Runner) *Population {
-	t.Helper()
-	d, err := r.Dump(context.Background(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := d.Text(arch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pieces, err := sweep.Kernel(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := NewPopulation(arch)
-	for n, piece := range pieces {
-		if n%slice == 0 || *full {
-			p.Add(piece.Code, piece.Addr)
-		}
-	}
-	return p
-}
-
-// TestEquivalence runs instructions of the stock kernels bare and spliced in a guest.
-func TestEquivalence(t *testing.T) {
+// prepareEquivalence draws instructions of the stock kernels, to be run bare and spliced.
+func prepareEquivalence(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	per := 1
 	if *full {
 		per = 4
 	}
-	for _, arch := range all.Arches() {
-		t.Run(arch.Name, func(t *testing.T) {
-			t.Parallel()
-			img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
-			p := population(t, arch, r)
-			sites, none := p.Sites(*drawn, per, variants)
-			equivalent(t, p, sites, runSites(t, r, sites), none)
-		})
+	p := NewPopulation(arch)
+	for _, f := range functions {
+		p.Add(f.Code, f.Addr)
 	}
-}
-
-// runSites has a guest run the sites, a batch at a time.
-func runSites(t *testing.T, r *runner.Runner, sites []*Site) (all []Outcome) {
-	t.Helper()
-	for part := range slices.Chunk(sites, 4000) {
+	sites, none := p.Sites(*drawn, per, variants)
+	batches := slices.Collect(slices.Chunk(sites, batch))
+	for _, part := range batches {
 		var data []byte
 		for _, s := range part {
 			data = append(data, s.Encode()...)
 		}
-		out, err := Outcomes(bytes.NewReader(inGuest(t, r, "equiv", data)), part)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, out...)
+		inputs = append(inputs, data)
 	}
-	return all
+	return inputs, func(t *testing.T, outputs [][]byte) {
+		var all []Outcome
+		for k, b := range outputs {
+			out, err := Outcomes(bytes.NewReader(b), batches[k])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, out...)
+		}
+		equivalent(t, p, sites, all, none)
+	}
 }
 
 // formSeen is what the sites of one form showed.

@@ -2,10 +2,8 @@ package effects
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,18 +11,13 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
-	"kerninst/agent/isa/all"
 	"kerninst/agent/isa/amd64"
 	"kerninst/agent/isa/arm64"
 	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/snippet"
 	"kerninst/agent/snippet/snippettest"
-	"kerninst/images"
-	"kerninst/lab/qemu"
-	"kerninst/lab/runner"
+	"kerninst/lab/sweep"
 )
-
-var drawn = flag.Uint64("seed", seed, "draws the snippets of TestSnippets")
 
 // What the program that runs patches (guest/bench/snips.c) puts where, in bytes.
 const (
@@ -223,27 +216,17 @@ func listing(arch *isa.Arch, code []byte) string {
 	return b.String()
 }
 
-// TestSnippets runs what is generated for random snippets, in a guest: cells are as
-// the interpreter leaves them, and what was not free is as it was.
-func TestSnippets(t *testing.T) {
+// prepareSnippets makes patches of random snippets: cells are as the interpreter leaves
+// them, and what was not free is as it was.
+func prepareSnippets(t *testing.T, arch *isa.Arch, _ []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	n := 300
 	if *full {
 		n = 1500
 	}
-	for _, arch := range all.Arches() {
-		t.Run(arch.Name, func(t *testing.T) {
-			t.Parallel()
-			cases := snipCases(t, arch, n)
-			var data []byte
-			for _, c := range cases {
-				data = append(data, c.encode(snipPoint+len(nops[arch.Name])/2)...)
-			}
-			img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
-			compareSnips(t, arch, cases, inGuest(t, r, "snips", data))
-		})
+	cases := snipCases(t, arch, n)
+	var data []byte
+	for _, c := range cases {
+		data = append(data, c.encode(snipPoint+len(nops[arch.Name])/2)...)
 	}
+	return [][]byte{data}, func(t *testing.T, outputs [][]byte) { compareSnips(t, arch, cases, outputs[0]) }
 }
