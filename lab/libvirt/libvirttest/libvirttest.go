@@ -15,12 +15,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Program is looked for on the PATH and where Debian has it.
@@ -97,7 +96,8 @@ func Start(t testing.TB) *Daemon {
 func (d *Daemon) start(t testing.TB, path string) {
 	t.Helper()
 	var stderr bytes.Buffer
-	d.cmd = exec.Command(path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
+	argv := append(asOrdinary(), path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
+	d.cmd = exec.Command(argv[0], argv[1:]...)
 	// On its PATH there is nothing: it would ask every QEMU there what it can do,
 	// which takes half a minute, instead of those that machines name.
 	d.cmd.Env = []string{"PATH=" + filepath.Join(d.Home, "bin"), "HOME=" + d.Home}
@@ -107,7 +107,7 @@ func (d *Daemon) start(t testing.TB, path string) {
 	d.cmd.Env = append(d.cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(d.Home, "run"))
 	d.cmd.Stdout, d.cmd.Stderr = &stderr, &stderr
 	d.cmd.WaitDelay = time.Second
-	d.cmd.SysProcAttr = attributes()
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	socket := filepath.Join(d.Home, "run/libvirt/libvirt-sock")
 	d.URI = "qemu+unix:///session?socket=" + socket
 
@@ -143,17 +143,19 @@ func (d *Daemon) start(t testing.TB, path string) {
 	}
 }
 
-// attributes make libvirtd an ordinary user's when the tests are root's: as root it
-// would be the system's, with its folders in /etc and /var. That user has root's
-// rights to files, and so have its QEMUs, for what they are to open is root's. (A
-// user namespace would do too, but there are none in a chroot.)
-func attributes() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if os.Getuid() == 0 {
-		a.Credential = &syscall.Credential{Uid: ordinary, Gid: ordinary, NoSetGroups: true}
-		a.AmbientCaps = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER}
+// asOrdinary is what makes libvirtd an ordinary user's when the tests are root's: as
+// root it would be the system's, with its folders in /etc and /var. That user has
+// root's rights to files, and so have its QEMUs, for what they are to open is root's.
+// They ask access(2) for firmware, which counts rights of other users than root only
+// if no change of user takes any (capabilities(7), SECBIT_NO_SETUID_FIXUP). (A user
+// namespace would do too, but there are none in a chroot.)
+func asOrdinary() []string {
+	if os.Getuid() != 0 {
+		return nil
 	}
-	return a
+	id, rights := strconv.Itoa(ordinary), "+dac_override,+dac_read_search,+fowner"
+	return []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--pdeathsig", "KILL",
+		"--inh-caps", rights, "--ambient-caps", rights, "--securebits", "+no_setuid_fixup"}
 }
 
 // Signal sends libvirtd a signal.
