@@ -92,6 +92,9 @@ func TestIndexInGuest(t *testing.T) {
 	t.Parallel()
 	for _, arch := range images.Arches() {
 		t.Run(arch, func(t *testing.T) {
+			if arch != "amd64" && !*full {
+				return // the one whose text differs most with the number of CPUs; TestOracle has all
+			}
 			size, results := lookInGuest(t, arch)
 			for _, res := range results {
 				switch res.Step {
@@ -198,6 +201,7 @@ func checkLooked(t *testing.T, arch string, res *wire.Result, size int) {
 	if res.Step == "alone" {
 		want = index.Absent
 	}
+	t.Logf("proof index %s %d functions", arch, len(ns))
 	if n := hows[want.String()]; n < len(ns)*99/100 {
 		t.Errorf("%s: %d of %d functions are %v", res.Step, n, len(ns), want)
 	}

@@ -33,6 +33,7 @@ var testProofs = []testProof{
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
+	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 }
 
