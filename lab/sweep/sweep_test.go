@@ -235,13 +235,13 @@ var legacyPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0
 // calls the whole unknown; and the vector instructions whose many reserved forms are
 // not told apart.
 var reserved = map[string]func(d Difference) bool{
-	"amd64": func(d Difference) bool { // VEX and EVEX: vvvv, L, W and others, which not all of them use
+	"amd64": func(d Difference) bool { // EVEX, and tiles and masks that VEX names by more than three bits
 		rest := d.Bytes
 		for len(rest) > 0 && (rest[0]&0xf0 == 0x40 || bytes.IndexByte(legacyPrefixes, rest[0]) >= 0) {
 			rest = rest[1:]
 		}
 		wait := len(rest) == 0 || rest[0] == 0x9b // to objdump, a part of what follows
-		return d.Insn.Traits&isa.Vector != 0 && (wait || bytes.IndexByte([]byte{0xc4, 0xc5, 0x62}, rest[0]) >= 0)
+		return d.Insn.Traits&isa.Vector != 0 && (wait || rest[0] == 0x62 || d.What == "length" && (rest[0] == 0xc4 || rest[0] == 0xc5))
 	},
 	"arm64": func(d Difference) bool { // vectors and single elements of them: sizes
 		top := d.Bytes[3]

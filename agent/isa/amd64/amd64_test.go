@@ -172,8 +172,25 @@ c4e27a4b0408 | none | rax,rcx |  |  | store,may-fault,vector | tilestored
 c4e27b4b0408 | none | rax,rcx |  |  | load,may-fault,vector | tileloadd
 c4e27b4bc0 | unknown |  |  |  |  | tiles are loaded from memory
 c5fafcc1 | unknown |  |  |  |  | vpaddb has no such form
+c5f86fc1 | unknown |  |  |  |  | nor has vmovdqu
+c5fa6fc1 | none |  |  |  | vector | vmovdqu
+c5f26fc1 | unknown |  |  |  |  | it has two operands
+c5f210c1 | none |  |  |  | vector | vmovss between registers has three
+c5f21000 | unknown |  |  |  |  | and from memory two
+c5fa1000 | none | rax |  |  | load,may-fault,vector | vmovss (%rax),%xmm0
+c5fd6ec0 | unknown |  |  |  |  | vmovd has 128 bits
+c5f96ec0 | none | rax |  |  | vector | vmovd %eax,%xmm0
+c4e27916c1 | unknown |  |  |  |  | vpermps has 256
+c4e27d16c1 | none |  |  |  | vector | vpermps
+c4e2fd16c1 | unknown |  |  |  |  | and elements of 32
+c5f841c1 | unknown |  |  |  |  | kandw has L
+c5fc41c1 | none |  |  |  | vector | kandw
+c57c41c1 | unknown |  |  |  |  | there is no ninth mask
+c5f892c0 | none | rax |  |  | vector | kmovw %eax,%k0
+c5f89200 | unknown |  |  |  |  | no such kmovw
 c4e373f0c001 | unknown |  |  |  |  | rorx has two operands
 c4e37bf0c001 | none | rax | rax |  |  | rorx $1,%eax,%eax
+c4e3fbf0c001 | none | rax | rax |  |  | rorx $1,%rax,%rax
 62e17f487bc7 | none | rdi |  |  | vector | a vector above 15 is none of ours
 62e1fe2879f2 | unknown |  |  |  |  | vcvtss2usi to a register above 15
 62b1fe287bc7 | unknown |  |  |  |  | vcvtusi2ss from one

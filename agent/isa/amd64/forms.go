@@ -142,6 +142,8 @@ func (d *insn) vectorForm(m, op, prefix, in byte) bool {
 		return direct
 	case m == 1 && op == 0xae: // vldmxcsr, vstmxcsr
 		return reg == 2 || reg == 3
+	case m == 2 && in == inVEX && op >= 0xcb && op <= 0xcd: // vsha512; behind 0f they are others
+		return direct
 	case m == 2 && in == inVEX:
 		return d.tileForm(op, prefix)
 	}

@@ -206,7 +206,7 @@ func (d *insn) vex(op byte) (*row, bool) {
 	}
 	c := d.next()
 	if in == inVEX && m == 1 && c == 0x77 { // vzeroupper, vzeroall
-		return &row77, !void && last&3 == pNone
+		return &row77, !void && last&3 == pNone && last&0x78 == 0x78
 	}
 	if d.indexed = m == 2 && vectorIndexed.has(c) && (in == inEVEX || c < 0xa0); d.indexed {
 		void = void || d.peek()&7 != 4
@@ -225,7 +225,7 @@ func (d *insn) vex(op byte) (*row, bool) {
 	if m <= 3 && general[m].has(c) && (last&4 != 0 || in == inEVEX) { // scalar: L is 0
 		void = true
 	}
-	if void || m == 0 || m > 3 || !known[m].has(c) {
+	if void || m == 0 || m > 3 || !known[m].has(c) || in == inVEX && !d.vexFields(m, c, last) {
 		return nil, false
 	}
 	return d.vectorRow(m, c, last&3, in, isa.Reg(^last>>3&15))
