@@ -83,7 +83,7 @@ func Added(arch string, base, with *Bench) (insns float64, exact bool) {
 	d := with.Min() - base.Min()
 	res := 2 * tick[arch] / float64(min(base.Ops, with.Ops))
 	if whole := math.Round(d); math.Abs(d-whole) <= res {
-		return whole, true
+		return whole + 0, true // of a tick less, -0 is made: results would print it so
 	}
 	return d, false
 }

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -41,10 +42,11 @@ func TestAdded(t *testing.T) {
 		{"riscv64", 926000, 941000, 7.5, false},
 		{"arm64", 926000, 936000, 5, true},
 		{"amd64", 712000, 712000, 0, true},
+		{"arm64", 926016, 926000, 0, true}, // a tick early
 		{"amd64", 718000, 712000, -3, true},
 	} {
 		got, exact := Added(tt.arch, sample(tt.base), sample(tt.with))
-		if got != tt.want || exact != tt.exact {
+		if got != tt.want || exact != tt.exact || got == 0 && math.Signbit(got) {
 			t.Errorf("%s %d→%d: got %v %v, want %v %v", tt.arch, tt.base, tt.with, got, exact, tt.want, tt.exact)
 		}
 	}
