@@ -17,7 +17,10 @@
  * flags, vector registers and memory, and again from the same ones with the splice.
  * The same must come out: the signal, where, registers, flags, vector registers, and
  * memory, but for what the case says is free (registers), and what was below the
- * stack pointer and is not written by the bare code. The counter has to be one more.
+ * stack pointer, unless the bare code writes it and leaves the pointer below it. What
+ * reads there by way of an index would be lost in a kernel too, to an interrupt: such
+ * a start is found by another run with other bytes there, and is not used. The counter
+ * has to be one more.
  *
  * A fault in the patch counts as where its state map says the kernel would be, with
  * the stack where it says. Registers are numbered as the decoders number them. A line
@@ -30,6 +33,7 @@
  */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,13 +52,14 @@
 #define MAX_LIST 64
 #define MAX_FAULTS 2		/* runs that end in a fault, if others do not */
 #define MAX_TRIES 120		/* to find others */
-#define TICKS	3		/* seconds that a run may take */
+#define TICKS	30		/* seconds that a run may take: hosts can be busy */
 
 enum { TEXT, DATA, CELLS };
 
 struct header {
 	uint64_t entry, cell, patch, patch_len, runs;
 	uint64_t values;		/* so many of the first pads registers and memory hold */
+	uint64_t indexed;		/* whether it may read below the stack pointer */
 	uint64_t free, free_at_fault;	/* registers that may differ */
 	uint64_t maps, pads, states, bare, spliced;	/* how many */
 };
@@ -184,7 +189,7 @@ static ucontext_t home;
 static unsigned char home_vec[8192], clean_vec[8192];
 
 static enum { IDLE, BARE, SPLICED } phase;
-static unsigned int run, ticks, faults, tries;
+static unsigned int run, ticks, faults, tries, again;
 static uint64_t counted, landed, pads;
 static char verdict[8192];
 
@@ -262,6 +267,16 @@ static void reset_data(void)
 		memcpy(data[k].at, pristine + n, data[k].len);
 }
 
+/* Changes what is below the stack pointer. */
+static void disturb(void)
+{
+	unsigned char *sp = (unsigned char *)in[run].reg[SP];
+	int k;
+
+	for (k = 1; k <= BELOW; k++)
+		sp[-k] ^= 0xff;
+}
+
 static void keep_data(void)
 {
 	size_t n = 0;
@@ -330,7 +345,7 @@ static uint64_t memory_differs(void)
 
 			if (data[k].at[b] == left[run][n + b])
 				continue;
-			if (a >= sp - BELOW && a < sp && left[run][n + b] == pristine[n + b])
+			if (a >= sp - BELOW && a < sp && (a < out[run].reg[SP] || left[run][n + b] == pristine[n + b]))
 				continue;
 			return a;
 		}
@@ -410,6 +425,7 @@ static uint64_t *cell(void) { return (uint64_t *)c.h.cell; }
 
 static void end_bare(ucontext_t *uc, int sig)
 {
+	static struct state other;
 	uint64_t k;
 
 	if (sig == SIGALRM) {
@@ -417,12 +433,19 @@ static void end_bare(ucontext_t *uc, int sig)
 		phase = IDLE;
 		return;
 	}
-	if (sig != SIGTRAP && ++faults > MAX_FAULTS && ++tries < MAX_TRIES) {
+	if (sig != SIGTRAP && !again && ++faults > MAX_FAULTS && ++tries < MAX_TRIES) {
 		choose(&in[run]);
 		return;
 	}
-	get(uc, sig, &out[run]);
-	keep_data();
+	get(uc, sig, again ? &other : &out[run]);
+	if (!again)
+		keep_data();
+	if (c.h.indexed && (again = !again))
+		return;
+	if (c.h.indexed && memcmp(&other, &out[run], offsetof(struct state, vec)) && ++tries < MAX_TRIES) {
+		choose(&in[run]);
+		return;
+	}
 	if (sig == SIGTRAP)
 		landed++;
 	for (k = 0; k < c.h.pads; k++)
@@ -469,7 +492,7 @@ void on_signal(int sig, siginfo_t *info, void *context)
 		memcpy(home_vec, v, len);
 		memcpy(clean_vec, v, len);
 		phase = BARE;
-		run = faults = tries = 0;
+		run = faults = tries = again = 0;
 		choose(&in[0]);
 		write_chunks(c.bare, c.h.bare);
 		break;
@@ -491,6 +514,8 @@ void on_signal(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	reset_data();
+	if (again)
+		disturb();
 	counted = rnd();
 	*cell() = counted;
 	put(uc, &in[run]);

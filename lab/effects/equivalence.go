@@ -43,7 +43,7 @@ func NewPopulation(arch *isa.Arch) *Population {
 const keptPerForm = 400
 
 // Add takes the instructions of a function.
-func (p *Population) Add(code []byte, a isa.Addr) {
+func (p *Population) Add(function string, code []byte, a isa.Addr) {
 	for k := 0; k < len(code); {
 		i := p.arch.Decode(code[k:], a+isa.Addr(k))
 		rest := code[k:]
@@ -53,7 +53,7 @@ func (p *Population) Add(code []byte, a isa.Addr) {
 		}
 		if n := p.pair(rest, i); n > 0 {
 			j := p.arch.Decode(rest[i.Len:], i.End())
-			p.add(fmt.Sprintf("auipc and jalr (%v)", j.Flow), rest[:n], i.Addr)
+			p.add(fmt.Sprintf("auipc and jalr (%v)", j.Flow), Sample{Code: rest[:n], Addr: i.Addr, Function: function})
 		}
 		if p.seen[string(rest[:i.Len])] {
 			continue
@@ -69,7 +69,7 @@ func (p *Population) Add(code []byte, a isa.Addr) {
 		if i.Flow != isa.FlowNone || i.Traits&isa.PCRel != 0 {
 			form += fmt.Sprintf(" (%v, %d bytes)", i.Flow, i.Len)
 		}
-		p.add(form, rest[:i.Len], i.Addr)
+		p.add(form, Sample{Code: rest[:i.Len], Addr: i.Addr, Function: function})
 	}
 }
 
@@ -85,19 +85,20 @@ func (p *Population) pair(code []byte, i isa.Insn) int {
 	return i.Len + p.arch.Decode(code[i.Len:], i.End()).Len
 }
 
-func (p *Population) add(form string, code []byte, a isa.Addr) {
-	if p.seen[string(code)] {
+func (p *Population) add(form string, c Sample) {
+	if p.seen[string(c.Code)] {
 		return
 	}
-	p.seen[string(code)] = true
+	p.seen[string(c.Code)] = true
 	if len(p.forms[form]) >= keptPerForm {
 		return
 	}
-	code = inReach(p.arch, bytes.Clone(code), a)
-	p.forms[form] = append(p.forms[form], Sample{Form: form, Code: code, Addr: a})
+	c.Form, c.Code = form, inReach(p.arch, bytes.Clone(c.Code), c.Addr)
+	p.forms[form] = append(p.forms[form], c)
 }
 
-var ofSegment = regexp.MustCompile(`%gs:0x[0-9a-f]+(,|$)`)
+// fixed is an operand in memory that no register but an index has a part in.
+var fixed = regexp.MustCompile(`[ ,:](0x[0-9a-f]+)(\(,[^)]*\))?(,|$)`)
 
 // inReach puts the program's memory where an instruction of amd64 has an address of
 // the kernel as it is, or one behind gs, which is zero in programs.
@@ -105,19 +106,22 @@ func inReach(arch *isa.Arch, code []byte, a isa.Addr) []byte {
 	if arch.Absolute == nil || arch.Decode(code, a).Traits&isa.PCRel != 0 {
 		return code
 	}
-	segment := ofSegment.MatchString(arch.Text(code, a))
+	address := fixed.MatchString(arch.Text(code, a))
 	for _, f := range arch.Absolute(code) {
 		if f.Size != 4 {
 			continue
 		}
 		v := isa.ByteOrder.Uint32(code[f.Off:])
-		if v >= 0x81000000 && v < 0xc0000000 || segment { // with KASLR
+		if v >= 0x81000000 && v < 0xc0000000 || address { // with KASLR
 			isa.ByteOrder.PutUint32(code[f.Off:], uint32(arena+page))
-			segment = false // what follows is an immediate
+			address = false // what follows is an immediate
 		}
 	}
 	return code
 }
+
+// Example is a function that has an instruction of a form.
+func (p *Population) Example(form string) string { return p.forms[form][0].Function }
 
 // Forms lists the forms, in order.
 func (p *Population) Forms() []string {
@@ -155,7 +159,7 @@ func (p *Population) Sites(seed uint64, per int, variants []Variant) (sites []*S
 		}
 		if len(list) > 0 {
 			for _, code := range edges(p.arch, list[0].Code) {
-				c := Sample{form, code, list[0].Addr, true}
+				c := Sample{form, code, list[0].Function, list[0].Addr, true}
 				made, _ := p.each(r, c, variants)
 				sites = append(sites, made...)
 			}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+	"time"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
@@ -92,7 +93,11 @@ func try(t *testing.T, arch *isa.Arch, r *runner.Runner, list ...trial) (checks 
 			check(t, mine)
 		})
 	}
-	g := r.Start(context.Background(), runner.Request{Name: "instructions", CPUs: 1, Time: vm.Host, Job: job, Files: files}).Wait()
+	q := runner.Request{Name: "instructions", CPUs: 1, Time: vm.Host, Job: job, Files: files}
+	if *full {
+		q.RunTimeout = time.Hour // a minute on an idle machine
+	}
+	g := r.Start(context.Background(), q).Wait()
 	if g.Err != nil {
 		t.Fatal(g.Err)
 	}

@@ -19,10 +19,11 @@ import (
 // Sample is an instruction of a kernel, or two that belong together, that is to be
 // displaced.
 type Sample struct {
-	Form string
-	Code []byte
-	Addr isa.Addr // where it is in the kernel
-	Edge bool     // its displacement is the least or greatest there is
+	Form     string
+	Code     []byte
+	Function string   // of the kernel that it is in
+	Addr     isa.Addr // where it is in the kernel
+	Edge     bool     // its displacement is the least or greatest there is
 }
 
 // Site is a sample laid out in the memory of the program that runs it
@@ -373,6 +374,17 @@ func (s *Site) kernel() (*ktext.Text, error) {
 	}, ktext.Options{})
 }
 
+// indexed is 1 if the sample may read memory at an index from the stack pointer.
+func (s *Site) indexed() uint64 {
+	sp := isa.Set(kept[s.arch.Name].Regs()[0])
+	for _, i := range s.insns {
+		if i.Traits&isa.Load != 0 && i.Reads&sp != 0 && i.Reads&^sp&^isa.Set(s.arch.Flags) != 0 {
+			return 1
+		}
+	}
+	return 0
+}
+
 // String names the site for people.
 func (s *Site) String() string {
 	return fmt.Sprintf("%x %s (%v, free %s)", s.Code, s.arch.Text(s.Code, s.At), s.Plan.Mechanism, s.arch.Names(s.Free))
@@ -413,7 +425,7 @@ func (s *Site) Encode() []byte {
 	spliced = append(spliced, chunk{p.Point, p.New})
 	maps := s.maps()
 	var out words
-	out.add(uint64(s.entry), uint64(s.cell), uint64(p.Patch), uint64(len(p.Code)), runs, values,
+	out.add(uint64(s.entry), uint64(s.cell), uint64(p.Patch), uint64(len(p.Code)), runs, values, s.indexed(),
 		uint64(s.Free|s.differ), uint64(fault|s.differ),
 		uint64(len(maps)/4), uint64(len(s.pads)), uint64(len(p.States)), uint64(len(bare)), uint64(len(spliced)))
 	out.add(maps...)
