@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore code index detect cold tests'
+legs='warm restore cost code index detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -44,6 +44,11 @@ restore() {
 			[ $run = first ] || echo "restore to plan running on $arch, run $run: $(timing "$out/restore/$arch/timings.json" running/cost.cost) s (hello $(timing "$out/restore/$arch/timings.json" hello/cost.cost) s after QEMU's start)"
 		done
 	done
+}
+
+# What a hit of each kind of probe adds, and what one insertion takes.
+cost() {
+	bin/lab cost --arch all 2>/dev/null
 }
 
 # The hot paths of the Go code.

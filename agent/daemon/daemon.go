@@ -55,6 +55,7 @@ type Daemon struct {
 	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
 	index     indexed
+	stages    stages   // of the step
 	phases    []string // of the start, with the time at which each ended
 }
 
@@ -175,11 +176,23 @@ func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
 	if int(k.Index) >= len(points) {
 		return fmt.Errorf("kprobe: step %q resolved %d points, not %d", k.Splice, len(points), k.Index+1)
 	}
+	at := points[k.Index]
+	f, ok := d.text.Locate(at)
+	if !ok {
+		return fmt.Errorf("kprobe: no function at %v", at)
+	}
+	if k.Start {
+		at = f.Addr
+	}
 	ko, err := os.ReadFile(peerFile)
 	if err != nil {
 		return err
 	}
-	return kdev.Load(ko, fmt.Sprintf("addr=%#x", uint64(points[k.Index])))
+	kind := k.Kind
+	if kind == "" {
+		kind = "kprobe"
+	}
+	return kdev.Load(ko, fmt.Sprintf("kind=%s addr=%#x function=%s", kind, uint64(at), f.Name))
 }
 
 // Serve does one job and reports on w. It returns an error when w is broken;
@@ -230,7 +243,9 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	}
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:
+		d.stages = stages{}
 		err := d.splice(step.Name, do.Splice, res)
+		res.Stages = d.stages.all
 		if d.index.err != nil {
 			s.log("no index: " + d.index.err.Error())
 		}

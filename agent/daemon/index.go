@@ -71,6 +71,7 @@ func mapIndex(file string) (*index.Index, error) {
 // facts is what plans are told of a function. An index that does not hold is
 // given up, for good: then it is what the function's own code shows.
 func (d *Daemon) facts(f ktext.Func) (plan.Facts, error) {
+	defer d.stages.enter(d.stages.enter(stageLiveness))
 	if d.index.size > 0 {
 		fn, err := d.index.view.ForSplice(f)
 		var damaged *index.Damaged

@@ -29,7 +29,7 @@ type set struct {
 // prepare makes the splicer and gets patch memory that all of the kernel's
 // text reaches.
 func (d *Daemon) prepare() error {
-	d.poker = newPoker(d.dev, d.info)
+	d.poker = newPoker(d.dev, d.info, &d.stages)
 	d.splicer = splice.New(d.arch, d.poker)
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
@@ -97,8 +97,11 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 	if p.Search {
 		find = plan.Search
 	}
+	d.stages.enter(stagePlan)
+	defer d.stages.enter("")
 	made, refusal := find(d.text, req)
 	if refusal == nil {
+		d.stages.enter(stageForeign)
 		if refusal, err = foreign(made); err != nil || refusal != nil {
 			d.splicer.Release(made)
 		}
@@ -127,6 +130,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	res.Liveness = p.Liveness.String()
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
+	if p.Board != nil {
+		res.BoardBytes = p.Board.New
+	}
 	for _, a := range actions {
 		res.Actions = append(res.Actions, a.Name)
 	}
@@ -194,8 +200,11 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 			return err
 		}
 	}
+	d.stages.enter(stagePatch)
 	var err error
-	if made.live, err = d.splicer.Apply(plans); err != nil {
+	made.live, err = d.splicer.Apply(plans)
+	d.stages.enter("")
+	if err != nil {
 		return err
 	}
 	d.sets[name] = made

@@ -14,10 +14,12 @@ type poker struct {
 	dev   *kdev.Device
 	info  kdev.Info
 	areas map[uint32]*kdev.Area
+
+	stages *stages // of the step that asks for it
 }
 
-func newPoker(dev *kdev.Device, info kdev.Info) *poker {
-	return &poker{dev: dev, info: info, areas: map[uint32]*kdev.Area{}}
+func newPoker(dev *kdev.Device, info kdev.Info, s *stages) *poker {
+	return &poker{dev: dev, info: info, areas: map[uint32]*kdev.Area{}, stages: s}
 }
 
 // cells are an area's counters by offset.
@@ -61,7 +63,9 @@ func (p *poker) Splice(batch []splice.Splice) error {
 	for i, s := range batch {
 		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard}
 	}
+	former := p.stages.enter(stagePoint)
 	ids, err := p.dev.Splice(in)
+	p.stages.enter(former)
 	if err != nil {
 		return blame(err)
 	}

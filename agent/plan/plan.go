@@ -52,6 +52,14 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 // MechanismNames are the words that ParseMechanism knows.
 func MechanismNames() []string { return append([]string(nil), mechanismNames[1:]...) }
 
+// Ladder is the mechanisms that an ISA has, in the order in which they are tried.
+func Ladder(arch string) (ladder []Mechanism) {
+	for _, m := range mechanisms[arch] {
+		ladder = append(ladder, m.m)
+	}
+	return ladder
+}
+
 // ParseMechanism is the inverse of String.
 func ParseMechanism(s string) (Mechanism, bool) {
 	for i, n := range mechanismNames[1:] {

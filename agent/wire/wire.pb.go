@@ -845,13 +845,15 @@ func (x *Module) GetOp() Module_Op {
 	return Module_OP_INVALID
 }
 
-// Kprobe places the kernel's own probe at the address of a point that an
+// Kprobe places a probe of the kernel's own at the address of a point that an
 // earlier Splice step resolved, with a handler that only counts; or removes it.
 type Kprobe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Splice        string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
 	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // which of its points
 	Remove        bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	Start         bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +907,20 @@ func (x *Kprobe) GetRemove() bool {
 		return x.Remove
 	}
 	return false
+}
+
+func (x *Kprobe) GetStart() bool {
+	if x != nil {
+		return x.Start
+	}
+	return false
+}
+
+func (x *Kprobe) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
 }
 
 // Dump sends the kernel's text, symbols and tables as chunks of one file (see
@@ -1494,6 +1510,7 @@ type Result struct {
 	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
 	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
 	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
+	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"` // of a Splice step, in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1591,6 +1608,66 @@ func (x *Result) GetFetched() []*Fetched {
 	return nil
 }
 
+func (x *Result) GetStages() []*Stage {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+// Stage is a part of what a step did.
+type Stage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Ns            uint64                 `protobuf:"varint,2,opt,name=ns,proto3" json:"ns,omitempty"` // guest time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stage) Reset() {
+	*x = Stage{}
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stage) ProtoMessage() {}
+
+func (x *Stage) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stage.ProtoReflect.Descriptor instead.
+func (*Stage) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Stage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Stage) GetNs() uint64 {
+	if x != nil {
+		return x.Ns
+	}
+	return 0
+}
+
 // Looked is the result of a Look step.
 type Looked struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1605,7 +1682,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1694,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1707,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -1678,7 +1755,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1767,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1780,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1733,20 +1810,21 @@ type PointResult struct {
 	NewBytes      []byte                 `protobuf:"bytes,8,opt,name=new_bytes,json=newBytes,proto3" json:"new_bytes,omitempty"`
 	PatchAddress  uint64                 `protobuf:"varint,9,opt,name=patch_address,json=patchAddress,proto3" json:"patch_address,omitempty"`
 	PatchBytes    []byte                 `protobuf:"bytes,10,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
-	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                   // disassembly
-	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                          // instructions added per hit, by construction
-	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                      // registers and flag words saved
-	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                             // "shared" or "per-cpu"
-	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                     // who says that registers are free: plan.Source in words
-	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                       // names of those of the point
-	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
+	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                     // disassembly
+	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                            // instructions added per hit, by construction
+	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                        // registers and flag words saved
+	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                               // "shared" or "per-cpu"
+	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                       // who says that registers are free: plan.Source in words
+	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                         // names of those of the point
+	BoardBytes    []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"` // of a springboard
+	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`   // where old_bytes were: who comes to address has come by there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1836,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1849,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -1886,6 +1964,13 @@ func (x *PointResult) GetActions() []string {
 	return nil
 }
 
+func (x *PointResult) GetBoardBytes() []byte {
+	if x != nil {
+		return x.BoardBytes
+	}
+	return nil
+}
+
 func (x *PointResult) GetWrittenAt() uint64 {
 	if x != nil {
 		return x.WrittenAt
@@ -1906,7 +1991,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2003,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2016,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -1988,7 +2073,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2085,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2098,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Value) GetSpec() string {
@@ -2103,7 +2188,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2200,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2213,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2156,7 +2241,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2253,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2266,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2216,7 +2301,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2313,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2326,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2278,7 +2363,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2375,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2388,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -2403,11 +2488,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"OP_INVALID\x10\x00\x12\b\n" +
 	"\x04LOAD\x10\x01\x12\n" +
 	"\n" +
-	"\x06UNLOAD\x10\x02\"N\n" +
+	"\x06UNLOAD\x10\x02\"x\n" +
 	"\x06Kprobe\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x16\n" +
-	"\x06remove\x18\x03 \x01(\bR\x06remove\"\x06\n" +
+	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\bR\x05start\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\"\x06\n" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
@@ -2445,7 +2532,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xf1\x02\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x9f\x03\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -2456,7 +2543,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vkprobe_hits\x18\a \x01(\x04R\n" +
 	"kprobeHits\x12-\n" +
 	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
-	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\"\xb6\x02\n" +
+	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\x12,\n" +
+	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\"+\n" +
+	"\x05Stage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +
 	"\x06Looked\x12\x17\n" +
 	"\aopen_ns\x18\x01 \x01(\x04R\x06openNs\x12\x1f\n" +
 	"\vindex_bytes\x18\x02 \x01(\x04R\n" +
@@ -2473,7 +2564,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xf2\x03\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x93\x04\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2492,7 +2583,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aspilled\x18\r \x01(\rR\aspilled\x12\x12\n" +
 	"\x04cell\x18\x0e \x01(\tR\x04cell\x12\x1a\n" +
 	"\bliveness\x18\x0f \x01(\tR\bliveness\x12\x18\n" +
-	"\aactions\x18\x10 \x03(\tR\aactions\x12\x1d\n" +
+	"\aactions\x18\x10 \x03(\tR\aactions\x12\x1f\n" +
+	"\vboard_bytes\x18\x15 \x01(\fR\n" +
+	"boardBytes\x12\x1d\n" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
@@ -2539,7 +2632,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
 	(*Job)(nil),             // 1: kerninst.wire.Job
@@ -2562,15 +2655,16 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Log)(nil),             // 18: kerninst.wire.Log
 	(*Done)(nil),            // 19: kerninst.wire.Done
 	(*Result)(nil),          // 20: kerninst.wire.Result
-	(*Looked)(nil),          // 21: kerninst.wire.Looked
-	(*Refusal)(nil),         // 22: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 23: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 24: kerninst.wire.RunResult
-	(*Value)(nil),           // 25: kerninst.wire.Value
-	(*TraceRecord)(nil),     // 26: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 27: kerninst.wire.TextDiff
-	(*Range)(nil),           // 28: kerninst.wire.Range
-	(*Looked_Function)(nil), // 29: kerninst.wire.Looked.Function
+	(*Stage)(nil),           // 21: kerninst.wire.Stage
+	(*Looked)(nil),          // 22: kerninst.wire.Looked
+	(*Refusal)(nil),         // 23: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 24: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 25: kerninst.wire.RunResult
+	(*Value)(nil),           // 26: kerninst.wire.Value
+	(*TraceRecord)(nil),     // 27: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 28: kerninst.wire.TextDiff
+	(*Range)(nil),           // 29: kerninst.wire.Range
+	(*Looked_Function)(nil), // 30: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -2591,21 +2685,22 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	18, // 15: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
 	19, // 16: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
 	16, // 17: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	23, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	24, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	25, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	27, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	21, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	24, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	25, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	26, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	28, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	22, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
 	17, // 23: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	29, // 24: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	22, // 25: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	26, // 26: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	28, // 27: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	21, // 24: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	30, // 25: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	23, // 26: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	27, // 27: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	29, // 28: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -2637,7 +2732,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

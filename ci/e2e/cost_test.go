@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+
+	"kerninst/lab/cost"
+	"kerninst/lab/status"
+)
+
+// TestCost makes djprobe's table on amd64, where every mechanism and every probe of the
+// kernel's own can be had; scenario cost holds the counter's figure on each ISA.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	a := call(t, nil, "cost", "--arch", "amd64", "--json")
+	if a.code != status.ExitPassed {
+		t.Fatal(a)
+	}
+	var table cost.Table
+	if err := json.Unmarshal([]byte(a.stdout), &table); err != nil {
+		t.Fatal(err)
+	}
+	added := map[string]float64{}
+	for _, r := range table.Rows {
+		if r.Refusal != nil {
+			t.Errorf("%s by %s: refused: %v", r.Action, r.Mechanism, *r.Refusal)
+		}
+		if name := r.Action + "/" + r.Mechanism; added[name] == 0 || r.Added < added[name] { // a kprobe is there twice
+			added[name] = r.Added
+		}
+	}
+	for name, most := range map[string]float64{
+		"counter/jump": 3, "counter/springboard": 4, "predicated counter/jump": 10, "timer pair/jump": 22, "trace record/jump": 31,
+	} {
+		if got := added[name]; got == 0 || got > most {
+			t.Errorf("%s adds %v instructions, want at most %v", name, got, most)
+		}
+	}
+	// As djprobe's authors found them, and what this is for.
+	order := []string{"trace record/springboard", "counter/optprobe", "counter/kprobe", "counter/kretprobe"}
+	for i, name := range order[1:] {
+		if added[name] <= added[order[i]] {
+			t.Errorf("%s adds %v, %s %v", order[i], added[order[i]], name, added[name])
+		}
+	}
+	if len(table.Insertion) != 5 {
+		t.Errorf("an insertion has %d parts: %+v", len(table.Insertion), table.Insertion)
+	}
+}

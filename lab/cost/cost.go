@@ -1,0 +1,388 @@
+// Package cost measures what one hit of a probe costs: instructions that a splice
+// adds, by action and mechanism, beside the kernel's own probes at the same function,
+// all in one guest of exact time (djprobe's table); and what one insertion takes, by
+// its parts (KernInst's figure 4).
+package cost
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/probe"
+	"kerninst/agent/snippet"
+	"kerninst/agent/wire"
+	"kerninst/lab/measure"
+)
+
+// Table is the document that `lab cost` prints.
+type Table struct {
+	Schema int    `json:"schema"`
+	Arch   string `json:"arch"`
+	Kernel string `json:"kernel"` // uname -r
+	Rows   []Row  `json:"rows"`
+	// Insertion is one counter put in, by its parts. The daemon is a user program:
+	// its instructions are in it, and those of the kernel's that it waits for.
+	Insertion []Part `json:"insertion"`
+}
+
+// Row is one action by one mechanism, or why there is none.
+type Row struct {
+	Action    string `json:"action"`
+	Mechanism string `json:"mechanism"`
+	Point     string `json:"point,omitempty"` // both of a pair
+	// Added is the instructions that one hit takes more, of a pair both hits.
+	Added   float64  `json:"instructions_per_hit,omitempty"`
+	Bytes   int      `json:"bytes,omitempty"` // of patches and springboards; of peers not known
+	N       uint64   `json:"n,omitempty"`     // hits, each of which was counted
+	Refusal *Refusal `json:"refusal,omitempty"`
+}
+
+// Refusal is why there is no figure.
+type Refusal struct {
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// Part is a part of one insertion.
+type Part struct {
+	Name  string  `json:"part"`
+	Insns float64 `json:"instructions"`
+}
+
+// action is what is done at a point, or at two.
+type action struct {
+	name      string
+	predicate string
+	do        []string // at the first point, and at a later one
+	load      load
+	cheap     bool // the first is where nothing has to be saved for it
+}
+
+// stackPointer always holds something: a predicate that compares it with 0 is true.
+var stackPointer = map[string]string{"amd64": "rsp", "arm64": "sp", "riscv64": "sp"}
+
+func actions(arch string) []action {
+	sp := fmt.Sprintf("reg(%q)", stackPointer[arch])
+	return []action{
+		{"counter", "", []string{"count"}, long, true},
+		{"predicated counter", sp + " != 0", []string{"count"}, long, false},
+		{"timer pair", "", []string{"sum(0 - cycles)", "sum(cycles)"}, long, true},
+		{"trace record", "", []string{"trace(cycles)"}, short, false},
+	}
+}
+
+// peers are the kernel's own probes. Those at a start are where ftrace has its place.
+var peers = []struct {
+	mechanism, kind string
+	start, optimise bool
+}{
+	{"kprobe", "kprobe", false, false},
+	{"kprobe", "kprobe", true, false},
+	{"optprobe", "kprobe", false, true},
+	{"ftrace", "ftrace", true, false},
+	{"kretprobe", "kretprobe", true, false},
+}
+
+// later is how many bytes behind its function's start the second point of a pair is
+// looked for.
+const later = 16
+
+// function is a system call without arguments.
+func function(arch string) string {
+	return map[string]string{"amd64": "__x64_sys_getppid", "arm64": "__arm64_sys_getppid", "riscv64": "__riscv_sys_getppid"}[arch]
+}
+
+// load is how much is done: operations in a sample, samples, and how often that, each
+// time with a new splice. Samples are short enough that some of them have no timer
+// interrupt, and long enough that the slowest clock's tick (100 ns) is less than half
+// an instruction an operation.
+type load struct{ ops, samples, rounds int }
+
+var (
+	long = load{1000, 40, 1}
+	// short leaves room in the largest buffer for a record of each operation, the
+	// warm-up included.
+	short = load{500, 1, 6}
+)
+
+const records = 1024
+
+const (
+	bare   = "bare"
+	again  = "again"
+	anchor = "anchor" // where peers are
+	ahead  = "optimise"
+	behind = "optimised"
+)
+
+func runStep(name string, argv ...string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv}}}
+}
+
+func work(name string, l load) *wire.Step {
+	return runStep(name, "/lib/kerninst/bench/bench", "null", strconv.Itoa(l.ops), strconv.Itoa(l.samples))
+}
+
+// apart has rounds begin a sixth of a tick of the kernel's clock (4 ms) apart, so that
+// not all meet the next: what the daemon starts begins at the same time after one.
+func apart(of string, round int) *wire.Step {
+	return shell(of+".apart", fmt.Sprintf("sleep %.4f", 0.004/6*float64(round)))
+}
+
+// works are the rounds of a load without any probe.
+func works(when string, l load) (steps []*wire.Step) {
+	for round := range l.rounds {
+		n := roundOf(reference(when, l), round)
+		steps = append(steps, apart(n, round), work(n+".work", l))
+	}
+	return steps
+}
+
+// roundOf names one round of what a step's name begins with.
+func roundOf(name string, round int) string { return fmt.Sprintf("%s#%d", name, round) }
+
+// reference is what a load without any probe is called, at the beginning or the end.
+func reference(when string, l load) string { return fmt.Sprintf("%s-%d", when, l.ops) }
+
+func shell(name, command string) *wire.Step { return runStep(name, "/bin/sh", "-c", command) }
+
+func unsplice(of string) *wire.Step {
+	return &wire.Step{Name: of + ".undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: of}}}
+}
+
+func name(a action, m plan.Mechanism) string { return a.name + "/" + m.String() }
+
+// Job is what the guest does; it is one of exact time with one CPU.
+func Job(arch string) (*wire.Job, error) {
+	steps := []*wire.Step{
+		shell("no-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f"),
+	}
+	steps = slices.Concat(steps, works(bare, long), works(bare, short))
+	for _, a := range actions(arch) {
+		for _, m := range plan.Ladder(arch) {
+			points, err := a.points(arch, m.String())
+			if err != nil {
+				return nil, err
+			}
+			for round := range a.load.rounds {
+				n := roundOf(name(a, m), round)
+				steps = append(steps, apart(n, round),
+					&wire.Step{Name: n, Do: &wire.Step_Splice{Splice: &wire.Splice{Points: points, SkipRefused: true}}},
+					work(n+".work", a.load),
+					&wire.Step{Name: n + ".read", Do: &wire.Step_Read{Read: &wire.Read{}}},
+					unsplice(n))
+			}
+		}
+	}
+	steps = append(steps, &wire.Step{Name: anchor, Do: &wire.Step_Splice{Splice: &wire.Splice{
+		Points: []*wire.Point{{Function: function(arch), Search: true, Cheap: true}}}}}, unsplice(anchor))
+	for i, p := range peers {
+		n := roundOf(peerName(i), 0)
+		if p.optimise {
+			steps = append(steps, shell(ahead, "echo 1 > /proc/sys/debug/kprobes-optimization"))
+		}
+		steps = append(steps, &wire.Step{Name: n, MayFail: true, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: anchor, Start: p.start, Kind: p.kind}}})
+		if p.optimise {
+			steps = append(steps, shell(behind, optimised))
+		}
+		steps = append(steps, work(n+".work", long),
+			&wire.Step{Name: n + ".undo", MayFail: true, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Remove: true}}})
+		if p.optimise {
+			steps = append(steps, shell("no-more-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f"))
+		}
+	}
+	// What the kernel puts off when a probe goes comes within a second or two.
+	steps = append(steps, shell("settle", "sleep 3"))
+	return &wire.Job{Schema: 1, Steps: slices.Concat(steps, works(again, long), works(again, short))}, nil
+}
+
+// optimised says whether the kernel has made a jump of its probe. The flag is set when
+// that is put off; it is done some jiffies and a grace period of tasks later.
+const optimised = `sleep 3; grep -q '\[OPTIMIZED\]' /sys/kernel/debug/kprobes/list`
+
+func peerName(i int) string { return fmt.Sprintf("peer-%d", i) }
+
+// points are where an action's parts go: the first place that takes them, and the next
+// one behind.
+func (a action) points(arch, mechanism string) (out []*wire.Point, err error) {
+	for i, do := range a.do {
+		s, err := probe.Compile(a.predicate, do)
+		if err != nil {
+			return nil, fmt.Errorf("cost: %s: %w", a.name, err)
+		}
+		for k := range s.Cells {
+			if s.Cells[k].Kind == snippet.Buffer {
+				s.Cells[k].Records = records
+			}
+		}
+		out = append(out, &wire.Point{Function: function(arch), Offset: uint64(i) * later, Search: true, Cheap: a.cheap && i == 0, Mechanism: mechanism,
+			Actions: []*wire.Action{{Name: do, Snippet: s.String()}}})
+	}
+	return out, nil
+}
+
+// results are a guest's answers by step.
+type results struct {
+	arch string
+	of   map[string]*wire.Result
+}
+
+// NewTable makes the table of what a guest answered.
+func NewTable(hello *wire.Hello, all []*wire.Result) (*Table, error) {
+	r := results{arch: hello.Arch, of: map[string]*wire.Result{}}
+	for _, one := range all {
+		r.of[one.Step] = one
+	}
+	for _, l := range []load{long, short} {
+		d, _, err := r.added(reference(again, l), l)
+		if err != nil {
+			return nil, err
+		}
+		if d != 0 {
+			return nil, fmt.Errorf("cost: the same work took %v instructions an operation more at the end than at the beginning", d)
+		}
+	}
+	t := &Table{Schema: 1, Arch: hello.Arch, Kernel: hello.Kernel}
+	for _, a := range actions(r.arch) {
+		for _, m := range plan.Ladder(r.arch) {
+			row, err := r.spliced(a, m)
+			if err != nil {
+				return nil, err
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	for i := range peers {
+		row, err := r.peer(i)
+		if err != nil {
+			return nil, err
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if s := r.of[anchor]; s != nil {
+		for _, g := range s.Stages {
+			t.Insertion = append(t.Insertion, Part{g.Name, float64(g.Ns)})
+		}
+	}
+	return t, nil
+}
+
+// bench is what the workload printed in all rounds; operations are those of one.
+func (r results) bench(name string, l load) (all *measure.Bench, err error) {
+	for round := range l.rounds {
+		step := roundOf(name, round) + ".work"
+		res := r.of[step]
+		if res == nil || len(res.Runs) != 1 || res.Runs[0].Exit != 0 {
+			return nil, fmt.Errorf("cost: step %s has no run that ended well", step)
+		}
+		b, err := measure.ParseBench(res.Runs[0].Stdout)
+		if err != nil {
+			return nil, err
+		}
+		if all == nil {
+			all = b
+		} else {
+			all.NS = append(all.NS, b.NS...)
+		}
+	}
+	return all, nil
+}
+
+// added is what a run with something in it took more, and how many hits it had.
+func (r results) added(step string, l load) (float64, uint64, error) {
+	without, err := r.bench(reference(bare, l), l)
+	if err != nil {
+		return 0, 0, err
+	}
+	with, err := r.bench(step, l)
+	if err != nil {
+		return 0, 0, err
+	}
+	d, whole := measure.Added(r.arch, without, with)
+	if !whole {
+		return 0, 0, fmt.Errorf("cost: %s adds %v instructions, which is no whole number", step, d)
+	}
+	return d, with.TotalOp, nil
+}
+
+func (r results) spliced(a action, m plan.Mechanism) (row Row, err error) {
+	n := name(a, m)
+	row = Row{Action: a.name, Mechanism: m.String()}
+	res := r.of[roundOf(n, 0)]
+	if res == nil {
+		return row, fmt.Errorf("cost: step %s has no answer", n)
+	}
+	var specs []string
+	for _, p := range res.Points {
+		if p.Refusal != nil {
+			row.Refusal = &Refusal{p.Refusal.Reason, p.Refusal.Detail}
+			return row, nil
+		}
+		specs = append(specs, p.Spec)
+		row.Bytes += len(p.PatchBytes) + len(p.BoardBytes)
+	}
+	row.Point = strings.Join(specs, " ")
+	if row.Added, row.N, err = r.added(n, a.load); err != nil {
+		return row, err
+	}
+	for round := range a.load.rounds {
+		if err := r.counted(a, roundOf(n, round)+".read", row.N); err != nil {
+			return row, err
+		}
+	}
+	return row, nil
+}
+
+// counted holds that each action was done as often as the workload came by.
+func (r results) counted(a action, step string, hits uint64) error {
+	values := r.of[step].GetValues()
+	if len(values) != len(a.do) {
+		return fmt.Errorf("cost: step %s has %d values for %d points", step, len(values), len(a.do))
+	}
+	if len(values) == 2 { // sums of times: later minus earlier
+		if mean := int64(values[0].Count+values[1].Count) / int64(hits); mean < 0 || mean > 10000 {
+			return fmt.Errorf("cost: a timer pair says %d ticks", mean)
+		}
+		return nil
+	}
+	v := values[0]
+	if n := cmp.Or(v.Count, uint64(len(v.Records))+v.Dropped); n != hits || v.Dropped > 0 || v.Holes > 0 {
+		return fmt.Errorf("cost: step %s counted %d of %d, dropped %d", step, n, hits, v.Dropped)
+	}
+	return nil
+}
+
+func (r results) peer(i int) (row Row, err error) {
+	p, n := peers[i], roundOf(peerName(i), 0)
+	row = Row{Action: "counter", Mechanism: p.mechanism}
+	if at := r.of[anchor].GetPoints(); len(at) == 1 {
+		row.Point = at[0].Spec
+		if p.start {
+			row.Point = fmt.Sprintf("kinst::%s:0", at[0].Symbol)
+		}
+	}
+	if why := r.of[n].GetError(); why != "" {
+		row.Refusal = &Refusal{"kernel", why}
+		return row, nil
+	}
+	if p.optimise {
+		for _, s := range []string{ahead, behind} {
+			if runs := r.of[s].GetRuns(); len(runs) != 1 || runs[0].Exit != 0 {
+				row.Refusal = &Refusal{"not-optimised", "this kernel makes no jump of this probe"}
+				return row, nil
+			}
+		}
+	}
+	if row.Added, row.N, err = r.added(peerName(i), long); err != nil {
+		return row, err
+	}
+	// The shell that waits for the optimiser asks for its parent, too.
+	if hits := r.of[n+".undo"].GetKprobeHits(); hits < row.N || hits > row.N && !p.optimise {
+		return row, fmt.Errorf("cost: %s counted %d of %d", p.mechanism, hits, row.N)
+	}
+	return row, nil
+}
