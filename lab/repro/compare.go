@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	"kerninst/lab/plain"
@@ -100,6 +101,10 @@ func firstValue(at string, a, b any) string {
 	return fmt.Sprintf("%s: %s recorded, %s now", at, short(a), short(b))
 }
 
+// causes are the members of results that say what was run: if one of them differs,
+// it is why others do.
+var causes = []string{"schema", "arch", "kernel", "qemu", "time", "seed"}
+
 func firstMember(at string, a, b map[string]any) string {
 	var keys []string
 	for k := range a {
@@ -110,7 +115,10 @@ func firstMember(at string, a, b map[string]any) string {
 			keys = append(keys, k)
 		}
 	}
-	sort.Strings(keys)
+	sort.Slice(keys, func(i, j int) bool {
+		x, y := slices.Contains(causes, keys[i]), slices.Contains(causes, keys[j])
+		return x && !y || x == y && keys[i] < keys[j]
+	})
 	for _, k := range keys {
 		where := k
 		if at != "" {

@@ -93,6 +93,8 @@ func TestCompare(t *testing.T) {
 		{"the same", "", "", "", ""},
 		{"a number", report.ResultsFile, "7", "8", "results.json: scenarios[cost].metrics.x.y.value: 7 recorded, 8 now"},
 		{"seed", report.ResultsFile, `"seed":1`, `"seed":2`, "results.json: seed: 1 recorded, 2 now"},
+		{"seed and what comes of it", report.ResultsFile, `"seed":1,"scenarios":[{"name":"cost","metrics":{"x.y":{"value":7}}`, `"seed":2,"scenarios":[{"name":"cost","metrics":{"x.y":{"value":8}}`,
+			"results.json: seed: 1 recorded, 2 now"},
 		{"a large number", report.ResultsFile, `"seed":1`, `"seed":1.0`, "results.json: seed: 1 recorded, 1.0 now"},
 		{"an element less", report.ResultsFile, `{"spec":"p"}`, ``, "results.json: scenarios[cost].points: 1 elements recorded, 0 now"},
 		{"a key less", report.ResultsFile, `"seed":1,`, ``, "results.json: seed: 1 recorded, absent now"},
