@@ -10,6 +10,7 @@ package postmortem
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -85,6 +86,12 @@ func Take(ctx context.Context, arch string, in vm.Inside) *Evidence {
 		e.note("registers: %v", err)
 		return e
 	}
+	e.take(ctx, l, text, in)
+	return e
+}
+
+// take gathers what the registers, as QEMU shows them, lead to.
+func (e *Evidence) take(ctx context.Context, l layout, text string, in vm.Inside) {
 	e.CPUs = l.parse(text)
 	if len(e.CPUs) == 0 {
 		e.note("QEMU shows no registers")
@@ -92,50 +99,122 @@ func Take(ctx context.Context, arch string, in vm.Inside) *Evidence {
 	for n := range e.CPUs {
 		e.follow(ctx, l, n, in)
 	}
-	return e
 }
 
 // TakeHung gathers evidence of a machine that runs and does not get on. It is
-// stopped and let run several times. Then it stands still, as it is described.
+// stopped and let run several times. Then it stands still, as it is described: where
+// it mostly is, if it is mostly in one place and is found there soon.
 func TakeHung(ctx context.Context, arch string, in vm.Inside) *Evidence {
-	earlier, err := looksAt(ctx, arch, in)
-	if e := in.Stop(ctx); e != nil && err == nil {
-		err = e
+	l, ok := layouts[arch]
+	if !ok {
+		return Take(ctx, arch, in)
 	}
-	e := Take(ctx, arch, in)
-	if e.Earlier = earlier; err != nil {
-		e.note("looked at %d times instead of %d: %v", len(earlier)+1, looks, err)
+	e := &Evidence{Arch: arch}
+	err := e.looksAt(ctx, l, in)
+	if err == nil {
+		var text string
+		if text, err = e.awaitUsual(ctx, l, in); err == nil {
+			e.take(ctx, l, text, in)
+			return e
+		}
 	}
-	return e
+	if e := in.Stop(ctx); e != nil {
+		err = errors.Join(err, e)
+	}
+	last := Take(ctx, arch, in)
+	last.Earlier = e.Earlier
+	last.note("looked at %d times instead of %d: %v", min(len(e.Earlier)+1, looks), looks, err)
+	return last
 }
 
 // looksAt stops the machine several times, looks at it, and lets it run. It leaves
 // half of the time for the evidence.
-func looksAt(ctx context.Context, arch string, in vm.Inside) (seen [][]CPU, err error) {
+func (e *Evidence) looksAt(ctx context.Context, l layout, in vm.Inside) error {
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
 		defer cancel()
 	}
 	for range looks - 1 {
-		if err := in.Stop(ctx); err != nil {
-			return seen, err
-		}
-		text, err := in.Registers(ctx)
+		text, err := look(ctx, in)
 		if err != nil {
-			return seen, err
+			return err
 		}
-		seen = append(seen, layouts[arch].parse(text))
-		if err := in.Continue(ctx); err != nil {
-			return seen, err
-		}
-		select {
-		case <-time.After(lookEvery):
-		case <-ctx.Done():
-			return seen, ctx.Err()
+		e.Earlier = append(e.Earlier, l.parse(text))
+		if err := goOn(ctx, in); err != nil {
+			return err
 		}
 	}
-	return seen, nil
+	return nil
+}
+
+// awaitUsual stops the machine once more, and if that is not where most of the earlier
+// looks found it, again and again, as often as it was looked at. Only the first of
+// these looks counts.
+func (e *Evidence) awaitUsual(ctx context.Context, l layout, in vm.Inside) (text string, err error) {
+	places := usual(e.Earlier)
+	for try := 1; ; try++ {
+		if text, err = look(ctx, in); err != nil {
+			return "", err
+		}
+		now := l.parse(text)
+		if isAt(now, places) || try > looks {
+			return text, nil
+		}
+		if try == 1 {
+			e.Earlier = append(e.Earlier, now)
+		}
+		if err := goOn(ctx, in); err != nil {
+			return "", err
+		}
+	}
+}
+
+// look stops the machine and has its CPUs' registers shown.
+func look(ctx context.Context, in vm.Inside) (string, error) {
+	if err := in.Stop(ctx); err != nil {
+		return "", err
+	}
+	return in.Registers(ctx)
+}
+
+// goOn lets the machine run for a while.
+func goOn(ctx context.Context, in vm.Inside) error {
+	if err := in.Continue(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(lookEvery):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// usual is where each CPU was in more than half of the looks, by its number; what was
+// at no place so often is not in it.
+func usual(seen [][]CPU) map[int]isa.Addr {
+	times, out := map[int]map[isa.Addr]int{}, map[int]isa.Addr{}
+	for _, cpus := range seen {
+		for n, c := range cpus {
+			if times[n] == nil {
+				times[n] = map[isa.Addr]int{}
+			}
+			if times[n][c.PC]++; 2*times[n][c.PC] > len(seen) {
+				out[n] = c.PC
+			}
+		}
+	}
+	return out
+}
+
+func isAt(cpus []CPU, places map[int]isa.Addr) bool {
+	for n, c := range cpus {
+		if at, ok := places[n]; ok && c.PC != at {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *Evidence) note(format string, args ...any) {

@@ -81,7 +81,10 @@ func Classify(e *Evidence, v *View, job bool) *card.Hang {
 	if v == nil || len(e.CPUs) == 0 {
 		return nil
 	}
-	seen := append(slices.Clip(e.Earlier), e.CPUs)
+	seen := e.Earlier
+	if len(seen) < looks { // else it was waited for
+		seen = append(slices.Clip(seen), e.CPUs)
+	}
 	slept, ran := len(seen), map[int][]string{} // slept: looks at the CPU that slept least
 	for n := range e.CPUs {
 		idle, where := 0, []string(nil)

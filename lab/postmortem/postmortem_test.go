@@ -227,6 +227,34 @@ func TestSleeping(t *testing.T) {
 	}
 }
 
+// A machine that sleeps but for the last look is described asleep, and that look counts;
+// one that is found in another place each time is described as it is.
+func TestUsual(t *testing.T) {
+	for _, tt := range []struct {
+		looks []isa.Addr
+		at    isa.Addr
+		want  string
+	}{
+		{[]isa.Addr{idleAt, idleAt, idleAt, idleAt, idleAt, spinAt, spinAt, idleAt}, idleAt, "slept in 5 of 6 looks"},
+		{[]isa.Addr{idleAt, idleAt, idleAt, idleAt, idleAt, spinAt}, spinAt, "slept in 5 of 6 looks"}, // and stays there
+		{[]isa.Addr{idleAt, spinAt, spinAt + 4, spinAt + 8, idleAt, spinAt}, spinAt, "asleep in 2 of 6 looks"},
+	} {
+		s, code := symbolsOf(t, "riscv64")
+		g := &guest{memory: hung["riscv64"](at(idleAt), code).memory}
+		for _, a := range tt.looks {
+			g.registers = append(g.registers, hung["riscv64"](at(a), code).registers...)
+		}
+		e := TakeHung(context.Background(), "riscv64", g)
+		v, err := s.View(e, uint64(base+slid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := Classify(e, v, true); !strings.Contains(h.Detail, tt.want) || e.CPUs[0].PC != at(tt.at) || !g.stopped {
+			t.Errorf("%v: at %v, %s; want %v, %s", tt.looks, e.CPUs[0].PC, h.Detail, at(tt.at), tt.want)
+		}
+	}
+}
+
 // QEMU likes to stop a CPU as it takes an interrupt: that is not what it was at.
 func TestInterrupted(t *testing.T) {
 	for arch, pc := range map[string]isa.Addr{"arm64": at(vectorsAt + 0x480), "riscv64": at(vectorsAt)} {
