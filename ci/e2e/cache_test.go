@@ -355,6 +355,7 @@ func TestCollecting(t *testing.T) {
 // A host without a network and with an empty cache does a run again that was
 // done elsewhere, from a bundle of the packages.
 func TestOfflineHost(t *testing.T) {
+	t.Parallel()
 	from := newStore(t)
 	out, bundle := t.TempDir(), filepath.Join(t.TempDir(), "packages.tar")
 	for _, args := range [][]string{

@@ -47,6 +47,7 @@ func TestHostileGuest(t *testing.T) {
 // A program that writes to the console what the kernel says of a lockup ends nothing:
 // the kernel itself has noted none.
 func TestForgedLockups(t *testing.T) {
+	t.Parallel()
 	const forged = `set -e; for i in 1 2 3 4; do echo "[    9.000000] watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [x:1]" >/dev/console; done; sleep 1; echo alive`
 	a := call(t, nil, "probe", "--arch", "riscv64", "kinst::__riscv_sys_getppid:8", "--exit-with-workload", "--run", forged)
 	if a.code != status.ExitPassed || !strings.Contains(a.stdout+a.stderr, "alive") {

@@ -112,6 +112,7 @@ func TestRepro(t *testing.T) {
 // also when the state is made anew, and a damaged one is noticed. The states that are
 // damaged are the test's own: beside it, others go on from the user's.
 func TestReproFromGoldenStates(t *testing.T) {
+	t.Parallel()
 	t.Run("amd64", func(t *testing.T) {
 		if a := call(t, nil, "repro", ran(t, "amd64", "1")); a.code != 0 {
 			t.Errorf("from the state: exit status %d: %s", a.code, a)
