@@ -108,12 +108,22 @@ func (f Func) String() string {
 // NotFound says that a name means no function, or more than one.
 type NotFound struct {
 	Module, Name string
-	Near         []string   // names of the same module that may be meant
 	Same         []isa.Addr // addresses that share the name
 	NoModule     bool       // the module is not loaded
 	// Elsewhere are the loaded modules that have a function of this name, "" being
 	// the kernel itself.
 	Elsewhere []string
+
+	suggest func() []string // names of the same module that may be meant, or nil
+}
+
+// Near lists names of the same module that may be meant. It compares with all names:
+// who only asks whether a function is there does not pay for it.
+func (e *NotFound) Near() []string {
+	if e.suggest == nil {
+		return nil
+	}
+	return e.suggest()
 }
 
 func (e *NotFound) Error() string {
@@ -121,13 +131,14 @@ func (e *NotFound) Error() string {
 	if e.Module != "" {
 		where = "module " + e.Module
 	}
+	near := e.Near()
 	switch {
 	case e.NoModule:
 		return where + " is not loaded" + e.elsewhere()
 	case len(e.Same) > 0:
 		return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), where, e.Name)
-	case len(e.Near) > 0:
-		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(e.Near, ", "))
+	case len(near) > 0:
+		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(near, ", "))
 	}
 	return fmt.Sprintf("%s has no function %s", where, e.Name) + e.elsewhere()
 }
@@ -169,7 +180,7 @@ func (t *Text) Function(module, name string) (Func, error) {
 	case 0:
 		e := &NotFound{Module: module, Name: name, Elsewhere: elsewhere, NoModule: !slices.Contains(t.sym.modules, module)}
 		if len(elsewhere) == 0 {
-			e.Near = t.sym.suggest(module, name)
+			e.suggest = func() []string { return t.sym.suggest(module, name) }
 		}
 		return Func{}, e
 	case 1:
