@@ -61,7 +61,7 @@ func (p *poker) Splice(batch []splice.Splice) error {
 	}
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
-		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard}
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code}
 	}
 	former := p.stages.enter(stagePoint)
 	ids, err := p.dev.Splice(in)

@@ -39,6 +39,7 @@ type Input struct {
 	Lead      int        // how many of them run before the snippet: none of these jumps
 	Bytes     []byte     // of the displaced instructions
 	Back      isa.Addr   // behind them, where the kernel goes on if they do
+	Near      bool       // Back is in reach of a Hop from the patch's end
 	// Free is what may be overwritten before each of the displaced instructions,
 	// and at Back.
 	Free     []isa.RegSet
@@ -220,7 +221,11 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	b.out.Start = len(b.out.Code)
 	if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)
-		g.back(b)
+		if in.Near {
+			b.one(Hop(arch, b.pc(), in.Back))
+		} else {
+			g.back(b)
+		}
 	}
 	if b.err != nil {
 		return Output{}, b.err

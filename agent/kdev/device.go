@@ -60,6 +60,7 @@ type Splice struct {
 	Old, New    []byte   // of equal length, at most MaxPatch
 	Window      bool     // replaces several instructions
 	Springboard bool     // reached only by the jump of another splice
+	Code        bool     // a springboard that is a copy of the patch, and no jump to it
 }
 
 // Stats of the module.
@@ -307,6 +308,9 @@ func (s Splice) encode() (kiSplice, bool) {
 	}
 	if s.Springboard {
 		k.Flags |= spliceSpringboard
+	}
+	if s.Code {
+		k.Flags |= spliceCode
 	}
 	return k, true
 }

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 1
+const ABIVersion = 2
 
 // Limits of the module's calls.
 const (
@@ -21,6 +21,7 @@ const (
 const (
 	spliceWindow      = 1 << 0
 	spliceSpringboard = 1 << 1
+	spliceCode        = 1 << 2
 	undoNoWait        = 1 << 0
 )
 

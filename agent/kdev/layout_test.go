@@ -117,6 +117,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_FEAT_LSE":           shift(FeatureLSE),
 		"KI_SPLICE_WINDOW":      shift(spliceWindow),
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),
+		"KI_SPLICE_CODE":        shift(spliceCode),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 )
@@ -15,7 +16,7 @@ const maxReplaced = 16
 // Check verifies what must hold for every plan, from its bytes alone: whoever
 // gets a plan from elsewhere asks it again before applying it.
 func (p *Plan) Check(arch *isa.Arch) error {
-	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkBoard, p.checkEntry, p.checkCode} {
+	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkBoard, p.checkEntry, p.checkPatch} {
 		if err := c(arch); err != nil {
 			return fmt.Errorf("plan for %v: %w", p.Point, err)
 		}
@@ -59,7 +60,7 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 }
 
 // checkBoard holds the springboard, which is there exactly if the mechanism is one,
-// to be a jump to the patch, outside what is displaced.
+// to be a jump to the patch or to do the same, outside what is displaced.
 func (p *Plan) checkBoard(arch *isa.Arch) error {
 	b := p.Board
 	switch {
@@ -72,7 +73,26 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 	case b.End() < b.Addr || b.Addr < p.Back && p.Point < b.End():
 		return fmt.Errorf("springboard at %v on the displaced bytes", b.Addr)
 	}
+	if b.Whole {
+		return p.checkWhole(arch)
+	}
 	return leadsTo(arch, b.New, b.Addr, p.Patch)
+}
+
+// checkWhole holds a copy of the patch to be what the patch is when it is made
+// there, besides what checkCode asks of both.
+func (p *Plan) checkWhole(arch *isa.Arch) error {
+	want, _, err := wholeAt(arch, gen.Input{
+		Snippet: p.Snippet, Cell: p.Cell, Displaced: p.Displaced, Lead: p.Lead,
+		Bytes: p.Original, Back: p.Back, Free: p.Free, Near: true,
+	}, p.Board.Addr)
+	switch {
+	case err != nil:
+		return fmt.Errorf("copy of the patch at %v: %w", p.Board.Addr, err)
+	case !bytes.Equal(want.New, p.Board.New) || want.Start != p.Board.Start:
+		return fmt.Errorf("the bytes %x at %v are no copy of the patch, %x", p.Board.New, p.Board.Addr, want.New)
+	}
+	return p.checkCode(arch, body{p.Board.New, p.Board.Addr, p.Board.Start})
 }
 
 // checkEntry decodes New: it must lead to the patch or its springboard and nowhere
@@ -92,31 +112,43 @@ func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr) error {
 	return nil
 }
 
-// checkCode decodes the patch: the displaced instructions that lead up to the
+// checkPatch is checkCode of the patch itself.
+func (p *Plan) checkPatch(arch *isa.Arch) error {
+	return p.checkCode(arch, body{p.Code, p.Patch, p.Start})
+}
+
+// body is a patch or a copy of one, and where the displaced instructions begin in it.
+type body struct {
+	code  []byte
+	at    isa.Addr
+	start int
+}
+
+// checkCode decodes a patch: the displaced instructions that lead up to the
 // snippet, what goes nowhere but to its end, the others as their ISA moves them,
 // then, if they go on, the way back, at the very end.
-func (p *Plan) checkCode(arch *isa.Arch) error {
-	begin, _, err := p.checkDisplaced(arch, 0, p.Lead, 0)
+func (p *Plan) checkCode(arch *isa.Arch, b body) error {
+	begin, _, err := p.checkDisplaced(arch, b, 0, p.Lead, 0)
 	if err != nil {
 		return err
 	}
-	if err := p.checkSnippet(arch, begin); err != nil {
+	if err := checkSnippet(arch, b, begin); err != nil {
 		return err
 	}
-	k := p.Start
-	n, falls, err := p.checkDisplaced(arch, p.Lead, len(p.Displaced), k)
+	k := b.start
+	n, falls, err := p.checkDisplaced(arch, b, p.Lead, len(p.Displaced), k)
 	if err != nil {
 		return err
 	}
 	k += n
 	if !falls {
-		if k != len(p.Code) {
-			return fmt.Errorf("%d bytes behind the end of the patch", len(p.Code)-k)
+		if k != len(b.code) {
+			return fmt.Errorf("%d bytes behind the end of the patch", len(b.code)-k)
 		}
 		return nil
 	}
-	to, n, ok := followJump(arch, p.Code[k:], p.Patch+isa.Addr(k))
-	if !ok || k+n != len(p.Code) || to != p.Back {
+	to, n, ok := followJump(arch, b.code[k:], b.at+isa.Addr(k))
+	if !ok || k+n != len(b.code) || to != p.Back {
 		return fmt.Errorf("the patch does not end in a jump back to %v", p.Back)
 	}
 	return nil
@@ -124,11 +156,11 @@ func (p *Plan) checkCode(arch *isa.Arch) error {
 
 // checkSnippet decodes what begins at an offset and ends at Start: it may branch, but
 // only to an instruction of its own or to its end.
-func (p *Plan) checkSnippet(arch *isa.Arch, k int) error {
-	begins := map[isa.Addr]bool{p.Patch + isa.Addr(p.Start): true}
+func checkSnippet(arch *isa.Arch, b body, k int) error {
+	begins := map[isa.Addr]bool{b.at + isa.Addr(b.start): true}
 	var branches []isa.Insn
-	for k < p.Start {
-		i := arch.Decode(p.Code[k:], p.Patch+isa.Addr(k))
+	for k < b.start {
+		i := arch.Decode(b.code[k:], b.at+isa.Addr(k))
 		begins[i.Addr] = true
 		switch i.Flow {
 		case isa.FlowNone:
@@ -139,7 +171,7 @@ func (p *Plan) checkSnippet(arch *isa.Arch, k int) error {
 		}
 		k += i.Len
 	}
-	if k != p.Start {
+	if k != b.start {
 		return errors.New("the displaced instructions begin inside another")
 	}
 	for _, i := range branches {
@@ -153,7 +185,7 @@ func (p *Plan) checkSnippet(arch *isa.Arch, k int) error {
 // checkDisplaced moves the original bytes of some of the displaced instructions to an
 // offset of the patch once more, and compares. It returns the length of what they
 // became, and whether control goes on behind it.
-func (p *Plan) checkDisplaced(arch *isa.Arch, first, end, at int) (n int, falls bool, err error) {
+func (p *Plan) checkDisplaced(arch *isa.Arch, b body, first, end, at int) (n int, falls bool, err error) {
 	for k := first; k < end; k++ {
 		d := p.Displaced[k]
 		from := p.Original[d.Addr-p.Point:]
@@ -161,11 +193,11 @@ func (p *Plan) checkDisplaced(arch *isa.Arch, first, end, at int) (n int, falls 
 		if i.Len != d.Len {
 			return 0, false, fmt.Errorf("the bytes at %v are %d long, not %d", d.Addr, i.Len, d.Len)
 		}
-		m, err := arch.Move(i, from, p.Patch+isa.Addr(at+n), p.Free[k])
+		m, err := arch.Move(i, from, b.at+isa.Addr(at+n), p.Free[k])
 		switch {
 		case err != nil:
 			return 0, false, fmt.Errorf("%v: %w", d.Addr, err)
-		case !bytes.HasPrefix(p.Code[min(at+n, len(p.Code)):], m.Code):
+		case !bytes.HasPrefix(b.code[min(at+n, len(b.code)):], m.Code):
 			return 0, false, fmt.Errorf("the patch does something else than the instruction at %v", d.Addr)
 		case m.Ends && k < len(p.Displaced)-1:
 			return 0, false, fmt.Errorf("control does not go on from %v to what is displaced behind it", d.Addr)

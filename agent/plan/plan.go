@@ -169,11 +169,15 @@ type Plan struct {
 	States    []gen.State     `json:"states"`          // the state map of Code
 }
 
-// Board is a springboard: a jump in bytes of the kernel's text that nothing runs.
+// Board is a springboard: bytes of the kernel's text that nothing runs, with a jump
+// to the patch or, where there is room, with a copy of all of it.
 type Board struct {
-	Addr isa.Addr `json:"addr"`
-	Old  []byte   `json:"old"` // bytes there that are expected
-	New  []byte   `json:"new"` // what is written instead, as many
+	Addr   isa.Addr    `json:"addr"`
+	Old    []byte      `json:"old"`              // bytes there that are expected
+	New    []byte      `json:"new"`              // what is written instead, as many
+	Whole  bool        `json:"whole,omitempty"`  // New does what Code does
+	Start  int         `json:"start,omitempty"`  // as in Plan, of New
+	States []gen.State `json:"states,omitempty"` // as in Plan, of New
 }
 
 // End is the address behind the springboard.

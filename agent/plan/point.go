@@ -284,6 +284,7 @@ type window struct {
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
 	board        isa.Addr // 0: none
+	whole        bool     // the board is a copy of the patch
 }
 
 // closed reports why control may enter a window anywhere but at its start.
@@ -303,39 +304,50 @@ func (fn *function) closed(w window) *Refusal {
 	return nil
 }
 
-// build chooses the slot and generates patch and jump.
-func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
+// input is what the patch of a window depends on, but for its own place: where it
+// lies is the lowest free slot in reach.
+func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	arch := fn.text.Arch
 	insns := fn.insns[w.first : w.first+w.count]
 	lo, hi := insns[0].Addr, insns[w.count-1].End()
 	if req.Taken != nil && req.Taken(lo, hi) {
-		return nil, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(w.first))
+		return gen.Input{}, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(w.first))
 	}
 	if req.Heap == nil {
-		return nil, refuse(OutOfReach, "there is no patch memory")
+		return gen.Input{}, refuse(OutOfReach, "there is no patch memory")
 	}
 	patch, area, ok := req.Heap.Peek(gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi))
 	if !ok {
-		return nil, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
+		return gen.Input{}, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
 	}
 	var free []isa.RegSet
 	for k := w.first; k <= w.first+w.count; k++ {
 		set, err := fn.free(k)
 		if err != nil {
-			return nil, unreadable(err)
+			return gen.Input{}, unreadable(err)
 		}
 		free = append(free, set)
 	}
 	from := fn.off(w.first)
-	out, err := gen.Patch(arch, gen.Input{
+	return gen.Input{
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features,
-	})
+	}, nil
+}
+
+// build chooses the slot and generates patch and jump.
+func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
+	arch := fn.text.Arch
+	in, r := fn.input(req, w)
+	if r != nil {
+		return nil, r
+	}
+	out, err := gen.Patch(arch, in)
 	if err != nil {
 		return nil, fromGen(err)
 	}
-	entry, board, n, err := fn.entry(w, lo, patch)
+	entry, board, added, err := fn.entry(w, in, out)
 	if err != nil {
 		return nil, fromGen(err)
 	}
@@ -344,18 +356,18 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 			out.Spilled, fn.name(w.first))
 	}
 	p := &Plan{
-		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: lo, Mechanism: w.mechanism, Board: board,
-		Old: clone(fn.code[from : from+isa.Off(w.replaced)]), New: entry,
-		Patch: patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: area.Cell(patch),
+		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
+		Old: clone(in.Bytes[:w.replaced]), New: entry,
+		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
-		Displaced: fn.described(w), Original: clone(fn.code[from : from+isa.Off(hi-lo)]),
-		Free: free, Back: hi, Added: n + out.Added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
+		Displaced: fn.described(w), Original: clone(in.Bytes),
+		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
 	if !req.dry {
-		req.Heap.Take(patch, p.Slot)
+		req.Heap.Take(in.Patch, p.Slot)
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
 		}
@@ -363,22 +375,30 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	return p, nil
 }
 
-// entry encodes the way from a point to its patch, of n instructions.
-func (fn *function) entry(w window, point, patch isa.Addr) (code []byte, b *Board, n int, err error) {
-	arch := fn.text.Arch
+// entry encodes the way from a point to its patch; a hit adds so many instructions,
+// the snippet's included.
+func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, b *Board, added int, err error) {
+	arch, point, n := fn.text.Arch, in.Displaced[0].Addr, 0
 	if w.board == 0 {
-		code, n, err = gen.Entry(arch, point, patch, w.entry)
-		return code, nil, n, err
+		code, n, err = gen.Entry(arch, point, in.Patch, w.entry)
+		return code, nil, n + out.Added, err
 	}
 	if code, err = gen.Hop(arch, point, w.board); err != nil {
 		return nil, nil, 0, err
 	}
-	b = &Board{Addr: w.board}
-	if b.New, n, err = gen.Entry(arch, w.board, patch, w.entry); err != nil {
+	if w.whole {
+		in.Near = true
+		b, added, err = wholeAt(arch, in, w.board)
+	} else {
+		b = &Board{Addr: w.board}
+		b.New, n, err = gen.Entry(arch, w.board, in.Patch, w.entry)
+		added = n + out.Added
+	}
+	if err != nil {
 		return nil, nil, 0, err
 	}
 	b.Old = make([]byte, len(b.New))
-	return code, b, n + 1, fn.text.Read(b.Addr, b.Old)
+	return code, b, 1 + added, fn.text.Read(b.Addr, b.Old)
 }
 
 // described copies the displaced instructions with their disassembly.

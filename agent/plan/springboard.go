@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/pad"
@@ -8,9 +10,10 @@ import (
 )
 
 // A springboard (amd64). One instruction of two bytes or more is replaced by one
-// jmp rel8 to padding in front of a function, where a jmp rel32 leads to the patch.
-// What remains of the instruction behind the two bytes is never executed: nothing
-// jumps into the middle of an instruction, and the patch returns behind it.
+// jmp rel8 to padding in front of a function, where a jmp rel32 leads to the patch, or
+// where a copy of the patch is that is short enough: it costs one jump less. What
+// remains of the instruction behind the two bytes is never executed: nothing jumps
+// into the middle of an instruction, and the patch returns behind it.
 //
 // Written are the patch, the springboard, the point, in this order, each before the
 // next can lead to it; undone in reverse, with a quiescence after the point. What
@@ -22,11 +25,13 @@ import (
 //     and after, the point is the whole old instruction or a way to the patch.
 //   - At the springboard while it is written: nobody; nothing leads there yet. While it
 //     is taken away: nobody either. No point has led there for a whole quiescence, in
-//     which every CPU and every task that was preempted between the two jumps has
-//     gone on.
-//   - An interrupt, an NMI or a preemption between the two jumps: it returns to the
-//     springboard, which is there as long as above. No register or flag has changed.
-//   - A page fault: none. The springboard is mapped text and accesses no memory.
+//     which every CPU and every task that was preempted on it has gone on. A copy of
+//     a patch calls nothing and has no fault that is waited for (points with an entry
+//     in the exception table are refused), so no task sleeps in it.
+//   - An interrupt, an NMI or a preemption on it: it returns there, and it is there as
+//     long as above. Between two jumps no register or flag has changed; in a copy, what
+//     the patch says.
+//   - A page fault: none, of the jump; of a copy, as in the patch.
 //   - The kernel's own writers: padding is written for mitigations at boot or when a
 //     module is loaded, and only where it still is nops; ours is not. Ours in turn is
 //     undone only where it is still ours. Probes are barred from it while it lives.
@@ -54,18 +59,59 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 	for _, g := range found {
 		gaps = append(gaps, place.Window{Lo: g.Lo, Hi: g.Hi})
 	}
-	free := func(lo, hi isa.Addr) bool { return req.Taken == nil || !req.Taken(lo, hi) }
 	if req.Heap == nil {
 		return nil, refuse(OutOfReach, "there is no patch memory")
 	}
-	board, ok := req.Heap.PeekBoard(amd64JumpLen, gaps, w, free)
+	jump := window{mechanism: Springboard, first: at, count: 1, replaced: n}
+	in, r := fn.input(req, jump)
+	if r != nil {
+		return nil, r
+	}
+	in.Near = true
+	if board, ok := fn.wholeBoard(in, req, gaps, w); ok {
+		jump.board, jump.whole = board, true
+		return fn.build(req, jump)
+	}
+	board, ok := req.Heap.PeekBoard(amd64JumpLen, gaps, w, req.untouched)
 	switch {
 	case ok:
-		return fn.build(req, window{mechanism: Springboard, first: at, count: 1, replaced: n, board: board})
+		jump.board = board
+		return fn.build(req, jump)
 	case len(gaps) == 0:
 		return nil, refuse(NoSpringboard, "%s is %d bytes, and no padding lies within %d bytes for a springboard",
 			fn.name(at), i.Len, hi)
 	}
 	return nil, refuse(NoSpringboard, "%s is %d bytes, and the %d runs of padding within %d bytes have no room for another springboard",
 		fn.name(at), i.Len, len(gaps), hi)
+}
+
+// untouched reports whether no live splice touches [lo, hi).
+func (req Request) untouched(lo, hi isa.Addr) bool { return req.Taken == nil || !req.Taken(lo, hi) }
+
+// wholeBoard finds a gap for a copy of the patch: one from which a short jump leads
+// back, and that leaves another gap in reach for the next point here. A copy takes
+// most of a gap, in which there is room for three jumps.
+func (fn *function) wholeBoard(in gen.Input, req Request, gaps []place.Window, reach place.Window) (isa.Addr, bool) {
+	in.Patch = fn.insns[0].Addr // how long it is does not depend on where it is
+	out, err := gen.Patch(fn.text.Arch, in)
+	if err != nil || len(out.Code) > maxReplaced {
+		return 0, false
+	}
+	n, lo, hi := gen.HopReach(fn.text.Arch)
+	back := isa.Addr(len(out.Code) - n) // from its begin to the jump back
+	near := reach.Intersect(place.Window{Lo: in.Back - back - isa.Addr(hi), Hi: in.Back - back - isa.Addr(lo) + 1})
+	board, ok := req.Heap.PeekBoard(len(out.Code), gaps, near, req.untouched)
+	if !ok {
+		return 0, false
+	}
+	others := slices.DeleteFunc(slices.Clone(gaps), func(g place.Window) bool { return g.Holds(board, 1) })
+	_, ok = req.Heap.PeekBoard(amd64JumpLen, others, reach, req.untouched)
+	return board, ok
+}
+
+// wholeAt is the copy of a patch as it is at a.
+func wholeAt(arch *isa.Arch, in gen.Input, a isa.Addr) (*Board, int, error) {
+	in.Patch = a
+	out, err := gen.Patch(arch, in)
+	return &Board{Addr: a, New: out.Code, Whole: true, Start: out.Start, States: out.States}, out.Added, err
 }

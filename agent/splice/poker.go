@@ -53,6 +53,7 @@ type Splice struct {
 	// Springboard: nothing leads to Point but the splice that follows in the batch,
 	// and it is undone only when nobody is between the two any more.
 	Springboard bool
+	Code        bool   // the springboard is a copy of the patch, and no jump to it
 	ID          uint32 // set by Poker.Splice
 }
 

@@ -205,7 +205,7 @@ func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
 		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window}
 		if b := p.Board; b != nil {
 			board := s
-			board.Point, board.Old, board.New, board.Springboard = b.Addr, b.Old, b.New, true
+			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole
 			batch, of = append(batch, board), append(of, p)
 		}
 		batch, of = append(batch, s), append(of, p)

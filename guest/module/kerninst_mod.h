@@ -102,6 +102,8 @@ struct ki_poke {
 	unsigned int len;
 	unsigned long patch;	/* where a CPU may be sent during the change */
 	bool jump;		/* `to` is a jump and must lead to the patch */
+	bool board;		/* reached only by jumps of others */
+	bool code;		/* that is not a jump but code, longer than one */
 	u32 index;		/* in the caller's list */
 };
 
@@ -139,6 +141,8 @@ void ki_arch_fill_traps(void *code, unsigned long len);
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);
 /*
  * Writes all, in order, or none: -EILSEQ and *failed where `from` is not found.
+ * Boards that it wrote before are left as they are, as somebody may be between a
+ * point and its board: the caller takes them back after a quiescence.
  * Called with cpus_read_lock and text_mutex held.
  */
 int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed);

@@ -79,7 +79,8 @@ static int check_form(const struct ki_splice *s)
 	int err;
 
 	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
-	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) ||
+	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE)) ||
+	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
 	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
@@ -375,6 +376,8 @@ static void fill_poke(struct ki_poke *p, const struct live *l, bool undo)
 	p->len = l->s.len;
 	p->patch = l->s.patch;
 	p->jump = !undo;
+	p->board = l->s.flags & KI_SPLICE_SPRINGBOARD;
+	p->code = l->s.flags & KI_SPLICE_CODE;
 	p->index = l->index;
 }
 
@@ -393,6 +396,49 @@ static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 	return err;
 }
 
+static int newest_first(const void *a, const void *b)
+{
+	u32 x = (*(struct live **)a)->s.id, y = (*(struct live **)b)->s.id;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int springboards_last(const void *a, const void *b)
+{
+	u32 x = (*(struct live **)a)->s.flags & KI_SPLICE_SPRINGBOARD;
+	u32 y = (*(struct live **)b)->s.flags & KI_SPLICE_SPRINGBOARD;
+
+	return x != y ? (int)x - (int)y : newest_first(a, b);
+}
+
+static bool board_is_written(const struct live *l)
+{
+	return (l->s.flags & KI_SPLICE_SPRINGBOARD) &&
+	       !memcmp((void *)l->s.point, l->s.new, l->s.len);
+}
+
+/*
+ * A batch was refused in the middle. Its points are as they were; the boards that
+ * were written are not, until nobody can be on the way to one. Sorted with the
+ * newest first, those are the last. Needs no memory: it must not fail.
+ */
+static void take_back_boards(struct live **l, u32 n)
+{
+	struct ki_poke p;
+	u32 failed;
+
+	sort(l, n, sizeof(*l), springboards_last, NULL);
+	if (!board_is_written(l[n - 1]))
+		return;
+	ki_quiesce();
+	lock_text();
+	while (n-- && board_is_written(l[n])) {
+		fill_poke(&p, l[n], true);
+		WARN_ON(ki_arch_poke(&p, 1, &failed));
+	}
+	unlock_text();
+}
+
 /* *poked: whatever it answers, text may have led to the patches meanwhile. */
 static int apply_all(struct live **l, u32 n, u32 *failed, bool *poked)
 {
@@ -405,6 +451,8 @@ static int apply_all(struct live **l, u32 n, u32 *failed, bool *poked)
 	if (!err)
 		err = poke_all(l, n, false, failed);
 	unlock_text();
+	if (err && *poked)
+		take_back_boards(l, n);
 	return err;
 }
 
@@ -483,21 +531,6 @@ out:
 }
 
 /* --- undoing --- */
-
-static int newest_first(const void *a, const void *b)
-{
-	u32 x = (*(struct live **)a)->s.id, y = (*(struct live **)b)->s.id;
-
-	return x < y ? 1 : x > y ? -1 : 0;
-}
-
-static int springboards_last(const void *a, const void *b)
-{
-	u32 x = (*(struct live **)a)->s.flags & KI_SPLICE_SPRINGBOARD;
-	u32 y = (*(struct live **)b)->s.flags & KI_SPLICE_SPRINGBOARD;
-
-	return x != y ? (int)x - (int)y : newest_first(a, b);
-}
 
 static void release_marks(struct live **l, u32 n)
 {

@@ -97,8 +97,12 @@ func (e *env) reserve() (err error) {
 func (e *env) plan(from isa.Off) (*plan.Plan, error) { return e.planIn(e.fn.Name, from) }
 
 func (e *env) planIn(function string, from isa.Off) (*plan.Plan, error) {
+	return e.planBy(plan.MechanismInvalid, function, from)
+}
+
+func (e *env) planBy(m plan.Mechanism, function string, from isa.Off) (*plan.Plan, error) {
 	p, refusal := plan.Search(e.text, plan.Request{
-		Function: function, Offset: from, Heap: &e.heap,
+		Function: function, Offset: from, Mechanism: m, Heap: &e.heap,
 		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
 	})
 	if refusal != nil {

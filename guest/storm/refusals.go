@@ -142,6 +142,7 @@ var refused = []refusal{
 		_, err = e.dev.Splice([]kdev.Splice{whole(e.one), s})
 		return err
 	}},
+	{"splice: code that is no springboard", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.Code = true })},
 	{"splice: batch too long", unix.EINVAL, func(e *env) error {
 		_, err := e.dev.Splice(make([]kdev.Splice, 4097))
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/plan"
 )
 
 // variant is one way of getting from the point to its patch.
@@ -42,9 +43,26 @@ func (e *env) planned() variant {
 	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one.Cell}
 }
 
+// copied is a splice whose patch is copied into padding, and the copy.
+func (e *env) copied() (variant, error) {
+	p := e.one
+	for p.Board == nil || !p.Board.Whole {
+		var err error
+		if p, err = e.planBy(plan.Springboard, e.fn.Name, p.Offset+isa.Off(p.Displaced[0].Len)); err != nil {
+			return variant{}, fmt.Errorf("no patch that can be copied: %w", err)
+		}
+	}
+	b := p.Board
+	board := kdev.Splice{
+		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
+		Springboard: true, Code: true,
+	}
+	return variant{"2 bytes to a copy of the patch", []kdev.Splice{board}, whole(p), p.Cell}, nil
+}
+
 // amd64Variants adds to the planned jmp rel32 those of two to four bytes: a jmp
 // rel8, behind segment prefixes that it ignores, to the padding before the
-// function, where a jmp rel32 leads on.
+// function, where a jmp rel32 leads on or a copy of a patch is.
 func (e *env) amd64Variants() ([]variant, error) {
 	const padding = 16
 	board := whole(e.one)
@@ -70,7 +88,8 @@ func (e *env) amd64Variants() ([]variant, error) {
 		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
 		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one.Cell})
 	}
-	return append(out, e.planned()), nil
+	whole, err := e.copied()
+	return append(out, whole, e.planned()), err
 }
 
 // riscv64Variants adds to the planned window one jal. It replaces only the
@@ -110,6 +129,9 @@ func (e *env) storms(toggles, calls int) error {
 		if err := e.exact(v, calls); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
+		if err := e.fail(v, len(v.boards)*toggles/20); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
 	}
 	return nil
 }
@@ -143,6 +165,44 @@ func (e *env) storm(v variant, toggles int) error {
 	// storm that nobody passed through would show nothing.
 	report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
 		"%d hits in %d calls of another CPU, %v (%v, %v)", hits, calls, took.Round(time.Millisecond), err, loopErr)
+	return nil
+}
+
+// fail has batches refused at their last splice while the last CPU passes the point:
+// whoever is between a point and its springboard then leaves it by what was there.
+func (e *env) fail(v variant, times int) error {
+	if times == 0 {
+		return nil
+	}
+	p, err := e.plan(e.one.Offset + isa.Off(e.one.Back-e.one.Point))
+	if err != nil {
+		return err
+	}
+	bad := whole(p)
+	bad.Old[0] ^= 1
+	l, err := startLooper(e.info.CPUs - 1)
+	if err != nil {
+		return err
+	}
+	wrong := 0
+	for range times {
+		if _, err := e.dev.Splice(append(slices.Clone(v.boards), v.point, bad)); !errors.Is(err, unix.EILSEQ) {
+			wrong++
+		}
+	}
+	_, loopErr := l.stop()
+	left := 0
+	for _, b := range append(slices.Clone(v.boards), v.point) {
+		now := make([]byte, len(b.Old))
+		if err := e.dev.Read(b.Point, now); err != nil {
+			return err
+		}
+		if !bytes.Equal(now, b.Old) {
+			left++
+		}
+	}
+	report("refused batches with "+v.name, times, wrong == 0 && left == 0 && loopErr == nil,
+		"%d answered something else, %d places are not as they were (%v)", wrong, left, loopErr)
 	return nil
 }
 

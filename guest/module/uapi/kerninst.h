@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	1u
+#define KI_ABI_VERSION	2u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -107,6 +107,12 @@ struct ki_code {
  * interrupted between the two jumps would otherwise fall into the padding.
  */
 #define KI_SPLICE_SPRINGBOARD	(1u << 1)
+/*
+ * With the former, amd64: not a jump to the patch but a copy of it, whole, in a
+ * form that is right there. Who meets the point while it is written still goes
+ * to the patch.
+ */
+#define KI_SPLICE_CODE		(1u << 2)
 
 struct ki_splice {
 	__u64 point;		/* address of the first byte replaced */

@@ -83,6 +83,8 @@ int ki_arch_check(const struct ki_splice *s)
 	s64 d = distance(s->point + s->len, s->patch);
 	u32 k = prefixes(s->new, s->len);
 
+	if (s->flags & KI_SPLICE_CODE)
+		return d == (s32)d ? 0 : -EINVAL;
 	if (s->len < MIN_WRITE || s->len > MAX_WRITE || d != (s32)d || k == s->len)
 		return -EINVAL;
 	if (s->new[k] == JMP8_INSN_OPCODE)
@@ -94,7 +96,7 @@ bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
 {
 	u32 k = prefixes(s->new, s->len);
 
-	if (s->new[k] != JMP8_INSN_OPCODE)
+	if ((s->flags & KI_SPLICE_CODE) || s->new[k] != JMP8_INSN_OPCODE)
 		return false;	/* jmp rel32: ki_arch_poke compares it */
 	*to = s->point + s->len + (s8)s->new[k + 1];
 	return true;
@@ -104,6 +106,8 @@ u32 ki_arch_locked_len(const struct ki_splice *s)
 {
 	u32 k = prefixes(s->new, s->len);
 
+	if (s->flags & KI_SPLICE_CODE)
+		return s->len;
 	return s->new[k] == JMP32_INSN_OPCODE ? k + JMP32_INSN_SIZE : s->len;
 }
 
@@ -155,6 +159,15 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 	u8 jump[16] = { JMP32_INSN_OPCODE };	/* as long as a decoder may look */
 	s32 d = distance((unsigned long)p->addr + p->len, p->patch);
 
+	/*
+	 * Nobody can be at these bytes, so they need no steps. CPUs that have
+	 * fetched them all the same are serialised by the writing of the point,
+	 * which comes next, before its jump can be met.
+	 */
+	if (p->code) {
+		text_poke(p->addr, bytes, p->len);
+		return;
+	}
 	memcpy(jump + 1, &d, sizeof(d));
 	text_poke_bp(p->addr, bytes, p->len, jump);
 }
@@ -169,7 +182,7 @@ static bool leads_to_patch(const struct ki_poke *p)
 	u32 k = prefixes(p->to, p->len);
 	s32 d;
 
-	if (p->to[k] != JMP32_INSN_OPCODE)
+	if (p->code || p->to[k] != JMP32_INSN_OPCODE)
 		return true;
 	memcpy(b, p->addr, k + JMP32_INSN_SIZE);
 	memcpy(b, p->to, p->len);
@@ -192,7 +205,8 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 back:
 	*failed = p[i].index;
 	while (i--)
-		poke(&p[i], p[i].from);
+		if (!p[i].board)
+			poke(&p[i], p[i].from);
 	return -EILSEQ;
 }
 

@@ -8,5 +8,6 @@ extern struct static_call_site __start_static_call_sites[], __stop_static_call_s
 	MARK(__stop_static_call_sites)		\
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
+	CODE(text_poke)				\
 	CODE(text_poke_bp)			\
 	CODE(text_poke_copy)

@@ -66,7 +66,8 @@ bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
 /* One b; or, in a window or a springboard, whatever gets there. */
 int ki_arch_check(const struct ki_splice *s)
 {
-	if (!IS_ALIGNED(s->point | s->patch | s->len, AARCH64_INSN_SIZE) || !s->len)
+	if (!IS_ALIGNED(s->point | s->patch | s->len, AARCH64_INSN_SIZE) || !s->len ||
+	    (s->flags & KI_SPLICE_CODE))
 		return -EINVAL;
 	if (s->flags & KI_SPLICE_WINDOW)
 		return 0;

@@ -109,7 +109,8 @@ int ki_arch_check(const struct ki_splice *s)
 {
 	s64 d;
 
-	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len)
+	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len ||
+	    (s->flags & KI_SPLICE_CODE))
 		return -EINVAL;
 	if (s->flags & KI_SPLICE_WINDOW)
 		return 0;
