@@ -51,7 +51,8 @@ type Config struct {
 	Backend vm.Backend
 	Spec    vm.Spec
 	// BootTimeout is host time from the start to hello, RunTimeout from hello to
-	// the guest's power-off. 0 sets no limit.
+	// the guest's power-off; time for which this host kept the machine waiting for a
+	// CPU does not count. 0 sets no limit.
 	BootTimeout, RunTimeout time.Duration
 	// Keep leaves the machine where it stands when the guest has ended or hangs,
 	// if it can be left (vm.Spec.Keep).
@@ -243,8 +244,9 @@ func (r *run) readRecords() {
 // watch returns when the machine has ended, or has to be killed; cause then says
 // why. The error is the context's.
 func (r *run) watch(ctx context.Context) error {
-	boot := newTimer(r.cfg.BootTimeout)
-	job := newTimer(0)
+	kept := func() time.Duration { return keptWaiting(r.machine) }
+	boot := newDeadline(r.cfg.BootTimeout, kept)
+	job := newDeadline(0, kept)
 	stuck, enough := 0, lockups
 	var halted <-chan struct{}
 	if l, ok := r.machine.(vm.Lingerer); ok {
@@ -260,9 +262,13 @@ func (r *run) watch(ctx context.Context) error {
 		case <-halted:
 			return r.look(ctx, postmortem.Take)
 		case <-boot.c:
-			return r.hang(ctx, bootTimeout)
+			if boot.over() {
+				return r.hang(ctx, bootTimeout)
+			}
 		case <-job.c:
-			return r.hang(ctx, runTimeout)
+			if job.over() {
+				return r.hang(ctx, runTimeout)
+			}
 		case s := <-r.signals:
 			switch s.what {
 			case gotHello:
@@ -270,7 +276,7 @@ func (r *run) watch(ctx context.Context) error {
 				r.helloAfter = time.Since(r.machine.Started())
 				r.cfg.Progress("%s: hello after %.1f s", r.cfg.Spec.Arch, r.helloAfter.Seconds())
 				boot.stop()
-				job = newTimer(r.cfg.RunTimeout)
+				job = newDeadline(r.cfg.RunTimeout, kept)
 			case gotDone:
 				r.cfg.Progress("%s: done", r.cfg.Spec.Arch)
 			case badStream:
@@ -428,25 +434,4 @@ func noRoom(dir string) error {
 	defer os.Remove(f.Name())
 	_, err = f.Write(make([]byte, room))
 	return errors.Join(err, f.Close())
-}
-
-// timer is a time.Timer that may have no limit.
-type timer struct {
-	t *time.Timer
-	c <-chan time.Time
-}
-
-func newTimer(d time.Duration) *timer {
-	if d <= 0 {
-		return &timer{}
-	}
-	t := time.NewTimer(d)
-	return &timer{t: t, c: t.C}
-}
-
-func (t *timer) stop() {
-	if t.t != nil {
-		t.t.Stop()
-	}
-	t.c = nil
 }
