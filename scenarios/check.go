@@ -6,6 +6,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
 	"kerninst/lab/oracle"
@@ -19,6 +20,7 @@ type Answer struct {
 	Results map[string]*wire.Result // by step
 	Oracle  oracle.Report           // where it was asked for
 	Seed    uint64                  // of the guest
+	Text    *ktext.Text             // of the image's kernel as it boots; where a guest's executed instructions are told
 	Exact   bool                    // ran in exact time: it says the same each time
 }
 

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -65,11 +66,15 @@ func oracleGuests(points, rounds int, variants []variant) []Guest {
 	}
 	spliced := func(v variant) func(*Answer) (*wire.Job, error) {
 		return func(seen *Answer) (*wire.Job, error) {
-			all, err := draw(seen, points*drawnFor, v.actions)
+			all, err := draw(seen, points)
 			if err != nil {
 				return nil, err
 			}
-			step := announced(splice("splice", all...))
+			var wanted []*wire.Point
+			for _, d := range all {
+				wanted = append(wanted, &wire.Point{Text: d.off + 1, Actions: v.actions})
+			}
+			step := announced(splice("splice", wanted...))
 			step.GetSplice().SkipRefused, step.GetSplice().Most = true, uint32(points)
 			return job(shell("holds", v.holds), snapshot("before", ""), step, load(uint32(v.cpus)), read("count"), unsplice("splice"), snapshot("after", "before")), nil
 		}
@@ -83,67 +88,109 @@ func oracleGuests(points, rounds int, variants []variant) []Guest {
 	return guests
 }
 
-// draw picks instructions of the kernel's own text by the guest's seed: all of them
-// in some order, or so many.
-func draw(seen *Answer, n int, actions []*wire.Action) ([]*wire.Point, error) {
-	var at []uint64
-	for a := range seen.Oracle {
-		if a >= seen.Hello.TextStart && a < seen.Hello.TextEnd {
-			at = append(at, a-seen.Hello.TextStart)
-		}
+// drawnPoint is an instruction of the kernel's own text.
+type drawnPoint struct {
+	off   uint64 // from the text's start
+	class string
+	n     uint64 // executions, with the iterations of what repeats itself
+}
+
+// draw picks instructions by the guest's seed, more than the points that are wanted:
+// some of the rare classes first, then any.
+func draw(seen *Answer, points int) ([]drawnPoint, error) {
+	if lo, hi := seen.Text.Bounds(); uint64(hi-lo) != seen.Hello.TextEnd-seen.Hello.TextStart {
+		return nil, fmt.Errorf("the guest's kernel has %d bytes of text, its dump %d", seen.Hello.TextEnd-seen.Hello.TextStart, hi-lo)
 	}
-	if len(at) == 0 {
+	var all []drawnPoint
+	for a, n := range seen.Oracle {
+		if a < seen.Hello.TextStart || a >= seen.Hello.TextEnd {
+			continue
+		}
+		d := drawnPoint{off: a - seen.Hello.TextStart, n: n.Total}
+		var err error
+		if d.class, err = classify(seen.Text, d.off); err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	if len(all) == 0 {
 		return nil, fmt.Errorf("the load executed nothing %d times", executedOften)
 	}
-	slices.Sort(at)
-	rand.New(rand.NewPCG(seen.Seed, 0)).Shuffle(len(at), func(i, k int) { at[i], at[k] = at[k], at[i] })
-	var points []*wire.Point
-	for _, a := range at[:min(n, len(at))] {
-		points = append(points, &wire.Point{Text: a + 1, Actions: actions})
+	slices.SortFunc(all, func(x, y drawnPoint) int { return cmp.Compare(x.off, y.off) })
+	rand.New(rand.NewPCG(seen.Seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	var first, rest []drawnPoint
+	have := map[string]int{}
+	for _, d := range all {
+		if contains(drawnFirst, d.class) && have[d.class] < points/firstShare {
+			have[d.class]++
+			first = append(first, d)
+		} else {
+			rest = append(rest, d)
+		}
 	}
-	return points, nil
+	all = append(first, rest...)
+	return all[:min(points*drawnFor, len(all))], nil
 }
 
 func checkOracle(t *T, points int, variants []variant) {
 	want := string(t.ran("seen", "load")[0])
 	t.Metrics["oracle.population"] = report.Metric{Value: float64(len(t.Guests["seen"].Oracle)), Unit: "instructions", N: 1}
+	drawn, err := draw(t.Guests["seen"], points)
+	if err != nil {
+		panic(err) // the guests' jobs were made of it
+	}
 	for _, v := range variants {
 		guest := v.name
 		t.ran(guest, "holds")
 		for i, out := range t.ran(guest, "load") {
 			t.equal(fmt.Sprintf("%s: what the load of CPU %d came to", guest, i), string(out), want)
 		}
-		counts := t.done(guest, "count").Values
-		var spliced []*wire.PointResult
-		refused, wrong, often, arrivals := map[string]int{}, []string{}, 0, uint64(0)
-		for _, p := range t.done(guest, "splice").Points {
-			if p.Refusal != nil {
-				refused[p.Refusal.Reason]++
-				continue
-			}
-			spliced = append(spliced, p)
-		}
-		t.equal(guest+": counters", len(counts), len(spliced))
-		for i, p := range spliced {
-			n := t.Guests[guest].Oracle[p.WrittenAt].Total
-			if counts[i].Count != n || counts[i].Spec != p.Spec {
-				wrong = append(wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], counts[i].Count, n))
-			}
-			if n >= executedOften {
-				often++
-			}
-			arrivals += n
-		}
-		t.equal(guest+": points whose counter is not what was seen outside", wrong, []string{})
-		t.atLeast(guest+": points", float64(len(spliced)), float64(points))
+		t.arrivals(guest, drawn, points)
 		t.equal(guest+": ranges of text that differ afterwards", len(t.done(guest, "after").Text.Differing), 0)
-		t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
-		t.Metrics["oracle."+guest+".often"] = report.Metric{Value: float64(often), Unit: "points", N: 1}
-		t.count("oracle."+guest+".arrivals", arrivals)
-		t.added("oracle."+guest+".added", spliced)
-		for reason, n := range refused {
-			t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+	}
+}
+
+// arrivals compares each counter with what was seen outside. The points' results are in
+// the order in which they were drawn.
+func (t *T) arrivals(guest string, drawn []drawnPoint, points int) {
+	counts := t.done(guest, "count").Values
+	refused, classes, often, arrivals := map[string]int{}, map[string]*tally{}, 0, uint64(0)
+	var spliced []*wire.PointResult
+	for k, p := range t.done(guest, "splice").Points {
+		class := classes[drawn[k].class]
+		if class == nil {
+			class = &tally{}
+			classes[drawn[k].class] = class
 		}
+		if p.Refusal != nil {
+			refused[p.Refusal.Reason]++
+			class.refused++
+			continue
+		}
+		c := &wire.Value{}
+		if len(spliced) < len(counts) {
+			c = counts[len(spliced)]
+		}
+		spliced = append(spliced, p)
+		n := t.Guests[guest].Oracle[p.WrittenAt].Total
+		if c.Count != n || c.Spec != p.Spec {
+			class.wrong = append(class.wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], c.Count, n))
+		}
+		class.spliced, class.arrivals, class.seen = class.spliced+1, class.arrivals+n, class.seen+drawn[k].n
+		if n >= executedOften {
+			often++
+		}
+		arrivals += n
+	}
+	t.equal(guest+": counters", len(counts), len(spliced))
+	t.atLeast(guest+": points", float64(len(spliced)), float64(points))
+	t.classes(guest, classes)
+	t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
+	t.Metrics["oracle."+guest+".often"] = report.Metric{Value: float64(often), Unit: "points", N: 1}
+	t.count("oracle."+guest+".arrivals", arrivals)
+	t.added("oracle."+guest+".added", spliced)
+	for reason, n := range refused {
+		t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/card"
@@ -29,6 +30,8 @@ type Env struct {
 	Programs map[string]images.File
 	// Index is the kernel's, for guests that ask for it.
 	Index images.File
+	// Text is the kernel's, for guests of which points are drawn.
+	Text *ktext.Text
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 	// Same are the flags with which another command has a guest of this kernel.
@@ -262,7 +265,7 @@ func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.St
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	for _, rec := range g.Outcome.Records {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h

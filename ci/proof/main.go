@@ -3,8 +3,9 @@
 //	proof NAME arch n seed result
 //
 // n is how often the thing was tried, from the results that the lab wrote;
-// result is the scenario's status. The exit status is 1 when one did not pass,
-// and 2 for a wrong call. What went wrong is said on standard error.
+// result is the scenario's status. Classes of what was tried that are figures of
+// their own follow, as NAME/CLASS. The exit status is 1 when one did not pass, and 2
+// for a wrong call. What went wrong is said on standard error.
 //
 // A proof is a scenario with the label "proof", a test that does all of its work
 // with -full, or a fuzz target. To add one, add a row to its table. A name of which
@@ -30,32 +31,46 @@ import (
 type proof struct {
 	name string
 	each bool // once for each ISA; otherwise the line says "any"
-	run  func(p proof, arch string, seed uint64) line
+	run  func(p proof, arch string, seed uint64) []line
 }
 
-// scenarioProofs are scenarios, the time that they run in, and the metrics that are
-// their n.
-var scenarioProofs = []struct{ name, clock, n string }{
-	{"toggle", "exact", "storm.toggles"},
-	{"toggle-variants", "exact", "storm.toggles"},
-	{"oracle", "exact", "oracle.1cpu.points"},
-	{"oracle-variants", "exact", "oracle.nokaslr.points"},
-	{"poison", "exact", "oracle.poison-1cpu.points"},
-	{"every", "exact", "every.1cpu.executed"},
-	{"beside", "exact", "beside.spliced"},
-	{"ab-long", "host", "pairs"},
+// scenarioProof is a scenario, the time that it runs in, and the metrics that are its n
+// and those of its classes.
+type scenarioProof struct {
+	name, clock, n string
+	classes        []class
+}
+
+// class is a part of what a scenario tries; an ISA that has none has no such metric.
+type class struct{ name, n string }
+
+var scenarioProofs = []scenarioProof{
+	{"toggle", "exact", "storm.toggles", nil},
+	{"toggle-variants", "exact", "storm.toggles", nil},
+	{"oracle", "exact", "oracle.1cpu.points", drawn("oracle.1cpu")},
+	{"oracle-variants", "exact", "oracle.nokaslr.points", drawn("oracle.nokaslr")},
+	{"poison", "exact", "oracle.poison-1cpu.points", drawn("oracle.poison-1cpu")},
+	{"every", "exact", "every.1cpu.executed", nil},
+	{"beside", "exact", "beside.spliced", nil},
+	{"ab-long", "host", "pairs", nil},
+}
+
+// drawn are the classes of drawn points that others cannot speak for; of those with an
+// entry in the exception table each is refused.
+func drawn(guest string) []class {
+	return []class{{"rep", guest + ".rep.points"}, {"memory", guest + ".memory.points"}, {"exception-refused", guest + ".exception.refused"}}
 }
 
 // proofs are all there are.
 func proofs(how fuzzing) (out []proof) {
 	for _, s := range scenarioProofs {
-		out = append(out, proof{s.name, true, func(p proof, arch string, seed uint64) line { return prove(p.name, s.clock, s.n, arch, seed) }})
+		out = append(out, proof{s.name, true, s.prove})
 	}
 	for _, x := range testProofs {
 		out = append(out, proof{x.name, true, x.prove})
 	}
 	for _, f := range fuzzers {
-		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) line { return f.prove(p, arch, seed, how) }})
+		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) []line { return []line{f.prove(p, arch, seed, how)} }})
 	}
 	return out
 }
@@ -73,7 +88,7 @@ func main() {
 	if *others == 0 {
 		how.others = *fuzzTime
 	}
-	var work []func() line
+	var work []func() []line
 	for _, p := range proofs(how) {
 		if *name != "" && *name != p.name && !strings.HasPrefix(p.name, *name+"-") {
 			continue
@@ -83,7 +98,7 @@ func main() {
 			list = strings.Split(*arches, ",")
 		}
 		for _, arch := range list {
-			work = append(work, func() line { return p.run(p, arch, *seed) })
+			work = append(work, func() []line { return p.run(p, arch, *seed) })
 		}
 	}
 	failed := false
@@ -101,10 +116,10 @@ func main() {
 }
 
 // inOrder does work, some of it at once, and says what came out in its order.
-func inOrder(work []func() line, jobs int, say func(line)) {
-	lines, running := make([]chan line, len(work)), make(chan struct{}, jobs)
+func inOrder(work []func() []line, jobs int, say func(line)) {
+	lines, running := make([]chan []line, len(work)), make(chan struct{}, jobs)
 	for k := range lines {
-		lines[k] = make(chan line, 1)
+		lines[k] = make(chan []line, 1)
 	}
 	go func() {
 		for k, w := range work {
@@ -115,8 +130,10 @@ func inOrder(work []func() line, jobs int, say func(line)) {
 			}()
 		}
 	}()
-	for _, l := range lines {
-		say(<-l)
+	for _, c := range lines {
+		for _, l := range <-c {
+			say(l)
+		}
 	}
 }
 
@@ -132,30 +149,42 @@ func (l line) String() string {
 }
 
 // prove runs the lab and reads what it says. A lab that says nothing failed.
-func prove(name, clock, metric, arch string, seed uint64) line {
-	l := line{name, arch, 0, seed, status.LabFailed}
-	cmd := exec.Command("bin/lab", "run", "--json", "--arch", arch, "--scenario", name, "--time", clock, "--seed", fmt.Sprint(seed))
+func (s scenarioProof) prove(_ proof, arch string, seed uint64) []line {
+	cmd := exec.Command("bin/lab", "run", "--json", "--arch", arch, "--scenario", s.name, "--time", s.clock, "--seed", fmt.Sprint(seed))
 	var stdout bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
-		fmt.Fprintf(os.Stderr, "proof: %s on %s: %v\n", name, arch, err)
+		fmt.Fprintf(os.Stderr, "proof: %s on %s: %v\n", s.name, arch, err)
 	}
-	l.read(stdout.Bytes(), metric)
-	return l
+	return s.read(stdout.Bytes(), arch, seed)
 }
 
 // read takes n and the result from the lab's JSON: one ISA, one scenario.
-func (l *line) read(text []byte, metric string) {
+func (s scenarioProof) read(text []byte, arch string, seed uint64) []line {
+	l := line{s.name, arch, 0, seed, status.LabFailed}
 	var all []report.Results
 	if err := json.Unmarshal(text, &all); err != nil || len(all) != 1 || len(all[0].Scenarios) != 1 {
 		fmt.Fprintf(os.Stderr, "proof: %s on %s: not the results of one scenario (%v)\n", l.name, l.arch, err)
-		return
+		return []line{l}
 	}
-	s := all[0].Scenarios[0]
-	m, counted := s.Metrics[metric]
-	l.n, l.result = uint64(m.Value), s.Status
-	if l.result == status.Passed && m.Value < 1 {
+	result := all[0].Scenarios[0]
+	m, counted := result.Metrics[s.n]
+	out := []line{l.tried(result.Status, m.Value, s.n, counted)}
+	for _, c := range s.classes {
+		if m, ok := result.Metrics[c.n]; ok {
+			l.name = s.name + "/" + c.name
+			out = append(out, l.tried(result.Status, m.Value, c.n, ok))
+		}
+	}
+	return out
+}
+
+// tried is the line with n and a result, which is no success if nothing was tried.
+func (l line) tried(result status.Status, n float64, metric string, counted bool) line {
+	l.n, l.result = uint64(n), result
+	if l.result == status.Passed && n < 1 {
 		fmt.Fprintf(os.Stderr, "proof: %s on %s passed without having tried anything (%s there: %v)\n", l.name, l.arch, metric, counted)
 		l.result = status.Failed
 	}
+	return l
 }

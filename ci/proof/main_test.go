@@ -21,13 +21,18 @@ func TestRead(t *testing.T) {
 		{`[{"scenarios": [{"status": "crashed"}]}]`, "proof p amd64 0 3 crashed"},
 		{`[{"scenarios": [{"status": "passed", "metrics": {"m": {"value": 0}}}]}]`, "proof p amd64 0 3 failed"},
 		{`[{"scenarios": [{"status": "passed"}]}]`, "proof p amd64 0 3 failed"},
+		{`[{"scenarios": [{"status": "passed", "metrics": {"m": {"value": 7}, "m.c": {"value": 2}, "m.d": {"value": 0}}}]}]`,
+			"proof p amd64 7 3 passed\nproof p/c amd64 2 3 passed\nproof p/d amd64 0 3 failed"},
 		{`[]`, "proof p amd64 0 3 lab_failed"},
 		{``, "proof p amd64 0 3 lab_failed"},
 	} {
-		l := line{"p", "amd64", 0, 3, status.LabFailed}
-		l.read([]byte(tt.text), "m")
-		if l.String() != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.text, l, tt.want)
+		p := scenarioProof{"p", "exact", "m", []class{{"c", "m.c"}, {"d", "m.d"}}}
+		var got []string
+		for _, l := range p.read([]byte(tt.text), "amd64", 3) {
+			got = append(got, l.String())
+		}
+		if strings.Join(got, "\n") != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }
@@ -93,18 +98,18 @@ func TestFuzzers(t *testing.T) {
 func TestInOrder(t *testing.T) {
 	var running atomic.Int32
 	second := make(chan struct{})
-	work := func(name string, do func()) func() line {
-		return func() line {
+	work := func(name string, do func()) func() []line {
+		return func() []line {
 			if n := running.Add(1); n > 2 {
 				t.Errorf("%d at once", n)
 			}
 			do()
 			running.Add(-1)
-			return line{name: name}
+			return []line{{name: name}}
 		}
 	}
 	var got []string
-	inOrder([]func() line{
+	inOrder([]func() []line{
 		work("a", func() { <-second }), work("b", func() { close(second) }), work("c", func() {}),
 	}, 2, func(l line) { got = append(got, l.name) })
 	if !slices.Equal(got, []string{"a", "b", "c"}) {

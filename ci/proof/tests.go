@@ -38,7 +38,7 @@ var testProofs = []testProof{
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 }
 
-func (x testProof) prove(p proof, arch string, seed uint64) line {
+func (x testProof) prove(p proof, arch string, seed uint64) []line {
 	args := []string{"-v", "-timeout", "2h", "-run", x.pattern(arch), x.pkg, x.flag}
 	if x.draws {
 		args = append(args, "-seed", strconv.FormatUint(seed, 10))
@@ -46,7 +46,7 @@ func (x testProof) prove(p proof, arch string, seed uint64) line {
 	out, err := goTest(args...)
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	l.judge(err, sum(out, regexp.MustCompile(`proof `+p.name+` `+arch+` (\d+)`)), out)
-	return l
+	return []line{l}
 }
 
 // pattern names the test's part for one ISA, and no other test.

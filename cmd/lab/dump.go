@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	"kerninst/images"
 	"kerninst/lab/analysis"
@@ -71,6 +72,19 @@ func (c *common) takeIndex(ctx context.Context, arch, dir string) (images.File, 
 		return file, err
 	}
 	return file, os.WriteFile(file.Source, s.Bytes, 0o600)
+}
+
+// takeText reads the text of a kernel from its dump.
+func (c *common) takeText(ctx context.Context, arch string) (*ktext.Text, error) {
+	d, err := c.dump(ctx, arch, "")
+	if err != nil {
+		return nil, err
+	}
+	how, err := all.Lookup(arch)
+	if err != nil {
+		return nil, err
+	}
+	return d.Text(how)
 }
 
 // daemonIndex is where the daemon looks for the index.

@@ -73,6 +73,11 @@ func (f *runFlags) runISA(ctx context.Context) error {
 			return err
 		}
 	}
+	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Executed > 0 }) {
+		if env.Text, err = f.takeText(ctx, f.arch); err != nil {
+			return err
+		}
+	}
 	prepared := time.Since(start).Seconds()
 
 	scenarios.Register(env, list)
