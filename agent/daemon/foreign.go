@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 )
 
@@ -17,8 +19,17 @@ const enabledFunctions = "/sys/kernel/tracing/enabled_functions"
 // entered: a live patch, or an ftrace user that changes the instruction
 // pointer. Its body is not what runs, or will not be what runs next.
 // Kprobes are the module's to find: it looks under the lock that keeps new
-// ones away.
-func foreign(p *plan.Plan) (*plan.Refusal, error) {
+// ones away. Most functions call nobody at their entry, which their bytes tell: the
+// list is made by the kernel from all functions that there are.
+func foreign(text *ktext.Text, p *plan.Plan) (*plan.Refusal, error) {
+	entry := p.At() - isa.Addr(p.Offset)
+	site := make([]byte, min(ktext.MostFtrace, p.Back-entry)) // a function may be shorter
+	if err := text.Read(entry, site); err != nil {
+		return nil, err
+	}
+	if !text.Traced(site) {
+		return nil, nil
+	}
 	f, err := os.Open(enabledFunctions)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // a kernel without ftrace

@@ -102,7 +102,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 	made, refusal := find(d.text, req)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
-		if refusal, err = foreign(made); err != nil || refusal != nil {
+		if refusal, err = foreign(d.text, made); err != nil || refusal != nil {
 			d.splicer.Release(made)
 		}
 	}

@@ -23,6 +23,27 @@ func (t *Text) FtraceSite(code []byte) int {
 	return ftraceRiscv64(code)
 }
 
+// MostFtrace is the most bytes from a function's start that FtraceSite and Traced look
+// at.
+const MostFtrace = 9
+
+// Traced reports whether the site in code, a function's first bytes as they are now,
+// calls somebody. One that does not is a nop, or ends in one.
+func (t *Text) Traced(code []byte) bool {
+	n := t.FtraceSite(code)
+	if n == 0 {
+		return false
+	}
+	site := code[:n]
+	switch t.Arch.Name {
+	case "amd64":
+		return !bytes.HasSuffix(site, nop5)
+	case "arm64":
+		return isa.ByteOrder.Uint32(site[4:]) != nopArm64
+	}
+	return !isNopRiscv64(isa.ByteOrder.Uint32(site[4:]))
+}
+
 // FrontWord reports whether the eight bytes in front of an ftrace site are arm64's
 // pointer to the struct ftrace_ops of whoever traces the function
 // (DYNAMIC_FTRACE_WITH_CALL_OPS). Where the kernel keeps none, instructions stand
@@ -53,11 +74,12 @@ func ftraceAmd64(code []byte) int {
 	return 0
 }
 
+const nopArm64 = 0xd503201f
+
 // ftraceArm64: two words. The first is mov x9, x30 once ftrace has started, the
 // second nop or bl; in a function that ftrace skips both stay nops.
 func ftraceArm64(code []byte) int {
 	const (
-		nop    = 0xd503201f
 		movX9  = 0xaa1e03e9
 		blMask = 0xfc000000
 		bl     = 0x94000000
@@ -66,18 +88,19 @@ func ftraceArm64(code []byte) int {
 		return 0
 	}
 	first, second := isa.ByteOrder.Uint32(code), isa.ByteOrder.Uint32(code[4:])
-	if (first == nop || first == movX9) && (second == nop || second&blMask == bl) {
+	if (first == nopArm64 || first == movX9) && (second == nopArm64 || second&blMask == bl) {
 		return ftraceSpan
 	}
 	return 0
 }
 
+// isNopRiscv64: one nop of four bytes or two of two.
+func isNopRiscv64(w uint32) bool { return w == 0x00000013 || w == 0x00010001 }
+
 // ftraceRiscv64: eight bytes, nops of either size, or auipc t0 and a jalr or
 // nop behind it.
 func ftraceRiscv64(code []byte) int {
 	const (
-		nop       = 0x00000013
-		cnops     = 0x00010001
 		auipcT0   = 0x00000297
 		jalrT0T0  = 0x000282e7
 		opRdMask  = 0x00000fff
@@ -87,11 +110,10 @@ func ftraceRiscv64(code []byte) int {
 		return 0
 	}
 	first, second := isa.ByteOrder.Uint32(code), isa.ByteOrder.Uint32(code[4:])
-	isNop := func(w uint32) bool { return w == nop || w == cnops }
 	switch {
-	case isNop(first) && isNop(second):
+	case isNopRiscv64(first) && isNopRiscv64(second):
 		return ftraceSpan
-	case first&opRdMask == auipcT0 && (isNop(second) || second&jalrFixed == jalrT0T0):
+	case first&opRdMask == auipcT0 && (isNopRiscv64(second) || second&jalrFixed == jalrT0T0):
 		return ftraceSpan
 	}
 	return 0

@@ -271,10 +271,11 @@ func TestFtraceSite(t *testing.T) {
 	for _, c := range []struct {
 		arch, name string
 		want       int
+		call       []byte // in place of the last bytes of the site
 	}{
-		{"amd64", "ksys_read", 9}, // behind a landing pad
-		{"arm64", "ksys_read", 8},
-		{"riscv64", "ksys_read", 8},
+		{"amd64", "ksys_read", 9, []byte{0xe8, 1, 2, 3, 4}},                        // behind a landing pad
+		{"arm64", "ksys_read", 8, []byte{1, 2, 0, 0x94}},                           // bl
+		{"riscv64", "ksys_read", 8, []byte{0x97, 2, 3, 4, 0xe7, 0x82, 0x42, 0x31}}, // auipc t0; jalr t0, t0
 	} {
 		x := ktexttest.Load(t, c.arch).Text(t)
 		f, err := x.Function("", c.name)
@@ -287,6 +288,13 @@ func TestFtraceSite(t *testing.T) {
 		}
 		if got := x.FtraceSite(code); got != c.want {
 			t.Errorf("%s %s: site of %d bytes, want %d", c.arch, c.name, got, c.want)
+		}
+		if x.Traced(code[:ktext.MostFtrace]) {
+			t.Errorf("%s %s: traced, which was idle", c.arch, c.name)
+		}
+		traced := append(slices.Clone(code[:c.want-len(c.call)]), c.call...)
+		if x.FtraceSite(traced) != c.want || !x.Traced(traced) {
+			t.Errorf("%s %s: % x is not traced", c.arch, c.name, traced)
 		}
 		if got := x.FtraceSite(code[c.want:]); got != 0 {
 			t.Errorf("%s %s: site of %d bytes where there is none", c.arch, c.name, got)
