@@ -64,7 +64,7 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64) (out []*wire.Va
 	for _, a := range s.actions[i] {
 		r := metric.Read(a.snippet.Cells, a.words(p.Snippet, now), a.words(p.Snippet, since))
 		v := &wire.Value{Spec: s.specs[i], Symbol: p.Symbol, Offset: uint64(p.Offset), Action: a.name,
-			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes}
+			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults}
 		for _, rec := range r.Records {
 			v.Records = append(v.Records, &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields})
 		}

@@ -50,8 +50,8 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	}
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
-		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()},
-		Facts:    d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Taken: taken,
+		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
+		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Taken: taken,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {

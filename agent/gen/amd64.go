@@ -58,6 +58,8 @@ var amd64Machine = machine{
 			return isa.Set(amd64.RAX, amd64.RDX)
 		case snippet.Lower, snippet.Raise:
 			return isa.Set(amd64.RAX)
+		case snippet.Load:
+			return isa.Set(loadAmd64)
 		}
 		return 0
 	},
@@ -75,6 +77,7 @@ var amd64Machine = machine{
 	},
 	sp:   amd64.RSP,
 	emit: emitAmd64,
+	call: callAmd64,
 }
 
 // onStackAmd64 is what is pushed, in that order.
@@ -151,6 +154,8 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		l.put(amd64.ShiftImm(true, false, amd64.RDX, 32))
 		l.put(amd64.ALUReg(amd64.Or, amd64.RAX, amd64.RDX))
 		l.put(amd64.MoveReg(d, amd64.RAX))
+	case snippet.Load:
+		l.loadAmd64(i, load)
 	case snippet.Extend:
 		l.one(amd64.Extend(d, l.operand(i.A, d, load), i.N, i.Type == snippet.S64))
 	case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor:

@@ -78,6 +78,12 @@ var arm64Machine = machine{
 		}
 		return false
 	}, true),
+	fixed: func(i snippet.Insn) isa.RegSet {
+		if i.Op == snippet.Load {
+			return isa.Set(loadArm64, markArm64, linkArm64, spareArm64)
+		}
+		return 0
+	},
 	flags:   func(i snippet.Insn) bool { return i.Op == snippet.If },
 	save:    saveArm64,
 	restore: restoreArm64,
@@ -90,6 +96,7 @@ var arm64Machine = machine{
 	},
 	sp:   arm64.SP,
 	emit: emitArm64,
+	call: callArm64,
 }
 
 // pairsArm64 is what is pushed at once, in that order. The odd one comes first: the
@@ -173,6 +180,8 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		load(d, i.A.Imm)
 	case snippet.Cycles:
 		l.one(arm64.ReadTime(d))
+	case snippet.Load:
+		l.loadArm64(i, load)
 	case snippet.Extend:
 		l.one(arm64.Extend(d, l.operand(i.A, d, load), i.N, i.Type == snippet.S64))
 	case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor:

@@ -44,6 +44,7 @@ type Input struct {
 	// and at Back.
 	Free     []isa.RegSet
 	Features Features
+	Loads    isa.Addr // what to load kernel memory with, or 0: kdev.Info.Loads
 }
 
 // State says what holds from one offset of a patch to the next.

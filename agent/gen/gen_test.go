@@ -32,7 +32,8 @@ func input(t *testing.T, a *isa.Arch, free isa.RegSet) Input {
 	}
 	patch := bases[a.Name]
 	point := patch - 16<<20
-	in := Input{Snippet: snippet.Counter(), Patch: patch, Cell: patch + codeLen, Bytes: b, Features: Features{LSE: true}}
+	in := Input{Snippet: snippet.Counter(), Patch: patch, Cell: patch + codeLen, Bytes: b, Features: Features{LSE: true},
+		Loads: patch - 1<<24 + 0x880}
 	for n := 0; n < len(b); {
 		i := a.Decode(b[n:], point+isa.Addr(n))
 		in.Displaced = append(in.Displaced, i)

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/snippet"
 	"kerninst/agent/snippet/snippettest"
 )
@@ -26,6 +28,7 @@ var programs = []struct{ name, text string }{
 	{"smallest and largest", "c0 min u64\nc1 max s64\nv0 u64 = arg 2\nlower c0 v0\nv1 s64 = extend 8 v0\nraise c1 v1"},
 	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
 	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
+	{"loads", "c0 sum\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 8 v0 16 c1\nv2 s64 = load 2 v1 -0x12345 c1\nv3 u64 = extend 8 v2\ncount c0 v3"},
 	{"poison", "c0 sum\ncount c0 1\npoison"},
 }
 
@@ -115,7 +118,7 @@ func TestRandomStates(t *testing.T) {
 		spRegs := map[string]string{"amd64": "rsp", "arm64": "sp", "riscv64": "sp"}
 		for range 1500 {
 			in := input(t, a, isa.RegSet(r.Uint64())&isa.RegSet(r.Uint64())&a.All)
-			in.Snippet = snippettest.Random(r, []string{spRegs[a.Name], a.RegName(1), a.RegName(13)})
+			in.Snippet = snippettest.Random(r, []string{spRegs[a.Name], a.RegName(1), a.RegName(13)}, []uint64{0x20003000})
 			out, err := Patch(a, in)
 			if err != nil {
 				t.Fatalf("%s: %v\n%v", a.Name, err, in.Snippet)
@@ -129,6 +132,22 @@ func TestRandomStates(t *testing.T) {
 			}
 		}
 	}
+}
+
+// changedByLoads is what kerninst.h lists.
+var changedByLoads = map[string]isa.RegSet{
+	"amd64": isa.Set(0, amd64.Flags), "arm64": isa.Set(14, 15, 16, 17), "riscv64": isa.Set(5, 6, 7, 28),
+}
+
+// loadCall is the length of the call of what the module loads with, if one is there.
+func loadCall(a *isa.Arch, in Input, code []byte, at int) int {
+	for _, size := range LoadSizes {
+		call, _, err := LoadCall(a, in.Patch+isa.Addr(at), in.Loads, size)
+		if err == nil && bytes.HasPrefix(code, call) {
+			return len(call)
+		}
+	}
+	return 0
 }
 
 // overwritten lists what the snippet's instructions write and is neither free nor
@@ -146,6 +165,11 @@ func overwritten(a *isa.Arch, in Input, out Output) (bad isa.RegSet) {
 			may |= isa.Set(a.Flags)
 		}
 		i := a.Decode(out.Code[n:], in.Patch+isa.Addr(n))
+		if call := loadCall(a, in, out.Code[n:out.Start], n); call > 0 {
+			bad |= changedByLoads[a.Name] &^ may
+			n += call
+			continue
+		}
 		bad |= (i.Writes | i.Clobbers) &^ may & a.All
 		n += i.Len
 	}

@@ -23,6 +23,7 @@ type machine struct {
 	copy    func(l *lowering, d, s isa.Reg) // s may be the stack pointer: as it was at the point
 	sp      isa.Reg
 	emit    func(*lowering, snippet.Insn)
+	call    func(from, to isa.Addr) (code []byte, n int, err error) // of what the module loads with
 }
 
 var machines = map[string]*machine{"amd64": &amd64Machine, "arm64": &arm64Machine, "riscv64": &riscv64Machine}
@@ -256,6 +257,9 @@ func (l *lowering) copies(arch *isa.Arch) {
 		}
 	}
 }
+
+// fail notes an error; the first one stays.
+func (l *lowering) fail(err error) { l.emit(nil, 0, err) }
 
 // put emits one instruction.
 func (l *lowering) put(code []byte) { l.one(code, nil) }

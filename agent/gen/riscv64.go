@@ -69,6 +69,12 @@ var riscv64Machine = machine{
 		}
 		return false
 	}, true),
+	fixed: func(i snippet.Insn) isa.RegSet {
+		if i.Op == snippet.Load {
+			return isa.Set(loadRiscv64, markRiscv64, linkRiscv64, spareRisc64)
+		}
+		return 0
+	},
 	flags:   func(snippet.Insn) bool { return false },
 	save:    saveRiscv64,
 	restore: restoreRiscv64,
@@ -81,6 +87,7 @@ var riscv64Machine = machine{
 	},
 	sp:   riscv64.SP,
 	emit: emitRiscv64,
+	call: callRiscv64,
 }
 
 // saveRiscv64 moves the stack pointer first; until all are stored, none is changed.
@@ -133,6 +140,8 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		load(d, i.A.Imm)
 	case snippet.Cycles:
 		l.one(riscv64.ReadTime(d))
+	case snippet.Load:
+		l.loadRiscv64(i, load)
 	case snippet.Extend:
 		l.extendRiscv64(i, d, load)
 	case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor:

@@ -35,6 +35,7 @@ type Info struct {
 	AreaLo, AreaHi     isa.Addr // areas lie inside, and outside the image
 	PageSize, CPUs     int
 	Features           uint32
+	Loads              isa.Addr // what patches call to load from memory: gen.Input.Loads
 }
 
 // Preempts reports whether kernel code can be preempted: no windows then.
@@ -207,7 +208,7 @@ func (d *Device) Info() (Info, error) {
 		ImageStart: isa.Addr(in.ImageStart), ImageEnd: isa.Addr(in.ImageEnd),
 		TextStart: isa.Addr(in.TextStart), TextEnd: isa.Addr(in.TextEnd),
 		AreaLo: isa.Addr(in.AreaLo), AreaHi: isa.Addr(in.AreaHi),
-		PageSize: int(in.PageSize), CPUs: int(in.CPUs), Features: in.Features,
+		PageSize: int(in.PageSize), CPUs: int(in.CPUs), Features: in.Features, Loads: isa.Addr(in.Loads),
 	}, nil
 }
 

@@ -36,6 +36,7 @@ type (
 		AreaLo, AreaHi       uint64
 		PageSize, CPUs       uint32
 		Features, Reserved   uint32
+		Loads                uint64
 	}
 	kiArea struct {
 		Lo, Hi      uint64
@@ -81,7 +82,7 @@ type (
 // 1 for "the caller writes" and 2 for "the caller reads" as direction, alike on
 // all three ISAs.
 const (
-	iocInfo     = 0x8048ce00
+	iocInfo     = 0x8050ce00
 	iocArea     = 0xc028ce01
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4018ce03

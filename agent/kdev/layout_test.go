@@ -6,8 +6,11 @@ import (
 	"reflect"
 	"regexp"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
+
+	"kerninst/agent/gen"
 )
 
 const moduleDir = "../../guest/module/"
@@ -119,6 +122,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),
 		"KI_SPLICE_CODE":        shift(spliceCode),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
+		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)
 		if !re.Match(header) {

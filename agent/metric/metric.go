@@ -14,6 +14,7 @@ type Reading struct {
 	Records []snippet.Record
 	Holes   uint64
 	Dropped uint64
+	Faults  uint64 // loads that came to nothing: 0 was taken for what is there
 }
 
 // Read makes a reading of an action's cells from their words now and at the time
@@ -26,6 +27,8 @@ func Read(cells []snippet.Cell, now, since []uint64) (r Reading) {
 		switch c.Kind {
 		case snippet.Sum:
 			r.Count += w[0] - was[0]
+		case snippet.Faults:
+			r.Faults += w[0] - was[0]
 		case snippet.Min, snippet.Max:
 			r.Bound, r.Signed, r.Bounded = w[0], c.Type == snippet.S64, true
 		case snippet.Buffer:

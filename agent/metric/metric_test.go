@@ -20,6 +20,8 @@ func TestRead(t *testing.T) {
 		{"a count that turned over", []snippet.Cell{{Kind: snippet.Sum}}, []uint64{1}, []uint64{1<<64 - 1}, Reading{Count: 2}},
 		{"a smallest", least, []uint64{5, 3}, []uint64{9, 1}, Reading{Count: 2, Bounded: true, Bound: 5, Signed: true}},
 		{"no smallest yet", least, []uint64{1<<63 - 1, 3}, []uint64{1<<63 - 1, 3}, Reading{Bound: 1<<63 - 1, Signed: true}},
+		{"a sum, and loads that came to nothing", []snippet.Cell{{Kind: snippet.Sum}, {Kind: snippet.Faults}}, []uint64{9, 5}, []uint64{1, 2},
+			Reading{Count: 8, Faults: 3}},
 		{"records", []snippet.Cell{buffer}, []uint64{2, 1, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
 			Reading{Count: 2, Records: []snippet.Record{{0, []uint64{10}}, {1, []uint64{20}}}}},
 		{"records since the first, one dropped", []snippet.Cell{buffer}, []uint64{3, 1, 10, 2, 20}, []uint64{1, 1, 10, 0, 0},

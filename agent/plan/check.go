@@ -84,7 +84,7 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 func (p *Plan) checkWhole(arch *isa.Arch) error {
 	want, _, err := wholeAt(arch, gen.Input{
 		Snippet: p.Snippet, Cell: p.Cell, Displaced: p.Displaced, Lead: p.Lead,
-		Bytes: p.Original, Back: p.Back, Free: p.Free, Near: true,
+		Bytes: p.Original, Back: p.Back, Free: p.Free, Loads: p.Loads, Near: true,
 	}, p.Board.Addr)
 	switch {
 	case err != nil:
@@ -132,7 +132,7 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 	if err != nil {
 		return err
 	}
-	if err := checkSnippet(arch, b, begin); err != nil {
+	if err := p.checkSnippet(arch, b, begin); err != nil {
 		return err
 	}
 	k := b.start
@@ -155,13 +155,17 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 }
 
 // checkSnippet decodes what begins at an offset and ends at Start: it may branch, but
-// only to an instruction of its own or to its end.
-func checkSnippet(arch *isa.Arch, b body, k int) error {
+// only to an instruction of its own or to its end, and call what the module loads with.
+func (p *Plan) checkSnippet(arch *isa.Arch, b body, k int) error {
 	begins := map[isa.Addr]bool{b.at + isa.Addr(b.start): true}
 	var branches []isa.Insn
 	for k < b.start {
 		i := arch.Decode(b.code[k:], b.at+isa.Addr(k))
 		begins[i.Addr] = true
+		if n := p.loadCall(arch, b, k); n > 0 {
+			k += n
+			continue
+		}
 		switch i.Flow {
 		case isa.FlowNone:
 		case isa.FlowJump, isa.FlowCond:
@@ -180,6 +184,21 @@ func checkSnippet(arch *isa.Arch, b body, k int) error {
 		}
 	}
 	return nil
+}
+
+// loadCall is the length of the call at an offset of a patch, if it is one of what
+// the module loads with.
+func (p *Plan) loadCall(arch *isa.Arch, b body, k int) int {
+	if p.Loads == 0 || !p.Snippet.Loads() {
+		return 0
+	}
+	for _, size := range gen.LoadSizes {
+		code, _, err := gen.LoadCall(arch, b.at+isa.Addr(k), p.Loads, size)
+		if err == nil && bytes.HasPrefix(b.code[k:b.start], code) {
+			return len(code)
+		}
+	}
+	return 0
 }
 
 // checkDisplaced moves the original bytes of some of the displaced instructions to an

@@ -157,6 +157,7 @@ type Plan struct {
 	Start     int             `json:"start"`           // offset in Code of the displaced instructions behind it
 	Original  []byte          `json:"original"`        // bytes of the displaced instructions
 	Snippet   snippet.Snippet `json:"snippet"`         // what Code does, besides what is displaced
+	Loads     isa.Addr        `json:"loads,omitempty"` // what it loads kernel memory with, if it does
 	Cell      isa.Addr        `json:"cell"`            // where its cells begin
 	Slot      int             `json:"slot"`            // bytes of the heap that it holds, from Patch on
 	Displaced []isa.Insn      `json:"displaced"`       // what the patch runs instead

@@ -22,6 +22,7 @@ type Request struct {
 	Mechanism Mechanism       // MechanismInvalid: the first that fits
 	NoSpill   bool            // refuse what would have to save a register
 	Features  gen.Features
+	Loads     isa.Addr // what patches load kernel memory with; 0: nothing
 	// Facts tells what is known of a function's registers, from the text as it is
 	// now; nil: only a point's own block is looked at.
 	Facts func(f ktext.Func) (Facts, error)
@@ -35,6 +36,15 @@ type Request struct {
 	dry bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
+}
+
+// loads is what a request's patch loads with, if it does: no plan depends on what it
+// does not use.
+func loads(req Request) isa.Addr {
+	if req.Snippet.Loads() {
+		return req.Loads
+	}
+	return 0
 }
 
 func refuse(r Reason, format string, args ...any) *Refusal {
@@ -332,7 +342,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	return gen.Input{
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
-		Back: hi, Free: free, Features: req.Features,
+		Back: hi, Free: free, Features: req.Features, Loads: req.Loads,
 	}, nil
 }
 
@@ -359,7 +369,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
 		Old: clone(in.Bytes[:w.replaced]), New: entry,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
-		Snippet: req.Snippet, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
+		Snippet: req.Snippet, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 	}

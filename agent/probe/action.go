@@ -21,11 +21,14 @@ const traced = 128
 // Compile makes the snippet that does an action where a predicate holds; the empty
 // predicate always does. Both are Go expressions. Numbers are uint64 unless
 // converted: arg0 to arg5 (the registers that arguments are passed in, whole, so an
-// int is int32(arg0)), reg("rdi"), cycles, constants, + - & | ^ << >>, and
-// conversions; predicates compare them, and join that by && || !.
+// int is int32(arg0)), reg("rdi"), cycles, constants, + - & | ^ << >>, conversions,
+// and load8(X) to load64(X), the so many bits of kernel memory at an address, 0 where
+// none can be loaded; predicates compare them, and join that by && || !. What is
+// wrong is named with its column, from 1.
 //
 // The cells of count and sum are one sum; of min and max what they say and, behind
-// it, the sum of how many came; of trace a buffer.
+// it, the sum of how many came; of trace a buffer. Behind them, if anything is loaded,
+// is how many loads came to nothing.
 func Compile(predicate, action string) (snippet.Snippet, error) {
 	c := &compiler{}
 	var end label
@@ -44,12 +47,26 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 	}
 	if err == nil {
 		c.here(&end)
+		c.faults()
 		err = c.s.Check()
 	}
 	if err != nil {
 		return snippet.Snippet{}, fmt.Errorf("action %q: %w", action, err)
 	}
 	return c.s, nil
+}
+
+// faults adds the cell of the loads. Those of the predicate were there before any cell.
+func (c *compiler) faults() {
+	if !c.s.Loads() {
+		return
+	}
+	for k := range c.s.Code {
+		if i := &c.s.Code[k]; i.Op == snippet.Load {
+			i.Cell = len(c.s.Cells)
+		}
+	}
+	c.s.Cells = append(c.s.Cells, snippet.Cell{Kind: snippet.Faults})
 }
 
 type compiler struct {
@@ -111,7 +128,7 @@ func (c *compiler) jump(e ast.Expr, when bool, to *label) error {
 			return c.compare(x, cond, when, to)
 		}
 	}
-	return fmt.Errorf("%s is no condition: compare it with something, as in arg0 == 3", show(e))
+	return at(e, "%s is no condition: compare it with something, as in arg0 == 3", show(e))
 }
 
 // both is && and ||: the first half decides if it is false or true.
@@ -141,7 +158,7 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 		a, b, cond = b, a, mirrored[cond]
 	}
 	if a.IsConst {
-		return fmt.Errorf("%s compares two constants", show(x))
+		return at(x, "%s compares two constants", show(x))
 	}
 	if !when {
 		cond = cond.Not()
@@ -161,7 +178,7 @@ func (c *compiler) pair(x *ast.BinaryExpr) (a, b number, t snippet.Type, err err
 	}
 	t = max(a.t, b.t, snippet.U64)
 	if a.t != snippet.NoType && b.t != snippet.NoType && a.t != b.t {
-		err = fmt.Errorf("%s: one side has a sign and the other has none: convert one, as in int64(arg0)", show(x))
+		err = at(x, "%s: one side has a sign and the other has none: convert one, as in int64(arg0)", show(x))
 	}
 	return
 }
@@ -183,15 +200,17 @@ func (c *compiler) number(e ast.Expr) (number, error) {
 			return literal(lit, true)
 		}
 	case *ast.Ident:
-		return c.named(x.Name)
+		return c.named(x)
 	case *ast.CallExpr:
 		return c.call(x)
+	case *ast.StarExpr:
+		return number{}, at(e, "%s does not say how much: there are %s, as in load64(arg0 + 16)", show(e), loadNames)
 	case *ast.BinaryExpr:
 		if op, ok := operations[x.Op]; ok {
 			return c.operation(x, op)
 		}
 	}
-	return number{}, fmt.Errorf("%s is no number that can be had here", show(e))
+	return number{}, at(e, "%s is no number that can be had here", show(e))
 }
 
 func (c *compiler) operation(x *ast.BinaryExpr, op snippet.Op) (number, error) {
@@ -224,17 +243,18 @@ func literal(x *ast.BasicLit, negative bool) (number, error) {
 	return number{Operand: snippet.C(v)}, nil
 }
 
-func (c *compiler) named(name string) (number, error) {
+func (c *compiler) named(x *ast.Ident) (number, error) {
+	name := x.Name
 	if name == "cycles" {
 		return c.set(snippet.Insn{Op: snippet.Cycles}, snippet.U64), nil
 	}
 	if n, err := strconv.Atoi(strings.TrimPrefix(name, "arg")); err == nil && strings.HasPrefix(name, "arg") {
 		if n < 0 || n >= snippet.MaxArgs {
-			return number{}, fmt.Errorf("%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
+			return number{}, at(x, "%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
 		}
 		return c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64), nil
 	}
-	return number{}, fmt.Errorf("%s is not known: there are arg0 to arg%d, reg(\"NAME\") and cycles", name, snippet.MaxArgs-1)
+	return number{}, at(x, "%s is not known: there are arg0 to arg%d, reg(\"NAME\") and cycles", name, snippet.MaxArgs-1)
 }
 
 // conversions to types of so many bytes.
@@ -246,26 +266,35 @@ var conversions = map[string]struct {
 	"int8": {snippet.S64, 1}, "int16": {snippet.S64, 2}, "int32": {snippet.S64, 4}, "int64": {snippet.S64, 8},
 }
 
+// loaded is what loads so many bytes.
+var loaded = map[string]int{"load8": 1, "load16": 2, "load32": 4, "load64": 8}
+
+const loadNames = "load8(X), load16(X), load32(X) and load64(X)"
+
 func (c *compiler) call(x *ast.CallExpr) (number, error) {
 	name := callee(x)
 	if len(x.Args) != 1 {
-		return number{}, fmt.Errorf("%s: %s takes one operand", show(x), name)
+		return number{}, at(x, "%s: %s takes one operand", show(x), name)
 	}
 	if name == "reg" {
 		lit, ok := x.Args[0].(*ast.BasicLit)
 		if !ok || lit.Kind != token.STRING {
-			return number{}, fmt.Errorf("%s: the register's name is quoted, as in reg(\"sp\")", show(x))
+			return number{}, at(x, "%s: the register's name is quoted, as in reg(\"sp\")", show(x))
 		}
 		reg, err := strconv.Unquote(lit.Value)
 		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
 	}
-	to, ok := conversions[name]
-	if !ok {
-		return number{}, fmt.Errorf("%s is not known: there are reg(\"NAME\") and conversions, as int32(arg0)", name)
+	to, converts := conversions[name]
+	bytes, loads := loaded[name]
+	if !converts && !loads {
+		return number{}, at(x, "%s is not known: there are reg(\"NAME\"), %s, and conversions, as int32(arg0)", name, loadNames)
 	}
 	a, err := c.number(x.Args[0])
 	if err != nil {
 		return number{}, err
+	}
+	if loads {
+		return c.set(snippet.Insn{Op: snippet.Load, A: a.Operand, N: bytes}, snippet.U64), nil
 	}
 	return c.set(snippet.Insn{Op: snippet.Extend, A: a.Operand, N: to.bytes}, to.t), nil
 }
@@ -341,6 +370,11 @@ func (c *compiler) trace(all []number) error {
 	return nil
 }
 
+// at is what is wrong with an expression, and in which column that begins.
+func at(e ast.Expr, format string, args ...any) error {
+	return fmt.Errorf("column %d: "+format, append([]any{int(e.Pos())}, args...)...) // of one line: from 1
+}
+
 // show is an expression as somebody may have written it.
 func show(e ast.Expr) string {
 	switch x := e.(type) {
@@ -352,6 +386,8 @@ func show(e ast.Expr) string {
 		return "(" + show(x.X) + ")"
 	case *ast.UnaryExpr:
 		return x.Op.String() + show(x.X)
+	case *ast.StarExpr:
+		return "*" + show(x.X)
 	case *ast.BinaryExpr:
 		return show(x.X) + " " + x.Op.String() + " " + show(x.Y)
 	case *ast.CallExpr:

@@ -43,6 +43,12 @@ func TestCompile(t *testing.T) {
 		{"", "max(uint16(arg0) - 1)", [2]uint64{0x10001}, 0},
 		{"", `sum(reg("sp") ^ 1)`, [2]uint64{}, 8},
 		{"", "sum(cycles)", [2]uint64{}, 5},
+		{"", "sum(load8(arg0))", [2]uint64{0x1000}, 0x11},
+		{"", "sum(int8(load16(arg0 + arg1) >> 8) - 1)", [2]uint64{0xff0, 0x10}, 0x21},
+		{"", "sum(load32(arg0))", [2]uint64{0x1000}, 0x44332211},
+		{"load64(0x1000) == 0x8877665544332211", "count", [2]uint64{}, 1},
+		{"load64(arg0) != 0", "count", [2]uint64{1}, 0},
+		{"", "sum(load64(load8(arg0) + 0x1000 - 0x11))", [2]uint64{0x1000}, 0x8877665544332211},
 		{"", "trace(arg0, arg1, cycles)", [2]uint64{}, 1},
 	} {
 		s, err := Compile(c.predicate, c.action)
@@ -55,6 +61,9 @@ func TestCompile(t *testing.T) {
 			Arg:    func(n int) uint64 { return c.args[n] },
 			Reg:    func(name string) (uint64, bool) { return 9, name == "sp" },
 			Cycles: func() uint64 { return 5 },
+			Load: func(a uint64, n int) (uint64, bool) {
+				return 0x8877665544332211 & (1<<(8*n) - 1), a == 0x1000
+			},
 		}, cells)
 		if err != nil || cells[0] != c.want {
 			t.Errorf("%s where %q of %v: %#x, %v; want %#x\n%v", c.action, c.predicate, c.args, cells[0], err, c.want, s)
@@ -79,6 +88,12 @@ func TestCompileErrors(t *testing.T) {
 		{"arg0 == float64(arg1)", "count", "float64 is not known"},
 		{"arg0 / 2 == 1", "count", "no number"},
 		{"arg0 << arg1 == 1", "count", "a constant"},
+		{"", "sum(load64())", "column 5: load64(): load64 takes one operand"},
+		{"", "sum(1 + load64(arg0, 8))", "column 9: load64(arg0, 8): load64 takes one operand"},
+		{"", "sum(load128(arg0))", "column 5: load128 is not known"},
+		{"", "sum(*arg0)", "column 5: *arg0 does not say how much: there are load8"},
+		{"arg1 == 1 && load64(arg7) == 1", "count", "column 21: arg7: arguments"},
+		{"", "sum(load64(arg0 +))", "1:18"},
 		{"", "dance", "there are count"},
 		{"", "dance(arg0)", "there are count"},
 		{"", "min(arg0, arg1)", "one operand"},

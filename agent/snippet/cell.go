@@ -9,9 +9,10 @@ const (
 	Min         // the smallest that came by
 	Max         // the largest
 	Buffer      // the first records that came by, and how many did
+	Faults      // how many loads came to nothing
 )
 
-var kindNames = [...]string{"none", "sum", "min", "max", "buffer"}
+var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults"}
 
 func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 

@@ -47,7 +47,7 @@ func (s Snippet) Check() error {
 
 func (c Cell) check() error {
 	switch c.Kind {
-	case Sum:
+	case Sum, Faults:
 		return nil
 	case Min, Max:
 		return typed(c.Type)
@@ -143,10 +143,13 @@ func (c *checker) form(k int, i Insn) error {
 		if i.Name == "" {
 			return errors.New("names no register")
 		}
-	case Load, Extend:
-		if i.N != 1 && i.N != 2 && i.N != 4 && i.N != 8 {
-			return fmt.Errorf("%d bytes are not 1, 2, 4 or 8", i.N)
+	case Load:
+		if err := width(i.N); err != nil {
+			return err
 		}
+		return c.cell(i)
+	case Extend:
+		return width(i.N)
 	case Add, Sub, And, Or, Xor:
 		return c.same(i.Type, i.A, i.B)
 	case Shl, Shr:
@@ -162,6 +165,13 @@ func (c *checker) form(k int, i Insn) error {
 		if k != len(c.s.Code)-1 {
 			return errors.New("comes last: values are lost")
 		}
+	}
+	return nil
+}
+
+func width(n int) error {
+	if n != 1 && n != 2 && n != 4 && n != 8 {
+		return fmt.Errorf("%d bytes are not 1, 2, 4 or 8", n)
 	}
 	return nil
 }
@@ -191,10 +201,12 @@ func (c *checker) cell(i Insn) error {
 		return fmt.Errorf("c%d is not there", i.Cell)
 	}
 	cell := c.s.Cells[i.Cell]
-	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer}[i.Op]; cell.Kind != want {
+	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer, Load: Faults}[i.Op]; cell.Kind != want {
 		return fmt.Errorf("c%d is a %v, not a %v", i.Cell, cell.Kind, want)
 	}
 	switch i.Op {
+	case Load: // an address is any number
+		return nil
 	case Count:
 		return c.same(U64, i.A)
 	case Append:

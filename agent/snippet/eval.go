@@ -11,7 +11,7 @@ type Env struct {
 	Arg    func(n int) uint64
 	Reg    func(name string) (uint64, bool)
 	Cycles func() uint64
-	Load   func(addr uint64, bytes int) (uint64, bool) // false: it cannot be read
+	Load   func(addr uint64, bytes int) (uint64, bool) // without a sign; false: it cannot be read
 }
 
 // Eval does what the snippet does, on the words of its cells. It is what
@@ -97,6 +97,7 @@ func (m *machine) value(i Insn) (uint64, error) {
 	case Load:
 		v, ok := m.env.Load(m.get(i.A)+uint64(int64(i.Off)), i.N)
 		if !ok {
+			m.cells[m.s.Word(i.Cell)]++
 			return 0, nil
 		}
 		return extend(v, i.N, i.Type), nil

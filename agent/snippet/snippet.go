@@ -4,11 +4,14 @@
 // after as many steps as it has instructions, at the most. It computes values,
 // each set by one instruction and of one type, and changes cells, which outlive
 // a hit and are read by whoever inserted it. It runs in process, softirq, irq and
-// NMI context and on several CPUs at once: it takes no locks, calls nothing, and
+// NMI context and on several CPUs at once: it takes no locks, and
 // each of its changes to a cell is one atomic step that loses no other.
 package snippet
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Type is how a value of 64 bits is understood.
 type Type uint8
@@ -32,7 +35,7 @@ const (
 	Arg        // Dst = argument N of the function that the point is at the start of
 	Reg        // Dst = machine register Name, as it is at the point
 	Cycles     // Dst = the CPU's counter of time, in its own ticks
-	Load       // Dst = the N bytes of kernel memory at A+Off; 0 if they cannot be read
+	Load       // Dst = the N bytes of kernel memory at A+Off; 0 if they cannot be read, and Cell += 1
 	Extend     // Dst = the low N bytes of A, extended as Dst's type says
 	Add        // Dst = A + B, and so on; all of one type
 	Sub
@@ -156,6 +159,11 @@ func Poisoned() Snippet {
 func (s Snippet) IsCounter() bool {
 	return len(s.Cells) == 1 && s.Cells[0].Kind == Sum && len(s.Code) == 1 &&
 		s.Code[0].Op == Count && s.Code[0].A == C(1)
+}
+
+// Loads reports whether kernel memory is loaded.
+func (s Snippet) Loads() bool {
+	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Load })
 }
 
 // Join is the program that does what all of them do, one after the other. first

@@ -48,7 +48,7 @@ func TestEval(t *testing.T) {
 		{"sign of four bytes", "c0 max s64\nv0 u64 = arg 0\nv1 s64 = extend 4 v0\nraise c0 v1", []uint64{0x1fffffffe}, []uint64{minus1 - 1}},
 		{"shifts", "c0 sum\nv0 s64 = const -16\nv1 s64 = shr v0 2\nv2 u64 = extend 1 v1\nv3 u64 = shl v2 4\ncount c0 v3", nil, []uint64{0xfc0}},
 		{"logic", "c0 sum\nv0 u64 = const 12\nv1 u64 = and v0 10\nv2 u64 = or v1 3\nv3 u64 = xor v2 1\nv4 u64 = sub v3 11\ncount c0 v4", nil, []uint64{minus1}},
-		{"load", "c0 sum\nv0 u64 = load 2 8 1\nv1 u64 = load 8 0x100 0\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{0x0909}},
+		{"load", "c0 sum\nc1 faults\nv0 u64 = load 2 8 1 c1\nv1 u64 = load 8 0x100 0 c1\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{0x0909, 1}},
 		{"time and a register", "c0 sum\nv0 u64 = cycles\nv1 u64 = reg sp\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{1077}},
 		{"records", "c0 buffer 2 2\nv0 u64 = arg 0\nappend c0 v0 7\nappend c0 8 v0\nappend c0 9 9", []uint64{5},
 			[]uint64{3, 1, 5, 7, 0, 2, 8, 5, 0}},
@@ -101,7 +101,12 @@ func TestCheck(t *testing.T) {
 		{"c0 buffer 4 8\nappend c0 1", "8 fields"},
 		{"c0 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "8193 words"},
 		{"v0 u64 = arg 6", "argument 6"},
-		{"v0 u64 = load 3 0 0", "3 bytes"},
+		{"c0 faults\nv0 u64 = load 3 0 0 c0", "3 bytes"},
+		{"c0 sum\nv0 u64 = load 4 0 0 c0", "c0 is a sum, not a faults"},
+		{"v0 u64 = load 4 0 0 c0", "c0 is not there"},
+		{"c0 faults\nv0 u64 = load 4 v1 0 c0", "v1 is not set"},
+		{"c0 faults\ncount c0 1", "c0 is a faults, not a sum"},
+		{"v0 u64 = load 4 0 0", "more was expected"},
 		{"v0 u64 = shl 1 64", "0 to 63"},
 		{"v0 u64 = arg 0\nv1 u64 = shl 1 v0", "a constant"},
 		{"if 1 eq 1 goto 1\n1:", "not a constant"},
@@ -128,6 +133,9 @@ func TestCheck(t *testing.T) {
 
 var registers = []string{"r0", "r1"}
 
+// addresses are what random snippets load near to.
+var addresses = []uint64{0x1000}
+
 // TestRandom: what is made at random is right, comes back from its text, and does
 // what it does whether it is alone or one of two.
 func TestRandom(t *testing.T) {
@@ -135,7 +143,7 @@ func TestRandom(t *testing.T) {
 	env := args(5, 1<<63, 3, 1<<32, 1<<64-1, 0)
 	env.Reg = func(string) (uint64, bool) { return 9, true }
 	for range 2000 {
-		a, b := snippettest.Random(r, registers), snippettest.Random(r, registers)
+		a, b := snippettest.Random(r, registers, addresses), snippettest.Random(r, registers, addresses)
 		for _, s := range []snippet.Snippet{a, b} {
 			if again, err := snippet.Parse(s.String()); err != nil || again.String() != s.String() {
 				t.Fatalf("%v\n%v\n%v", err, s, again)
@@ -168,7 +176,7 @@ func TestCounter(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	r := rand.New(rand.NewPCG(2, 0))
 	for range 20 {
-		f.Add(snippettest.Random(r, registers).String())
+		f.Add(snippettest.Random(r, registers, addresses).String())
 	}
 	env := args(1, 2, 3, 4, 5, 6)
 	env.Reg = func(string) (uint64, bool) { return 9, true }

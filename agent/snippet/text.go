@@ -12,10 +12,12 @@ import (
 //	c0 sum
 //	c1 min s64
 //	c2 buffer 64 2
+//	c3 faults
 //	v0 u64 = arg 0
 //	if v0 ne 3 goto 4
 //	count c0 1
 //	append c2 v0 7
+//	v1 s64 = load 4 v0 -16 c3
 //	4:
 //
 // Constants are decimal or 0x; negative ones stand for their 64 bits.
@@ -53,7 +55,7 @@ func (i Insn) String() string {
 	case Reg:
 		words = append(words, i.Name)
 	case Load:
-		words = append(words, strconv.Itoa(i.N), i.A.String(), strconv.Itoa(int(i.Off)))
+		words = append(words, strconv.Itoa(i.N), i.A.String(), strconv.Itoa(int(i.Off)), fmt.Sprintf("c%d", i.Cell))
 	case Extend:
 		words = append(words, strconv.Itoa(i.N), i.A.String())
 	case If:
@@ -258,7 +260,7 @@ func (p *parser) operands(i *Insn) {
 	case Reg:
 		i.Name = p.next()
 	case Load:
-		i.N, i.A, i.Off = p.number(), p.operand(), int32(p.number())
+		i.N, i.A, i.Off, i.Cell = p.number(), p.operand(), int32(p.number()), p.numbered("c")
 	case Extend:
 		i.N, i.A = p.number(), p.operand()
 	case Const:

@@ -2067,6 +2067,7 @@ type Value struct {
 	Records       []*TraceRecord         `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
 	Dropped       uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
 	Holes         uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
+	Faults        uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2174,6 +2175,13 @@ func (x *Value) GetDropped() uint64 {
 func (x *Value) GetHoles() uint64 {
 	if x != nil {
 		return x.Holes
+	}
+	return 0
+}
+
+func (x *Value) GetFaults() uint64 {
+	if x != nil {
+		return x.Faults
 	}
 	return 0
 }
@@ -2593,7 +2601,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xa7\x02\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xbf\x02\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2606,7 +2614,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\arecords\x18\t \x03(\v2\x1a.kerninst.wire.TraceRecordR\arecords\x12\x18\n" +
 	"\adropped\x18\n" +
 	" \x01(\x04R\adropped\x12\x14\n" +
-	"\x05holes\x18\v \x01(\x04R\x05holes\"=\n" +
+	"\x05holes\x18\v \x01(\x04R\x05holes\x12\x16\n" +
+	"\x06faults\x18\f \x01(\x04R\x06faults\"=\n" +
 	"\vTraceRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
 	"\x06fields\x18\x02 \x03(\x04R\x06fields\"y\n" +

@@ -277,7 +277,7 @@ type probePoint struct {
 	// Value is of the first action, if it has a number: none has been the smallest or
 	// largest of nothing, nor has a trace.
 	Value   *json.Number  `json:"value,omitempty"`
-	Actions []probeAction `json:"actions,omitempty"` // unless the one there is counts
+	Actions []probeAction `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
 }
 
 // probeAction is what one action at a point found.
@@ -288,6 +288,7 @@ type probeAction struct {
 	Records []probeRecord `json:"records,omitempty"`
 	Dropped uint64        `json:"dropped,omitempty"` // records that came when the buffer was full
 	Holes   uint64        `json:"holes,omitempty"`   // records that somebody was still writing
+	Faults  uint64        `json:"faults,omitempty"`  // loads that came to nothing: 0 was taken for what is there
 }
 
 type probeRecord struct {
@@ -315,7 +316,7 @@ func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) 
 		if v.Spec != p.Spec {
 			continue
 		}
-		a := probeAction{Action: v.Action, Value: number(v, kinds[v.Action]), Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes}
+		a := probeAction{Action: v.Action, Value: number(v, kinds[v.Action]), Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes, Faults: v.Faults}
 		for _, r := range v.Records {
 			a.Records = append(a.Records, probeRecord{r.Number, r.Fields})
 		}
@@ -324,7 +325,7 @@ func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) 
 	if len(p.Actions) > 0 {
 		p.Value = p.Actions[0].Value
 	}
-	if len(p.Actions) == 1 && p.Actions[0].Action == "count" {
+	if len(p.Actions) == 1 && p.Actions[0].Action == "count" && p.Actions[0].Faults == 0 {
 		p.Actions = nil
 	}
 }
@@ -470,6 +471,9 @@ func (p *probePoint) print(t io.Writer) {
 			value = a.Value.String()
 		case a.Hits > 0:
 			value = fmt.Sprintf("%d records, %d of them dropped, %d unfinished", a.Hits, a.Dropped, a.Holes)
+		}
+		if a.Faults > 0 {
+			value += fmt.Sprintf(" (%d loads came to nothing: 0 was taken)", a.Faults)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Mechanism, a.Action, value)
 		for _, r := range a.Records {

@@ -30,11 +30,12 @@ func TestProbeTruncated(t *testing.T) {
 
 // What actions found comes as numbers with their sign; the smallest of nothing is none.
 func TestProbeActions(t *testing.T) {
-	f := &probeFlags{do: []string{"min(int32(arg0))", "max(arg0)", "trace(arg1)"}}
+	f := &probeFlags{do: []string{"min(int32(arg0))", "max(arg0)", "trace(arg1)", "sum(load8(arg0))"}}
 	values := []*wire.Value{
 		{Spec: "p", Action: f.do[0], Count: 2, Bounded: true, Bound: 1<<64 - 5, Signed: true},
 		{Spec: "p", Action: f.do[1]},
 		{Spec: "p", Action: f.do[2], Count: 3, Dropped: 2, Records: []*wire.TraceRecord{{Fields: []uint64{1<<64 - 1}}}},
+		{Spec: "p", Action: f.do[3], Count: 7, Faults: 3},
 	}
 	d := f.document(&runner.Guest{Outcome: &session.Outcome{Status: status.Passed, Records: []*wire.Record{
 		{Body: &wire.Record_Result{Result: &wire.Result{Step: "splice", Points: []*wire.PointResult{{Spec: "p"}}}}},
@@ -47,6 +48,7 @@ func TestProbeActions(t *testing.T) {
 	for _, want := range []string{
 		`"value":-5,`, `{"action":"min(int32(arg0))","value":-5,"hits":2}`, `{"action":"max(arg0)","hits":0}`,
 		`"hits":3,"records":[{"number":0,"fields":[18446744073709551615]}],"dropped":2`,
+		`{"action":"sum(load8(arg0))","value":7,"hits":7,"faults":3}`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s\nhas no %s", text, want)

@@ -63,6 +63,7 @@ static long do_info(void __user *arg)
 		.page_size = PAGE_SIZE,
 		.cpus = num_possible_cpus(),
 		.features = ki_arch_features(),
+		.loads = (unsigned long)ki_loads,
 	};
 
 	ki_image(&start, &end);

@@ -153,6 +153,9 @@ unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 /* A word of a stack as an address, without what the ISA adds to it. */
 unsigned long ki_arch_strip(unsigned long word);
 
+/* arch/<isa>/load.c: what patches call, as kerninst.h says */
+extern const char ki_loads[];
+
 /* arch/<isa>/arch.c, only where stopped.o is linked in */
 int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len);
 void ki_arch_sync_core(void);

@@ -17,7 +17,7 @@
 		      sizeof(((struct type *)0)->name) == (bytes))
 #define IOCTL(name, number) static_assert((name) == (number))
 
-SIZE(ki_info, 72);
+SIZE(ki_info, 80);
 FIELD(ki_info, abi, 0, 4);
 FIELD(ki_info, arch, 4, 4);
 FIELD(ki_info, image_start, 8, 8);
@@ -30,6 +30,7 @@ FIELD(ki_info, page_size, 56, 4);
 FIELD(ki_info, cpus, 60, 4);
 FIELD(ki_info, features, 64, 4);
 FIELD(ki_info, reserved, 68, 4);
+FIELD(ki_info, loads, 72, 8);
 
 SIZE(ki_area, 40);
 FIELD(ki_area, lo, 0, 8);
@@ -83,7 +84,7 @@ FIELD(ki_stats, unspliced, 16, 8);
 FIELD(ki_stats, refused, 24, 8);
 FIELD(ki_stats, quarantined, 32, 8);
 
-IOCTL(KI_IOC_INFO, 0x8048ce00);
+IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc028ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
 IOCTL(KI_IOC_READ, 0x4018ce03);

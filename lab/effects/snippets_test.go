@@ -166,7 +166,7 @@ func snipCases(t *testing.T, arch *isa.Arch, n int) (out []*snipCase) {
 		}
 	}
 	for len(out) < n {
-		c := &snipCase{s: snippettest.Random(r, names)}
+		c := &snipCase{s: snippettest.Random(r, names, nil)}
 		for _, reg := range (arch.All &^ kept[arch.Name] &^ arch.NeverUse).Regs() {
 			if r.IntN(4) < len(out)%5 { // from none to all
 				c.free |= isa.Set(reg)

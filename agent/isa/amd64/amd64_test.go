@@ -214,6 +214,13 @@ func TestEncode(t *testing.T) {
 			t.Errorf("jump to %v encoded as %x", to, b)
 		}
 	}
+	b, err := Call(a, a-0x1000)
+	if i := Decode(b, a); err != nil || i.Flow != isa.FlowCall || i.Target != a-0x1000 || i.Len != len(b) {
+		t.Errorf("call: %x, %v decodes as %+v", b, err, i)
+	}
+	if b, err := Call(a, a+1<<33); err == nil {
+		t.Errorf("call out of reach encoded as %x", b)
+	}
 	for d := isa.Addr(0); d < 256; d++ {
 		to := a + 2 - 128 + d
 		b, err := ShortJump(a, to)
@@ -226,7 +233,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("short jump to %v encoded as %x", to, b)
 		}
 	}
-	b, err := LockInc(a, a+0x10000)
+	b, err = LockInc(a, a+0x10000)
 	if err != nil || !bytes.Equal(b, []byte{0xf0, 0x48, 0xff, 0x05, 0xf8, 0xff, 0, 0}) {
 		t.Errorf("lock incq = %x, %v", b, err)
 	}

@@ -30,6 +30,16 @@ func Jump(from, to isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32([]byte{0xe9}, d), nil
 }
 
+// Call encodes call rel32 at from (SDM volume 2, CALL). It writes the return address
+// below the stack pointer.
+func Call(from, to isa.Addr) ([]byte, error) {
+	d, err := displacement("call", from+JumpLen, to)
+	if err != nil {
+		return nil, err
+	}
+	return isa.ByteOrder.AppendUint32([]byte{0xe8}, d), nil
+}
+
 // ShortJumpLen is the length of ShortJump.
 const ShortJumpLen = 2
 

@@ -183,6 +183,8 @@ func TestSnippetText(t *testing.T) {
 		{must(Push(1, 2)), "stp x1, x2, [sp,#-16]!", "x1,x2,sp", "sp"},
 		{must(Pop(1, 2)), "ldp x1, x2, [sp],#16", "sp", "x1,x2,sp"},
 		{must(Push(5)), "str x5, [sp,#-16]!", "x5,sp", "sp"},
+		{must(JumpThrough(16)), "br x16", "x16", ""},
+		{must(JumpIfZero(16, 0, 0x10)), "cbz x16, 0x10", "x16", ""},
 		{must(Pop(5)), "ldr x5, [sp],#16", "sp", "x5,sp"},
 	} {
 		i := Decode(c.b, 0)

@@ -176,6 +176,26 @@ func JumpIfNotZero(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
 	return near("cbnz", 0xb5000000|uint32(rt), from, to)
 }
 
+// JumpIfZero encodes cbz rt.
+//
+//	31      24 23   5 4  0
+//	10110100  | imm19 | Rt
+func JumpIfZero(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
+	if err := general("cbz", rt); err != nil {
+		return nil, err
+	}
+	return near("cbz", 0xb4000000|uint32(rt), from, to)
+}
+
+// JumpThrough encodes br rn. Where it leads, a landing pad has to stand if the page
+// asks for them: through x16 and x17 those of calls serve, too (Arm ARM D8.4.6.1).
+//
+//	31                   10 9  5 4   0
+//	1101011000011111000000 | Rn | 00000
+func JumpThrough(rn isa.Reg) ([]byte, error) {
+	return emit(0xd61f0000 | uint32(rn)<<5), general("br", rn)
+}
+
 // Atomic is an operation on memory: bits 14 to 12 of its instruction.
 type Atomic uint32
 

@@ -59,6 +59,22 @@ func FarJump(r isa.Reg, from, to isa.Addr) ([]byte, error) {
 	return append(auipc(r, hi), immediate(lo, r, 0, 0, 0x67)...), nil
 }
 
+// FarCallLen is the length of FarCall.
+const FarCallLen = 8
+
+// FarCall encodes auipc r; jalr r, lo(r): a call anywhere within 2 GiB. r then holds
+// where to go on.
+func FarCall(r isa.Reg, from, to isa.Addr) ([]byte, error) {
+	if err := general("far call", r); err != nil {
+		return nil, err
+	}
+	hi, lo, err := split("far call", from, to)
+	if err != nil {
+		return nil, err
+	}
+	return append(auipc(r, hi), immediate(lo, r, 0, r, 0x67)...), nil
+}
+
 // Jump encodes jal x0 (see immJ for the scattered displacement).
 func Jump(from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)

@@ -113,6 +113,13 @@ func TestEncode(t *testing.T) {
 			t.Errorf("far jump %+d encoded as %x", d, b)
 		}
 	}
+	b, err := FarCall(5, a, a-0x12346)
+	if err != nil || len(b) != FarCallLen || Text(b, a) != "auipc x5,0xfffee" || Text(b[4:], a) != "jalr x5,-838(x5)" {
+		t.Errorf("far call: %x, %v: %s, %s", b, err, Text(b, a), Text(b[4:], a))
+	}
+	if _, err := FarCall(5, a, a-1<<32); err == nil {
+		t.Error("far call out of reach was encoded")
+	}
 	if _, err := FarJump(0, a, a); err == nil {
 		t.Error("far jump through x0 was encoded")
 	}

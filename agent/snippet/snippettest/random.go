@@ -8,14 +8,15 @@ import (
 	"kerninst/agent/snippet"
 )
 
-// Random makes a snippet that is right, of any ops but Cycles and Load, whose
-// results nobody can predict. It reads the given registers.
-func Random(r *rand.Rand, regs []string) snippet.Snippet {
-	g := &maker{r: r, regs: regs}
+// Random makes a snippet that is right, of any ops but Cycles, whose results nobody
+// can predict. It reads the given registers, and loads from anywhere, often from a bit
+// below to a bit above one of the addresses; without any, it does not load.
+func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
+	g := &maker{r: r, regs: regs, addresses: addresses}
 	g.s.Cells = []snippet.Cell{
 		{Kind: snippet.Sum}, {Kind: snippet.Min, Type: snippet.U64}, {Kind: snippet.Max, Type: snippet.U64},
 		{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Max, Type: snippet.S64},
-		{Kind: snippet.Buffer, Records: 4, Fields: 1 + r.IntN(3)},
+		{Kind: snippet.Buffer, Records: 4, Fields: 1 + r.IntN(3)}, {Kind: snippet.Faults},
 	}
 	n := 1 + r.IntN(14)
 	for len(g.s.Code) < n {
@@ -27,7 +28,9 @@ func Random(r *rand.Rand, regs []string) snippet.Snippet {
 type maker struct {
 	r    *rand.Rand
 	regs []string
-	s    snippet.Snippet
+	// addresses to load near to.
+	addresses []uint64
+	s         snippet.Snippet
 	// set are the values of each type that are set on every way to what comes next.
 	set [3][]int
 	n   int // values that there are
@@ -74,7 +77,7 @@ func (g *maker) insn(n int) {
 func (g *maker) value() snippet.Insn {
 	const first, last = snippet.Const, snippet.Shr
 	i := snippet.Insn{Dst: g.n, Type: g.anyType()}
-	for i.Op == snippet.Invalid || i.Op == snippet.Cycles || i.Op == snippet.Load {
+	for i.Op == snippet.Invalid || i.Op == snippet.Cycles || i.Op == snippet.Load && len(g.addresses) == 0 {
 		i.Op = first + snippet.Op(g.r.IntN(int(last-first)+1))
 	}
 	width := 1 << g.r.IntN(4)
@@ -85,6 +88,12 @@ func (g *maker) value() snippet.Insn {
 		i.N = g.r.IntN(snippet.MaxArgs)
 	case snippet.Reg:
 		i.Name = g.regs[g.r.IntN(len(g.regs))]
+	case snippet.Load:
+		i.N, i.A, i.Off = width, g.operand(g.anyType()), offsets[g.r.IntN(len(offsets))]
+		i.Cell = len(g.s.Cells) - 1
+		if g.r.IntN(2) == 0 {
+			i.A = snippet.C(g.addresses[g.r.IntN(len(g.addresses))] + g.r.Uint64N(32) - 16 - uint64(int64(i.Off)))
+		}
 	case snippet.Extend:
 		i.N, i.A = width, g.operand(g.anyType())
 	case snippet.Shl, snippet.Shr:
@@ -98,6 +107,9 @@ func (g *maker) value() snippet.Insn {
 	g.n++
 	return i
 }
+
+// offsets are those of loads, at which encodings change.
+var offsets = []int32{0, 0, 1, -1, 8, -8, 127, -129, 2047, 2048, -2048, -2049, 4095, 4096, -4095, -4096, 1<<31 - 1, -1 << 31}
 
 // branch makes a comparison that jumps no further than n.
 func (g *maker) branch(n int) (snippet.Insn, bool) {
@@ -114,7 +126,7 @@ func (g *maker) branch(n int) (snippet.Insn, bool) {
 }
 
 func (g *maker) change() snippet.Insn {
-	cell := g.r.IntN(len(g.s.Cells))
+	cell := g.r.IntN(len(g.s.Cells) - 1) // but that of loads
 	c := g.s.Cells[cell]
 	i := snippet.Insn{Cell: cell}
 	switch c.Kind {

@@ -52,7 +52,29 @@ struct ki_info {
 	__u32 cpus;		/* possible CPUs */
 	__u32 features;		/* KI_FEAT_* */
 	__u32 reserved;
+	__u64 loads;		/* what patches call to load from memory, see below */
 };
+
+/*
+ * Loads for patches. What loads 1, 2, 4 and 8 bytes stands at ki_info.loads and one,
+ * two and three strides behind it. It takes an address in a register and gives in it
+ * the value, without a sign, or 0 with a mark where nothing was loaded: because the
+ * address is no kernel address, or nothing is mapped there. It may be called in any
+ * context, and changes what is listed here and nothing else:
+ *
+ *             address, value   mark              goes on at        changed besides
+ *   amd64     rax              carry flag        called            flags
+ *   arm64     x15              x16, 0 or 1       x17               x14
+ *   riscv64   t2               t1, 0 or 1        t0                t3
+ *
+ * On arm64 it has to be reached through x16. While it loads, page faults are
+ * disabled for the task, by KI_LOAD_UNIT: the kernel counts in ones and asks for zero
+ * or not. A splice on the kernel's own way out of a fault may load, and fault, too:
+ * with KI_LOAD_FULL (task, softirq, irq and NMI have one each) nothing more is loaded.
+ */
+#define KI_LOAD_STRIDE	128
+#define KI_LOAD_UNIT	0x100
+#define KI_LOAD_FULL	0x400
 
 /*
  * An area is code_len bytes of executable, read-only memory directly followed
