@@ -3,9 +3,11 @@ package analysis_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/lab/analysis"
@@ -108,6 +110,48 @@ func TestFunction(t *testing.T) {
 		}
 		if _, err := k.Function("no_such"); err == nil {
 			t.Errorf("%s: found what is not there", arch)
+		}
+	}
+}
+
+// TestListingHidesNothing: every byte of a function is in one line of its listing,
+// and no other function's is. A symbol may begin in padding.
+func TestListingHidesNothing(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		k := analyse(t, arch)
+		listed, padded := 0, 0
+		k.Text.Functions("", func(f ktext.Func) bool {
+			var list strings.Builder
+			if _, ok := k.Graph.AtAddr(f.Addr); !ok || strings.HasPrefix(f.Name, "gap") { // between what was recorded
+				return true
+			}
+			if err := k.Listing(&list, f); err != nil {
+				t.Fatalf("%s %v: %v", arch, f, err)
+			}
+			listed++
+			at := uint64(0)
+			for _, line := range strings.Split(list.String(), "\n") {
+				var lo, hi uint64
+				if n, _ := fmt.Sscanf(line, "+%v to +%v:", &lo, &hi); n == 2 {
+					padded++
+				} else if n, _ := fmt.Sscanf(line, "  +%v", &lo); n == 1 {
+					p, _ := k.Graph.Pos(f.Addr + isa.Addr(lo))
+					hi = lo + uint64(k.Graph.Arch.Decode(k.Graph.Code(p), f.Addr+isa.Addr(lo)).Len)
+				} else {
+					continue
+				}
+				if lo != at {
+					t.Fatalf("%s %v: %q follows on +%#x in\n%s", arch, f, line, at, list.String())
+				}
+				at = hi
+			}
+			if at != uint64(f.Size) {
+				t.Errorf("%s %v: listed to +%#x of %#x:\n%s", arch, f, at, f.Size, list.String())
+			}
+			return true
+		})
+		if listed < 10 || padded == 0 {
+			t.Errorf("%s: %d functions with %d stretches that are no code are too few to tell", arch, listed, padded)
 		}
 	}
 }

@@ -26,15 +26,20 @@ func (k *Kernel) Function(name string) (ktext.Func, error) {
 	return f, nil
 }
 
-// blocks of a function, padding left out.
+// blocks of a function, in order: those that begin inside it, and what is no code,
+// to its end. A symbol may begin in padding, as amd64's __pfx_ ones do.
 func (k *Kernel) blocks(f ktext.Func, visit func(cfg.Block)) {
-	p, _ := k.Graph.Pos(f.Addr)
-	lo, hi := k.Graph.FuncBlocks(k.Graph.FuncAt(p))
-	for b := lo; b < hi; b++ {
-		if k.Graph.Kind(b) != cfg.KindPad {
+	b, _ := k.Graph.AtAddr(f.Addr)
+	for ; int(b) < k.Graph.Blocks() && k.Graph.Start(b) < f.Addr+isa.Addr(f.Size); b++ {
+		if k.Graph.Start(b) >= f.Addr || !k.isCode(b) {
 			visit(b)
 		}
 	}
+}
+
+// isCode tells instructions from padding, and from data that code seems to run into.
+func (k *Kernel) isCode(b cfg.Block) bool {
+	return k.Graph.Kind(b) != cfg.KindPad && k.Graph.Marks(b)&cfg.Data == 0
 }
 
 // place names an address as symbol+offset.
@@ -56,13 +61,34 @@ func (k *Kernel) Listing(w io.Writer, f ktext.Func) error {
 	p, _ := k.Graph.Pos(f.Addr)
 	reads, overwrites := k.Live.Callee(k.Graph.At(p))
 	a := k.Graph.Arch
-	_, err := fmt.Fprintf(w, "%v at %v, %d bytes\n  a call may read       %s\n  always overwrites     %s\n",
-		f, f.Addr, f.Size, a.Names(reads), a.Names(overwrites))
+	_, err := fmt.Fprintf(w, "%v at %v, %d bytes\n", f, f.Addr, f.Size)
+	if b, ok := k.Graph.Begins(f.Addr); err == nil && ok && k.isCode(b) {
+		_, err = fmt.Fprintf(w, "  a call may read       %s\n  always overwrites     %s\n", a.Names(reads), a.Names(overwrites))
+	}
 	k.blocks(f, func(b cfg.Block) {
-		if err == nil {
+		if err != nil {
+			return
+		}
+		if k.isCode(b) {
 			err = k.listBlock(w, f, b)
+		} else {
+			err = k.listRest(w, f, b)
 		}
 	})
+	return err
+}
+
+// listRest says which bytes of f are in no block of code, so that none are hidden.
+func (k *Kernel) listRest(w io.Writer, f ktext.Func, b cfg.Block) error {
+	lo, hi := k.Graph.Bounds(b)
+	start := k.Graph.Start(b)
+	end := min(start+isa.Addr(hi-lo), f.Addr+isa.Addr(f.Size))
+	start = max(start, f.Addr)
+	what := "padding, nothing is seen to lead here"
+	if k.Graph.Marks(b)&cfg.Data != 0 {
+		what = "data"
+	}
+	_, err := fmt.Fprintf(w, "\n+%#x to +%#x: %s\n", uint64(start-f.Addr), uint64(end-f.Addr), what)
 	return err
 }
 
@@ -146,6 +172,9 @@ func (k *Kernel) Dot(w io.Writer, f ktext.Func) error {
 	fmt.Fprintf(&s, "digraph %q {\n\tnode [shape=box, fontname=monospace];\n", f.String())
 	node := func(b cfg.Block) string { return k.place(g.Start(b)) }
 	k.blocks(f, func(b cfg.Block) {
+		if !k.isCode(b) {
+			return
+		}
 		var text strings.Builder
 		g.Insns(b, func(i isa.Insn) {
 			p, _ := g.Pos(i.Addr)
