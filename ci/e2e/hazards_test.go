@@ -23,6 +23,9 @@ func TestEvery(t *testing.T) { scenario(t, "every", 10, shortWindows) }
 // The planner and the module agree on what the kernel rewrites.
 func TestBeside(t *testing.T) { scenario(t, "beside", 5, shortWindows) }
 
+// Pointers of every kind, followed in every context.
+func TestLoads(t *testing.T) { scenario(t, "loads", 60, arches) }
+
 // scenario runs one on each of the ISAs, which must pass with some number of checks.
 func scenario(t *testing.T, name string, checks int, isas []string) {
 	t.Parallel()

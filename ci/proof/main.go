@@ -53,6 +53,8 @@ var scenarioProofs = []scenarioProof{
 	{"every", "exact", "every.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"beside", "exact", "beside.spliced", nil},
+	{"loads", "host", "loads.2cpu.process.faults", nil},
+	{"loads-variants", "host", "loads.nokaslr.process.faults", nil},
 	{"ab-long", "host", "pairs", nil},
 }
 

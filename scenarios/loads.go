@@ -1,0 +1,282 @@
+package scenarios
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// loads: pointers of every kind are followed in processes, in interrupts, in NMIs, and
+// where the kernel itself finds its way out of a fault. Those that lead somewhere give
+// what is there; each of the others gives 0, is counted, and the kernel lives.
+func loads() []Scenario {
+	stock := func(string) []variant { return []variant{{name: "2cpu", cpus: 2, time: vm.Host, holds: "true"}} }
+	return []Scenario{
+		{Name: "loads", Title: "loads through pointers: values are right, and faults are counted one by one", Labels: []string{"proof"},
+			Guests: func(arch string) []Guest { return loadGuests(arch, stock(arch)) }, Check: func(t *T) { checkLoads(t, stock(t.Arch)) }},
+		{Name: "loads-variants", Title: "the same on kernels that show what a stock guest hides", Labels: []string{"proof"},
+			Guests: func(arch string) []Guest { return loadGuests(arch, thatLoad(arch)) }, Check: func(t *T) { checkLoads(t, thatLoad(t.Arch)) }},
+	}
+}
+
+// thatLoad are the variants whose CPU has atomic additions: without them a snippet
+// that does more than count is refused.
+func thatLoad(arch string) []variant {
+	return slices.DeleteFunc(variants(arch), func(v variant) bool { return v.cpu != "" })
+}
+
+const (
+	loadsProgram = "/lib/kerninst/bench/loads"
+	loadRounds   = 4
+	alarms       = 30
+	writes       = 100
+	written      = 733 // bytes of each: nobody else writes as many
+	// freedFile holds the address of memory that was a module's.
+	freedFile = "/tmp/freed"
+)
+
+// badPointers lead nowhere, or to a user's memory: no memory; addresses that are not
+// canonical in either half, or a user's with a tag; the end of all addresses, behind
+// which a user's begin.
+func badPointers(arch string) []string {
+	return append([]string{"0", "fff", "user", "8000000000000000", "8000000000000", "ff00000000001000", "fff7000000000000", "fffffffffffffffe"},
+		ownPointers[arch]...)
+}
+
+// ownPointers are of one ISA each: on amd64 the page that it counts to the user's
+// although it lies in the upper half, its end, and what ends in it. The last is a hole
+// of the kernel's half, where nothing is mapped.
+var ownPointers = map[string][]string{
+	"amd64":   {"ffffffffff600000", "ffffffffff600ffc", "ffffffffff5ffffe", "ffffc8fffffff000"},
+	"arm64":   {"ffff7ffffffff000"},
+	"riscv64": {"ffffffd000000000"},
+}
+
+// offsets of a system call's second and third argument among the registers that it
+// is given: struct pt_regs.
+var argumentsAt = map[string][2]int{"amd64": {104, 96}, "arm64": {8, 16}, "riscv64": {88, 96}}
+
+// loadAction is a traced action; of traces it is known what came together.
+func loadAction(predicate, do string) *wire.Action {
+	s, err := probe.Compile(predicate, do)
+	if err != nil {
+		panic(err) // of a constant
+	}
+	return &wire.Action{Name: do, Snippet: s.String()}
+}
+
+func loading(function, predicate, do string) *wire.Point {
+	p := somewhere(function)
+	p.Actions = []*wire.Action{loadAction(predicate, do)}
+	return p
+}
+
+// loadCase is one splice with what runs meanwhile, and what its trace has to hold.
+type loadCase struct {
+	name  string
+	point func(arch string) *wire.Point
+	work  func(arch string, cpus int) *wire.Step
+	check func(t *T, what string, p *wire.PointResult, v *wire.Value, stdout string, cpus int)
+	only  string // ISA
+	// through: the work's pointers are followed as well.
+	through bool
+}
+
+var loadCases = []loadCase{
+	{name: "process", point: processPoint, work: processWork, check: checkProcess},
+	{name: "write", check: checkWrite,
+		point: func(string) *wire.Point {
+			return loading("vfs_write", fmt.Sprintf("arg2 == %d", written), "trace(load8(arg1))")
+		},
+		work: func(string, int) *wire.Step {
+			return shell("", fmt.Sprintf("dd if=/bin/busybox of=/dev/null bs=%d count=%d 2>/dev/null", written, writes))
+		}},
+	{name: "irq", point: irqPoint, check: checkIRQ,
+		work: func(string, int) *wire.Step { return run("", loadsProgram, "alarms", strconv.Itoa(alarms)) }},
+	// Only amd64 has NMIs here. The CPUs that are asked what they are doing answer from
+	// one, and what they print is deferred for that reason alone.
+	{name: "nmi", only: "amd64", check: checkNMI,
+		point: func(arch string) *wire.Point {
+			return loading("vprintk_deferred", "", "trace("+badLoads(arch)+", load8(arg0))")
+		},
+		work: func(string, int) *wire.Step { return shell("", "echo l >/proc/sysrq-trigger") }},
+	// Each of these faults comes by its own point again, until nothing more is loaded.
+	{name: "fixup", check: checkFixup, work: processWork, through: true,
+		point: func(arch string) *wire.Point {
+			return loading("fixup_exception", "", "sum(1 + load64(0x"+last(badPointers(arch))+"))")
+		}},
+}
+
+func last(all []string) string { return all[len(all)-1] }
+
+func processPoint(arch string) *wire.Point {
+	at := argumentsAt[arch]
+	p := fmt.Sprintf("load64(arg0 + %d)", at[0])
+	ours := fmt.Sprintf("load64(arg0 + %d) == 0x6b65726e696e7374", at[1])
+	return loading(syscallEntry(arch, "getppid"), ours, fmt.Sprintf("trace(%s, load64(%[1]s), load32(%[1]s), load16(%[1]s), load8(%[1]s))", p))
+}
+
+// processPointers and one that was freed are at most 16: with rounds and CPUs, a trace keeps all.
+func processPointers(arch string) []string {
+	return append([]string{"banner+0", "banner+1", "banner+14"}, badPointers(arch)...)
+}
+
+func processWork(arch string, cpus int) *wire.Step {
+	s := shell("", fmt.Sprintf("exec %s pointers %d %s $(sed s/0x// %s)", loadsProgram, loadRounds, strings.Join(processPointers(arch), " "), freedFile))
+	s.GetRun().Copies = uint32(cpus)
+	return s
+}
+
+// badLoads is one number made of loads that all come to nothing.
+func badLoads(arch string) string {
+	var all []string
+	for _, p := range badPointers(arch) {
+		if p != "user" {
+			all = append(all, "load64(0x"+p+")")
+		}
+	}
+	return strings.Join(all, " + ")
+}
+
+// badConstants is how many loads there are in badLoads.
+func badConstants(arch string) uint64 { return uint64(len(badPointers(arch)) - 1) }
+
+// irqPoint is what the timer's interrupt calls for an alarm, with the timer: its
+// function stands behind a node of 32 bytes and a time, and is this one.
+func irqPoint(arch string) *wire.Point {
+	return loading("it_real_fn", "", "trace("+badLoads(arch)+", load64(arg0 + 40))")
+}
+
+func loadSteps(arch string, v variant) (steps []*wire.Step) {
+	steps = []*wire.Step{shell("holds", v.holds), snapshot("before", ""),
+		splice("elsewhere", somewhere("vfs_statx")), unsplice("elsewhere"), kprobe("peer", "elsewhere"),
+		shell("freed", "cat /sys/module/peer/sections/.text >"+freedFile), unkprobe("peer")}
+	for _, c := range loadCases {
+		if c.only != "" && c.only != arch {
+			continue
+		}
+		work := c.work(arch, v.cpus)
+		work.Name = c.name + " work"
+		points := []*wire.Point{c.point(arch)}
+		if c.through {
+			points = append(points, processPoint(arch))
+		}
+		steps = append(steps, splice(c.name, points...), work, read(c.name+" found"), unsplice(c.name))
+	}
+	return append(steps, snapshot("after", "before"))
+}
+
+func loadGuests(arch string, all []variant) (out []Guest) {
+	for _, v := range all {
+		out = append(out, Guest{Name: v.name, CPUs: v.cpus, Time: v.time, Append: v.append, Job: job(loadSteps(arch, v)...)})
+	}
+	return out
+}
+
+func checkLoads(t *T, all []variant) {
+	for _, v := range all {
+		t.ran(v.name, "holds")
+		t.ran(v.name, "freed")
+		for _, c := range loadCases {
+			if c.only != "" && c.only != t.Arch {
+				continue
+			}
+			p := t.spliced(v.name, c.name)
+			stdout := string(t.ran(v.name, c.name+" work")[0])
+			values := t.done(v.name, c.name+" found").Values
+			c.check(t, v.name+": "+c.name, p, values[0], stdout, v.cpus)
+			t.done(v.name, "un"+c.name)
+			t.Metrics["loads."+v.name+"."+c.name+".faults"] = report.Metric{Value: float64(values[0].Faults), Unit: "loads", N: 1}
+		}
+		t.equal(v.name+": ranges of text that differ afterwards", len(t.done(v.name, "after").Text.Differing), 0)
+	}
+}
+
+// kept holds a trace to have so many records, and all of them.
+func (t *T) kept(what string, v *wire.Value, n int) {
+	t.equal(what+": records", len(v.Records), n)
+	t.equal(what+": hits", v.Count, uint64(n))
+}
+
+// checkProcess compares what each pointer gave with what is there: the kernel's
+// version, which everybody can read, or nothing.
+func checkProcess(t *T, what string, _ *wire.PointResult, v *wire.Value, stdout string, cpus int) {
+	banner := "Linux version " + t.Release
+	want := map[uint64][]uint64{} // what the loads of each pointer give
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	bad := 0
+	for _, line := range lines {
+		name, text, _ := strings.Cut(line, " ")
+		p, err := strconv.ParseUint(text, 0, 64)
+		t.g.Expect(err).NotTo(gomega.HaveOccurred(), "%s: %q", what, line)
+		want[p] = []uint64{0, 0, 0, 0}
+		if off, ok := strings.CutPrefix(name, "banner+"); ok {
+			k, _ := strconv.Atoi(off) // of our own list
+			b := []byte(banner[k:])
+			want[p] = []uint64{binary.LittleEndian.Uint64(b), uint64(binary.LittleEndian.Uint32(b)), uint64(binary.LittleEndian.Uint16(b)), uint64(b[0])}
+		} else {
+			bad++
+		}
+	}
+	t.equal(what+": pointers", len(want), len(processPointers(t.Arch))+1)
+	t.kept(what, v, len(lines)*loadRounds*cpus)
+	seen := map[uint64]int{}
+	for _, r := range v.Records {
+		p := r.Fields[0]
+		if !slices.Equal(r.Fields[1:], want[p]) {
+			t.equal(fmt.Sprintf("%s: loads through %#x", what, p), fmt.Sprintf("%#x", r.Fields[1:]), fmt.Sprintf("%#x", want[p]))
+		}
+		seen[p]++
+	}
+	for p := range want {
+		t.equal(fmt.Sprintf("%s: records of %#x", what, p), seen[p], loadRounds*cpus)
+	}
+	t.equal(what+": loads that came to nothing", v.Faults, uint64(bad*4*loadRounds*cpus))
+}
+
+// checkWrite: a buffer of the user's is not looked at.
+func checkWrite(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {
+	t.kept(what, v, writes)
+	for _, r := range v.Records {
+		t.g.Expect(r.Fields[0]).To(gomega.Equal(uint64(0)), what+": a byte of the user's was loaded")
+	}
+	t.equal(what+": loads that came to nothing", v.Faults, uint64(writes))
+}
+
+func checkIRQ(t *T, what string, p *wire.PointResult, v *wire.Value, _ string, _ int) {
+	t.kept(what, v, alarms)
+	for _, r := range v.Records {
+		t.equal(what+": what leads nowhere, and the timer's function", r.Fields, []uint64{0, p.Address - p.Offset})
+	}
+	t.equal(what+": loads that came to nothing", v.Faults, alarms*badConstants(t.Arch))
+}
+
+// checkNMI: the text that is printed first begins with the byte that announces how
+// urgent it is. Of the others nobody knows how they begin, but for with something.
+func checkNMI(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {
+	const soh = 1
+	t.atLeast(what+": records", float64(len(v.Records)), 1)
+	t.equal(what+": what leads nowhere, and the first text's first byte", v.Records[0].Fields, []uint64{0, soh})
+	for _, r := range v.Records {
+		t.equal(what+": what leads nowhere", r.Fields[0], uint64(0))
+		t.atLeast(what+": a text's first byte", float64(r.Fields[1]), 1)
+	}
+	t.equal(what+": loads that came to nothing", v.Faults, v.Count*badConstants(t.Arch))
+}
+
+// checkFixup: each fault of the load leads to the next one, as deep as a task, a soft
+// and a hard interrupt and an NMI could be in each other.
+func checkFixup(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, cpus int) {
+	const depth = 4
+	t.atLeast(what+": arrivals", float64(v.Count), float64(depth*4*loadRounds*cpus))
+	t.equal(what+": loads that came to nothing", v.Faults, v.Count)
+}
