@@ -173,7 +173,7 @@ const (
 	perPoison = 32 * 10
 )
 
-// Room is the most bytes that the code of a snippet's patch may have.
+// Room is the most bytes of a heap that a snippet's patch may take: see Slot.
 func Room(arch *isa.Arch, s snippet.Snippet) int {
 	n := generators[arch.Name].counter
 	if s.IsCounter() {
@@ -186,7 +186,7 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 			n += perPoison
 		}
 	}
-	return n
+	return max(n, 8*s.Words())
 }
 
 // Slot is how much of a heap a patch takes that has so many bytes of code: cells

@@ -8,12 +8,14 @@
 // lines behind it to itself, and two counters never share one.
 //
 // Slots are clean (never used), used (a patch is or may be live) or dirty
-// (freed: old bytes are still there). A clean slot is taken before a dirty one,
-// the lowest first, so that the same requests always get the same addresses.
+// (freed: old bytes are still there). A clean slot is taken before a dirty one, and
+// that before one of both, the lowest first, so that the same requests always get the
+// same addresses.
 package place
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"kerninst/agent/isa"
@@ -116,12 +118,12 @@ func (r *Area) Cell(patch isa.Addr) isa.Addr { return patch + isa.Addr(r.CodeLen
 // Code is the window that the area's code fills.
 func (r *Area) Code() Window { return Window{r.Addr, r.Addr + isa.Addr(r.CodeLen)} }
 
-// find is the lowest run of n lines in state s inside w, or -1.
-func (r *Area) find(n int, s state, w Window) int {
+// find is the lowest run of n lines inside w that are in one of the states, or -1.
+func (r *Area) find(n int, states []state, w Window) int {
 	run := 0
 	for k, l := range r.lines {
 		at := r.Addr + isa.Addr(k*Line)
-		if l != s || !w.Holds(at, Line) {
+		if !slices.Contains(states, l) || !w.Holds(at, Line) {
 			run = 0
 			continue
 		}
@@ -161,7 +163,7 @@ func lines(n int) int { return (n + Line - 1) / Line }
 
 // Peek finds where Take would put n bytes inside w.
 func (h *Heap) Peek(n int, w Window) (isa.Addr, *Area, bool) {
-	for _, s := range []state{clean, dirty} {
+	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
 		for _, r := range h.areas {
 			if k := r.find(lines(n), s, w); k >= 0 {
 				return r.Addr + isa.Addr(k*Line), r, true

@@ -118,3 +118,19 @@ func TestDirtyIsReused(t *testing.T) {
 		t.Errorf("reused %v", a)
 	}
 }
+
+// TestMixedIsUsed: what is free in one piece is enough, whether or not all of it was
+// used before.
+func TestMixedIsUsed(t *testing.T) {
+	h := &Heap{}
+	h.Add(NewArea(1, 0x10000, 4096))
+	a := take(t, h, 4096/2, everywhere)
+	h.Free(a, 4096/2)
+	if a, _, ok := h.Peek(4096, everywhere); !ok || a != 0x10000 {
+		t.Errorf("4096 free bytes: %v, %v", a, ok)
+	}
+	take(t, h, Line, Window{0x10800, 0x10840})
+	if a, _, ok := h.Peek(4096/2+Line, everywhere); ok {
+		t.Errorf("found %v, more than there is in one piece", a)
+	}
+}

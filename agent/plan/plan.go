@@ -101,6 +101,7 @@ const (
 	BadSnippet                  // the snippet is wrong, or cannot be made for this ISA
 	NoArgument                  // the point is not where arguments still are as they were passed
 	NoSpringboard               // no padding for a springboard in reach of a short jump
+	MemoryFull                  // patch memory is taken by other splices
 )
 
 var reasonNames = [...]string{
@@ -109,7 +110,7 @@ var reasonNames = [...]string{
 	"exclusive sequence", "may fault", "too short", "target in window", "indirect jump",
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
-	"bad snippet", "no argument here", "no springboard",
+	"bad snippet", "no argument here", "no springboard", "patch memory full",
 }
 
 func (r Reason) String() string {

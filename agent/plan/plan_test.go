@@ -565,7 +565,7 @@ func TestWords(t *testing.T) {
 		t.Errorf("invalid parses as %v", m)
 	}
 	seen := map[string]bool{}
-	for r := plan.ReasonInvalid; r <= plan.NoSpringboard; r++ {
+	for r := plan.ReasonInvalid; r <= plan.MemoryFull; r++ {
 		if s := r.String(); s == "" || seen[s] || strings.HasPrefix(s, "reason(") {
 			t.Errorf("reason %d is %q", r, s)
 		} else {

@@ -106,7 +106,7 @@ func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
 
 // Search plans the first point at or after the requested offset that the best
 // mechanism does not refuse, or else the next best. When all refuse all, the refusal
-// is that of the first point.
+// is that of the first point; where patch memory is full, it is not searched on.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := analyse(text, req.Module, req.Function)
 	if r != nil {
@@ -123,6 +123,9 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		p, r, n := fn.search(next)
 		if p != nil {
 			return p, nil
+		}
+		if r != nil && r.Reason == MemoryFull {
+			return nil, r
 		}
 		if first == nil {
 			first = r
@@ -152,6 +155,9 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 		p, r := fn.plan(next)
 		if r == nil {
 			return p, nil, tried
+		}
+		if r.Reason == MemoryFull {
+			return nil, r, tried
 		}
 		if first == nil {
 			first = r
@@ -326,9 +332,10 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	if req.Heap == nil {
 		return gen.Input{}, refuse(OutOfReach, "there is no patch memory")
 	}
-	patch, area, ok := req.Heap.Peek(gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi))
+	n, reach := gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi)
+	patch, area, ok := req.Heap.Peek(n, reach)
 	if !ok {
-		return gen.Input{}, refuse(OutOfReach, "no free slot within %v of %v", place.Reach(arch, lo, hi), lo)
+		return gen.Input{}, fn.noSlot(req.Heap, n, reach, w)
 	}
 	var free []isa.RegSet
 	for k := w.first; k <= w.first+w.count; k++ {
@@ -377,12 +384,27 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
 	if !req.dry {
-		req.Heap.Take(in.Patch, p.Slot)
+		if !req.Heap.Take(in.Patch, p.Slot) { // it is no longer than what Peek was asked for
+			return nil, refuse(ReasonInvalid, "the plan for %s takes %d bytes at %v, which are not free", fn.name(w.first), p.Slot, in.Patch)
+		}
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
 		}
 	}
 	return p, nil
+}
+
+// noSlot says why there is no room for a patch: other splices have it, or none is in
+// reach.
+func (fn *function) noSlot(h *place.Heap, n int, reach place.Window, w window) *Refusal {
+	for _, a := range h.Areas() {
+		if c := a.Code(); c.Intersect(reach) != c {
+			return refuse(OutOfReach, "no free slot within %v of %v", reach, fn.insns[w.first].Addr)
+		}
+	}
+	clean, used, dirty := h.Usage()
+	return refuse(MemoryFull, "the patch for %s needs %d bytes in one piece, and %d of the patch memory's %d are taken by other splices: undo some of them, or ask for fewer points at once or for smaller actions",
+		fn.name(w.first), n, used*place.Line, (clean+used+dirty)*place.Line)
 }
 
 // entry encodes the way from a point to its patch; a hit adds so many instructions,

@@ -1,11 +1,13 @@
 package plan_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/pad"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
@@ -53,6 +55,63 @@ func TestSnippet(t *testing.T) {
 		}
 		if made == 0 || gone < made {
 			t.Errorf("%s: %d points have the argument, %d do not", arch, made, gone)
+		}
+	}
+}
+
+// TestMemoryFull: plans take patch memory that no other has until there is none left in
+// one piece. What is refused then says so and takes nothing, and what is given back can
+// be had again.
+func TestMemoryFull(t *testing.T) {
+	s, err := snippet.Parse("c0 buffer 512 1\nappend c0 7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = place.Line
+	size := (8*s.Words() + line - 1) / line * line // of a slot
+	most := 64 << 10 / size
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		req := request(x, "vfs_read", 0)
+		req.Snippet, req.Padding = s, pad.New(x)
+		var made []*plan.Plan
+		req.Taken = func(lo, hi isa.Addr) bool {
+			return slices.ContainsFunc(made, func(p *plan.Plan) bool { return p.Touches(lo, hi) })
+		}
+		offsets, r := plan.Offsets(x, "", "vfs_read")
+		if r != nil {
+			t.Fatal(r)
+		}
+		fill := func() string { // what it ends with
+			for _, req.Offset = range offsets {
+				p, r := plan.Point(x, req)
+				if r != nil && r.Reason == plan.MemoryFull {
+					return r.Detail
+				}
+				if r != nil {
+					continue
+				}
+				for _, q := range made {
+					if p.Patch < q.Patch+isa.Addr(q.Slot) && q.Patch < p.Patch+isa.Addr(p.Slot) {
+						t.Errorf("%s: %v and %v take %d bytes each", arch, p.Patch, q.Patch, p.Slot)
+					}
+				}
+				made = append(made, p)
+			}
+			return ""
+		}
+		if said := fill(); len(made) != most || !strings.Contains(said, "undo some") {
+			t.Errorf("%s: %d plans of %d bytes, then %q", arch, len(made), size, said)
+		}
+		_, before, _ := req.Heap.Usage()
+		last := made[len(made)-1]
+		made = made[:len(made)-1]
+		req.Heap.Free(last.Patch, last.Slot)
+		if said := fill(); len(made) != most || said == "" {
+			t.Errorf("%s: %d plans after one was given back, then %q", arch, len(made), said)
+		}
+		if _, after, _ := req.Heap.Usage(); after != before {
+			t.Errorf("%s: %d lines used, %d before", arch, after, before)
 		}
 	}
 }

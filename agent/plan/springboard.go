@@ -85,7 +85,7 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		return nil, refuse(NoSpringboard, "%s is %d bytes, and no padding lies within %d bytes for a springboard",
 			fn.name(at), i.Len, hi)
 	}
-	return nil, refuse(NoSpringboard, "%s is %d bytes, and the %d runs of padding within %d bytes have no room for another springboard",
+	return nil, refuse(NoSpringboard, "%s is %d bytes, and the %d runs of padding within %d bytes have no room for another springboard: splice fewer points there at once",
 		fn.name(at), i.Len, len(gaps), hi)
 }
 

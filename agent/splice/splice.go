@@ -226,12 +226,14 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 		if q.Touches(p.Point, p.Back) || p.Board != nil && q.Touches(p.Board.Addr, p.Board.End()) {
 			return nil, fmt.Errorf("overlaps the plan for %v in the same batch", q.Point)
 		}
-		if q.Patch == p.Patch {
+		if q.Patch < p.Patch+isa.Addr(p.Slot) && p.Patch < q.Patch+isa.Addr(q.Slot) {
 			return nil, fmt.Errorf("shares its patch at %v with the plan for %v", p.Patch, q.Point)
 		}
 	}
-	if s.patchLive(p.Patch) {
-		return nil, fmt.Errorf("its patch at %v is live", p.Patch)
+	for _, l := range s.live {
+		if q := l.Plan; q.Patch < p.Patch+isa.Addr(p.Slot) && p.Patch < q.Patch+isa.Addr(q.Slot) {
+			return nil, fmt.Errorf("its patch at %v is live", p.Patch)
+		}
 	}
 	r, ok := s.heap.Find(p.Patch)
 	if !ok || !r.Code().Holds(p.Patch, p.Slot) || r.Cell(p.Patch) != p.Cell {

@@ -26,6 +26,10 @@ func TestBeside(t *testing.T) { scenario(t, "beside", 5, shortWindows) }
 // Pointers of every kind, followed in every context.
 func TestLoads(t *testing.T) { scenario(t, "loads", 60, arches) }
 
+// Patch memory runs out in the middle of a batch. On one ISA: what differs between them
+// is found by agent/plan's tests.
+func TestExhausted(t *testing.T) { scenario(t, "exhausted", 10, []string{"arm64"}) }
+
 // scenario runs one on each of the ISAs, which must pass with some number of checks.
 func scenario(t *testing.T, name string, checks int, isas []string) {
 	t.Parallel()

@@ -52,6 +52,7 @@ var scenarioProofs = []scenarioProof{
 	{"poison", "exact", "oracle.poison-1cpu.points", drawn("oracle.poison-1cpu")},
 	{"every", "exact", "every.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
+	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"loads", "host", "loads.2cpu.process.faults", nil},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", nil},
