@@ -3,6 +3,7 @@ package sweep
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"io"
 	"math/rand/v2"
@@ -243,10 +244,7 @@ var reserved = map[string]func(d Difference) bool{
 		wait := len(rest) == 0 || rest[0] == 0x9b // to objdump, a part of what follows
 		return d.Insn.Traits&isa.Vector != 0 && (wait || rest[0] == 0x62 || d.What == "length" && (rest[0] == 0xc4 || rest[0] == 0xc5))
 	},
-	"arm64": func(d Difference) bool { // vectors and single elements of them: sizes
-		top := d.Bytes[3]
-		return d.Insn.Traits&isa.Vector != 0 && (top&0x9e == 0x0e || top&0xde == 0x5e)
-	},
+	"arm64": func(Difference) bool { return false },
 	"riscv64": func(d Difference) bool {
 		fence := d.Bytes[0]&0x7f == 0x0f && d.Bytes[1]&0x70 <= 0x10 // and fence.i with other fields than 0
 		exact := d.Bytes[0]&0x7f == 0x53 && d.Bytes[3]&0xf0 >= 0x40 // conversions that round nothing, in any mode
@@ -294,6 +292,42 @@ func guesses(t *testing.T, arch *isa.Arch, count int) {
 	if r.Instructions < count {
 		t.Errorf("only %d instructions came of %d pieces", r.Instructions, count)
 	}
+}
+
+// newer are names of arm64's vector instructions that its decoder refuses, some or all
+// of them, since they came after its table: 8-bit floating point, lookup in registers,
+// largest and smallest by magnitude. objdump also prints fmlal where a size is reserved.
+var newer = strings.Fields("bf1cvtl bf1cvtl2 bf2cvtl bf2cvtl2 f1cvtl f1cvtl2 f2cvtl f2cvtl2 famax famin fcvtn fcvtn2 fdot fmlal fmlal2 fmlsl fmlsl2 " +
+	"fmlalb fmlalt fmlallbb fmlallbt fmlalltb fmlalltt fscale luti2 luti4")
+
+// TestVectorForms decodes arm64's vector instructions, in every form of which the
+// fields beside the registers' numbers tell: those that objdump knows and no others.
+func TestVectorForms(t *testing.T) {
+	arch, _ := all.Lookup("arm64")
+	root, err := images.Toolchain(context.Background(), options(t, arch.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code []byte
+	for k := range uint32(1 << 18) { // bits 24:10, 28, and 30:29; single elements have 30 set
+		w := 0x0e000041 | k&0x7fff<<10 | k>>15&1<<28 | k>>16&3<<29
+		if w>>28&1 == 0 || w>>30&1 == 1 {
+			code = binary.LittleEndian.AppendUint32(code, w)
+		}
+	}
+	r, err := Run(context.Background(), root, arch, []Piece{{Name: "vectors", Code: code}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, wrong := 0, 0
+	for _, d := range r.Differences {
+		if d.Insn.Flow == isa.FlowUnknown && slices.Contains(newer, d.Line.Mnemonic) {
+			refused++
+		} else if wrong++; wrong <= shown {
+			t.Error(d)
+		}
+	}
+	t.Logf("%d forms, %d newer than the decoder, %d known to neither", r.Instructions, refused, len(r.Unknown))
 }
 
 func TestAllowed(t *testing.T) {

@@ -128,6 +128,16 @@ e0439f85 | none | sp |  |  | load,may-fault,vector | ldr z0, [sp, …]
 000000cf | unknown |  |  |  |  | nothing is there
 008060ce | none |  |  |  | vector | sha512h
 009060ce | unknown |  |  |  |  | beside sm3partw1
+00d4604e | none |  |  |  | vector | fadd v0.2d, v0.2d, v0.2d
+00d4600e | unknown |  |  |  |  | fadd of one 64-bit element
+0000004e | none |  |  |  | vector | tbl v0.16b, {v0.16b}, v0.16b
+0000404e | unknown |  |  |  |  | tbl with a size
+0010c04f | none |  |  |  | vector | fmla v0.2d, v0.2d, v0.d[0]
+0010e04f | unknown |  |  |  |  | fmla by an element that is not there
+0004405f | none |  |  |  | vector | sshr d0, d0, #64
+0004205f | unknown |  |  |  |  | sshr of a single element of 32 bits
+00f4006f | none |  |  |  | vector | fmov v0.2d, #2.0
+00f4002f | unknown |  |  |  |  | fmov v0.1d
 `)
 }
 

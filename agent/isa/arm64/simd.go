@@ -17,9 +17,9 @@ func simd(w word, i *isa.Insn) bool {
 		if w.bits(28, 21) == 0b01110000 && !w.bit(15) && w.bit(10) {
 			return vectorCopy(w, i)
 		}
-		return true
+		return isAllocated(w)
 	case w.bits(31, 30) == 0b01 && w.bit(28): // one element
-		return true
+		return isAllocated(w)
 	case !w.bit(30) && w.bit(28): // floating point
 		if w.bit(24) { // three sources
 			return !w.bit(31) && !w.bit(29) && w.bits(23, 22) != 2
