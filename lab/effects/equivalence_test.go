@@ -47,16 +47,16 @@ func prepareEquivalence(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (
 			}
 			all = append(all, out...)
 		}
-		equivalent(t, p, sites, all, none)
+		equivalent(t, "equivalence", p, sites, all, none)
 	}
 }
 
 // formSeen is what the sites of one form showed.
 type formSeen struct{ landed, fell, led bool }
 
-func equivalent(t *testing.T, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
+func equivalent(t *testing.T, name string, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
 	t.Helper()
-	forms, done, differ, edges := map[string]*formSeen{}, 0, 0, 0
+	forms, done, differ, edges, whole := map[string]*formSeen{}, 0, 0, 0, 0
 	for k, s := range sites {
 		o := seen[k]
 		done += 2 * o.Runs
@@ -76,6 +76,9 @@ func equivalent(t *testing.T, p *Population, sites []*Site, seen []Outcome, none
 		if s.Edge {
 			edges++
 		}
+		if s.Whole() {
+			whole++
+		}
 	}
 	if differ > 10 {
 		t.Errorf("%d sites more differ", differ-10)
@@ -86,8 +89,11 @@ func equivalent(t *testing.T, p *Population, sites []*Site, seen []Outcome, none
 			ran++
 		}
 	}
-	t.Logf("proof equivalence %s %d of %d forms, %d instances, %d of them with the least or greatest displacement, %d runs",
-		p.arch.Name, ran, len(p.Forms()), len(sites), edges, done)
+	t.Logf("proof %s %s %d of %d forms, %d instances, %d of them with the least or greatest displacement, %d in a copy of the patch in padding, %d runs",
+		name, p.arch.Name, ran, len(p.Forms()), len(sites), edges, whole, done)
+	if p.arch.Name == "amd64" && whole == 0 {
+		t.Error("no springboard held a copy of a patch")
+	}
 	if ran*10 < len(forms)*9 || ran == 0 {
 		t.Errorf("%d of the %d forms that are spliced were run without a fault", ran, len(forms))
 	}

@@ -325,18 +325,19 @@ func (s *Site) function() isa.Addr {
 	if s.arch.Name != "amd64" {
 		return s.lo
 	}
-	return s.padding() + paddingLen
+	return s.paddings()[0] + paddingLen
 }
 
-// padding is where the function's padding begins: in reach of a short jump, and where
-// the sample does not lead.
-func (s *Site) padding() isa.Addr {
+// paddings are where padding begins, the function's own and then another's before it: in
+// reach of a short jump, and where the sample does not lead. A springboard holds a
+// copy of a patch only if another is left.
+func (s *Site) paddings() (out []isa.Addr) {
 	for _, d := range []isa.Addr{0x30, 0x60} {
 		if a := s.At - d; s.Leads < a || s.Leads >= a+paddingLen {
-			return a
+			out = append(out, a)
 		}
 	}
-	panic("effects: two places for padding, and a branch to both")
+	return out
 }
 
 // kernel is the text as the planner sees it: a function, on amd64 with padding and
@@ -349,11 +350,15 @@ func (s *Site) kernel() (*ktext.Text, error) {
 	line(s.lo, "_stext")
 	if s.arch.Name == "amd64" {
 		line(s.lo, "before")
-		pad := s.padding()
-		s.write(pad, slices.Repeat([]byte{0x90}, paddingLen))
-		line(pad, "__pfx_f")
+		for k, pad := range slices.Backward(s.paddings()) {
+			s.write(pad, slices.Repeat([]byte{0x90}, paddingLen))
+			name := []string{"f", "beside"}[k]
+			line(pad, "__pfx_"+name)
+			line(pad+paddingLen, name)
+		}
+	} else {
+		line(s.function(), "f")
 	}
-	line(s.function(), "f")
 	line(hi, "_etext")
 	line(table, "__start___jump_table")
 	line(table+16, "__stop___jump_table")
@@ -410,9 +415,17 @@ func (s *Site) Listing() string {
 	return b.String()
 }
 
+// Whole reports whether the sample runs in a springboard, which holds a copy of the
+// patch.
+func (s *Site) Whole() bool { return s.Plan.Board != nil && s.Plan.Board.Whole }
+
 // Encode writes the site as the program reads it.
 func (s *Site) Encode() []byte {
 	p := s.Plan
+	patch, code, states := p.Patch, p.Code, p.States
+	if s.Whole() {
+		patch, code, states = p.Board.Addr, p.Board.New, p.Board.States
+	}
 	fault := s.Free
 	for _, f := range p.Free {
 		fault |= f
@@ -425,14 +438,14 @@ func (s *Site) Encode() []byte {
 	spliced = append(spliced, chunk{p.Point, p.New})
 	maps := s.maps()
 	var out words
-	out.add(uint64(s.entry), uint64(s.cell), uint64(p.Patch), uint64(len(p.Code)), runs, values, s.indexed(),
+	out.add(uint64(s.entry), uint64(s.cell), uint64(patch), uint64(len(code)), runs, values, s.indexed(),
 		uint64(s.Free|s.differ), uint64(fault|s.differ),
-		uint64(len(maps)/4), uint64(len(s.pads)), uint64(len(p.States)), uint64(len(bare)), uint64(len(spliced)))
+		uint64(len(maps)/4), uint64(len(s.pads)), uint64(len(states)), uint64(len(bare)), uint64(len(spliced)))
 	out.add(maps...)
 	for _, a := range s.pads {
 		out.add(uint64(a))
 	}
-	for _, x := range p.States {
+	for _, x := range states {
 		out.add(uint64(x.Off), uint64(x.Orig), uint64(x.SP))
 	}
 	for _, c := range append(bare, spliced...) {
