@@ -29,7 +29,7 @@ func candidates(arch *isa.Arch, functions []sweep.Piece) (out []Case) {
 }
 
 // prepareEffects draws instructions of the stock kernels.
-func prepareEffects(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+func prepareEffects(_ *testing.T, arch *isa.Arch, _ machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	per := 1
 	if *full {
 		per = 4

@@ -20,7 +20,16 @@ import (
 var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, {Share: 2}}
 
 // prepareEquivalence draws instructions of the stock kernels, to be run bare and spliced.
-func prepareEquivalence(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+func prepareEquivalence(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+	return prepareSplices("equivalence", arch, m, functions)
+}
+
+// prepareVariant is the same for a guest that is not the usual one.
+func prepareVariant(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+	return prepareSplices("equivalence-variants", arch, m, functions)
+}
+
+func prepareSplices(name string, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	per := 1
 	if *full {
 		per = 4
@@ -29,7 +38,11 @@ func prepareEquivalence(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (
 	for _, f := range functions {
 		p.Add(f.Name, f.Code, f.Addr)
 	}
-	sites, none := p.Sites(*drawn, per, variants)
+	with := slices.Clone(variants)
+	for k := range with {
+		with[k].NoLSE = with[k].NoLSE || m.noLSE
+	}
+	sites, none := p.Sites(*drawn, per, with)
 	batches := slices.Collect(slices.Chunk(sites, batch))
 	for _, part := range batches {
 		var data []byte
@@ -47,14 +60,14 @@ func prepareEquivalence(_ *testing.T, arch *isa.Arch, functions []sweep.Piece) (
 			}
 			all = append(all, out...)
 		}
-		equivalent(t, "equivalence", p, sites, all, none)
+		equivalent(t, name, m, p, sites, all, none)
 	}
 }
 
 // formSeen is what the sites of one form showed.
 type formSeen struct{ landed, fell, led bool }
 
-func equivalent(t *testing.T, name string, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
+func equivalent(t *testing.T, name string, m machine, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
 	t.Helper()
 	forms, done, differ, edges, whole := map[string]*formSeen{}, 0, 0, 0, 0
 	for k, s := range sites {
@@ -97,7 +110,7 @@ func equivalent(t *testing.T, name string, p *Population, sites []*Site, seen []
 	if ran*10 < len(forms)*9 || ran == 0 {
 		t.Errorf("%d of the %d forms that are spliced were run without a fault", ran, len(forms))
 	}
-	report(t, p, forms, none)
+	report(t, m, p, forms, none)
 }
 
 // faulty lists forms that are not privileged to the decoders, may be displaced, and
@@ -122,17 +135,20 @@ var faulty = map[string][]struct{ form, why string }{
 }
 
 // cannotRun is why a form always faults.
-func cannotRun(arch, form string) string {
+func cannotRun(arch, cpu, form string) string {
 	for _, x := range faulty[arch] {
 		if strings.HasPrefix(form, x.form) {
 			return x.why
 		}
 	}
+	if cpu != "" {
+		return "the " + cpu + " has none, or for what it was drawn with"
+	}
 	return "for what it was drawn with"
 }
 
 // report lists what was not run, and why.
-func report(t *testing.T, p *Population, forms map[string]*formSeen, none map[string]error) {
+func report(t *testing.T, m machine, p *Population, forms map[string]*formSeen, none map[string]error) {
 	t.Helper()
 	why := map[string][]string{}
 	for _, name := range p.Forms() {
@@ -147,7 +163,7 @@ func report(t *testing.T, p *Population, forms map[string]*formSeen, none map[st
 			why["not planned, "+reason] = append(why["not planned, "+reason], name)
 		case f == nil:
 		case !f.landed:
-			reason := "always faults, " + cannotRun(p.arch.Name, name)
+			reason := "always faults, " + cannotRun(p.arch.Name, m.cpu, name)
 			why[reason] = append(why[reason], name+" in "+p.Example(name))
 		case strings.Contains(name, "(cond,") && !(f.fell && f.led):
 			t.Errorf("%s, as in %s, was seen to go one way only", name, p.Example(name))

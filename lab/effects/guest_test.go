@@ -35,9 +35,30 @@ const (
 // trial is a test whose code runs in a guest, by one of the programs in guest/bench.
 type trial struct {
 	name, program string
-	// prepare makes the program's inputs from a kernel's functions, and returns what
-	// checks the outputs, one for each.
-	prepare func(t *testing.T, arch *isa.Arch, functions []sweep.Piece) (inputs [][]byte, check func(t *testing.T, outputs [][]byte))
+	// prepare makes the program's inputs from a kernel's functions, for a machine, and
+	// returns what checks the outputs, one for each.
+	prepare func(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(t *testing.T, outputs [][]byte))
+}
+
+// machine is a guest: the usual one, or one that shows what that hides.
+type machine struct {
+	name, append, cpu string
+	holds             string // a command of the guest's that succeeds if it is what it should be
+	noLSE             bool   // arm64's CPU has no atomics of one instruction
+}
+
+var (
+	usual   = machine{name: "instructions", holds: "true"}
+	nokaslr = machine{name: "nokaslr", append: "nokaslr", holds: "grep -qw nokaslr /proc/cmdline"}
+)
+
+// machines are the unusual ones. Only amd64's kernel can preempt itself.
+var machines = map[string][]machine{
+	"amd64": {nokaslr,
+		{name: "preempt", append: "preempt=full", holds: "grep -qF '(full)' /sys/kernel/debug/sched/preempt"},
+		{name: "pti", append: "pti=on", holds: "dmesg | grep -q 'page tables isolation: enabled'"}},
+	"arm64":   {nokaslr, {name: "cortex-a72", cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo", noLSE: true}},
+	"riscv64": {nokaslr},
 }
 
 var trials = []trial{
@@ -58,25 +79,47 @@ func TestInGuest(t *testing.T) {
 			r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
 			if *full {
 				for _, x := range trials {
-					t.Run(x.name, func(t *testing.T) { try(t, arch, r, x)[0](t) })
+					t.Run(x.name, func(t *testing.T) { try(t, arch, r, usual, x)[0](t) })
 				}
 				return
 			}
-			for k, check := range try(t, arch, r, trials...) {
+			for k, check := range try(t, arch, r, usual, trials...) {
 				t.Run(trials[k].name, check)
 			}
 		})
 	}
 }
 
+// TestVariants runs a trial in the unusual guests, each with the instructions of the
+// kernel as it is there; without -full, in the one whose CPU is another.
+func TestVariants(t *testing.T) {
+	same := trial{"equivalence-variants", "equiv", prepareVariant}
+	for _, arch := range all.Arches() {
+		for _, m := range machines[arch.Name] {
+			if m.cpu == "" && !*full {
+				continue
+			}
+			t.Run(arch.Name+"/"+m.name, func(t *testing.T) {
+				img, err := images.Ensure(context.Background(), images.Options{Arch: arch.Name, Root: "../..", Progress: t.Logf})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: seed, Jobs: 1, Progress: t.Logf})
+				try(t, arch, r, m, same)[0](t)
+			})
+		}
+	}
+}
+
 // try has one guest run trials, and returns what checks each.
-func try(t *testing.T, arch *isa.Arch, r *runner.Runner, list ...trial) (checks []func(*testing.T)) {
+func try(t *testing.T, arch *isa.Arch, r *runner.Runner, m machine, list ...trial) (checks []func(*testing.T)) {
 	t.Helper()
-	pieces := functions(t, arch, r)
-	job, files := &wire.Job{Schema: 1}, []images.File(nil)
+	pieces := functions(t, arch, r, m)
+	job, files := &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "holds",
+		Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"/bin/sh", "-c", m.holds}}}}}}, []images.File(nil)
 	outputs := map[string][]byte{}
 	for _, x := range list {
-		inputs, check := x.prepare(t, arch, pieces)
+		inputs, check := x.prepare(t, arch, m, pieces)
 		var steps []string
 		for k, data := range inputs {
 			step := fmt.Sprintf("%s-%d", x.name, k)
@@ -93,7 +136,7 @@ func try(t *testing.T, arch *isa.Arch, r *runner.Runner, list ...trial) (checks 
 			check(t, mine)
 		})
 	}
-	q := runner.Request{Name: "instructions", CPUs: 1, Time: vm.Host, Job: job, Files: files}
+	q := runner.Request{Name: m.name, CPUs: 1, CPU: m.cpu, Append: m.append, Time: vm.Host, Job: job, Files: files}
 	if *full {
 		q.RunTimeout = time.Hour // a minute on an idle machine
 	}
@@ -118,9 +161,9 @@ func try(t *testing.T, arch *isa.Arch, r *runner.Runner, list ...trial) (checks 
 }
 
 // functions are those of the stock kernel; not all unless asked to.
-func functions(t *testing.T, arch *isa.Arch, r *runner.Runner) (out []sweep.Piece) {
+func functions(t *testing.T, arch *isa.Arch, r *runner.Runner, m machine) (out []sweep.Piece) {
 	t.Helper()
-	d, err := r.Dump(context.Background(), "")
+	d, err := r.Dump(context.Background(), m.append)
 	if err != nil {
 		t.Fatal(err)
 	}

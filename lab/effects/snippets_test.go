@@ -218,7 +218,7 @@ func listing(arch *isa.Arch, code []byte) string {
 
 // prepareSnippets makes patches of random snippets: cells are as the interpreter leaves
 // them, and what was not free is as it was.
-func prepareSnippets(t *testing.T, arch *isa.Arch, _ []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+func prepareSnippets(t *testing.T, arch *isa.Arch, _ machine, _ []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	n := 300
 	if *full {
 		n = 1500
