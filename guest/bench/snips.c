@@ -8,21 +8,29 @@
  * all registers, the flags, LEN bytes of code, filled up to whole words, and the
  * cells. The code is put at the start of a page; its point, where control comes
  * in, is at POINT and goes on at BACK. The patch begins at PATCH, and its cells lie
- * one REGION behind that.
+ * one REGION behind that. All of it is at a fixed address, PAGE, as is what patches
+ * load with, at LOADS, and what they can load (loads.h), whose k-th byte is 7k + 3.
  *
  * To standard output go the address of the state, which is the stack pointer at
  * each point, and for each case the registers, the flags and the cells that it
  * ended with. A signal ends the program: nothing here may raise one.
  */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>
 
+#include "loads.h"
 #include "state.h"
 
 #define POINT	64
 #define REGION	8192
 
-static unsigned char region[2 * REGION] __attribute__((aligned(4096)));
+#define PAGE	0x20000000
+#define LOADS	0x20020000
+#define DONE	0x20021000	/* a copy of what keeps the state, in reach of one jump */
+#define ALL_OF	0x22000		/* bytes from PAGE to the end of that page */
+
+static unsigned char *const region = (unsigned char *)PAGE;
 
 struct header {
 	uint64_t len, back, patch, cells;
@@ -45,8 +53,23 @@ static int prepare(FILE *f, const struct header *h)
 	    !get(f, region, words) || !get(f, region + h->patch + REGION, 8 * h->cells))
 		return 0;
 	memcpy(region + POINT - n, first, n);
-	leave(region + h->back);
+	leave_to(region + h->back, (char *)DONE);
 	__builtin___clear_cache((char *)region, (char *)region + REGION);
+	return 1;
+}
+
+static int map(void)
+{
+	unsigned char *at = mmap(region, ALL_OF, PROT_READ | PROT_WRITE | PROT_EXEC,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (at != region)
+		return 0;
+	for (int k = 0; k < 4096; k++)
+		((unsigned char *)LOADABLE)[k] = 7 * k + 3;
+	memcpy((void *)LOADS, stand_in, stand_in_end - stand_in);
+	memcpy((void *)DONE, effects_done, effects_end - effects_done);
+	__builtin___clear_cache((char *)LOADS, (char *)PAGE + ALL_OF);
 	return 1;
 }
 
@@ -70,7 +93,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: snips FILE\n");
 		return 2;
 	}
-	if (mprotect(region, REGION, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+	if (!map()) {
 		perror("snips");
 		return 1;
 	}

@@ -27,7 +27,7 @@ static struct {
 
 /* Runs code from s, through sp. */
 extern void effects_run(struct state *s, void *code);
-extern char effects_done[];
+extern char effects_done[], effects_end[];
 
 #if defined(__x86_64__)
 
@@ -36,7 +36,7 @@ extern char effects_done[];
 #define FLAG_BITS	0x8d5ull
 #define UNTOUCHED	(1ull << 4)
 
-asm(".text\n.globl effects_run, effects_done\n"
+asm(".text\n.globl effects_run, effects_done, effects_end\n"
     "effects_run:\n"
     "	mov %rsp, 280(%rdi)\n"
     "	mov %rbx, 288(%rdi)\n	mov %rbp, 296(%rdi)\n	mov %r12, 304(%rdi)\n"
@@ -59,12 +59,12 @@ asm(".text\n.globl effects_run, effects_done\n"
     "	mov 288(%rsp), %rbx\n	mov 296(%rsp), %rbp\n	mov 304(%rsp), %r12\n"
     "	mov 312(%rsp), %r13\n	mov 320(%rsp), %r14\n	mov 328(%rsp), %r15\n"
     "	mov 280(%rsp), %rsp\n"
-    "	ret\n");
+    "	ret\neffects_end:\n");
 
-/* jmp effects_done */
-static size_t leave(unsigned char *at)
+/* jmp done */
+static size_t leave_to(unsigned char *at, const char *done)
 {
-	int32_t d = effects_done - (char *)at - 5;
+	int32_t d = done - (char *)at - 5;
 
 	at[0] = 0xe9;
 	memcpy(at + 1, &d, 4);
@@ -78,7 +78,7 @@ static size_t leave(unsigned char *at)
 #define FLAG_BITS	0xf0000000ull
 #define UNTOUCHED	0ull
 
-asm(".text\n.globl effects_run, effects_done\n"
+asm(".text\n.globl effects_run, effects_done, effects_end\n"
     "effects_run:\n"
     "	mov x9, sp\n	str x9, [x0, #280]\n"
     "	stp x19, x20, [x0, #288]\n	stp x21, x22, [x0, #304]\n	stp x23, x24, [x0, #320]\n"
@@ -103,12 +103,12 @@ asm(".text\n.globl effects_run, effects_done\n"
     "	ldp x25, x26, [sp, #336]\n	ldp x27, x28, [sp, #352]\n	ldp x29, x30, [sp, #368]\n"
     "	ldr x18, [sp, #384]\n"
     "	ldr x9, [sp, #280]\n	mov sp, x9\n"
-    "	ret\n");
+    "	ret\neffects_end:\n");
 
-/* b effects_done */
-static size_t leave(unsigned char *at)
+/* b done */
+static size_t leave_to(unsigned char *at, const char *done)
 {
-	uint32_t w = 0x14000000 | (((effects_done - (char *)at) >> 2) & 0x3ffffff);
+	uint32_t w = 0x14000000 | (((done - (char *)at) >> 2) & 0x3ffffff);
 
 	memcpy(at, &w, 4);
 	return 4;
@@ -121,7 +121,7 @@ static size_t leave(unsigned char *at)
 #define FLAG_BITS	0ull
 #define UNTOUCHED	(1ull << 0 | 1ull << 2 | 1ull << 3 | 1ull << 4)
 
-asm(".text\n.option push\n.option norvc\n.globl effects_run, effects_done\n"
+asm(".text\n.option push\n.option norvc\n.globl effects_run, effects_done, effects_end\n"
     "effects_run:\n"
     "	sd sp, 280(a0)\n	sd ra, 288(a0)\n	sd s0, 296(a0)\n	sd s1, 304(a0)\n	sd s2, 312(a0)\n"
     "	sd s3, 320(a0)\n	sd s4, 328(a0)\n	sd s5, 336(a0)\n	sd s6, 344(a0)\n	sd s7, 352(a0)\n"
@@ -145,12 +145,12 @@ asm(".text\n.option push\n.option norvc\n.globl effects_run, effects_done\n"
     "	ld s3, 320(sp)\n	ld s4, 328(sp)\n	ld s5, 336(sp)\n	ld s6, 344(sp)\n	ld s7, 352(sp)\n"
     "	ld s8, 360(sp)\n	ld s9, 368(sp)\n	ld s10, 376(sp)\n	ld s11, 384(sp)\n"
     "	ld sp, 280(sp)\n"
-    "	ret\n.option pop\n");
+    "	ret\neffects_end:\n.option pop\n");
 
-/* jal x0, effects_done */
-static size_t leave(unsigned char *at)
+/* jal x0, done */
+static size_t leave_to(unsigned char *at, const char *done)
 {
-	uint32_t d = effects_done - (char *)at;
+	uint32_t d = done - (char *)at;
 	uint32_t w = 0x6f | (d >> 20 & 1) << 31 | (d >> 1 & 0x3ff) << 21 | (d >> 11 & 1) << 20 | (d >> 12 & 0xff) << 12;
 
 	memcpy(at, &w, 4);
@@ -158,6 +158,12 @@ static size_t leave(unsigned char *at)
 }
 
 #endif
+
+/* Most leave for what keeps the state where it is. */
+static inline size_t leave(unsigned char *at)
+{
+	return leave_to(at, effects_done);
+}
 
 /* What the code begins with: the one register that was needed to get there. */
 static size_t enter(unsigned char *at)

@@ -21,7 +21,10 @@ import (
 
 // What the program that runs patches (guest/bench/snips.c) puts where, in bytes.
 const (
-	snipPage   = isa.Addr(0x20000000) // any: the code depends on distances alone
+	snipPage   = isa.Addr(0x20000000)
+	snipLoads  = isa.Addr(0x20020000) // what stands in for the module's loads
+	snipData   = 0x20010000           // what can be loaded: a page
+	snipSize   = 4096
 	snipPoint  = 64
 	snipPatch  = 128
 	snipRegion = 8192
@@ -42,6 +45,8 @@ type snipCase struct {
 	cells []uint64
 	out   gen.Output
 	code  []byte
+	// What its loads come to, when it is checked.
+	loaded, faults int
 }
 
 func entry(arch *isa.Arch, from, to isa.Addr) ([]byte, error) {
@@ -63,7 +68,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	point := snipPage + snipPoint
 	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipPage + snipPatch + snipRegion,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
-		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true}}
+		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true}, Loads: snipLoads}
 	if c.out, err = gen.Patch(arch, in); err != nil {
 		return err
 	}
@@ -85,9 +90,20 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	return nil
 }
 
-// word is any number, or one near where comparisons turn over.
+// loadable is what the program lets a snippet load.
+func loadable(addr uint64, n int) (v uint64, ok bool) {
+	if addr < snipData || addr > snipData+snipSize-uint64(n) {
+		return 0, false
+	}
+	for k := range n {
+		v |= uint64(uint8(7*(addr-snipData+uint64(k))+3)) << (8 * k)
+	}
+	return v, true
+}
+
+// word is any number, or one near where comparisons turn over or what can be loaded ends.
 func word(r *rand.Rand) uint64 {
-	near := []uint64{0, 1 << 7, 1 << 15, 1 << 31, 1 << 32, 1 << 63}
+	near := []uint64{snipData, snipData + snipSize, 0, 1 << 7, 1 << 15, 1 << 31, 1 << 32, 1 << 63}
 	if r.IntN(2) == 0 {
 		return r.Uint64()
 	}
@@ -136,6 +152,15 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 			}
 			return 0, false
 		},
+		Load: func(addr uint64, n int) (uint64, bool) {
+			v, ok := loadable(addr, n)
+			if ok {
+				c.loaded++
+			} else {
+				c.faults++
+			}
+			return v, ok
+		},
 	}
 	want := slices.Clone(c.cells)
 	if err := c.s.Eval(env, want); err != nil {
@@ -166,7 +191,7 @@ func snipCases(t *testing.T, arch *isa.Arch, n int) (out []*snipCase) {
 		}
 	}
 	for len(out) < n {
-		c := &snipCase{s: snippettest.Random(r, names, nil)}
+		c := &snipCase{s: snippettest.Random(r, names, []uint64{snipData + 16, snipData + snipSize/2, snipData + snipSize})}
 		for _, reg := range (arch.All &^ kept[arch.Name] &^ arch.NeverUse).Regs() {
 			if r.IntN(4) < len(out)%5 { // from none to all
 				c.free |= isa.Set(reg)
@@ -188,7 +213,7 @@ func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte)
 		t.Fatal("the program said nothing")
 	}
 	sp, rest := binary.LittleEndian.Uint64(ended), ended[8:]
-	spilled, insns := 0, 0
+	spilled, insns, loaded, faults := 0, 0, 0, 0
 	for k, c := range cases {
 		var err error
 		if rest, err = c.check(arch, sp, rest); err != nil {
@@ -196,11 +221,16 @@ func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte)
 		}
 		spilled += min(1, c.out.Spilled)
 		insns += c.out.Added
+		loaded, faults = loaded+c.loaded, faults+c.faults
 	}
 	if len(rest) != 0 {
 		t.Errorf("%d bytes too many", len(rest))
 	}
-	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers", arch.Name, len(cases), insns, spilled)
+	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers; %d loads of something, %d of nothing",
+		arch.Name, len(cases), insns, spilled, loaded, faults)
+	if loaded < len(cases)/20 || faults < len(cases)/20 {
+		t.Errorf("%d loads of something, %d of nothing: both kinds are wanted", loaded, faults)
+	}
 	if spilled == 0 || spilled == len(cases) {
 		t.Errorf("%d of %d patches save registers: both kinds are wanted", spilled, len(cases))
 	}

@@ -80,6 +80,9 @@ func (g *maker) value() snippet.Insn {
 	for i.Op == snippet.Invalid || i.Op == snippet.Cycles || i.Op == snippet.Load && len(g.addresses) == 0 {
 		i.Op = first + snippet.Op(g.r.IntN(int(last-first)+1))
 	}
+	if len(g.addresses) > 0 && g.r.IntN(4) == 0 { // much is to be seen with them
+		i.Op = snippet.Load
+	}
 	width := 1 << g.r.IntN(4)
 	switch i.Op {
 	case snippet.Const:
