@@ -61,24 +61,24 @@ func (d *Daemon) meter() (*meter, error) {
 	return m, nil
 }
 
-// cells are the arguments that name the counters of live splices: they all have to be
-// in one area.
+// cells are the arguments that name the counters of live splices, as if the cells of
+// their areas lay one behind the other.
 func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
-	if len(live) == 0 {
-		return []string{"0", "0"}, nil
-	}
-	area := d.poker.holding(live[0].Plan.Patch)
-	argv := []string{strconv.Itoa(area.CodeLen), strconv.FormatInt(area.Offset, 10)}
+	behind, next := map[*kdev.Area]int{}, 0
+	var areas, counters []string
 	for _, l := range live {
-		if d.poker.holding(l.Plan.Patch) != area {
-			return nil, fmt.Errorf("splices are in several areas: %v is not in that at %v", l.Plan.Patch, area.Addr)
+		area := d.poker.holding(l.Plan.Patch)
+		if _, known := behind[area]; !known {
+			behind[area] = next
+			next += area.CodeLen
+			areas = append(areas, strconv.Itoa(area.CodeLen), strconv.FormatInt(area.Offset, 10))
 		}
 		if l.Plan.Snippet.Words() != 1 {
 			return nil, fmt.Errorf("%s+%#x has more cells than one: a metered run reads counters", l.Plan.Symbol, uint64(l.Plan.Offset))
 		}
-		argv = append(argv, strconv.FormatUint(uint64(l.Plan.Patch-area.Addr), 10)) // as the cells lie to the patches
+		counters = append(counters, strconv.Itoa(behind[area]+int(l.Plan.Patch-area.Addr))) // as the cells lie to the patches
 	}
-	return argv, nil
+	return append(append([]string{strconv.Itoa(len(behind))}, areas...), counters...), nil
 }
 
 // holding is the area with the code at an address.

@@ -34,7 +34,7 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
-	return nil
+	return d.splicer.ReserveAnnex()
 }
 
 // request is what a point's plan is asked for with.

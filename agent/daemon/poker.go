@@ -47,6 +47,15 @@ func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}}, nil
 }
 
+func (p *poker) AllocAnnex() (splice.Area, error) {
+	a, err := p.dev.AllocAnnex()
+	if err != nil {
+		return splice.Area{}, err
+	}
+	p.areas[a.ID] = a
+	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}, CodeLen: a.CodeLen, CellAddr: a.Cells()}, nil
+}
+
 func (p *poker) FreeArea(id uint32) error {
 	err := p.dev.FreeArea(p.areas[id])
 	if err == nil {
@@ -61,7 +70,7 @@ func (p *poker) Splice(batch []splice.Splice) error {
 	}
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
-		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code}
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Fault: s.Fault, Original: s.Original}
 	}
 	former := p.stages.enter(stagePoint)
 	ids, err := p.dev.Splice(in)

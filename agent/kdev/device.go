@@ -47,9 +47,10 @@ func (i Info) LSE() bool { return i.Features&FeatureLSE != 0 }
 // Area is executable memory with its cells.
 type Area struct {
 	ID      uint32
-	Addr    isa.Addr // of the code; the cell of code at a is at a + CodeLen
+	Addr    isa.Addr // of the code
 	CodeLen int
-	Offset  int64 // at which the device maps the cells
+	Offset  int64    // at which the device maps the cells
+	at      isa.Addr // of the cells; as far from one as from the next is each cell from its code
 	cells   []byte
 }
 
@@ -62,6 +63,9 @@ type Splice struct {
 	Window      bool     // replaces several instructions
 	Springboard bool     // reached only by the jump of another splice
 	Code        bool     // a springboard that is a copy of the patch, and no jump to it
+	// Fault is where the patch has an instruction from Original whose faults have a
+	// fixup; 0: it has none.
+	Fault, Original isa.Addr
 }
 
 // Stats of the module.
@@ -212,13 +216,23 @@ func (d *Device) Info() (Info, error) {
 	}, nil
 }
 
+// AllocAnnex gets the area in the module's own text: of its patches the kernel accepts
+// faults, as many at a time as there are.
+func (d *Device) AllocAnnex() (*Area, error) {
+	return d.alloc(kiArea{CodeLen: AnnexLen, Kind: areaAnnex})
+}
+
 // AllocArea makes codeLen bytes of code and as many of cells somewhere in
 // [lo, hi), at the lowest free address.
 func (d *Device) AllocArea(lo, hi isa.Addr, codeLen int) (*Area, error) {
 	if codeLen <= 0 || codeLen > MaxArea {
 		return nil, refusal("area", unix.EINVAL, -1)
 	}
-	in := kiArea{Lo: uint64(lo), Hi: uint64(hi), CodeLen: uint32(codeLen)}
+	return d.alloc(kiArea{Lo: uint64(lo), Hi: uint64(hi), CodeLen: uint32(codeLen), Kind: areaWindow})
+}
+
+func (d *Device) alloc(in kiArea) (*Area, error) {
+	codeLen := int(in.CodeLen)
 	if err := d.call("area", iocArea, unsafe.Pointer(&in)); err != nil {
 		return nil, err
 	}
@@ -228,7 +242,7 @@ func (d *Device) AllocArea(lo, hi isa.Addr, codeLen int) (*Area, error) {
 		d.call("free area", iocAreaFree, unsafe.Pointer(&free))
 		return nil, fmt.Errorf("%s: map the cells of area %d: %w", Path, in.ID, err)
 	}
-	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, Offset: int64(in.MmapOffset), cells: cells}
+	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, at: isa.Addr(in.Cells), Offset: int64(in.MmapOffset), cells: cells}
 	d.areas[a.ID] = a
 	return a, nil
 }
@@ -244,7 +258,7 @@ func (d *Device) FreeArea(a *Area) error {
 }
 
 // Cells is the address of the first cell.
-func (a *Area) Cells() isa.Addr { return a.Addr + isa.Addr(a.CodeLen) }
+func (a *Area) Cells() isa.Addr { return a.at }
 
 // word is the 64-bit cell at a kernel address.
 func (a *Area) word(cell isa.Addr) *uint64 {
@@ -301,6 +315,7 @@ func (s Splice) encode() (kiSplice, bool) {
 	k := kiSplice{
 		Point: uint64(s.Point), Patch: uint64(s.Patch),
 		PatchLen: uint32(s.PatchLen), Len: uint32(len(s.New)),
+		Fault: uint64(s.Fault), Original: uint64(s.Original),
 	}
 	copy(k.Old[:], s.Old)
 	copy(k.New[:], s.New)

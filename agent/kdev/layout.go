@@ -1,13 +1,14 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 2
+const ABIVersion = 3
 
 // Limits of the module's calls.
 const (
 	MaxPatch = 16       // bytes replaced at a point
 	MaxBatch = 4096     // splices in one call
 	MaxArea  = 16 << 20 // bytes of code and cells in one area
+	AnnexLen = 0x4000   // bytes of the annex's code
 	maxRead  = 64 << 20 // bytes read in one call
 )
 
@@ -23,6 +24,8 @@ const (
 	spliceSpringboard = 1 << 1
 	spliceCode        = 1 << 2
 	undoNoWait        = 1 << 0
+	areaWindow        = 0
+	areaAnnex         = 1
 )
 
 // The structures of kerninst.h, field by field. They are fixed-width and have
@@ -43,6 +46,9 @@ type (
 		CodeLen, ID uint32
 		Addr        uint64
 		MmapOffset  uint64
+		Cells       uint64
+		Kind        uint32
+		Reserved    uint32
 	}
 	kiAreaFree struct {
 		ID, Reserved uint32
@@ -59,6 +65,8 @@ type (
 		Len          uint32
 		Flags        uint32
 		ID           uint32
+		Fault        uint64
+		Original     uint64
 		Old, New     [MaxPatch]byte
 	}
 	kiBatch struct {
@@ -83,7 +91,7 @@ type (
 // all three ISAs.
 const (
 	iocInfo     = 0x8050ce00
-	iocArea     = 0xc028ce01
+	iocArea     = 0xc038ce01
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4018ce03
 	iocCode     = 0x4018ce04

@@ -123,6 +123,9 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SPLICE_CODE":        shift(spliceCode),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
 		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
+		"KI_AREA_WINDOW":        fmt.Sprintf("%du", areaWindow),
+		"KI_AREA_ANNEX":         fmt.Sprintf("%du", areaAnnex),
+		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)
 		if !re.Match(header) {

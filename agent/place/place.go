@@ -3,7 +3,8 @@
 //
 // An area is CodeLen bytes of code directly followed by as many bytes of
 // cells. The cell of the code at A is at A + CodeLen, so the way from a patch
-// to its cell is the same everywhere in the area. A slot is a whole cache line
+// to its cell is the same everywhere in the area; in the annex, which is part of
+// the module, it is another way. A slot is a whole cache line
 // (Line bytes) or several; as the cells mirror the code, each patch has the
 // lines behind it to itself, and two counters never share one.
 //
@@ -100,6 +101,8 @@ type Area struct {
 	ID      uint32
 	Addr    isa.Addr
 	CodeLen int
+	cells   isa.Addr
+	annex   bool
 	lines   []state
 }
 
@@ -109,11 +112,22 @@ func NewArea(id uint32, a isa.Addr, codeLen int) *Area {
 	if uint64(a)%Line != 0 || codeLen%Line != 0 {
 		panic(fmt.Sprintf("place: area %v of %d bytes is not aligned to %d", a, codeLen, Line))
 	}
-	return &Area{ID: id, Addr: a, CodeLen: codeLen, lines: make([]state, codeLen/Line)}
+	return &Area{ID: id, Addr: a, CodeLen: codeLen, cells: a + isa.Addr(codeLen), lines: make([]state, codeLen/Line)}
 }
 
+// NewAnnex describes the area whose patches may fault, with its cells. It panics as
+// NewArea does.
+func NewAnnex(id uint32, a, cells isa.Addr, codeLen int) *Area {
+	r := NewArea(id, a, codeLen)
+	r.cells, r.annex = cells, true
+	return r
+}
+
+// Annex reports whether the kernel accepts faults of patches in the area.
+func (r *Area) Annex() bool { return r.annex }
+
 // Cell is the address of the cell of a patch.
-func (r *Area) Cell(patch isa.Addr) isa.Addr { return patch + isa.Addr(r.CodeLen) }
+func (r *Area) Cell(patch isa.Addr) isa.Addr { return patch - r.Addr + r.cells }
 
 // Code is the window that the area's code fills.
 func (r *Area) Code() Window { return Window{r.Addr, r.Addr + isa.Addr(r.CodeLen)} }
@@ -161,10 +175,14 @@ func (h *Heap) Find(patch isa.Addr) (*Area, bool) {
 
 func lines(n int) int { return (n + Line - 1) / Line }
 
-// Peek finds where Take would put n bytes inside w.
-func (h *Heap) Peek(n int, w Window) (isa.Addr, *Area, bool) {
+// Peek finds where Take would put n bytes inside w; in the annex those that may fault,
+// and only those.
+func (h *Heap) Peek(n int, w Window, faults bool) (isa.Addr, *Area, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
 		for _, r := range h.areas {
+			if r.annex != faults {
+				continue
+			}
 			if k := r.find(lines(n), s, w); k >= 0 {
 				return r.Addr + isa.Addr(k*Line), r, true
 			}

@@ -57,7 +57,7 @@ func TestCheckCodeLen(t *testing.T) {
 // take is Peek and Take of what it found.
 func take(t *testing.T, h *Heap, n int, w Window) isa.Addr {
 	t.Helper()
-	a, _, ok := h.Peek(n, w)
+	a, _, ok := h.Peek(n, w, false)
 	if !ok || !h.Take(a, n) {
 		t.Fatalf("no %d bytes in %v", n, w)
 	}
@@ -90,7 +90,7 @@ func TestHeap(t *testing.T) {
 	if a := take(t, h, 1, Window{0x20fc0, 0x21000}); a != 0x20fc0 {
 		t.Errorf("the window's only slot at %v", a)
 	}
-	if a, _, ok := h.Peek(1, Window{0x20fc0, 0x21000}); ok {
+	if a, _, ok := h.Peek(1, Window{0x20fc0, 0x21000}, false); ok {
 		t.Errorf("found %v in a full window", a)
 	}
 	r, ok := h.Find(0x10040)
@@ -110,7 +110,7 @@ func TestDirtyIsReused(t *testing.T) {
 	for range 4096 / Line {
 		take(t, h, Line, everywhere)
 	}
-	if a, _, ok := h.Peek(1, everywhere); ok {
+	if a, _, ok := h.Peek(1, everywhere, false); ok {
 		t.Fatalf("found %v in a full heap", a)
 	}
 	h.Free(0x10400, Line)
@@ -126,11 +126,28 @@ func TestMixedIsUsed(t *testing.T) {
 	h.Add(NewArea(1, 0x10000, 4096))
 	a := take(t, h, 4096/2, everywhere)
 	h.Free(a, 4096/2)
-	if a, _, ok := h.Peek(4096, everywhere); !ok || a != 0x10000 {
+	if a, _, ok := h.Peek(4096, everywhere, false); !ok || a != 0x10000 {
 		t.Errorf("4096 free bytes: %v, %v", a, ok)
 	}
 	take(t, h, Line, Window{0x10800, 0x10840})
-	if a, _, ok := h.Peek(4096/2+Line, everywhere); ok {
+	if a, _, ok := h.Peek(4096/2+Line, everywhere, false); ok {
 		t.Errorf("found %v, more than there is in one piece", a)
+	}
+}
+
+// TestAnnex: what may fault goes into the annex, and nothing else does.
+func TestAnnex(t *testing.T) {
+	var h Heap
+	h.Add(NewArea(1, 0x10000, 4096))
+	if a, _, ok := h.Peek(1, everywhere, true); ok {
+		t.Errorf("%v for what may fault, without an annex", a)
+	}
+	h.Add(NewAnnex(2, 0x8000, 0x90000, 4096))
+	a, r, ok := h.Peek(1, everywhere, true)
+	if !ok || a != 0x8000 || !r.Annex() || r.Cell(a+64) != 0x90040 {
+		t.Errorf("%v in %+v, %v", a, r, ok)
+	}
+	if a, r, ok := h.Peek(1, everywhere, false); !ok || a != 0x10000 || r.Annex() || r.Cell(a+64) != 0x11040 {
+		t.Errorf("%v in %+v, %v", a, r, ok)
 	}
 }

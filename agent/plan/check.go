@@ -51,6 +51,9 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("patch %v or cell %v is not aligned", p.Patch, p.Cell)
 	case p.Slot < len(p.Code) || p.Slot < 8*p.Snippet.Words():
 		return fmt.Errorf("a slot of %d bytes for %d bytes of code and %d words of cells", p.Slot, len(p.Code), p.Snippet.Words())
+	case p.Fault != 0 && (p.Lead > 0 || p.Fault != p.Patch+isa.Addr(p.Start) || p.Board != nil && p.Board.Whole ||
+		!bytes.HasPrefix(p.Code[p.Start:], p.Original[:p.Displaced[0].Len])):
+		return fmt.Errorf("what may fault at %v is not the instruction from %v", p.Fault, p.Point)
 	case p.Window != (len(p.Displaced) > 1) || p.Window != (p.Mechanism == Quiesced):
 		return fmt.Errorf("%d instructions displaced, the mechanism is %v", len(p.Displaced), p.Mechanism)
 	case uint64(p.Point)%uint64(arch.MinLen) != 0:

@@ -146,9 +146,7 @@ func (fn *function) displaceable(k int) *Refusal {
 	switch {
 	case err != nil:
 		return unreadable(err)
-	case reserved && res.Class == ktext.Exception:
-		return refuse(MayFault, "%s has an exception-table entry", fn.name(k))
-	case reserved:
+	case reserved && res.Class != ktext.Exception: // see faulting
 		return refuse(ReservedText, "%s: %v: %s", fn.name(k), res.Class, res.Why)
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
@@ -173,6 +171,27 @@ func (fn *function) displaceable(k int) *Refusal {
 		return refuse(reason, "%s: %v", fn.name(k), err)
 	}
 	return nil
+}
+
+// faulting refuses a window in which an instruction with an entry in the exception
+// table is anything but the first: who faults, and sleeps over it, is then where he
+// would be without the patch, with nothing done that would be done again. It reports
+// whether the first is one.
+func (fn *function) faulting(w window) (bool, *Refusal) {
+	first := false
+	for k := w.first; k < w.first+w.count; k++ {
+		r, ok, err := fn.text.Site(fn.insns[k].Addr, fn.insns[k].End())
+		switch {
+		case err != nil:
+			return false, unreadable(err)
+		case !ok || r.Class != ktext.Exception:
+		case k == w.first && w.lead == 0 && r.Lo == fn.insns[k].Addr:
+			first = true
+		default:
+			return false, refuse(MayFault, "%s has an exception-table entry and is not the first of its window", fn.name(k))
+		}
+	}
+	return first, nil
 }
 
 // maxBlock bounds the search for an overwriting instruction.

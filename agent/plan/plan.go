@@ -84,7 +84,7 @@ const (
 	PCRelative                  // an operand depends on the address
 	PrivilegedInsn              // system instruction
 	ExclusiveSequence           // inside a load-exclusive/store-exclusive sequence
-	MayFault                    // has an exception-table entry
+	MayFault                    // has an exception-table entry, and its fault could not be told in a patch
 	TooShort                    // shorter than the jump that would replace it
 	TargetInWindow              // something jumps into the middle of the window
 	IndirectJump                // the function jumps indirectly: targets unknown
@@ -169,6 +169,9 @@ type Plan struct {
 	Liveness  Source          `json:"liveness"`        // who says that the others are free
 	Window    bool            `json:"window"`          // several instructions are replaced
 	States    []gen.State     `json:"states"`          // the state map of Code
+	// Fault is the first of the displaced as it is in Code, if faults of it have a
+	// fixup: the patch is then in the module's own text.
+	Fault isa.Addr `json:"fault,omitempty"`
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump

@@ -430,7 +430,7 @@ func TestSites(t *testing.T) {
 			})
 			return true
 		})
-		if got[plan.MayFault] < 2 || got[plan.ReservedText] < 4 {
+		if got[plan.MayFault]+got[plan.PrivilegedInsn] < 2 || got[plan.ReservedText] < 4 {
 			t.Errorf("%s: sites refused %v", arch, got)
 		}
 	}
@@ -539,6 +539,7 @@ func TestCheckCatches(t *testing.T) {
 			"no bytes":      func(p *plan.Plan) { p.Old, p.New = nil, nil },
 			"mechanism":     func(p *plan.Plan) { p.Mechanism ^= plan.Jump | plan.Springboard },
 			"board or none": func(p *plan.Plan) { p.Board = other(p) },
+			"fault":         func(p *plan.Plan) { p.Fault = p.Patch + isa.Addr(p.Start) + 4 },
 		} {
 			p := *good
 			spoil(&p)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -332,9 +333,16 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	if req.Heap == nil {
 		return gen.Input{}, refuse(OutOfReach, "there is no patch memory")
 	}
+	faults, r := fn.faulting(w)
+	if r != nil {
+		return gen.Input{}, r
+	}
 	n, reach := gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi)
-	patch, area, ok := req.Heap.Peek(n, reach)
-	if !ok {
+	patch, area, ok := req.Heap.Peek(n, reach, faults)
+	switch {
+	case !ok && faults:
+		return gen.Input{}, refuse(MayFault, "%s has an exception-table entry, and no free slot in reach is in the module's own text", fn.name(w.first))
+	case !ok:
 		return gen.Input{}, fn.noSlot(req.Heap, n, reach, w)
 	}
 	var free []isa.RegSet
@@ -368,6 +376,10 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if err != nil {
 		return nil, fromGen(err)
 	}
+	fault, r := fn.fault(req, in, out)
+	if r != nil {
+		return nil, r
+	}
 	if req.NoSpill && out.Spilled > 0 {
 		return nil, refuse(NeedsSpill, "%d registers or flag words would be saved around the snippet at %s",
 			out.Spilled, fn.name(w.first))
@@ -379,6 +391,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Snippet: req.Snippet, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
+		Fault: fault,
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
@@ -398,13 +411,26 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 // reach.
 func (fn *function) noSlot(h *place.Heap, n int, reach place.Window, w window) *Refusal {
 	for _, a := range h.Areas() {
-		if c := a.Code(); c.Intersect(reach) != c {
+		if c := a.Code(); !a.Annex() && c.Intersect(reach) != c {
 			return refuse(OutOfReach, "no free slot within %v of %v", reach, fn.insns[w.first].Addr)
 		}
 	}
 	clean, used, dirty := h.Usage()
 	return refuse(MemoryFull, "the patch for %s needs %d bytes in one piece, and %d of the patch memory's %d are taken by other splices: undo some of them, or ask for fewer points at once or for smaller actions",
 		fn.name(w.first), n, used*place.Line, (clean+used+dirty)*place.Line)
+}
+
+// fault is where the patch has an instruction that has an entry in the exception table:
+// there it must be what it was; 0: there is none.
+func (fn *function) fault(req Request, in gen.Input, out gen.Output) (isa.Addr, *Refusal) {
+	if area, ok := req.Heap.Find(in.Patch); !ok || !area.Annex() {
+		return 0, nil
+	}
+	first := in.Displaced[0]
+	if !bytes.HasPrefix(out.Code[out.Start:], in.Bytes[:first.Len]) {
+		return 0, refuse(MayFault, "%v+%#x has an exception-table entry and is another instruction in a patch", fn.Func, isa.Off(first.Addr-fn.Addr))
+	}
+	return in.Patch + isa.Addr(out.Start), nil
 }
 
 // entry encodes the way from a point to its patch; a hit adds so many instructions,

@@ -26,8 +26,8 @@ import (
 //   - At the springboard while it is written: nobody; nothing leads there yet. While it
 //     is taken away: nobody either. No point has led there for a whole quiescence, in
 //     which every CPU and every task that was preempted on it has gone on. A copy of
-//     a patch calls nothing and has no fault that is waited for (points with an entry
-//     in the exception table are refused), so no task sleeps in it.
+//     a patch calls nothing and has no fault that is waited for (what has an entry in
+//     the exception table is not copied), so no task sleeps in it.
 //   - An interrupt, an NMI or a preemption on it: it returns there, and it is there as
 //     long as above. Between two jumps no register or flag has changed; in a copy, what
 //     the patch says.
@@ -72,7 +72,9 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		return nil, r
 	}
 	in.Near = true
-	if board, ok := fn.wholeBoard(in, req, gaps, w); ok {
+	// A fault in padding would have no fixup.
+	area, _ := req.Heap.Find(in.Patch)
+	if board, ok := fn.wholeBoard(in, req, gaps, w); ok && !area.Annex() {
 		jump.board, jump.whole = board, true
 		return fn.build(req, jump)
 	}

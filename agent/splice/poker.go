@@ -15,6 +15,8 @@ type Poker interface {
 	// AllocArea makes codeLen bytes of code and as many of cells inside
 	// [lo, hi).
 	AllocArea(lo, hi isa.Addr, codeLen int) (Area, error)
+	// AllocAnnex gets the area whose patches may fault, with its cells.
+	AllocAnnex() (Area, error)
 	// FreeArea gives an area back. No splice may lead into it.
 	FreeArea(id uint32) error
 	// WriteCode writes a patch into an area.
@@ -32,6 +34,9 @@ type Area struct {
 	ID    uint32
 	Addr  isa.Addr
 	Cells Cells
+	// CodeLen and CellAddr are of the annex; elsewhere as it was asked for.
+	CodeLen  int
+	CellAddr isa.Addr
 }
 
 // Cells are the counters of an area, shared with the kernel.
@@ -53,8 +58,11 @@ type Splice struct {
 	// Springboard: nothing leads to Point but the splice that follows in the batch,
 	// and it is undone only when nobody is between the two any more.
 	Springboard bool
-	Code        bool   // the springboard is a copy of the patch, and no jump to it
-	ID          uint32 // set by Poker.Splice
+	Code        bool // the springboard is a copy of the patch, and no jump to it
+	// Fault is where the patch has the instruction from Original, faults of which
+	// have a fixup; 0: there is none.
+	Fault, Original isa.Addr
+	ID              uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

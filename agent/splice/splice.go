@@ -79,6 +79,17 @@ func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
 	return nil
 }
 
+// ReserveAnnex gets the patch memory for what may fault.
+func (s *Splicer) ReserveAnnex() error {
+	a, err := s.poker.AllocAnnex()
+	if err != nil {
+		return fmt.Errorf("patch memory in the module: %w", err)
+	}
+	s.areas[a.ID] = a
+	s.heap.Add(place.NewAnnex(a.ID, a.Addr, a.CellAddr, a.CodeLen))
+	return nil
+}
+
 // Heap is the patch memory, for plan.Request.
 func (s *Splicer) Heap() *place.Heap { return &s.heap }
 
@@ -208,6 +219,9 @@ func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
 			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole
 			batch, of = append(batch, board), append(of, p)
 		}
+		if p.Fault != 0 {
+			s.Fault, s.Original = p.Fault, p.Displaced[0].Addr
+		}
 		batch, of = append(batch, s), append(of, p)
 	}
 	return batch, of
@@ -238,6 +252,9 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	r, ok := s.heap.Find(p.Patch)
 	if !ok || !r.Code().Holds(p.Patch, p.Slot) || r.Cell(p.Patch) != p.Cell {
 		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
+	}
+	if r.Annex() != (p.Fault != 0) {
+		return nil, fmt.Errorf("patch at %v: what may fault belongs into the annex, and nothing else does", p.Patch)
 	}
 	s.heap.Take(p.Patch, p.Slot) // a plan from elsewhere has not taken it yet
 	if p.Board != nil {

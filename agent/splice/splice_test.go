@@ -68,6 +68,12 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	return splice.Area{ID: k.next, Addr: r.addr, Cells: r}, nil
 }
 
+func (k *kernel) AllocAnnex() (splice.Area, error) {
+	a, err := k.AllocArea(0x10000, 0x10000+64<<20, 64<<10)
+	a.CodeLen, a.CellAddr = 64<<10, a.Addr+64<<10
+	return a, err
+}
+
 func (k *kernel) FreeArea(id uint32) error {
 	if err := k.call("free"); err != nil {
 		return err

@@ -2,7 +2,7 @@
 /*
  * meter: counts from one moment to another, at which nothing is being counted.
  *
- *   meter BYTES OFFSET CELL...  <request  >answer  3<>/dev/kerninst
+ *   meter AREAS [BYTES OFFSET]... CELL...  <request  >answer  3<>/dev/kerninst
  *
  * Counters of splices in timers, the scheduler or system calls move while somebody
  * reads them, and an observer outside (lab/oracle) would be asked at another moment
@@ -13,8 +13,8 @@
  * (A task that was preempted between the two would be: kernels that preempt
  * themselves can count one less outside than inside.)
  *
- * The descriptor is the daemon's own. It is mapped BYTES long at OFFSET, and CELL is
- * a counter's place in that. "counting\n" is written at the first moment; what comes
+ * The descriptor is the daemon's own. For each of AREAS it is mapped BYTES long at
+ * OFFSET, one behind the other, and CELL is a counter's place in that. "counting\n" is written at the first moment; what comes
  * to standard input, or its end, asks for the second, and the counts between are
  * written as lines.
  */
@@ -170,29 +170,46 @@ static unsigned long number(const char *s)
 	return n;
 }
 
+/* Maps the cells of all areas, one behind the other; their length. */
+static unsigned long map(int areas, char **argv)
+{
+	unsigned long bytes = 0, at = 0;
+	char *all;
+
+	for (int i = 0; i < areas; i++)
+		bytes += number(argv[2 * i]);
+	if (!bytes)
+		return 0;
+	all = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (all == MAP_FAILED)
+		die("mmap");
+	for (int i = 0; i < areas; at += number(argv[2 * i]), i++)
+		if (mmap(all + at, number(argv[2 * i]), PROT_READ, MAP_SHARED | MAP_FIXED,
+			 DEVICE, number(argv[2 * i + 1])) == MAP_FAILED)
+			die("mmap");
+	cells = all;
+	return bytes;
+}
+
 int main(int argc, char **argv)
 {
-	unsigned long bytes;
+	unsigned long bytes, areas = argc > 1 ? number(argv[1]) : 0;
 	char c;
 
 	ncpus = sysconf(_SC_NPROCESSORS_ONLN);
-	if (argc < 3 || argc - 3 > MAX_CELLS || ncpus > MAX_CPUS) {
-		fputs("usage: meter BYTES OFFSET CELL...\n", stderr);
+	if (argc < 2 || areas > (unsigned long)(argc - 2) / 2 || argc - 2 > MAX_CELLS || ncpus > MAX_CPUS) {
+		fputs("usage: meter AREAS [BYTES OFFSET]... CELL...\n", stderr);
 		return 2;
 	}
-	bytes = number(argv[1]);
-	ncells = argc - 3;
+	bytes = map(areas, argv + 2);
+	argv += 2 + 2 * areas;
+	ncells = argc - 2 - 2 * areas;
 	for (int i = 0; i < ncells; i++) {
-		cell[i] = number(argv[3 + i]);
+		cell[i] = number(argv[i]);
 		if (cell[i] % 8 || cell[i] + 8 > bytes) {
-			fprintf(stderr, "meter: no counter is at %s\n", argv[3 + i]);
+			fprintf(stderr, "meter: no counter is at %s\n", argv[i]);
 			return 2;
 		}
-	}
-	if (ncells) {
-		cells = mmap(NULL, bytes, PROT_READ, MAP_SHARED, DEVICE, number(argv[2]));
-		if (cells == MAP_FAILED)
-			die("mmap");
 	}
 	touch();
 	ki_mark_begin();

@@ -32,7 +32,8 @@
 
 struct area {
 	struct list_head link;
-	unsigned long addr;	/* code; cells at addr + code_len */
+	unsigned long addr;	/* code */
+	unsigned long cells;	/* behind it, but for the annex */
 	u32 code_len;
 	u32 id;
 };
@@ -124,31 +125,81 @@ static int make_code(void *code, u32 len)
 	return set_memory_rox((unsigned long)code, len >> PAGE_SHIFT);
 }
 
-int ki_area_alloc(struct ki_area *a)
+static bool annex_taken(void)
 {
-	struct area *new;
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link)
+		if (ki_annex_has(a->addr))
+			return true;
+	return false;
+}
+
+/* The cells of the annex, as near as the ISA wants them. */
+static void *annex_cells(void)
+{
+	unsigned long at = ki_annex_addr(), lo, hi;
+	bool possible;
+
+	ki_arch_area_range(&lo, &hi);
+	if (at > lo && at - lo > KI_ARCH_CELL_REACH)
+		lo = at - KI_ARCH_CELL_REACH;
+	if (hi > at && hi - at > KI_ARCH_CELL_REACH)
+		hi = at + KI_ARCH_CELL_REACH;
+	return place_in_window(lo, hi, KI_ANNEX_LEN, &possible);
+}
+
+/* Where code and cells are; the code is filled with traps. */
+static int get_memory(struct area *new, const struct ki_area *a)
+{
 	bool possible;
 	void *mem;
 
-	if (!a->code_len || !PAGE_ALIGNED(a->code_len) ||
-	    a->code_len > KI_MAX_AREA / 2 || a->lo >= a->hi)
+	if (a->kind == KI_AREA_ANNEX) {
+		mem = annex_taken() ? NULL : annex_cells();
+		new->addr = ki_annex_addr();
+		new->cells = (unsigned long)mem;
+		return mem ? 0 : -ENOSPC;
+	}
+	mem = place_in_window(a->lo, a->hi, 2ul * a->code_len, &possible);
+	if (!mem)
+		return possible ? -ENOSPC : -EACCES;
+	if (make_code(mem, a->code_len)) {
+		vfree(mem);
+		return -ENOMEM;
+	}
+	new->addr = (unsigned long)mem;
+	new->cells = new->addr + a->code_len;
+	return 0;
+}
+
+static bool good_form(const struct ki_area *a)
+{
+	if (a->reserved)
+		return false;
+	if (a->kind == KI_AREA_ANNEX)
+		return a->code_len == KI_ANNEX_LEN && !a->lo && !a->hi;
+	return a->kind == KI_AREA_WINDOW && a->code_len && PAGE_ALIGNED(a->code_len) &&
+	       a->code_len <= KI_MAX_AREA / 2 && a->lo < a->hi;
+}
+
+int ki_area_alloc(struct ki_area *a)
+{
+	struct area *new;
+	int err;
+
+	if (!good_form(a))
 		return -EINVAL;
 	if (area_count >= MAX_AREAS || area_bytes + a->code_len > MAX_BYTES)
 		return -ENOMEM;
 	new = kzalloc(sizeof(*new), GFP_KERNEL);
 	if (!new)
 		return -ENOMEM;
-	mem = place_in_window(a->lo, a->hi, 2ul * a->code_len, &possible);
-	if (!mem) {
+	err = get_memory(new, a);
+	if (err) {
 		kfree(new);
-		return possible ? -ENOSPC : -EACCES;
+		return err;
 	}
-	if (make_code(mem, a->code_len)) {
-		vfree(mem);
-		kfree(new);
-		return -ENOMEM;
-	}
-	new->addr = (unsigned long)mem;
 	new->code_len = a->code_len;
 	new->id = ++last_id;
 	list_add(&new->link, &areas);
@@ -156,6 +207,7 @@ int ki_area_alloc(struct ki_area *a)
 	area_bytes += new->code_len;
 	a->id = new->id;
 	a->addr = new->addr;
+	a->cells = new->cells;
 	a->mmap_offset = (u64)new->id * KI_MAX_AREA;
 	return 0;
 }
@@ -166,7 +218,7 @@ static void drop(struct area *a)
 	area_count--;
 	area_bytes -= a->code_len;
 	/* Pages that a process still has mapped live until it unmaps them. */
-	vfree((void *)a->addr);
+	vfree((void *)(ki_annex_has(a->addr) ? a->cells : a->addr));
 	kfree(a);
 }
 
@@ -219,7 +271,8 @@ bool ki_area_has(unsigned long addr, unsigned long len)
 	struct area *a;
 
 	list_for_each_entry(a, &areas, link)
-		if (within(addr, len, a->addr, 2ul * a->code_len))
+		if (within(addr, len, a->addr, a->code_len) ||
+		    within(addr, len, a->cells, a->code_len))
 			return true;
 	return false;
 }
@@ -248,6 +301,6 @@ found:
 	vm_flags_mod(vma, VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
 	for (off = 0; off < size && !err; off += PAGE_SIZE)
 		err = vm_insert_page(vma, vma->vm_start + off,
-				     vmalloc_to_page((void *)(a->addr + a->code_len + off)));
+				     vmalloc_to_page((void *)(a->cells + off)));
 	return err;
 }

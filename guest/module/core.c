@@ -435,7 +435,9 @@ static int __init ki_init(void)
 		pr_err(KI_NAME ": this module rewrites the running kernel. Boot with " TOKEN " on the kernel command line, or load it with i_accept_the_risk=1\n");
 		return -EPERM;
 	}
-	err = ki_sites_init();
+	err = ki_annex_init();
+	if (!err)
+		err = ki_sites_init();
 	if (err)
 		return err;
 	err = misc_register(&ki_device);

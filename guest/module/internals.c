@@ -6,6 +6,7 @@
  * Everything is read-only until the device exists: a wrong address found here
  * costs a failed insmod.
  */
+#include <linux/extable.h>
 #include <linux/init.h>
 #include <linux/jump_label.h>
 #include <linux/kallsyms.h>
@@ -22,6 +23,7 @@
 #include <asm/sections.h>
 
 #include "arch_patching.h"
+
 #include "internals.h"
 #include "kerninst_mod.h"
 

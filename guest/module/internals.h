@@ -43,6 +43,7 @@
 	CODE(jump_label_text_reserved)		\
 	CODE(ftrace_text_reserved)		\
 	CODE(put_task_stack)			\
+	CODE(search_exception_tables)		\
 	CODE(__vmalloc_node_range_noprof)	\
 	KI_ARCH_INTERNALS(CODE, DATA, MARK)
 

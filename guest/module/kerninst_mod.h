@@ -74,6 +74,18 @@ u32 ki_area_count(void);
 /* The kernel's image as far as it is mapped: [start, end). */
 void ki_image(unsigned long *start, unsigned long *end);
 
+/*
+ * annex.c: patches whose faults the kernel accepts. All under ki_lock. Entries count
+ * from the next ki_annex_publish() on, and must not be removed before nobody can
+ * be at the instruction.
+ */
+int ki_annex_init(void);
+unsigned long ki_annex_addr(void);
+bool ki_annex_has(unsigned long addr);
+int ki_annex_add(unsigned long insn, unsigned long original);
+void ki_annex_remove(unsigned long insn);
+void ki_annex_publish(void);
+
 /* text.c: what is spliced now. All under ki_lock. */
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);

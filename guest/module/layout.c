@@ -32,13 +32,16 @@ FIELD(ki_info, features, 64, 4);
 FIELD(ki_info, reserved, 68, 4);
 FIELD(ki_info, loads, 72, 8);
 
-SIZE(ki_area, 40);
+SIZE(ki_area, 56);
 FIELD(ki_area, lo, 0, 8);
 FIELD(ki_area, hi, 8, 8);
 FIELD(ki_area, code_len, 16, 4);
 FIELD(ki_area, id, 20, 4);
 FIELD(ki_area, addr, 24, 8);
 FIELD(ki_area, mmap_offset, 32, 8);
+FIELD(ki_area, cells, 40, 8);
+FIELD(ki_area, kind, 48, 4);
+FIELD(ki_area, reserved, 52, 4);
 
 SIZE(ki_area_free, 8);
 FIELD(ki_area_free, id, 0, 4);
@@ -54,15 +57,17 @@ FIELD(ki_code, addr, 0, 8);
 FIELD(ki_code, buf, 8, 8);
 FIELD(ki_code, len, 16, 8);
 
-SIZE(ki_splice, 64);
+SIZE(ki_splice, 80);
 FIELD(ki_splice, point, 0, 8);
 FIELD(ki_splice, patch, 8, 8);
 FIELD(ki_splice, patch_len, 16, 4);
 FIELD(ki_splice, len, 20, 4);
 FIELD(ki_splice, flags, 24, 4);
 FIELD(ki_splice, id, 28, 4);
-FIELD(ki_splice, old, 32, 16);
-FIELD(ki_splice, new, 48, 16);
+FIELD(ki_splice, fault, 32, 8);
+FIELD(ki_splice, original, 40, 8);
+FIELD(ki_splice, old, 48, 16);
+FIELD(ki_splice, new, 64, 16);
 
 SIZE(ki_batch, 16);
 FIELD(ki_batch, splices, 0, 8);
@@ -85,7 +90,7 @@ FIELD(ki_stats, refused, 24, 8);
 FIELD(ki_stats, quarantined, 32, 8);
 
 IOCTL(KI_IOC_INFO, 0x8050ce00);
-IOCTL(KI_IOC_AREA, 0xc028ce01);
+IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
 IOCTL(KI_IOC_READ, 0x4018ce03);
 IOCTL(KI_IOC_CODE, 0x4018ce04);

@@ -74,6 +74,17 @@ static bool all_zero(const u8 *b, u32 from)
 	return true;
 }
 
+/* An instruction of the annex for one at the point, or neither. */
+static bool good_fault(const struct ki_splice *s)
+{
+	if (!s->fault)
+		return !s->original;
+	return s->fault >= s->patch && s->fault - s->patch < s->patch_len &&
+	       ki_annex_has(s->fault) && s->original >= s->point &&
+	       s->original - s->point < KI_MAX_PATCH &&
+	       !(s->flags & KI_SPLICE_SPRINGBOARD);
+}
+
 static int check_form(const struct ki_splice *s)
 {
 	int err;
@@ -81,7 +92,7 @@ static int check_form(const struct ki_splice *s)
 	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
 	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE)) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
-	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
+	    !good_fault(s) || !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
 	err = ki_arch_check(s);
@@ -210,12 +221,13 @@ static int admit(struct live *l)
 	if (err)
 		return err;
 	err = check_target(l);
-	if (!err)
-		err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
-	if (err) {
-		module_put(l->owner);
-		return err;
-	}
+	if (!err && l->s.fault)
+		err = ki_annex_add(l->s.fault, l->s.original);
+	if (err)
+		goto put;
+	err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
+	if (err)
+		goto remove;
 	interval_tree_insert(&l->at, &points);
 	interval_tree_insert(&l->in, &patches);
 	list_add_tail(&l->link, &lives);
@@ -223,6 +235,12 @@ static int admit(struct live *l)
 	if (l->board)
 		l->board->users++;
 	return 0;
+remove:
+	if (l->s.fault)
+		ki_annex_remove(l->s.fault);
+put:
+	module_put(l->owner);
+	return err;
 }
 
 /* Takes it out of everything that concerns the point. */
@@ -240,6 +258,8 @@ static void forget_point(struct live *l)
 static void forget_patch(struct live *l)
 {
 	interval_tree_remove(&l->in, &patches);
+	if (l->s.fault)
+		ki_annex_remove(l->s.fault);
 	kfree_rcu(l, rcu);
 }
 
@@ -445,6 +465,7 @@ static int apply_all(struct live **l, u32 n, u32 *failed, bool *poked)
 	int err;
 
 	blacklist_add(l, n);
+	ki_annex_publish();
 	lock_text();
 	err = no_probe_in_functions(l, n, failed);
 	*poked = !err;

@@ -29,14 +29,15 @@ var functions = map[string]string{
 
 // env is the opened device with an area in reach of the function under test.
 type env struct {
-	dev  *kdev.Device
-	info kdev.Info
-	arch *isa.Arch
-	text *ktext.Text
-	fn   ktext.Func
-	area *kdev.Area
-	heap place.Heap
-	one  *plan.Plan // of the function's first instruction that can be displaced
+	dev   *kdev.Device
+	info  kdev.Info
+	arch  *isa.Arch
+	text  *ktext.Text
+	fn    ktext.Func
+	area  *kdev.Area
+	annex *kdev.Area
+	heap  place.Heap
+	one   *plan.Plan // of the function's first instruction that can be displaced
 }
 
 // open loads the module if it is not there and makes one plan.
@@ -87,8 +88,13 @@ func (e *env) reserve() (err error) {
 		w = w.Intersect(place.Window{Lo: e.fn.Addr - near, Hi: e.fn.Addr + near})
 	}
 	e.area, err = e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), areaSize)
+	if err != nil {
+		return err
+	}
+	e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
+	e.annex, err = e.dev.AllocAnnex()
 	if err == nil {
-		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
+		e.heap.Add(place.NewAnnex(e.annex.ID, e.annex.Addr, e.annex.Cells(), e.annex.CodeLen))
 	}
 	return err
 }

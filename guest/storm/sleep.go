@@ -333,6 +333,6 @@ func (e *env) closeUnderSleeper(s kdev.Splice) error {
 	}
 	*e = *again
 	st, err := e.dev.Stats()
-	report("all is gone when the sleeper has left", 1, err == nil && st.Areas == 1 && st.Splices == 0 && st.Quarantined == 0, "%+v (%v)", st, err)
+	report("all is gone when the sleeper has left", 1, err == nil && st.Areas == 2 && st.Splices == 0 && st.Quarantined == 0, "%+v (%v)", st, err)
 	return nil
 }

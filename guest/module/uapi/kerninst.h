@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	2u
+#define KI_ABI_VERSION	3u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -27,6 +27,10 @@
 #define KI_MAX_BATCH	4096u
 /* Most bytes of code plus cells in one area. */
 #define KI_MAX_AREA	(16u << 20)
+
+/* Bytes of the annex, and most splices at once that have a fault there. */
+#define KI_ANNEX_LEN	0x4000
+#define KI_ANNEX_FAULTS	256u
 
 enum ki_arch {
 	KI_ARCH_NONE = 0,
@@ -81,12 +85,16 @@ struct ki_info {
  * by as many bytes of cells: zeroed, writable, never executable, and mappable
  * by the daemon. The cell of the code at address A is at A + code_len, so the
  * distance from a patch to its cell is the same everywhere in the area.
+ * The annex is in the module's own text, its cells near it: the same with
+ * another distance. Of its patches the kernel accepts faults (ki_splice.fault).
  * Code is filled with trap instructions until it is written.
  *
- * EINVAL  code_len is zero, not whole pages or too long; lo >= hi
+ * EINVAL  code_len is zero, not whole pages or too long; lo >= hi; for the
+ *         annex, code_len is not KI_ANNEX_LEN or lo or hi are not zero
  * EACCES  no part of the window that is large enough may hold areas (it is
  *         the kernel's image, or outside ki_info's area_lo and area_hi)
- * ENOSPC  all of that is in use        ENOMEM  no memory, or too many areas
+ * ENOSPC  all of that is in use, or the annex is taken
+ * ENOMEM  no memory, or too many areas
  */
 struct ki_area {
 	__u64 lo, hi;		/* in: the area must lie inside [lo, hi) */
@@ -94,7 +102,14 @@ struct ki_area {
 	__u32 id;		/* out: names the area */
 	__u64 addr;		/* out: address of the code */
 	__u64 mmap_offset;	/* out: what to pass to mmap() for the cells */
+	__u64 cells;		/* out: address of the cells */
+	__u32 kind;		/* in: KI_AREA_* */
+	__u32 reserved;
 };
+
+/* ki_area.kind */
+#define KI_AREA_WINDOW	0u
+#define KI_AREA_ANNEX	1u
 
 struct ki_area_free {
 	__u32 id;
@@ -143,6 +158,12 @@ struct ki_splice {
 	__u32 len;		/* bytes replaced, <= KI_MAX_PATCH */
 	__u32 flags;		/* KI_SPLICE_* */
 	__u32 id;		/* out: names the splice */
+	/*
+	 * Where an instruction at the point, `original`, has an entry in the
+	 * exception table, and that instruction in its patch, in the annex;
+	 * 0 and 0 if there is none.
+	 */
+	__u64 fault, original;
 	__u8 old[KI_MAX_PATCH];	/* expected now; compared just before the write */
 	__u8 new[KI_MAX_PATCH];	/* written instead; both are zero beyond len */
 };
@@ -154,7 +175,9 @@ struct ki_splice {
  *
  * EINVAL      misaligned, a length or form the ISA cannot write, a flag or a
  *             byte beyond len that must be zero, a jump that leads neither to
- *             the patch nor to a springboard for it
+ *             the patch nor to a springboard for it, a fault outside the patch
+ *             or of an instruction that the kernel expects none of
+ * ENOSPC      too many splices with faults
  * ERANGE      the patch is not in the code of an own area
  * EACCES      not kernel text, or text that must not be changed: freed or
  *             unprobeable code, sites that the kernel itself rewrites

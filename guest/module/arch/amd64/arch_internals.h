@@ -11,3 +11,8 @@ extern struct static_call_site __start_static_call_sites[], __stop_static_call_s
 	CODE(text_poke)				\
 	CODE(text_poke_bp)			\
 	CODE(text_poke_copy)
+
+/* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */
+#define KI_ARCH_TRAPS "0xcccccccc"
+/* How far code and its cells may be from each other, in bytes. */
+#define KI_ARCH_CELL_REACH (1ul << 30)

@@ -5,3 +5,8 @@
 	CODE(stop_machine_cpuslocked)		\
 	CODE(aarch64_insn_copy)			\
 	CODE(aarch64_insn_patch_text_nosync)
+
+/* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */
+#define KI_ARCH_TRAPS "0xd4202000"
+/* How far code and its cells may be from each other, in bytes. */
+#define KI_ARCH_CELL_REACH ((1ul << 20) - 2 * KI_ANNEX_LEN)

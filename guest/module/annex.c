@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * annex.c - patch memory in the module's own text, for displaced instructions
+ * whose faults have a fixup.
+ *
+ * The kernel looks a faulting address up in its own exception table and in that
+ * of the module whose memory it lies in (kernel/extable.c). Areas are no
+ * module's memory; this is. Each such splice adds an entry to the module's
+ * table, with the address that the instruction has in its patch and with the
+ * type, the data and the fixup of the original: who faults in the patch goes on
+ * where he would have gone on without it.
+ *
+ * The table. Fault handlers search it by halves at any time, on any CPU, in
+ * interrupts and NMIs. So a table in use never changes. There are two, of
+ * constant length; the other one is filled, in order, and becomes the module's
+ * by one store. It is filled again only after a grace period, which every
+ * search ends before (search_module_extables keeps preemption off). Entries
+ * that are not needed repeat the last one.
+ */
+#include <linux/extable.h>
+#include <linux/init.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
+#include <linux/stringify.h>
+
+#include "internals.h"
+#include "kerninst_mod.h"
+
+#define OWN_MAX	64u	/* entries that the module is built with */
+#define TOTAL	(KI_ANNEX_FAULTS + OWN_MAX)
+
+/* Pages of its own, so that no other code is in them. Nothing leads here. */
+asm(".pushsection .text\n"
+    ".balign 4096\n"
+    "ki_annex:\n"
+    ".fill " __stringify(KI_ANNEX_LEN) " / 4, 4, " KI_ARCH_TRAPS "\n"
+    ".popsection\n");
+
+extern char ki_annex[];
+
+struct fault {
+	unsigned long insn;
+	const struct exception_table_entry *like;
+};
+
+static struct fault faults[TOTAL];	/* by address */
+static u32 fault_count;
+static struct exception_table_entry tables[2][TOTAL];
+static u32 in_use;
+static bool stale;		/* the table in use is not what faults says */
+
+static unsigned long insn_of(const struct exception_table_entry *e)
+{
+	return (unsigned long)&e->insn + e->insn;
+}
+
+static unsigned long fixup_of(const struct exception_table_entry *e)
+{
+	return (unsigned long)&e->fixup + e->fixup;
+}
+
+unsigned long ki_annex_addr(void)
+{
+	return (unsigned long)ki_annex;
+}
+
+bool ki_annex_has(unsigned long addr)
+{
+	return addr - (unsigned long)ki_annex < KI_ANNEX_LEN;
+}
+
+static u32 position(unsigned long insn)
+{
+	u32 k = 0;
+
+	while (k < fault_count && faults[k].insn < insn)
+		k++;
+	return k;
+}
+
+static int add(unsigned long insn, const struct exception_table_entry *like)
+{
+	u32 k = position(insn);
+
+	if (fault_count == TOTAL)
+		return -ENOSPC;
+	if (k < fault_count && faults[k].insn == insn)
+		return -EEXIST;
+	memmove(&faults[k + 1], &faults[k], (fault_count - k) * sizeof(faults[0]));
+	faults[k] = (struct fault){ insn, like };
+	fault_count++;
+	stale = true;
+	return 0;
+}
+
+/* The original's entry stays: its module, if it is one's, is kept loaded. */
+int ki_annex_add(unsigned long insn, unsigned long original)
+{
+	const struct exception_table_entry *like = search_exception_tables(original);
+	s64 far;
+
+	if (!like || insn_of(like) != original)
+		return -EINVAL;
+	far = (s64)(fixup_of(like) - (unsigned long)tables);
+	if (far != (s32)far || far + (s64)sizeof(tables) != (s32)(far + (s64)sizeof(tables)) ||
+	    far - (s64)sizeof(tables) != (s32)(far - (s64)sizeof(tables)))
+		return -ERANGE;
+	return add(insn, like);
+}
+
+/* Nobody can be at the instruction any more. */
+void ki_annex_remove(unsigned long insn)
+{
+	u32 k = position(insn);
+
+	if (k == fault_count || faults[k].insn != insn)
+		return;
+	fault_count--;
+	memmove(&faults[k], &faults[k + 1], (fault_count - k) * sizeof(faults[0]));
+	stale = true;
+}
+
+static void fill(struct exception_table_entry *t)
+{
+	const struct fault *f;
+	u32 k;
+
+	for (k = 0; k < TOTAL; k++, t++) {
+		f = &faults[min(k, fault_count - 1)];
+		*t = *f->like;
+		t->insn = f->insn - (unsigned long)&t->insn;
+		t->fixup = fixup_of(f->like) - (unsigned long)&t->fixup;
+	}
+}
+
+/* Before anything leads to the patches of what was added. May sleep. */
+void ki_annex_publish(void)
+{
+	if (!stale || !fault_count)
+		return;
+	synchronize_rcu_expedited();
+	in_use = !in_use;
+	fill(tables[in_use]);
+	smp_store_release(&THIS_MODULE->extable, tables[in_use]);
+	WRITE_ONCE(THIS_MODULE->num_exentries, TOTAL);
+	stale = false;
+}
+
+/* The module's own entries, which the loader has sorted, go along. */
+int ki_annex_init(void)
+{
+	const struct exception_table_entry *e = THIS_MODULE->extable;
+	u32 k;
+	int err;
+
+	for (k = 0; k < THIS_MODULE->num_exentries; k++) {
+		err = k < OWN_MAX ? add(insn_of(&e[k]), &e[k]) : -E2BIG;
+		if (err)
+			return err;
+	}
+	return 0;
+}

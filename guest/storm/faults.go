@@ -1,0 +1,288 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/index"
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+)
+
+// userAccess are functions that access a user's memory on the way of what
+// userFaults does; each kernel has some of them, most in one of the forms.
+var userAccess = []string{
+	"strncpy_from_user", "strnlen_user", "filldir64", "__clear_user", "rep_stos_alternative",
+	"_copy_from_iter", "_copy_to_iter", "_copy_from_user", "_copy_to_user", "rep_movs_alternative", "copy_page_from_iter_atomic",
+	"__arch_copy_from_user", "__arch_copy_to_user", "__arch_clear_user",
+	"fallback_scalar_usercopy", "__asm_copy_from_user", "__asm_copy_to_user", "__asm_vector_usercopy",
+}
+
+// accesses plans the counter at each of their instructions that has an entry in the
+// exception table, and writes the patches.
+func (e *env) accesses() (plans []*plan.Plan, refused []string, err error) {
+	links, err := e.text.Links("")
+	if err != nil {
+		return nil, nil, err
+	}
+	view, err := index.NewView(nil, e.text) // each function by itself
+	if err != nil {
+		return nil, nil, err
+	}
+	facts := func(f ktext.Func) (plan.Facts, error) {
+		fn, err := view.Function(f)
+		if err != nil {
+			return plan.Facts{}, err
+		}
+		return plan.Facts{Source: plan.SourceFunction, Free: fn.Free}, nil
+	}
+	for _, name := range userAccess {
+		f, err := e.text.Function("", name)
+		if err != nil {
+			continue // not in this kernel
+		}
+		for _, l := range links.Faults {
+			if l.Site < f.Addr || l.Site >= f.End() {
+				continue
+			}
+			p, r := plan.At(e.text, f, plan.Request{
+				Offset: isa.Off(l.Site - f.Addr), Heap: &e.heap, Facts: facts,
+				Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
+				Taken: func(lo, hi isa.Addr) bool {
+					for _, q := range plans {
+						if q.Touches(lo, hi) {
+							return true
+						}
+					}
+					return false
+				},
+			})
+			if r != nil {
+				refused = append(refused, r.Error())
+				continue
+			}
+			if p.Fault == 0 {
+				return nil, nil, fmt.Errorf("%s+%#x has an entry in the exception table, its plan none", name, uint64(p.Offset))
+			}
+			if err := e.dev.WriteCode(p.Patch, p.Code); err != nil {
+				return nil, nil, err
+			}
+			e.annex.Store(p.Cell, 0)
+			plans = append(plans, p)
+		}
+	}
+	return plans, refused, nil
+}
+
+// batchOf is what the module is asked for: springboards before their points.
+func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
+	for _, p := range plans {
+		s := whole(p)
+		if b := p.Board; b != nil {
+			batch = append(batch, kdev.Splice{Point: b.Addr, Patch: s.Patch, PatchLen: s.PatchLen, Old: b.Old, New: b.New, Springboard: true, Code: b.Whole})
+		}
+		if p.Fault != 0 {
+			s.Fault, s.Original = p.Fault, p.Point
+		}
+		batch = append(batch, s)
+	}
+	return batch
+}
+
+// faulters: system calls that are given bad, half good and not yet present memory
+// come to the same with a patch at each access to it. Who sleeps over a fault in a
+// patch that is undone meanwhile leaves it unharmed, and keeps it until then.
+func (e *env) faulters() error {
+	plans, refused, err := e.accesses()
+	if err != nil {
+		return err
+	}
+	if e.arch.Name != "amd64" && len(plans) == 0 {
+		// arm64's modules may lie farther away than a jump goes; on riscv64 system
+		// instructions and other accesses are too near.
+		report("accesses to a user's memory are refused", len(refused), len(refused) > 0, "%s", strings.Join(refused, "; "))
+		return nil
+	}
+	bare, err := userFaults()
+	if err != nil {
+		return err
+	}
+	ids, err := e.dev.Splice(batchOf(plans))
+	report("splices of accesses to a user's memory", len(plans), err == nil && len(plans) >= 3, "%d spliced, %d refused (the first: %s), %v", len(plans), len(refused), strings.Join(refused[:min(1, len(refused))], ""), err)
+	if err != nil {
+		return nil
+	}
+	spliced, err := userFaults()
+	if err != nil {
+		return err
+	}
+	report("system calls with a bad user's memory", len(bare), strings.Join(bare, "; ") == strings.Join(spliced, "; "),
+		"bare: %s; spliced: %s", strings.Join(bare, "; "), strings.Join(spliced, "; "))
+	came, hits := 0, uint64(0)
+	for _, p := range plans {
+		if n := e.annex.Load(p.Cell); n > 0 {
+			came, hits = came+1, hits+n
+		}
+	}
+	report("accesses in patches", int(hits), came >= 2, "%d hits at %d of %d points", hits, came, len(plans))
+	return e.undoUnderFault(ids)
+}
+
+// undoUnderFault undoes splices while a task sleeps over a fault in one of them.
+func (e *env) undoUnderFault(ids []uint32) error {
+	page, uffd, err := missingPage()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(uffd)
+	opened := make(chan syscall.Errno)
+	go func() { opened <- openAt(page) }()
+	var msg [32]byte // struct uffd_msg: somebody waits for the page
+	if _, err := unix.Read(uffd, msg[:]); err != nil {
+		return err
+	}
+	reportErrno("undo under who sleeps over a fault", e.dev.Undo(ids), 0)
+	st, err := e.dev.Stats()
+	if err != nil {
+		return err
+	}
+	report("a patch is kept for who sleeps over a fault", 1, st.Quarantined > 0, "%d bytes are quarantined", st.Quarantined)
+	if err := zeroPage(uffd, page); err != nil {
+		return err
+	}
+	reportErrno("open of what was not there", <-opened, unix.ENOENT)
+	st, err = e.settled()
+	report("the patch is free when he has left", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	return err
+}
+
+func openAt(path uintptr) syscall.Errno {
+	fd, _, errno := syscall.Syscall6(unix.SYS_OPENAT, ^uintptr(99), path, unix.O_RDONLY, 0, 0, 0) // AT_FDCWD
+	if errno == 0 {
+		unix.Close(int(fd))
+	}
+	return errno
+}
+
+// userFaults makes calls with memory of each kind and lists what came of them.
+func userFaults() (out []string, err error) {
+	const page = 4096
+	m, err := unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Munmap(m)
+	if err := unix.Mprotect(m[page:2*page], unix.PROT_NONE); err != nil {
+		return nil, err
+	}
+	base := uintptr(unsafe.Pointer(&m[0]))
+	note := func(what string, n uintptr, errno syscall.Errno) {
+		out = append(out, fmt.Sprintf("%s %d %v", what, int(n), errno))
+	}
+	const good = "/proc/version"
+	name := append([]byte(good), 0)
+	copy(m[page-len(name):], name)
+	note("open at the end of a page", 0, openAt(base+page-uintptr(len(name))))
+	copy(m[page-len(good):], good)
+	note("open across the end", 0, openAt(base+page-uintptr(len(good))))
+	for _, bad := range []uintptr{0, 8, base + page, 1 << 62, ^uintptr(0) - 4095} {
+		note("open at a bad address", 0, openAt(bad))
+	}
+	zero, err := os.Open("/dev/zero")
+	if err != nil {
+		return nil, err
+	}
+	defer zero.Close()
+	maps, err := os.Open("/proc/self/status")
+	if err != nil {
+		return nil, err
+	}
+	defer maps.Close()
+	dir, err := os.Open("/bin")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		return nil, err
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	for _, c := range []struct {
+		what string
+		nr   uintptr
+		fd   int
+	}{
+		{"read zeros", unix.SYS_READ, int(zero.Fd())},
+		{"read text", unix.SYS_READ, int(maps.Fd())},
+		{"read names", unix.SYS_GETDENTS64, int(dir.Fd())},
+		{"write", unix.SYS_WRITE, pipe[1]},
+		{"read a pipe", unix.SYS_READ, pipe[0]},
+	} {
+		for _, off := range []uintptr{page - 100, page - 1, page, 2 * page, 3*page - 50} {
+			n, _, errno := syscall.Syscall(c.nr, uintptr(c.fd), base+off, 200)
+			if c.nr == unix.SYS_READ && c.fd == int(maps.Fd()) && errno == 0 {
+				n = 1 // how long it is differs
+			}
+			note(fmt.Sprintf("%s at %d", c.what, off), n, errno)
+		}
+	}
+	var st unix.Stat_t
+	note("stat", 0, errnoOf(unix.Stat("/bin", &st)))
+	return out, nil
+}
+
+func errnoOf(err error) syscall.Errno {
+	var n syscall.Errno
+	errors.As(err, &n)
+	return n
+}
+
+// missingPage is a page that is not there until zeroPage, and whom to ask
+// (userfaultfd(2), linux/userfaultfd.h).
+func missingPage() (page uintptr, uffd int, err error) {
+	const (
+		api      = 0xaa
+		ioAPI    = 0xc018aa3f
+		register = 0xc020aa00
+		missing  = 1
+	)
+	fd, _, errno := syscall.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return 0, 0, errno
+	}
+	m, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return 0, 0, err
+	}
+	page = uintptr(unsafe.Pointer(&m[0]))
+	hello := [3]uint64{api, 0, 0}
+	if _, _, errno := syscall.Syscall(unix.SYS_IOCTL, fd, ioAPI, uintptr(unsafe.Pointer(&hello))); errno != 0 {
+		return 0, 0, fmt.Errorf("userfaultfd: %w", errno)
+	}
+	span := [4]uint64{uint64(page), 4096, missing, 0}
+	if _, _, errno := syscall.Syscall(unix.SYS_IOCTL, fd, register, uintptr(unsafe.Pointer(&span))); errno != 0 {
+		return 0, 0, fmt.Errorf("userfaultfd: register: %w", errno)
+	}
+	return page, int(fd), nil
+}
+
+// zeroPage gives who waits a page of zeros.
+func zeroPage(uffd int, page uintptr) error {
+	const ioZero = 0xc020aa04
+	span := [4]uint64{uint64(page), 4096, 0, 0}
+	if _, _, errno := syscall.Syscall(unix.SYS_IOCTL, uintptr(uffd), ioZero, uintptr(unsafe.Pointer(&span))); errno != 0 {
+		return fmt.Errorf("userfaultfd: zero page: %w", errno)
+	}
+	return nil
+}
