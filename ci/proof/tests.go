@@ -30,6 +30,7 @@ var testProofs = []testProof{
 	{"snippets", "./lab/effects", "TestInGuest/%s/snippets", "-full", true},
 	{"equivalence", "./lab/effects", "TestInGuest/%s/equivalence", "-full", true},
 	{"equivalence-variants", "./lab/effects", "TestVariants/%s", "-full", true},
+	{"privileged", "./lab/effects", "TestNeverDisplaced/%s", "-full", false},
 	{"flow", "./ci/e2e", "TestWholeKernels/%s/flow", "-full", false},
 	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
