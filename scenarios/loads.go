@@ -173,7 +173,7 @@ func loadSteps(arch string, v variant) (steps []*wire.Step) {
 		}
 		steps = append(steps, splice(c.name, points...), work, read(c.name+" found"), unsplice(c.name))
 	}
-	return append(steps, snapshot("after", "before"))
+	return append(steps, snapshot("after", "before"), module("unload", wire.Module_UNLOAD))
 }
 
 func loadGuests(arch string, all []variant) (out []Guest) {
@@ -199,6 +199,7 @@ func checkLoads(t *T, all []variant) {
 			t.Metrics["loads."+v.name+"."+c.name+".faults"] = report.Metric{Value: float64(values[0].Faults), Unit: "loads", N: 1}
 		}
 		t.equal(v.name+": ranges of text that differ afterwards", len(t.done(v.name, "after").Text.Differing), 0)
+		t.done(v.name, "unload") // nobody is in what loads any more, nor on the way back
 	}
 }
 

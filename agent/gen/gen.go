@@ -60,7 +60,7 @@ type State struct {
 // Output is a patch.
 type Output struct {
 	Code    []byte
-	Added   int // instructions per hit besides the displaced: snippet and way back
+	Added   int // instructions per hit besides the displaced: snippet and way back, without the module's own that load
 	Spilled int // registers and flag words saved
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
 	Start   int // offset of the displaced instructions behind it

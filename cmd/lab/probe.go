@@ -70,7 +70,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	c.Flags().StringArrayVar(&f.do, "do", []string{"count"}, "action: "+probe.Actions+"; may be repeated")
-	c.Flags().StringVar(&f.predicate, "if", "", "do it only where this `EXPR` holds, as arg0 == 3 && int32(arg1) < 0")
+	c.Flags().StringVar(&f.predicate, "if", "", "do it only where this `EXPR` holds, as int32(arg0) < 0 && load64(arg1 + 8) != 0")
 	c.Flags().StringVar(&f.mechanism, "mechanism", "", "force a mechanism, or refuse")
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
