@@ -233,16 +233,16 @@ func random(r *rand.Rand, count, n int) []Piece {
 var legacyPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3}
 
 // reserved are fields that the manuals reserve and CPUs ignore, while objdump
-// calls the whole unknown; and the vector instructions whose many reserved forms are
+// calls the whole unknown; and amd64's EVEX instructions, whose many reserved forms are
 // not told apart.
 var reserved = map[string]func(d Difference) bool{
-	"amd64": func(d Difference) bool { // EVEX, and tiles and masks that VEX names by more than three bits
+	"amd64": func(d Difference) bool { // EVEX
 		rest := d.Bytes
 		for len(rest) > 0 && (rest[0]&0xf0 == 0x40 || bytes.IndexByte(legacyPrefixes, rest[0]) >= 0) {
 			rest = rest[1:]
 		}
 		wait := len(rest) == 0 || rest[0] == 0x9b // to objdump, a part of what follows
-		return d.Insn.Traits&isa.Vector != 0 && (wait || rest[0] == 0x62 || d.What == "length" && (rest[0] == 0xc4 || rest[0] == 0xc5))
+		return d.Insn.Traits&isa.Vector != 0 && (wait || rest[0] == 0x62)
 	},
 	"arm64": func(Difference) bool { return false },
 	"riscv64": func(d Difference) bool {

@@ -94,7 +94,21 @@ c4e2f8f3d9 | none | rcx | rax | flags |  | blsi %rcx,%rax: into vvvv
 660fd7c1 | none |  | rax |  | vector | pmovmskb %xmm1,%eax
 660f2fc1 | none |  | flags |  | vector | comisd
 660f3a16c801 | none |  | rax |  | vector | pextrd $1,%xmm1,%eax
-c4e2f99204c8 | none | rax |  |  | load,may-fault,vector | vgatherdpd: the index is a vector
+c4e2f99214c8 | none | rax |  |  | load,may-fault,vector | vgatherdpd: the index is a vector
+c4e2f99204c8 | unknown |  |  |  |  | a gather into its mask
+c4e2f9920cc8 | unknown |  |  |  |  | a gather into its index
+c4e2f992fc | unknown |  |  |  |  | a gather out of a register
+62f2fd4992fc | unknown |  |  |  |  | likewise
+c4e27d5a00 | none | rax |  |  | load,may-fault,vector | vbroadcasti128
+c4e27d5ac0 | unknown |  |  |  |  | vbroadcasti128 of a register
+c4e279b0c0 | unknown |  |  |  |  | vcvtneeph2ps of a register
+c4e2735ec2 | none |  |  |  | vector | tdpbssd %tmm1,%tmm2,%tmm0
+c462735ec2 | unknown |  |  |  |  | tdpbssd into a ninth tile
+c4e27b5ec2 | unknown |  |  |  |  | tdpbssd onto what it multiplies
+c4e27b49c0 | none |  |  |  | vector | tilezero %tmm0
+c4627b49c0 | unknown |  |  |  |  | tilezero of a ninth
+c5fc42d1 | none |  |  |  | vector | kandnw %k1,%k0,%k2
+c4c17c42d1 | unknown |  |  |  |  | a ninth mask
 c4e2f99201 | unknown |  |  |  |  | a gather without an index
 660ff7c1 | none | rdi |  |  | store,may-fault,vector | maskmovdqu
 dfe0 | none |  |  | rax | may-fault,vector | fnstsw %ax

@@ -24,6 +24,7 @@ type insn struct {
 	rel32    int        // index of a rip-relative displacement
 	addrRegs isa.RegSet // registers that the memory operand's address uses
 	indexed  bool       // the index is a vector
+	index    byte       // its number, or another register's
 	also     isa.Insn   // registers beside those of the row
 	disp     int64      // of a branch
 	fields   [2]isa.Field
@@ -306,6 +307,7 @@ func (d *insn) operand() {
 	case rm == 4:
 		sib := d.next()
 		base, index := sib&7, sib>>3&7|(d.rex&2)<<2
+		d.index = index
 		if index != 4 && !d.indexed {
 			d.addrRegs |= isa.Set(isa.Reg(index))
 		}

@@ -119,7 +119,7 @@ var forms = map[byte][4][4]opcodeSet{
 // inMemory and inRegister are vector instructions whose r/m operand is only in memory,
 // or only in a register, whatever the prefix.
 var (
-	inMemory   = [4]opcodeSet{1: runs(0x13, 0x13, 0x17, 0x17, 0x2b, 0x2b, 0xe7, 0xe7, 0xf0, 0xf0, 0xae, 0xae), 2: runs(0x1a, 0x1a, 0x2a, 0x2a, 0x2c, 0x2f, 0x8c, 0x8c, 0x8e, 0x8e)}
+	inMemory   = [4]opcodeSet{1: runs(0x13, 0x13, 0x17, 0x17, 0x2b, 0x2b, 0xe7, 0xe7, 0xf0, 0xf0, 0xae, 0xae), 2: runs(0x1a, 0x1a, 0x2a, 0x2a, 0x2c, 0x2f, 0x5a, 0x5a, 0x8c, 0x8c, 0x8e, 0x8e, 0xb0, 0xb1)}
 	inRegister = [4]opcodeSet{1: runs(0x50, 0x50, 0x71, 0x73, 0xc5, 0xc5, 0xd7, 0xd7, 0xf7, 0xf7)}
 )
 
@@ -150,17 +150,17 @@ func (d *insn) vectorForm(m, op, prefix, in byte) bool {
 	return true
 }
 
-// tileForm is vectorForm for AMX.
+// tileForm is vectorForm for AMX, which has eight tiles.
 func (d *insn) tileForm(op, prefix byte) bool {
 	direct, reg, rm := d.modrm >= 0xc0, d.modrm>>3&7, d.modrm&7
 	switch {
 	case op == 0x49 && prefix == pF2: // tilezero
-		return direct && rm == 0
+		return direct && rm == 0 && d.rex&4 == 0
 	case op == 0x49: // ldtilecfg or tilerelease, sttilecfg
 		return reg == 0 && (!direct || prefix == pNone && rm == 0)
 	case op == 0x4b: // the stride is an index
-		return !direct && rm == 4
-	case op == 0x5c, op == 0x5e:
+		return !direct && rm == 4 && d.rex&4 == 0
+	case op == 0x5c, op == 0x5e: // of three tiles; which, vexFields says
 		return direct
 	}
 	return true

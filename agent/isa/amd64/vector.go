@@ -209,7 +209,7 @@ func (d *insn) vex(op byte) (*row, bool) {
 		return &row77, !void && last&3 == pNone && last&0x78 == 0x78
 	}
 	if d.indexed = m == 2 && vectorIndexed.has(c) && (in == inEVEX || c < 0xa0); d.indexed {
-		void = void || d.peek()&7 != 4
+		void = void || d.peek()&7 != 4 || d.peek() >= 0xc0
 	}
 	d.operand()
 	if m == 3 || m == 1 && twoByte[c].imm == i8 {

@@ -58,10 +58,20 @@ func (d *insn) vexFields(m, op, last byte) bool {
 		return false
 	}
 	if m == 3 && op >= 0x30 && op <= 0x33 { // shifts of masks
-		return direct && d.rex&4 == 0
+		return direct && d.rex&5 == 0
+	}
+	reg, rm := d.modrm>>3&7|d.rex&4<<1, d.modrm&7|d.rex&1<<3
+	switch {
+	case m == 2 && d.indexed: // a gather, with its mask in vvvv
+		return differ(reg, d.index, vvvv)
+	case m == 2 && (op == 0x5c || op == 0x5e): // products of tiles
+		return reg|rm|vvvv < 8 && differ(reg, rm, vvvv)
 	}
 	return m != 1 || d.maskForm(op, prefix, vvvv, w)
 }
+
+// differ says whether three registers are three.
+func differ(a, b, c byte) bool { return a != b && b != c && a != c }
 
 // maskForm is vexFields for mask registers, of which there are eight, where W and the
 // prefix are the width: without a prefix 16 and 64 bits, with 66 8 and 32.
@@ -70,15 +80,15 @@ func (d *insn) maskForm(op, prefix, vvvv, w byte) bool {
 	switch {
 	case op == 0x41, op == 0x42, op >= 0x44 && op <= 0x47, op == 0x4a, op == 0x4b, op == 0x98, op == 0x99:
 		width := op != 0x4b || prefix == pNone || w == 0 // kunpckbw, wd, dq
-		return direct && d.rex&4 == 0 && vvvv < 8 && width
+		return direct && d.rex&5 == 0 && vvvv < 8 && width
 	case op == 0x90:
-		return d.rex&4 == 0
+		return d.rex&4 == 0 && (!direct || d.rex&1 == 0)
 	case op == 0x91:
 		return !direct && d.rex&4 == 0
 	case op == 0x92: // from a general register
 		return direct && d.rex&4 == 0 && (prefix == pNone && w == 0 || prefix == p66 && w == 0 || prefix == pF2)
 	case op == 0x93:
-		return direct && (prefix == pNone && w == 0 || prefix == p66 && w == 0 || prefix == pF2)
+		return direct && d.rex&1 == 0 && (prefix == pNone && w == 0 || prefix == p66 && w == 0 || prefix == pF2)
 	}
 	return true
 }
