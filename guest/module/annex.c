@@ -30,8 +30,11 @@
 #define OWN_MAX	64u	/* entries that the module is built with */
 #define TOTAL	(KI_ANNEX_FAULTS + OWN_MAX)
 
-/* Pages of its own, so that no other code is in them. Nothing leads here. */
-asm(".pushsection .text\n"
+/*
+ * Pages of its own, so that no other code is in them. Nothing leads here. The
+ * kernel bars probes from the section.
+ */
+asm(".pushsection .kprobes.text, \"ax\"\n"
     ".balign 4096\n"
     "ki_annex:\n"
     ".fill " __stringify(KI_ANNEX_LEN) " / 4, 4, " KI_ARCH_TRAPS "\n"
@@ -147,7 +150,11 @@ void ki_annex_publish(void)
 	stale = false;
 }
 
-/* The module's own entries, which the loader has sorted, go along. */
+/*
+ * The module's own entries, which the loader has sorted, go along. Published here,
+ * when nobody can fault in the module yet: from now on only one of the two words
+ * that the kernel reads, table and length, ever changes.
+ */
 int ki_annex_init(void)
 {
 	const struct exception_table_entry *e = THIS_MODULE->extable;
@@ -159,5 +166,6 @@ int ki_annex_init(void)
 		if (err)
 			return err;
 	}
+	ki_annex_publish();
 	return 0;
 }

@@ -102,6 +102,16 @@ func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 // come to the same with a patch at each access to it. Who sleeps over a fault in a
 // patch that is undone meanwhile leaves it unharmed, and keeps it until then.
 func (e *env) faulters() error {
+	for _, f := range foreigners {
+		detach, err := f.attach(e.annex.Addr)
+		report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
+		if err != nil {
+			continue
+		}
+		if err := detach(); err != nil {
+			return err
+		}
+	}
 	plans, refused, err := e.accesses()
 	if err != nil {
 		return err
