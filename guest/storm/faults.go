@@ -102,16 +102,6 @@ func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 // come to the same with a patch at each access to it. Who sleeps over a fault in a
 // patch that is undone meanwhile leaves it unharmed, and keeps it until then.
 func (e *env) faulters() error {
-	for _, f := range foreigners {
-		detach, err := f.attach(e.annex.Addr)
-		report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
-		if err != nil {
-			continue
-		}
-		if err := detach(); err != nil {
-			return err
-		}
-	}
 	plans, refused, err := e.accesses()
 	if err != nil {
 		return err
@@ -130,6 +120,16 @@ func (e *env) faulters() error {
 	report("splices of accesses to a user's memory", len(plans), err == nil && len(plans) >= 3, "%d spliced, %d refused (the first: %s), %v", len(plans), len(refused), strings.Join(refused[:min(1, len(refused))], ""), err)
 	if err != nil {
 		return nil
+	}
+	for _, f := range foreigners {
+		detach, err := f.attach(plans[0].Patch)
+		report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
+		if err != nil {
+			continue
+		}
+		if err := detach(); err != nil {
+			return err
+		}
 	}
 	spliced, err := userFaults()
 	if err != nil {
