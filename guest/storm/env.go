@@ -74,6 +74,10 @@ func open() (*env, error) {
 	if err := e.reserve(); err != nil {
 		return nil, err
 	}
+	if e.annex, err = e.dev.AllocAnnex(); err != nil {
+		return nil, err
+	}
+	e.heap.Add(place.NewAnnex(e.annex.ID, e.annex.Addr, e.annex.Cells(), e.annex.CodeLen))
 	e.one, err = e.plan(0)
 	return e, err
 }
@@ -88,13 +92,8 @@ func (e *env) reserve() (err error) {
 		w = w.Intersect(place.Window{Lo: e.fn.Addr - near, Hi: e.fn.Addr + near})
 	}
 	e.area, err = e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), areaSize)
-	if err != nil {
-		return err
-	}
-	e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
-	e.annex, err = e.dev.AllocAnnex()
 	if err == nil {
-		e.heap.Add(place.NewAnnex(e.annex.ID, e.annex.Addr, e.annex.Cells(), e.annex.CodeLen))
+		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
 	}
 	return err
 }
