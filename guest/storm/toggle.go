@@ -129,7 +129,7 @@ func (e *env) storms(toggles, calls int) error {
 		if err := e.exact(v, calls); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
-		if err := e.fail(v, len(v.boards)*toggles/20); err != nil {
+		if err := e.fail(v, len(v.boards)*toggles/50); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 	}
