@@ -42,9 +42,10 @@ asm(".pushsection .kprobes.text, \"ax\"\n"
 
 extern char ki_annex[];
 
+/* Copied: the table that it is from goes with its module, and a patch may stay. */
 struct fault {
-	unsigned long insn;
-	const struct exception_table_entry *like;
+	unsigned long insn, fixup;
+	struct exception_table_entry like;	/* its type and data */
 };
 
 static struct fault faults[TOTAL];	/* by address */
@@ -91,13 +92,12 @@ static int add(unsigned long insn, const struct exception_table_entry *like)
 	if (k < fault_count && faults[k].insn == insn)
 		return -EEXIST;
 	memmove(&faults[k + 1], &faults[k], (fault_count - k) * sizeof(faults[0]));
-	faults[k] = (struct fault){ insn, like };
+	faults[k] = (struct fault){ insn, fixup_of(like), *like };
 	fault_count++;
 	stale = true;
 	return 0;
 }
 
-/* The original's entry stays: its module, if it is one's, is kept loaded. */
 int ki_annex_add(unsigned long insn, unsigned long original)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
@@ -131,9 +131,9 @@ static void fill(struct exception_table_entry *t)
 
 	for (k = 0; k < TOTAL; k++, t++) {
 		f = &faults[min(k, fault_count - 1)];
-		*t = *f->like;
+		*t = f->like;
 		t->insn = f->insn - (unsigned long)&t->insn;
-		t->fixup = fixup_of(f->like) - (unsigned long)&t->fixup;
+		t->fixup = f->fixup - (unsigned long)&t->fixup;
 	}
 }
 
