@@ -20,6 +20,8 @@ var errLost = errors.New("the connection to libvirtd is lost")
 type conn struct {
 	rpc  *golibvirt.Libvirt
 	wire *watched
+	life context.Context // of all that listens on it; ends after the connection
+	end  context.CancelFunc
 }
 
 // watched tells when a connection ends, from either side. go-libvirt's own sign
@@ -49,8 +51,7 @@ func (b Backend) dial(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("libvirtd is not reached: %w; is it running, and may this user use its socket?", err)
 	}
-	w := &watched{Conn: sock, lost: make(chan struct{})}
-	c := &conn{golibvirt.NewWithDialer(dialers.NewAlreadyConnected(w)), w}
+	c := newConn(sock)
 	_, err = call(ctx, c, "open "+string(b.driver), func(l *golibvirt.Libvirt) (struct{}, error) {
 		return struct{}{}, l.ConnectToURI(b.driver)
 	})
@@ -61,10 +62,24 @@ func (b Backend) dial(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
+func newConn(sock net.Conn) *conn {
+	w := &watched{Conn: sock, lost: make(chan struct{})}
+	c := &conn{rpc: golibvirt.NewWithDialer(dialers.NewAlreadyConnected(w)), wire: w}
+	c.life, c.end = context.WithCancel(context.Background())
+	return c
+}
+
 // close ends the connection. What libvirtd destroys with it, it destroys now.
+//
+// What listens ends only when the connection has: go-libvirt then asks libvirtd to
+// forget the listener, and libvirtd 9.0.0 is dead (SIGSEGV) if the end of a connection
+// finds one of its threads doing so. remoteClientFreePrivateCallbacks walks the list
+// of listeners without the lock that remoteDispatchConnectDomainEventCallbackDeregisterAny
+// holds while it shortens it.
 func (c *conn) close() {
 	c.wire.Close()
 	c.wire.end()
+	c.end()
 }
 
 func (c *conn) lost() <-chan struct{} { return c.wire.lost }

@@ -28,8 +28,8 @@ func (l *listener) keep(ctx context.Context, b Backend) error {
 	if err != nil {
 		return err
 	}
-	events, err := call(ctx, c, "listen", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEventLifecycleMsg, error) {
-		return l.LifecycleEvents(context.Background())
+	events, err := call(ctx, c, "listen", func(rpc *golibvirt.Libvirt) (<-chan golibvirt.DomainEventLifecycleMsg, error) {
+		return rpc.LifecycleEvents(c.life)
 	})
 	if err != nil {
 		c.close()

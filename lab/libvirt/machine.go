@@ -98,12 +98,11 @@ type machine struct {
 	monitor         *qmp.Client
 	results         *tail.Reader
 
-	reason    chan string // takes one value: the first SHUTDOWN's reason
-	kill      sync.Once
-	killed    chan struct{} // closed by Kill
-	ended     chan struct{} // closed when ending is valid
-	ending    vm.Ending
-	listening context.CancelFunc // ends the subscriptions
+	reason chan string // takes one value: the first SHUTDOWN's reason
+	kill   sync.Once
+	killed chan struct{} // closed by Kill
+	ended  chan struct{} // closed when ending is valid
+	ending vm.Ending
 }
 
 // Start starts a machine. ctx limits the start, not the machine's life.
@@ -165,11 +164,9 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	if m.events, err = m.backend.dial(ctx); err != nil {
 		return err
 	}
-	subscribed, stop := context.WithCancel(context.Background())
-	m.listening = stop
 	// Before there is a domain, so that no end of it is missed.
 	life, err := call(ctx, m.events, "listen for ends", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEventLifecycleMsg, error) {
-		return l.LifecycleEvents(subscribed)
+		return l.LifecycleEvents(m.events.life)
 	})
 	if err != nil {
 		return err
@@ -194,7 +191,7 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	}
 	m.process, _ = findProcess(m.dir) // without it, one thing less can be cleaned up
 	qemuEvents, err := call(ctx, m.events, "listen to QEMU", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEvent, error) {
-		return l.SubscribeQEMUEvents(subscribed, m.dom.Name)
+		return l.SubscribeQEMUEvents(m.events.life, m.dom.Name)
 	})
 	if err != nil {
 		return err
@@ -271,9 +268,6 @@ func drain[T any](c <-chan T) {
 // release gives up everything that start has made. libvirtd destroys the domain
 // with the connection that created it.
 func (m *machine) release() {
-	if m.listening != nil {
-		m.listening()
-	}
 	if m.monitor != nil {
 		m.bridge.close()
 		m.monitor.Disconnect()
