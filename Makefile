@@ -18,6 +18,10 @@ unexport GOOS GOARCH GOAMD64 GOARM64 GORISCV64 GOFLAGS GOEXPERIMENT
 # how long the rest, and how many at once; none goes on from what another run found.
 FUZZING = -fuzztime 20s -fuzzothers 2s -fuzzfresh -jobs 2
 
+# How many packages, and how many tests of each, run at once: one more than there are
+# CPUs, for most wait for a guest now and then.
+at_once = -p $$(($$(nproc) + 1)) -parallel $$(($$(nproc) + 1))
+
 # What each of these needs of the host is asked for when it is missing.
 setup_lab  = ARCH='$(ARCH)' ci/setup.sh
 setup_all  = ARCH=all ci/setup.sh
@@ -37,7 +41,7 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" vet -composites=false ./... && \
 		"$$GO" run ./ci/proof -name fuzz $(FUZZING) && \
-		"$$GO" test -json -count=1 -timeout 40m ./... | "$$GO" run ./ci/tally
+		"$$GO" test -json -count=1 -timeout 40m $(at_once) ./... | "$$GO" run ./ci/tally
 
 proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
 	@$(setup_test)

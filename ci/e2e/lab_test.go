@@ -101,25 +101,6 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// Two exact runs with one seed give the same results to the byte.
-func TestExactRunsRepeat(t *testing.T) {
-	t.Parallel()
-	var docs [2][]byte
-	for i := range docs {
-		out := t.TempDir()
-		if a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--out", out, "--force"); a.code != 0 {
-			t.Fatal(a)
-		}
-		var err error
-		if docs[i], err = os.ReadFile(filepath.Join(out, "riscv64", "results.json")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !bytes.Equal(docs[0], docs[1]) {
-		t.Errorf("results differ:\n%s\n%s", docs[0], docs[1])
-	}
-}
-
 // Wrong calls end with status 2, say what is wrong and leave nothing.
 func TestWrongCalls(t *testing.T) {
 	full := t.TempDir()
