@@ -8,6 +8,10 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/lab/plain"
 )
 
 // hidden are the guest's folders that something is mounted over when it has
@@ -90,14 +94,49 @@ func Add(words []string) ([]File, error) {
 			return nil, fmt.Errorf("%s in the guest: %s is not to be changed", f.Path, p)
 		}
 		if f.Mode.Type() == 0 {
-			in, err := os.Open(f.Source)
-			if err != nil {
+			if err := stored(f.Source); err != nil {
 				return nil, err
 			}
-			in.Close()
 		}
 	}
 	return all, nil
+}
+
+// madeUp are the file systems whose files the kernel makes up as they are read: they
+// have no length, some have no end, and some are waited for (linux/magic.h).
+var madeUp = map[int64]string{
+	unix.PROC_SUPER_MAGIC:    "proc",
+	unix.SYSFS_MAGIC:         "sysfs",
+	unix.DEBUGFS_MAGIC:       "debugfs",
+	unix.TRACEFS_MAGIC:       "tracefs",
+	unix.SECURITYFS_MAGIC:    "securityfs",
+	unix.CGROUP_SUPER_MAGIC:  "cgroup",
+	unix.CGROUP2_SUPER_MAGIC: "cgroup2",
+	unix.BPF_FS_MAGIC:        "bpf",
+	unix.EFIVARFS_MAGIC:      "efivarfs",
+	unix.PSTOREFS_MAGIC:      "pstore",
+	unix.SELINUX_MAGIC:       "selinuxfs",
+	unix.BINFMTFS_MAGIC:      "binfmt_misc",
+	0x62656570:               "configfs", // fs/configfs/mount.c
+	0x65735543:               "fusectl",  // fs/fuse/control.c
+	0x19800202:               "mqueue",   // ipc/mqueue.c
+}
+
+// stored says whether a file can be read, and has content of its own.
+func stored(name string) error {
+	f, err := plain.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return fmt.Errorf("%s: statfs: %w", name, err)
+	}
+	if kind := madeUp[int64(fs.Type)]; kind != "" {
+		return fmt.Errorf("%s is on %s: the kernel makes such files up as they are read, and they may have no end: add a copy of it", name, kind)
+	}
+	return nil
 }
 
 // Kept is an added file as a manifest names it.
@@ -121,7 +160,7 @@ func Keep(dir string, all []File) ([]File, []Kept, error) {
 		content := f.Data
 		if f.Source != "" {
 			var err error
-			if content, err = os.ReadFile(f.Source); err != nil {
+			if content, err = asLong(f.Source); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -133,6 +172,20 @@ func Keep(dir string, all []File) ([]File, []Kept, error) {
 		out[k].Data, out[k].Source, kept[k].Digest = nil, name, d
 	}
 	return out, kept, nil
+}
+
+// asLong reads a file that is as long as it says: one that grows for ever has no end.
+func asLong(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := plain.Read(name, info.Size())
+	var long *plain.TooLongError
+	if errors.As(err, &long) || err == nil && int64(len(b)) < info.Size() {
+		err = fmt.Errorf("%s changed while it was read", name)
+	}
+	return b, err
 }
 
 // Unkeep is the inverse of Keep. A file that was changed since is an error.

@@ -52,6 +52,28 @@ func TestAddRefuses(t *testing.T) {
 	}
 }
 
+// What the kernel makes up as it is read has no length, and may have no end.
+func TestAddRefusesWhatIsMadeUp(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Symlink("/proc/version", filepath.Join(dir, "link")))
+	for src, want := range map[string]string{
+		"/proc/version": "is on proc", filepath.Join(dir, "link"): "/proc/version is on proc",
+		"/sys/kernel/mm": "is on sysfs", "/dev/zero": "is neither file",
+	} {
+		if _, err := Add([]string{src}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want …%s…", src, err, want)
+		}
+	}
+}
+
+// A file that says another length than it has would be read without end.
+func TestKeepReadsNoMore(t *testing.T) {
+	f := File{Path: "/root/v", Source: "/proc/version"} // says 0
+	if _, _, err := Keep(t.TempDir(), []File{f}); err == nil || !strings.Contains(err.Error(), "changed while it was read") {
+		t.Errorf("%v", err)
+	}
+}
+
 // What was added comes back as it was, or not at all.
 func TestKeep(t *testing.T) {
 	src, kept := t.TempDir(), filepath.Join(t.TempDir(), "added")
