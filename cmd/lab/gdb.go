@@ -107,9 +107,25 @@ func (f *gdbFlags) attach(dir string, more []string) error {
 
 // findKept finds the kept guest in a run directory, or the only one of a run.
 func findKept(dir string) (qemu.Kept, error) {
+	all, err := keptOf(dir)
+	switch {
+	case err != nil:
+		return qemu.Kept{}, err
+	case len(all) == 1:
+		return all[0], nil
+	}
+	var dirs []string
+	for _, k := range all {
+		dirs = append(dirs, k.Dir)
+	}
+	return qemu.Kept{}, fmt.Errorf("%d guests of this run were kept: choose one of %s", len(all), strings.Join(dirs, ", "))
+}
+
+// keptOf finds the kept guest in a run directory, or those of a run: one at least.
+func keptOf(dir string) ([]qemu.Kept, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return qemu.Kept{}, err
+		return nil, err
 	}
 	files, err := filepath.Glob(filepath.Join(abs, "*/guests/*", runner.KeptFile))
 	for _, pattern := range []string{"guests/*", "."} { // of one ISA, of one guest
@@ -117,26 +133,23 @@ func findKept(dir string) (qemu.Kept, error) {
 		files, err = append(files, more...), errors.Join(err, e)
 	}
 	if err != nil || len(files) == 0 {
-		return qemu.FindKept(abs)
+		k, err := qemu.FindKept(abs)
+		return []qemu.Kept{k}, err
 	}
 	var there []qemu.Kept
-	var dirs []string
 	for _, file := range files {
 		b, err := plain.ReadHere(file, 1<<12) // a path: PATH_MAX
 		if err != nil {
-			return qemu.Kept{}, err
+			return nil, err
 		}
 		if k, err := qemu.FindKept(strings.TrimSpace(string(b))); err == nil {
-			there, dirs = append(there, k), append(dirs, k.Dir)
+			there = append(there, k)
 		}
 	}
-	switch len(there) {
-	case 0:
-		return qemu.Kept{}, fmt.Errorf("the guests that were kept of %s have ended", dir)
-	case 1:
-		return there[0], nil
+	if len(there) == 0 {
+		return nil, fmt.Errorf("the guests that were kept of %s have ended", dir)
 	}
-	return qemu.Kept{}, fmt.Errorf("%d guests of this run were kept: choose one of %s", len(there), strings.Join(dirs, ", "))
+	return there, nil
 }
 
 // debug runs gdb, or prints its command. An interrupt is gdb's.

@@ -27,7 +27,7 @@ func keptCommand() *cobra.Command {
 			return f.kept()
 		},
 	}
-	c.Flags().StringVar(&f.end, "end", "", "end the guest in this directory of the list, or the one that this run has kept, or all")
+	c.Flags().StringVar(&f.end, "end", "", "end the guest in this directory of the list, or those that this run has kept, or all")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	return c
 }
@@ -57,9 +57,7 @@ type keptLine struct {
 func (f *keptFlags) kept() error {
 	all, err := qemu.AllKept()
 	if err == nil && f.end != "" && f.end != "all" {
-		var k qemu.Kept
-		k, err = findKept(f.end)
-		all = []qemu.Kept{k}
+		all, err = keptOf(f.end)
 	}
 	if err != nil {
 		return usage(err)
