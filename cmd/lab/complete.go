@@ -31,6 +31,16 @@ var flagValues = map[string]flagValue{
 	"end":       {values: keptGuests},
 }
 
+// asked are the words of a command line, with one more for a shell that asks what
+// begins with nothing: to cobra, no word is an error, and one that it does not tell
+// from a failed command.
+func asked(words []string) []string {
+	if len(words) == 1 && (words[0] == cobra.ShellCompRequestCmd || words[0] == cobra.ShellCompNoDescRequestCmd) {
+		return append(words, "")
+	}
+	return words
+}
+
 // keptGuests are the folders of the guests that are kept, and the word for all.
 func keptGuests() []string {
 	out := []string{"all"}

@@ -14,7 +14,7 @@ func completed(t *testing.T, words ...string) (list []string, files bool) {
 	var out, errs bytes.Buffer
 	c.SetOut(&out)
 	c.SetErr(&errs)
-	c.SetArgs(append([]string{"__complete"}, words...))
+	c.SetArgs(asked(append([]string{"__complete"}, words...)))
 	if err := c.Execute(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +53,15 @@ func TestCompletion(t *testing.T) {
 				t.Errorf("lab %s<TAB>: offers %s", tt.line, n)
 			}
 		}
+	}
+}
+
+// A shell that asks with nothing typed is offered what one gets that has typed an
+// empty word.
+func TestCompletionOfNothing(t *testing.T) {
+	nothing, _ := completed(t)
+	if empty, _ := completed(t, ""); !slices.Equal(nothing, empty) || !slices.Contains(nothing, "run") {
+		t.Errorf("offered %v, want %v", nothing, empty)
 	}
 }
 

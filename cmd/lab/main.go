@@ -55,7 +55,9 @@ func run() (code int) {
 	context.AfterFunc(ctx, stop) // a second signal ends it whatever it is at
 	err := asCaller()
 	if err == nil {
-		err = root().ExecuteContext(ctx)
+		c := root()
+		c.SetArgs(asked(os.Args[1:]))
+		err = c.ExecuteContext(ctx)
 	}
 	var e *exit
 	switch {
