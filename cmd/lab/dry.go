@@ -85,7 +85,7 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 		}
 		files = append(files, loaded...)
 	}
-	if r.Own, err = o.wishes(img, files, vm.Exact); err != nil {
+	if r.Own, err = o.wishes(img, files); err != nil {
 		return d, err
 	}
 	made := runner.New(r)

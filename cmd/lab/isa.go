@@ -147,7 +147,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
-	if r.Own, err = f.wishes(img, files, vm.Exact); err != nil {
+	if r.Own, err = f.wishes(img, files); err != nil {
 		return nil, none, nil, err
 	}
 	if r.Own.Fetch, err = f.wanted(func(string) string { return "" }); err != nil {

@@ -16,7 +16,6 @@ import (
 	"kerninst/images"
 	"kerninst/lab/repro"
 	"kerninst/lab/runner"
-	"kerninst/lab/vm"
 )
 
 // own are the flags for what is the user's own in a guest.
@@ -196,11 +195,8 @@ func (o *own) load(ctx context.Context, img *images.Image, opts images.Options) 
 }
 
 // wishes are what the runner is told.
-func (o *own) wishes(img *images.Image, files []images.File, mode vm.Time) (runner.Own, error) {
+func (o *own) wishes(img *images.Image, files []images.File) (runner.Own, error) {
 	w := runner.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Files: files}
-	if o.timeout > 0 {
-		w.RunTimeout = hostLimit(o.timeout, mode)
-	}
 	size, err := img.InitrdSize(files)
 	if err != nil {
 		return w, err

@@ -25,7 +25,6 @@ import (
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
-	"kerninst/lab/vm"
 )
 
 type probeFlags struct {
@@ -98,16 +97,6 @@ func (f *probeFlags) check() error {
 		return errors.New("--index with --dry-run: the index would have to be made")
 	}
 	return f.own.check()
-}
-
-// hostLimit is the host time after which a guest is given up whose workload
-// may take that much guest time: exact time runs an order of magnitude slower
-// than the host's clock when the machine is busy.
-func hostLimit(guest time.Duration, mode vm.Time) time.Duration {
-	if mode == vm.Exact {
-		return 20*guest + time.Minute
-	}
-	return 2*guest + time.Minute
 }
 
 // job is what the guest does: splice, run, read, undo.
@@ -210,7 +199,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 		}
 		files = append(files, file)
 	}
-	wishes, err := f.wishes(img, files, mode)
+	wishes, err := f.wishes(img, files)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte
 	if err != nil {
 		return vm.Spec{}, err
 	}
-	wishes, err := o.wishes(img, files, vm.Host)
+	wishes, err := o.wishes(img, files)
 	if err != nil {
 		return vm.Spec{}, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"kerninst/agent/wire"
 	"kerninst/images"
+	"kerninst/lab/vm"
 )
 
 // Own is what a user wants of every guest, beside what its request says.
@@ -14,9 +15,8 @@ type Own struct {
 	CPUs   int // at least; 0: as the request says
 	MemMiB int // 0: as the request says
 	// Timeout limits, in guest time, each program that has no limit of its own;
-	// 0: none. Who sets it has to see to RunTimeout, which is host time.
+	// 0: none. The limit in host time follows from it.
 	Timeout    time.Duration
-	RunTimeout time.Duration
 	Files      []images.File // added to the initramfs
 	FilesAgain bool          // Request.FilesAgain, for requests that have no files of their own
 	Fetch      []Fetch       // taken from the guest when it has done its job
@@ -41,13 +41,35 @@ func (o Own) of(q Request) Request {
 	if o.Timeout == 0 {
 		return q
 	}
-	q.RunTimeout = o.RunTimeout
+	var programs time.Duration
 	for _, s := range q.Job.GetSteps() {
-		if run := s.GetRun(); run != nil && run.TimeoutNs == 0 {
+		run := s.GetRun()
+		if run == nil {
+			continue
+		}
+		if run.TimeoutNs == 0 {
 			run.TimeoutNs = uint64(o.Timeout)
 		}
+		programs += time.Duration(run.TimeoutNs)
 	}
+	q.RunTimeout = max(q.RunTimeout, hostLimit(programs, q.Time))
 	return q
+}
+
+// hostLimit is the host time after which a guest is given up whose programs are ended
+// in it after so much guest time together. It is for guests in which nobody is left to
+// end them: the daemon is stopped, or the kernel hangs. So it has to be longer than any
+// guest takes that is well. In exact time, one that computes without pause takes two to
+// five times its own time on an idle machine, which is doubled here, and at most its
+// own in host time, which is doubled, too; idle time is skipped in the one and the same
+// in the other. Time for which the host kept the machine waiting does not count anyhow
+// (session.Config). The rest is for what is done around the programs: some seconds.
+func hostLimit(programs time.Duration, mode vm.Time) time.Duration {
+	const rest = 30 * time.Second
+	if mode == vm.Exact {
+		return rest + 10*programs
+	}
+	return rest + 2*programs
 }
 
 // TimedOut is the first step whose program was cut off, or "".

@@ -1,0 +1,39 @@
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/vm"
+)
+
+// What a user lets a program take in a guest says how long he waits for a guest that
+// ends none: not for minutes if it is seconds, nor less than a scenario wants.
+func TestTimeout(t *testing.T) {
+	program := func(limit time.Duration) *wire.Step {
+		return &wire.Step{Do: &wire.Step_Run{Run: &wire.Run{Argv: []string{"true"}, TimeoutNs: uint64(limit)}}}
+	}
+	for _, tt := range []struct {
+		name   string
+		of     Request
+		lo, hi time.Duration // of host time
+	}{
+		// An emulated CPU of exact time was seen to take 5 s for 1 s.
+		{"a program", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 50 * time.Second, 90 * time.Second},
+		{"two, one with a limit of its own", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0), program(time.Minute)}}}, 650 * time.Second, 700 * time.Second},
+		{"host time", Request{Time: vm.Host, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 35 * time.Second, 50 * time.Second},
+		{"a scenario's own", Request{Time: vm.Exact, RunTimeout: time.Hour, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, time.Hour, time.Hour},
+	} {
+		q := Own{Timeout: 5 * time.Second}.of(tt.of)
+		if q.RunTimeout < tt.lo || q.RunTimeout > tt.hi {
+			t.Errorf("%s: given up after %v, want %v to %v", tt.name, q.RunTimeout, tt.lo, tt.hi)
+		}
+		if got := q.Job.Steps[0].GetRun().TimeoutNs; got != uint64(5*time.Second) {
+			t.Errorf("%s: the program has %d ns", tt.name, got)
+		}
+	}
+	if q := (Own{}).of(Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}); q.RunTimeout != 0 {
+		t.Errorf("nobody asked: %v", q.RunTimeout)
+	}
+}
