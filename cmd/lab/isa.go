@@ -85,7 +85,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs = 1, false
 	reporter.Succinct = true
 	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stderr)
-	reporter.JUnitReport = filepath.Join(f.out, "junit.xml")
+	reporter.JUnitReport = filepath.Join(f.out, junitFile)
 	// Ginkgo draws while guests report, each into the other's lines: what it has
 	// to say is kept until they have ended, and is only of use if no scenario
 	// has said what went wrong.
@@ -284,7 +284,7 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	for i := range env.Cards {
 		fmt.Fprint(os.Stderr, "\n", env.Cards[i].Brief())
 	}
-	for _, file := range []string{repro.ConsoleFile, "qemu.argv", "agent.log"} {
+	for _, file := range []string{repro.ConsoleFile, argvFile, agentFile} {
 		if err := runner.Join(f.out, filepath.Join(f.out, repro.GuestsDir), env.Guests, file); err != nil {
 			return err
 		}

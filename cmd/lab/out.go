@@ -6,10 +6,23 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kerninst/images"
+	"kerninst/lab/card"
+	"kerninst/lab/report"
+	"kerninst/lab/repro"
+)
+
+// Names of files of one ISA that no package of their own writes.
+const (
+	junitFile = "junit.xml"
+	argvFile  = "qemu.argv"
+	agentFile = "agent.log"
 )
 
 // outDir makes the directory for the results of a run that starts now, and
@@ -66,7 +79,11 @@ func givenDir(dir string, force bool) (release func(), err error) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(dir)
-	if err == nil && len(entries) > 0 && !force {
+	switch {
+	case err != nil || len(entries) == 0:
+	case force:
+		err = clear(dir)
+	default:
 		err = fmt.Errorf("%s is not empty: give another --out, or --force", dir)
 	}
 	if err != nil {
@@ -74,6 +91,42 @@ func givenDir(dir string, force bool) (release func(), err error) {
 		return nil, usage(err)
 	}
 	return release, nil
+}
+
+// written are the names of all that a run writes into the folder of an ISA.
+var written = []string{
+	report.ResultsFile, report.ManifestFile, report.TimingsFile, report.BenchFile, junitFile,
+	repro.ConsoleFile, argvFile, agentFile, card.TextFile, card.JSONFile, repro.GuestsDir, repro.AddedDir,
+}
+
+// clear removes an earlier run from a folder: what it left would be taken for the new
+// run's. A folder that is called as an ISA and holds anything else is left as it is.
+func clear(dir string) error {
+	var old []string
+	for _, arch := range images.Arches() {
+		sub := filepath.Join(dir, arch)
+		entries, err := os.ReadDir(sub)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !slices.Contains(written, e.Name()) {
+				return fmt.Errorf("--force removes the run that is in %s, and %s is of none: give another --out", dir, filepath.Join(sub, e.Name()))
+			}
+		}
+		old = append(old, sub)
+	}
+	for _, name := range []string{report.HTMLFile, report.SummaryFile} {
+		old = append(old, filepath.Join(dir, name))
+	}
+	for _, name := range old {
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hold locks a folder against other labs until release is called or the process

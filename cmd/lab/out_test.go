@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,6 +91,60 @@ func TestGivenOut(t *testing.T) {
 		} else {
 			release()
 		}
+	}
+}
+
+// Nothing of an earlier run is left beside a new one, of other ISAs neither; what no
+// run wrote stays.
+func TestForce(t *testing.T) {
+	dir := t.TempDir()
+	write := func(names ...string) {
+		t.Helper()
+		for _, n := range names {
+			file := filepath.Join(dir, n)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write("amd64/results.json", "amd64/guests/null/console.log", "arm64/card.txt", "report.html", "summary.md", "mine", "mips/x")
+	if err := os.Mkdir(filepath.Join(dir, "riscv64"), 0o755); err != nil { // it failed early
+		t.Fatal(err)
+	}
+	_, release, err := outDir(dir, 1, true, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 || entries[0].Name() != "mine" || entries[1].Name() != "mips" {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+
+	write("amd64/results.json", "arm64/notes", "arm64/results.json")
+	_, _, err = outDir(dir, 1, true, time.Now())
+	if e, ok := err.(*exit); !ok || e.code != status.ExitUsage || !strings.Contains(err.Error(), "arm64/notes is of none") {
+		t.Errorf("a file of nobody's: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "amd64", "results.json")); err != nil {
+		t.Errorf("refused, and half of it done: %v", err)
+	}
+}
+
+// What is to be added is not removed before.
+func TestForceOverAdded(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "amd64", "guests", "fetched")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f := runFlags{force: true, out: dir, own: own{adds: []string{file}}}
+	if err := f.checkAdded(); err == nil || !strings.Contains(err.Error(), "copy it elsewhere") {
+		t.Errorf("%v", err)
+	}
+	f.out = filepath.Join(t.TempDir(), "other")
+	if err := f.checkAdded(); err != nil {
+		t.Errorf("another --out: %v", err)
 	}
 }
 

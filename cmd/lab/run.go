@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kerninst/images"
 	"kerninst/lab/libvirt"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
@@ -62,7 +63,7 @@ func runCommand() *cobra.Command {
 	}
 	f.add(c.Flags())
 	f.addRun(c)
-	c.Flags().BoolVar(&f.force, "force", false, "write into an --out that is not empty")
+	c.Flags().BoolVar(&f.force, "force", false, "write into an --out that is not empty, in place of the run that is there")
 	c.Flags().BoolVar(&f.list, "list", false, "list the scenarios with labels and titles, run nothing (--json: as a document)")
 	c.Flags().BoolVar(&f.json, "json", false, "print the results of all ISAs as one JSON array")
 	return c
@@ -126,6 +127,9 @@ func (f *runFlags) run(ctx context.Context) error {
 	if _, err := os.UserCacheDir(); err != nil { // nothing can begin: there is nothing to report on
 		return fmt.Errorf("no folder for the cache: %w; set HOME or XDG_CACHE_HOME", err)
 	}
+	if err := f.checkAdded(); err != nil {
+		return usage(err)
+	}
 	out, release, err := outDir(f.out, f.seed, f.force, time.Now())
 	if err != nil {
 		return err
@@ -166,6 +170,31 @@ func (f *runFlags) checkScenarios() error {
 		return err
 	}
 	return usage(scenarios.CheckTime(list, t))
+}
+
+// checkAdded refuses to add what --force is about to remove.
+func (f *runFlags) checkAdded() error {
+	if !f.force || f.out == "" {
+		return nil
+	}
+	out, err := filepath.Abs(f.out)
+	if resolved, e := filepath.EvalSymlinks(out); e == nil {
+		out = resolved
+	}
+	files, e := images.Add(f.adds)
+	if err = errors.Join(err, e); err != nil {
+		return err
+	}
+	for _, file := range files {
+		src, err := filepath.Abs(file.Source)
+		if err != nil {
+			return err
+		}
+		if file.Source != "" && strings.HasPrefix(src, out+"/") {
+			return fmt.Errorf("--add %s is in --out %s, whose earlier run --force removes: copy it elsewhere", file.Source, f.out)
+		}
+	}
+	return nil
 }
 
 // checkFetch refuses places for what is fetched: there are several guests, each
