@@ -129,11 +129,12 @@ func (l *layout) compare(out io.Reader) (*Report, error) {
 	return r, err
 }
 
-// bad says whether objdump did not decode the instruction.
+// bad says whether objdump did not decode the instruction, or an operand of it, as in
+// "(%rax){bad}" and "{rn-bad}".
 func (l *Line) bad() bool {
 	switch l.Mnemonic {
 	case "(bad)", ".inst", ".insn", ".word", ".short", ".byte", ".4byte", ".2byte", "":
 		return true
 	}
-	return strings.HasSuffix(l.Mnemonic, "(bad)")
+	return strings.HasSuffix(l.Mnemonic, "(bad)") || strings.Contains(l.Operands, "(bad)") || strings.Contains(l.Operands, "bad}")
 }

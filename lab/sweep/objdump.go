@@ -74,7 +74,7 @@ func (l *Line) parse(b []byte) (bool, error) {
 var prefixes = map[string]bool{
 	"lock": true, "rep": true, "repz": true, "repnz": true, "bnd": true, "notrack": true,
 	"cs": true, "ds": true, "es": true, "fs": true, "gs": true, "ss": true, "data16": true, "addr32": true,
-	"xacquire": true, "xrelease": true,
+	"xacquire": true, "xrelease": true, "{evex}": true,
 }
 
 // split divides the text into mnemonic and operands and drops what objdump

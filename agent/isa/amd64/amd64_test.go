@@ -67,21 +67,15 @@ ff1500000000 | indirect-call | rsp | rsp |  | pcrel,load,store,may-fault | call 
 e3fe | cond | rcx |  |  | pcrel | jrcxz
 0f0b | trap |  |  |  |  | ud2
 670fb94002 | trap | rax |  |  |  | ud1
-62f17e487bc7 | none | rdi |  |  | vector | vcvtusi2ss %edi,%xmm0,%xmm0
-62f1ff287bcf | none | rdi |  |  | vector | vcvtusi2sd %rdi,%xmm0,%xmm1
-62f17e4878739f | none | rbx | rsi |  | load,may-fault,vector | vcvttss2usi -0x184(%rbx),%esi
-62f1fe2879f2 | none |  | rsi |  | vector | vcvtss2usi %xmm2,%rsi
-62f17d4879c1 | none |  |  |  | vector | vcvtps2uqq: no general register
 c4e27bf6c1 | none | rcx,rdx | rax |  |  | mulx %ecx,%eax,%eax
 c4e278f6c1 | unknown |  |  |  |  | mulx without its prefix
 0fae00 | none | rax |  |  | store,may-fault,vector | fxsave
 0f38c8c1 | none |  |  |  | vector | sha1nexte
 c5f877 | none |  |  |  | vector | vzeroupper
 c4e2fbf7c1 | none | rax,rcx | rax |  |  | shrx %rax,%rcx,%rax
-62f17c48100400 | none | rax |  |  | load,may-fault,vector | EVEX
 06 | unknown |  |  |  | lost | not in 64-bit mode
 4866b80100 | unknown |  |  |  | lost | REX before a prefix
-66e800000000 | unknown |  |  |  |  | length of the displacement differs by CPU
+66e800000000 | unknown |  |  |  | lost | length of the displacement differs by CPU
 0f05 | trap |  |  |  |  | syscall
 480fc709 | none | rax,rcx,rdx,rbx |  | rax,rdx,flags | load,store,may-fault | cmpxchg16b (%rcx)
 660fae30 | none | rax |  |  | may-fault | clwb, not xsaveopt
@@ -98,7 +92,6 @@ c4e2f99214c8 | none | rax |  |  | load,may-fault,vector | vgatherdpd: the index 
 c4e2f99204c8 | unknown |  |  |  |  | a gather into its mask
 c4e2f9920cc8 | unknown |  |  |  |  | a gather into its index
 c4e2f992fc | unknown |  |  |  |  | a gather out of a register
-62f2fd4992fc | unknown |  |  |  |  | likewise
 c4e27d5a00 | none | rax |  |  | load,may-fault,vector | vbroadcasti128
 c4e27d5ac0 | unknown |  |  |  |  | vbroadcasti128 of a register
 c4e279b0c0 | unknown |  |  |  |  | vcvtneeph2ps of a register
@@ -109,6 +102,60 @@ c4e27b49c0 | none |  |  |  | vector | tilezero %tmm0
 c4627b49c0 | unknown |  |  |  |  | tilezero of a ninth
 c5fc42d1 | none |  |  |  | vector | kandnw %k1,%k0,%k2
 c4c17c42d1 | unknown |  |  |  |  | a ninth mask
+62f17d486fc1 | none |  |  |  | vector | vmovdqa32 %zmm1,%zmm0
+62f17d486f00 | none | rax |  |  | load,may-fault,vector | vmovdqa32 (%rax),%zmm0
+62a17d486f0448 | none | rax,r9 |  |  | load,may-fault,vector | X is the index's where there is one
+62217d486fc1 | none |  |  |  | vector | and names one of 32 where r/m is a register
+62f1fd4a7f00 | none | rax |  |  | store,may-fault,vector | vmovdqa64 %zmm0,(%rax){%k2}
+62f1fdca7f00 | unknown |  |  |  |  | memory is not zeroed
+62f1fdca7fc1 | none |  |  |  | vector | a register is
+62f1fdc87fc1 | unknown |  |  |  |  | by a mask
+62f1fd687fc1 | unknown |  |  |  |  | there are no 1024 bits
+62f1fd587fc1 | unknown |  |  |  |  | nothing is rounded
+62f1fd586f00 | unknown |  |  |  |  | or repeated
+62f1f5486fc1 | unknown |  |  |  |  | there are two operands
+62f1fd406fc1 | unknown |  |  |  |  | V' is a part of vvvv
+62f17d4828c1 | unknown |  |  |  |  | vmovapd has W
+62f17c486fc1 | unknown |  |  |  |  | and vmovdqa32 a prefix
+62f9fd486fc1 | unknown |  |  |  | lost | a bit that is 0
+62f1f9486fc1 | unknown |  |  |  | lost | a bit that is 1
+62f0fd486fc1 | unknown |  |  |  | lost | there is no map 0
+62f4fd486fc1 | unknown |  |  |  | lost | map 4 is that of APX
+62f5fd486fc1 | unknown |  |  |  | lost | map 5 that of FP16
+62f7fd486fc1 | unknown |  |  |  | lost | nor map 7
+62f17558fe00 | none | rax |  |  | load,may-fault,vector | vpaddd (%rax){1to16},%zmm1,%zmm0
+62f17558fec1 | unknown |  |  |  |  | a register is not repeated
+62f17558fc00 | unknown |  |  |  |  | nor are bytes
+62f1754964c1 | none |  |  |  | vector | vpcmpgtb into a mask, under a mask
+62f175c964c1 | unknown |  |  |  |  | masks are not zeroed so
+6271754864c1 | unknown |  |  |  |  | there is no ninth
+62e1754864c1 | unknown |  |  |  |  | nor a seventeenth
+62f27e4828c1 | none |  |  |  | vector | vpmovm2b %k1,%zmm0
+62d27e4828c1 | unknown |  |  |  |  | vpmovm2b %k9
+62f27e482800 | unknown |  |  |  |  | vpmovm2b from memory
+62f27e4928c1 | unknown |  |  |  |  | under a mask
+62f17d48e700 | none | rax |  |  | store,may-fault,vector | vmovntdq
+62f17d48e7c0 | unknown |  |  |  |  | vmovntdq to a register
+62f1754871e004 | none |  |  |  | vector | vpsraw
+62f1754871e804 | unknown |  |  |  |  | no shift
+6271754871e004 | unknown |  |  |  |  | nor R
+62f3fd2800c001 | none |  |  |  | vector | vpermq of 256 bits
+62f3fd0800c001 | unknown |  |  |  |  | of 128
+62f2750ddcc1 | unknown |  |  |  |  | vaesenc under a mask
+62f2755066c1 | unknown |  |  |  |  | vpblendmb: none that the kernels hold
+62f2fd4992fc | unknown |  |  |  |  | vgatherqpd: likewise
+62f17e487bc7 | unknown |  |  |  |  | vcvtusi2ss: likewise
+6662f17d486fc1 | unknown |  |  |  |  | a prefix before EVEX
+f062f17d486fc1 | unknown |  |  |  |  | lock before EVEX
+6462f17d486f00 | none | rax |  |  | load,may-fault,vector | a segment
+f3480fa7c8 | none | rax,rcx,rdx,rbx,rsi,rdi |  | rax,rcx,rdx,rsi,rdi | load,store,privileged,may-fault,repeats | xcrypt-ecb
+0fa7c8 | unknown |  |  |  |  | without its prefix
+0fa7c0 | none | rax,rcx,rdx,rbx,rsi,rdi |  | rax,rcx,rdx,rsi,rdi | load,store,privileged,may-fault,repeats | xstore
+0f01d9 | trap |  |  |  | privileged | vmmcall
+f30f01d9 | trap |  |  |  | privileged | vmgexit
+660f01d9 | unknown |  |  |  |  | neither
+0f2034 | unknown |  |  |  | lost | mov of a control register to memory
+c738 | unknown |  |  |  | lost | xbegin in memory
 c4e2f99201 | unknown |  |  |  |  | a gather without an index
 660ff7c1 | none | rdi |  |  | store,may-fault,vector | maskmovdqu
 dfe0 | none |  |  | rax | may-fault,vector | fnstsw %ax
@@ -129,8 +176,8 @@ f20f38f1c1 | none | rax,rcx | rax |  |  | crc32l %ecx,%eax
 66eb0a | unknown |  |  |  |  | jmp likewise
 66e30a | unknown |  |  |  |  | jrcxz likewise
 66e20a | unknown |  |  |  |  | loop likewise
-660f8500000000 | unknown |  |  |  |  | jne with 32 bits likewise
-66e900000000 | unknown |  |  |  |  | jmp with 32 bits likewise
+660f8500000000 | unknown |  |  |  | lost | jne with 32 bits likewise
+66e900000000 | unknown |  |  |  | lost | jmp with 32 bits likewise
 66c3 | unknown |  |  |  |  | ret likewise
 66ffe0 | unknown |  |  |  |  | jmp *%rax likewise
 66ffd0 | unknown |  |  |  |  | call *%rax likewise
@@ -205,9 +252,6 @@ c5f89200 | unknown |  |  |  |  | no such kmovw
 c4e373f0c001 | unknown |  |  |  |  | rorx has two operands
 c4e37bf0c001 | none | rax | rax |  |  | rorx $1,%eax,%eax
 c4e3fbf0c001 | none | rax | rax |  |  | rorx $1,%rax,%rax
-62e17f487bc7 | none | rdi |  |  | vector | a vector above 15 is none of ours
-62e1fe2879f2 | unknown |  |  |  |  | vcvtss2usi to a register above 15
-62b1fe287bc7 | unknown |  |  |  |  | vcvtusi2ss from one
 `)
 }
 

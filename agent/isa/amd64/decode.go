@@ -17,7 +17,6 @@ type insn struct {
 
 	escaped bool // behind 0f, where the opcode is second
 	second  byte
-	evex    byte // its first byte
 
 	modrm    byte
 	ripRel   bool
@@ -90,7 +89,7 @@ func Decode(b []byte, a isa.Addr) isa.Insn {
 	if d.short || d.n == 0 {
 		return lost(a)
 	}
-	if !ok && d.n == 1 {
+	if !ok && d.n == 1 || ok && r.imm == iRel32 && d.opsize16 && !d.sized(op) {
 		return lost(a)
 	}
 	if !ok || !d.understood(op) {
@@ -150,8 +149,10 @@ func (d *insn) opcode(op byte) (*row, bool) {
 	switch {
 	case op == 0x0f:
 		return d.escape()
-	case op == 0xc4, op == 0xc5, op == 0x62:
+	case op == 0xc4, op == 0xc5:
 		return d.vex(op)
+	case op == 0x62:
+		return d.evex()
 	case invalid[op], op == 0x8f && d.peek()&0x38 != 0: // XOP
 		d.n = 1
 		return nil, false
@@ -160,6 +161,9 @@ func (d *insn) opcode(op byte) (*row, bool) {
 		return d.x87(op)
 	case d.peek() >= 0xc0 && (op == 0x8d || op == 0xff && (d.peek()>>3&7 == 3 || d.peek()>>3&7 == 5)):
 		// lea, far call or far jump of a register
+		d.n = 1
+		return nil, false
+	case op&0xfe == 0xc6 && d.peek()&0x38 != 0 && d.peek() != 0xf8: // xabort and xbegin are others
 		d.n = 1
 		return nil, false
 	}

@@ -125,9 +125,6 @@ var (
 
 // vectorForm says whether a vector instruction exists, whose operands have been read.
 func (d *insn) vectorForm(m, op, prefix, in byte) bool {
-	if in == inEVEX { // reserved forms of which are not told apart
-		return true
-	}
 	direct := d.modrm >= 0xc0
 	if f := forms[in]; !f[m][prefix].has(op) || inMemory[m].has(op) && direct || inRegister[m].has(op) && !direct {
 		return false

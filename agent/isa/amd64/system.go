@@ -44,7 +44,9 @@ var exact = []struct {
 	{0x01, 0xd0, pNone, row{reads: rcx, writes: rax | rdx, traits: isa.MayFault}},                                           // xgetbv
 	{0x01, 0xd1, pNone, row{reads: rax | rcx | rdx, traits: priv | ser | isa.MayFault}},                                     // xsetbv
 	{0x01, 0xd8, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmrun
-	{0x01, 0xd9, pAny, row{flow: isa.FlowTrap, traits: priv}},                                                               // vmmcall, vmgexit
+	{0x01, 0xd9, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmmcall
+	{0x01, 0xd9, pF3, row{flow: isa.FlowTrap, traits: priv}},                                                                // vmgexit
+	{0x01, 0xd9, pF2, row{flow: isa.FlowTrap, traits: priv}},                                                                // likewise
 	{0x01, 0xda, pNone, row{reads: rax, traits: priv}},                                                                      // vmload
 	{0x01, 0xdb, pNone, row{reads: rax, traits: priv}},                                                                      // vmsave
 	{0x01, 0xdc, pNone, row{traits: priv}},                                                                                  // stgi
@@ -162,24 +164,36 @@ func (d *insn) system(op byte, r *row, known bool) (*row, bool) {
 	case 0x0d, 0xc3: // prefetch, movnti
 		return r, known && !isDirect
 	case 0x20, 0x21, 0x22, 0x23:
+		if !isDirect { // its registers are named even so: there is no displacement
+			d.n = 1
+		}
 		return r, known && isDirect
 	case 0x78, 0x79:
 		d.opsize16 = false
 		return r, known && p == pNone
 	case 0xa6, 0xa7:
-		if isDirect && !d.lock && d.modrm&7 == 0 && (op == 0xa7 || d.modrm < 0xd8) && d.modrm < 0xf0 {
-			return &rowPadlock, true
-		}
-		return r, false
+		return &rowPadlock, d.padlock(op)
 	case 0x1a, 0x1b: // bound registers are not tracked
 		return r, false
 	}
 	return r, known
 }
 
+// padlock says whether the instruction is one of VIA's: they count in rcx and begin
+// with f3, but for xstore, which may.
+func (d *insn) padlock(op byte) bool {
+	if d.lock || d.opsize16 || d.repne || d.modrm&7 != 0 {
+		return false
+	}
+	if op == 0xa7 {
+		return d.modrm == 0xc0 || d.rep && d.modrm >= 0xc8 && d.modrm <= 0xe8
+	}
+	return d.rep && d.modrm >= 0xc0 && d.modrm <= 0xd0
+}
+
 func (d *insn) systemDirect(op, p byte, r *row, known bool) (*row, bool) {
 	for k := range exact {
-		if x := &exact[k]; x.op == op && x.modrm == d.modrm && (x.prefix == p || x.prefix == pAny) {
+		if x := &exact[k]; x.op == op && x.modrm == d.modrm && x.prefix == p {
 			d.opsize16 = false
 			return &x.row, true
 		}

@@ -2,8 +2,8 @@ package amd64
 
 import "kerninst/agent/isa"
 
-// Vector instructions: MMX and SSE behind 0f, AVX behind VEX, AVX-512 behind
-// EVEX. Vector, mask and tile registers are not tracked, so most rows say only
+// Vector instructions: MMX and SSE behind 0f, AVX behind VEX; AVX-512, behind EVEX,
+// is in evexforms.go. Vector, mask and tile registers are not tracked, so most rows say only
 // whether the operand in memory is read or written; those that touch general
 // registers or flags are listed one by one.
 
@@ -39,32 +39,23 @@ var (
 		3: runs(0x00, 0x02, 0x04, 0x06, 0x08, 0x0f, 0x14, 0x19, 0x1d, 0x1d, 0x20, 0x22, 0x30, 0x33, 0x38, 0x39, 0x40, 0x42, 0x44, 0x44, 0x46, 0x46,
 			0x4a, 0x4c, 0x60, 0x63, 0xce, 0xcf, 0xdf, 0xdf, 0xf0, 0xf0),
 	}
-	evexOpcodes = [4]opcodeSet{
-		1: runs(0x10, 0x17, 0x28, 0x2f, 0x51, 0x73, 0x74, 0x76, 0x78, 0x7b, 0x7e, 0x7f, 0xc2, 0xc2, 0xc4, 0xc6, 0xd1, 0xfe),
-		2: runs(0x00, 0x00, 0x04, 0x04, 0x0b, 0x0d, 0x10, 0x16, 0x18, 0x1f, 0x20, 0x47, 0x4c, 0x5b, 0x62, 0x66, 0x68, 0x68, 0x70, 0x73, 0x75, 0x7f,
-			0x83, 0x83, 0x88, 0x8b, 0x8d, 0x8d, 0x8f, 0x93, 0x96, 0xaf, 0xb4, 0xbf, 0xc4, 0xc4, 0xc6, 0xc8, 0xca, 0xcd, 0xcf, 0xcf, 0xdc, 0xdf),
-		3: runs(0x00, 0x01, 0x03, 0x05, 0x08, 0x0b, 0x0f, 0x0f, 0x14, 0x1b, 0x1d, 0x1f, 0x20, 0x23, 0x25, 0x27, 0x38, 0x3b, 0x3e, 0x3f, 0x42, 0x44,
-			0x50, 0x51, 0x54, 0x57, 0x66, 0x67, 0x70, 0x73, 0xce, 0xcf),
-	}
 )
 
 // vectorStores are the opcodes whose operand in memory is written.
 var vectorStores = [4]opcodeSet{
 	1: runs(0x11, 0x11, 0x13, 0x13, 0x17, 0x17, 0x29, 0x29, 0x2b, 0x2b, 0x7f, 0x7f, 0x91, 0x91, 0xd6, 0xd6, 0xe7, 0xe7),
-	2: runs(0x2e, 0x2f, 0x63, 0x63, 0x8a, 0x8b, 0x8e, 0x8e, 0xa0, 0xa3),
-	3: runs(0x19, 0x19, 0x1b, 0x1b, 0x1d, 0x1d, 0x39, 0x39, 0x3b, 0x3b),
+	2: runs(0x2e, 0x2f, 0x8e, 0x8e),
+	3: runs(0x19, 0x19, 0x1d, 0x1d, 0x39, 0x39),
 }
 
 // vectorIndexed are the opcodes whose address has a vector as its index.
-var vectorIndexed = runs(0x90, 0x93, 0xa0, 0xa3, 0xc6, 0xc7)
+var vectorIndexed = runs(0x90, 0x93)
 
 // encoding bits say in which encodings a row holds.
 const (
 	inSSE = 1 << iota
 	inVEX
-	inEVEX
-	inAVX = inVEX | inEVEX
-	inAll = inSSE | inAVX
+	inAll = inSSE | inVEX
 )
 
 // vectorRows lists what touches general registers, flags, or memory in another
@@ -80,21 +71,17 @@ var vectorRows = []struct {
 	{1, 0x2c, pF3, inAll, no, row{g: wr, e: vrd}}, {1, 0x2c, pF2, inAll, no, row{g: wr, e: vrd}},
 	{1, 0x2d, pF3, inAll, no, row{g: wr, e: vrd}}, {1, 0x2d, pF2, inAll, no, row{g: wr, e: vrd}},
 	{1, 0x2e, pAny, inAll, no, row{e: vrd, flags: fW}}, {1, 0x2f, pAny, inAll, no, row{e: vrd, flags: fW}}, // comiss
-	{1, 0x50, pAny, inSSE | inVEX, no, row{g: wr, e: vrd}},                         // movmskps
+	{1, 0x50, pAny, inAll, no, row{g: wr, e: vrd}},                                 // movmskps
 	{1, 0x6e, pAny, inAll, no, row{e: rd}},                                         // movd to
 	{1, 0x7e, pF3, inAll, no, row{e: vrd}}, {1, 0x7e, pAny, inAll, no, row{e: wr}}, // movq, movd from
-	{1, 0x78, pF3, inEVEX, no, row{g: wr, e: vrd}}, {1, 0x78, pF2, inEVEX, no, row{g: wr, e: vrd}}, // vcvttss2usi
-	{1, 0x79, pF3, inEVEX, no, row{g: wr, e: vrd}}, {1, 0x79, pF2, inEVEX, no, row{g: wr, e: vrd}}, // vcvtss2usi
-	{1, 0x7b, pF3, inEVEX, no, row{e: rd}}, {1, 0x7b, pF2, inEVEX, no, row{e: rd}}, // vcvtusi2ss
 	{1, 0x92, pAny, inVEX, no, row{e: rd}}, {1, 0x93, pAny, inVEX, no, row{g: wr}}, // kmov
 	{1, 0x98, pAny, inVEX, no, row{e: vrd, flags: fW}}, {1, 0x99, pAny, inVEX, no, row{e: vrd, flags: fW}}, // kortest, ktest
 	{1, 0xc4, pAny, inAll, no, row{e: rd}}, {1, 0xc5, pAny, inAll, no, row{g: wr, e: vrd}}, // pinsrw, pextrw
-	{1, 0xd7, pAny, inSSE | inVEX, no, row{g: wr, e: vrd}},                                               // pmovmskb
-	{1, 0xf7, pAny, inSSE | inVEX, no, row{e: vrd, reads: rdi, traits: stor}},                            // maskmovdqu
+	{1, 0xd7, pAny, inAll, no, row{g: wr, e: vrd}},                                                       // pmovmskb
+	{1, 0xf7, pAny, inAll, no, row{e: vrd, reads: rdi, traits: stor}},                                    // maskmovdqu
 	{2, 0x0e, p66, inVEX, no, row{e: vrd, flags: fW}}, {2, 0x0f, p66, inVEX, no, row{e: vrd, flags: fW}}, // vtestps
-	{2, 0x17, p66, inSSE | inVEX, no, row{e: vrd, flags: fW}},                      // ptest
+	{2, 0x17, p66, inAll, no, row{e: vrd, flags: fW}},                              // ptest
 	{2, 0x49, p66, inVEX, no, row{e: vwr}}, {2, 0x4b, pF3, inVEX, no, row{e: vwr}}, // sttilecfg, tilestored
-	{2, 0x7a, p66, inEVEX, no, row{e: rd}}, {2, 0x7b, p66, inEVEX, no, row{e: rd}}, {2, 0x7c, p66, inEVEX, no, row{e: rd}}, // vpbroadcast
 	{2, 0xf2, pNone, inVEX, rd, row{g: wr, e: rd, flags: fC}},                                  // andn
 	{2, 0xf3, pNone, inVEX, wr, row{e: rd, flags: fC}},                                         // blsr, blsmsk, blsi
 	{2, 0xf5, pNone, inVEX, rd, row{g: wr, e: rd, flags: fC}},                                  // bzhi
@@ -105,10 +92,10 @@ var vectorRows = []struct {
 	{3, 0x14, p66, inAll, no, row{e: wr}}, {3, 0x15, p66, inAll, no, row{e: wr}}, // pextrb, pextrw
 	{3, 0x16, p66, inAll, no, row{e: wr}}, {3, 0x17, p66, inAll, no, row{e: wr}}, // pextrd, extractps
 	{3, 0x20, p66, inAll, no, row{e: rd}}, {3, 0x22, p66, inAll, no, row{e: rd}}, // pinsrb, pinsrd
-	{3, 0x60, p66, inSSE | inVEX, no, row{e: vrd, reads: rax | rdx, flags: fW}}, // pcmpestrm
-	{3, 0x61, p66, inSSE | inVEX, no, row{e: vrd, reads: rax | rdx, writes: rcx, flags: fW}},
-	{3, 0x62, p66, inSSE | inVEX, no, row{e: vrd, flags: fW}},
-	{3, 0x63, p66, inSSE | inVEX, no, row{e: vrd, writes: rcx, flags: fW}},
+	{3, 0x60, p66, inAll, no, row{e: vrd, reads: rax | rdx, flags: fW}}, // pcmpestrm
+	{3, 0x61, p66, inAll, no, row{e: vrd, reads: rax | rdx, writes: rcx, flags: fW}},
+	{3, 0x62, p66, inAll, no, row{e: vrd, flags: fW}},
+	{3, 0x63, p66, inAll, no, row{e: vrd, writes: rcx, flags: fW}},
 	{3, 0xf0, pF2, inVEX, no, row{g: wr, e: rd}}, // rorx
 }
 
@@ -147,7 +134,7 @@ func (d *insn) vectorRow(m, op, prefix, in byte, vvvv isa.Reg) (*row, bool) {
 			if x.m != m || x.op != op || x.in&in == 0 || x.prefix != prefix && x.prefix != pAny {
 				continue
 			}
-			if !d.named(&x.row, in) || x.v == no && general[m].has(op) && vvvv != 0 {
+			if x.v == no && general[m].has(op) && vvvv != 0 {
 				return nil, false
 			}
 			switch x.v {
@@ -162,73 +149,67 @@ func (d *insn) vectorRow(m, op, prefix, in byte, vvvv isa.Reg) (*row, bool) {
 			return nil, false
 		}
 	}
-	// With F3, EVEX narrows vectors into memory.
-	narrows := in == inEVEX && m == 2 && prefix == pF3 && op >= 0x10 && op <= 0x35 && op&0x0f <= 5
-	if vectorStores[m].has(op) || narrows {
+	if vectorStores[m].has(op) {
 		return &vectorStore, true
 	}
 	return &vectorLoad, true
 }
 
-// named says whether EVEX names one of the sixteen general registers where the row
-// takes one: R' and, with a register as r/m, X would name others (SDM 2.7.1, APX).
-func (d *insn) named(r *row, in byte) bool {
-	reg := r.g == rd || r.g == wr || r.g == rw
-	rm := d.modrm >= 0xc0 && (r.e == rd || r.e == wr || r.e == rw)
-	return in != inEVEX || !(reg && d.evex&0x10 == 0) && !(rm && d.rex&2 != 0)
-}
-
-// vex consumes an instruction behind VEX or EVEX.
+// vex consumes an instruction behind VEX.
 //
 //	VEX2  c5 | RvvvvLpp                    map 1
 //	VEX3  c4 | RXBmmmmm | WvvvvLpp         map in mmmmm
-//	EVEX  62 | RXBR0mmm | Wvvvv1pp | ...   map in mmm
 //
-// R, X, B and vvvv are stored inverted (SDM 2.3.5, 2.7.1).
+// R, X, B and vvvv are stored inverted (SDM 2.3.5).
 func (d *insn) vex(op byte) (*row, bool) {
-	void := d.rex != 0 || d.rep || d.repne || d.opsize16 // invalid before VEX
-	m, last, in := byte(1), byte(0), byte(inVEX)
-	switch op {
-	case 0xc5:
+	void := d.voided()
+	m, last := byte(1), byte(0)
+	if op == 0xc5 {
 		last = d.next()
 		d.rex = 0x40 | ^last>>5&4
-	case 0xc4:
+	} else {
 		first := d.next()
 		last = d.next()
 		m, d.rex = first&0x1f, 0x40|^first>>5&7|last>>4&8
-	case 0x62:
-		first := d.next()
-		last = d.next()
-		void = void || first&8 != 0 || last&4 == 0
-		d.evex = first
-		m, d.rex, in = first&7, 0x40|^first>>5&7|last>>4&8, inEVEX
-		d.next()
 	}
 	c := d.next()
-	if in == inVEX && m == 1 && c == 0x77 { // vzeroupper, vzeroall
+	if m == 1 && c == 0x77 { // vzeroupper, vzeroall
 		return &row77, !void && last&3 == pNone && last&0x78 == 0x78
 	}
-	if d.indexed = m == 2 && vectorIndexed.has(c) && (in == inEVEX || c < 0xa0); d.indexed {
+	if d.indexed = m == 2 && vectorIndexed.has(c); d.indexed {
 		void = void || d.peek()&7 != 4 || d.peek() >= 0xc0
 	}
-	d.operand()
-	if m == 3 || m == 1 && twoByte[c].imm == i8 {
-		d.skip(1)
-	}
-	known := vexOpcodes
-	if in == inEVEX {
-		known = evexOpcodes
+	if !d.vectorOperands(m, c) {
+		return nil, false
 	}
 	if reg := d.modrm >> 3 & 7; m == 2 && c == 0xf3 && (reg == 0 || reg > 3) { // blsr, blsmsk, blsi
 		void = true
 	}
-	if m <= 3 && general[m].has(c) && (last&4 != 0 || in == inEVEX) { // scalar: L is 0
+	if general[m].has(c) && last&4 != 0 { // scalar: L is 0
 		void = true
 	}
-	if void || m == 0 || m > 3 || !known[m].has(c) || in == inVEX && !d.vexFields(m, c, last) {
+	if void || !vexOpcodes[m].has(c) || !d.vexFields(m, c, last) {
 		return nil, false
 	}
-	return d.vectorRow(m, c, last&3, in, isa.Reg(^last>>3&15))
+	return d.vectorRow(m, c, last&3, inVEX, isa.Reg(^last>>3&15))
+}
+
+// voided says whether a prefix stands before VEX or EVEX that makes them #UD. So does
+// lock, as before most instructions.
+func (d *insn) voided() bool { return d.rex != 0 || d.rep || d.repne || d.opsize16 }
+
+// vectorOperands consumes what follows the opcode behind VEX and EVEX. In maps other
+// than the three of SSE, not even the length is known.
+func (d *insn) vectorOperands(m, op byte) bool {
+	if m == 0 || m > 3 {
+		d.n = 1
+		return false
+	}
+	d.operand()
+	if m == 3 || m == 1 && twoByte[op].imm == i8 {
+		d.skip(1)
+	}
+	return true
 }
 
 var row77 = row{known: true, traits: isa.Vector}
