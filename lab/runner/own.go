@@ -59,15 +59,15 @@ func (o Own) of(q Request) Request {
 // hostLimit is the host time after which a guest is given up whose programs are ended
 // in it after so much guest time together. It is for guests in which nobody is left to
 // end them: the daemon is stopped, or the kernel hangs. So it has to be longer than any
-// guest takes that is well. In exact time, one that computes without pause takes two to
-// five times its own time on an idle machine, which is doubled here, and at most its
-// own in host time, which is doubled, too; idle time is skipped in the one and the same
+// guest takes that is well. In exact time, one that computes without pause takes two
+// to seven times its own time (riscv64, vectors), which is doubled here, and at most
+// its own in host time, which is doubled, too; idle time is skipped in the one and the same
 // in the other. Time for which the host kept the machine waiting does not count anyhow
 // (session.Config). The rest is for what is done around the programs: some seconds.
 func hostLimit(programs time.Duration, mode vm.Time) time.Duration {
-	const rest = 30 * time.Second
+	const rest = 20 * time.Second
 	if mode == vm.Exact {
-		return rest + 10*programs
+		return rest + 14*programs
 	}
 	return rest + 2*programs
 }

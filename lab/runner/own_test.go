@@ -19,10 +19,10 @@ func TestTimeout(t *testing.T) {
 		of     Request
 		lo, hi time.Duration // of host time
 	}{
-		// An emulated CPU of exact time was seen to take 5 s for 1 s.
-		{"a program", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 50 * time.Second, 90 * time.Second},
-		{"two, one with a limit of its own", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0), program(time.Minute)}}}, 650 * time.Second, 700 * time.Second},
-		{"host time", Request{Time: vm.Host, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 35 * time.Second, 50 * time.Second},
+		// An emulated CPU of exact time was seen to take 7 s for 1 s.
+		{"a program", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 55 * time.Second, 100 * time.Second},
+		{"two, one with a limit of its own", Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0), program(time.Minute)}}}, 900 * time.Second, 1000 * time.Second},
+		{"host time", Request{Time: vm.Host, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, 25 * time.Second, 50 * time.Second},
 		{"a scenario's own", Request{Time: vm.Exact, RunTimeout: time.Hour, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}, time.Hour, time.Hour},
 	} {
 		q := Own{Timeout: 5 * time.Second}.of(tt.of)
