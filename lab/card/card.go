@@ -52,6 +52,7 @@ const (
 	Waiting  Class = "waiting"  // every CPU sleeps, while a job is under way
 	Spinning Class = "spinning" // some CPU ran whenever it was looked at
 	Busy     Class = "busy"     // CPUs run now and then
+	Halted   Class = "halted"   // the kernel has stopped every CPU for good
 )
 
 // Hang classifies a guest that hangs.

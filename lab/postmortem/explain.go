@@ -2,6 +2,7 @@ package postmortem
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,8 +71,8 @@ func backtrace(l layout, c *CPU, v *View) []card.Frame {
 
 // state is what one CPU did when it was looked at.
 type state struct {
-	idle  bool
-	words string // "in the kernel, interrupts off, in f"
+	idle, halted bool
+	words        string // "in the kernel, interrupts off, in f"
 }
 
 // Classify says what the CPUs of a guest do that hangs. job says whether the
@@ -86,13 +87,16 @@ func Classify(e *Evidence, v *View, job bool) *card.Hang {
 		seen = append(slices.Clip(seen), e.CPUs)
 	}
 	slept, ran := len(seen), map[int][]string{} // slept: looks at the CPU that slept least
+	halted := true                              // every CPU, whenever it was looked at
 	for n := range e.CPUs {
 		idle, where := 0, []string(nil)
 		for _, look := range seen {
 			if n >= len(look) {
 				continue
 			}
-			switch s := stateOf(e.Arch, &look[n], v); {
+			s := stateOf(e.Arch, &look[n], v)
+			halted = halted && s.halted
+			switch {
 			case s.idle:
 				idle++
 			case !slices.Contains(where, s.words):
@@ -105,6 +109,8 @@ func Classify(e *Evidence, v *View, job bool) *card.Hang {
 	}
 	times := fmt.Sprintf("in %d of %d looks", slept, len(seen))
 	switch {
+	case halted:
+		return &card.Hang{Class: card.Halted, Detail: "the guest's kernel has stopped every CPU for good, as halt -f does: " + listed(ran)}
 	case len(ran) > 0:
 		return &card.Hang{Class: card.Spinning, Detail: spinning(ran, len(seen))}
 	case 3*slept < 2*len(seen): // a tick of the timer may fall on a look
@@ -117,11 +123,14 @@ func Classify(e *Evidence, v *View, job bool) *card.Hang {
 
 // spinning names the CPUs that never slept and what they were at.
 func spinning(ran map[int][]string, looks int) string {
+	return listed(ran, fmt.Sprintf(" never slept in %d looks", looks))
+}
+
+// listed is what CPUs were at, in their order, each with some more words.
+func listed(at map[int][]string, more ...string) string {
 	var parts []string
-	for n := 0; len(parts) < len(ran); n++ {
-		if where, ok := ran[n]; ok {
-			parts = append(parts, fmt.Sprintf("CPU %d never slept in %d looks: %s", n, looks, strings.Join(where, "; ")))
-		}
+	for _, n := range slices.Sorted(maps.Keys(at)) {
+		parts = append(parts, fmt.Sprintf("CPU %d%s: %s", n, strings.Join(more, ""), strings.Join(at[n], "; ")))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -148,7 +157,7 @@ func stateOf(arch string, c *CPU, v *View) state {
 	if f == "" {
 		f = hex(pc)
 	}
-	return state{idle: v.Idles(pc), words: fmt.Sprintf("in the kernel, interrupts %s, in %s", irqs, f)}
+	return state{idle: v.Idles(pc), halted: irqs == "off" && v.Halts(pc), words: fmt.Sprintf("in the kernel, interrupts %s, in %s", irqs, f)}
 }
 
 // interrupted says what a CPU was running that stands at the first instruction of

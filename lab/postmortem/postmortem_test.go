@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ const (
 )
 
 // Functions of every kernel here, at these offsets.
-const spinAt, idleAt, callerAt, vectorsAt = 0x1000, 0x2000, kaslrAlign + 0x40, 0x3000
+const spinAt, idleAt, callerAt, vectorsAt, haltAt = 0x1000, 0x2000, kaslrAlign + 0x40, 0x3000, 0x4000
 
 // symbolsOf makes the symbols of a kernel with random code.
 func symbolsOf(t *testing.T, arch string) (*Symbols, []byte) {
@@ -39,7 +40,7 @@ func symbolsOf(t *testing.T, arch string) (*Symbols, []byte) {
 		at   isa.Addr
 		name string
 	}{{0, "_stext"}, {0, "first"}, {spinAt, "spin"}, {idleAt, "cpu_do_idle"}, {vectorsAt, "vectors"},
-		{vectorsAt + 0x800, "behind_vectors"}, {callerAt, "caller"}, {callerAt + 0x20, "next"}, {size, "_etext"}} {
+		{vectorsAt + 0x800, "behind_vectors"}, {haltAt, "machine_halt"}, {haltAt + 0x100, "behind_halt"}, {callerAt, "caller"}, {callerAt + 0x20, "next"}, {size, "_etext"}} {
 		fmt.Fprintf(&names, "%016x T %s\n", uint64(base+s.at), s.name)
 	}
 	d := &ktext.Dump{Arch: arch, Parts: []ktext.Part{
@@ -222,6 +223,37 @@ func TestSleeping(t *testing.T) {
 			}
 			if h := Classify(e, v, tt.job); h.Class != tt.want {
 				t.Errorf("%s, ran in %d looks, job %v: %+v, want %s", arch, tt.runs, tt.job, h, tt.want)
+			}
+		}
+	}
+}
+
+// A kernel that has stopped its CPUs does not spin, unless it is still on its way or one
+// of them is.
+func TestHalted(t *testing.T) {
+	for arch, make := range hung {
+		s, code := symbolsOf(t, arch)
+		halted, spins := make(at(haltAt+8), code), make(at(spinAt), code)
+		if !strings.HasPrefix(halted.registers[0], "\nCPU#0\n") {
+			t.Fatal(halted.registers[0])
+		}
+		second := "CPU#1" + strings.TrimPrefix(spins.registers[0], "\nCPU#0")
+		for _, tt := range []struct {
+			registers []string
+			want      card.Class
+			says      string
+		}{
+			{halted.registers, card.Halted, "CPU 0: in the kernel, interrupts off, in machine_halt"},
+			{[]string{spins.registers[0], halted.registers[0]}, card.Spinning, "in spin"},
+			{[]string{halted.registers[0] + second}, card.Spinning, "CPU 1 never slept"},
+		} {
+			e := TakeHung(context.Background(), arch, &guest{registers: slices.Clone(tt.registers), memory: halted.memory})
+			v, err := s.View(e, uint64(base+slid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := Classify(e, v, true); h.Class != tt.want || !strings.Contains(h.Detail, tt.says) {
+				t.Errorf("%s: %+v, want %s, …%s…", arch, h, tt.want, tt.says)
 			}
 		}
 	}

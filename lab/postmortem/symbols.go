@@ -241,6 +241,23 @@ var idleFunctions = map[string]string{
 	"do_idle":             "kernel/sched/idle.c, with interrupts off, on its way there",
 }
 
+// haltFunctions are those in which a kernel leaves a CPU for good, with interrupts off:
+// that it halts, or goes round in a circle, makes no difference.
+var haltFunctions = map[string]string{
+	"stop_this_cpu":       "amd64: hlt",
+	"machine_halt":        "arm64: a loop, riscv64: wfi, if the firmware does not power it off",
+	"machine_power_off":   "riscv64: likewise",
+	"local_cpu_stop":      "arm64: wfe, wfi; for other CPUs",
+	"panic_smp_self_stop": "likewise, inlined",
+	"ipi_cpu_crash_stop":  "arm64, riscv64: for other CPUs, after a panic",
+	"ipi_stop":            "riscv64: wfi; for other CPUs",
+}
+
+// Halts says whether a CPU is there for good, if its interrupts are off.
+func (v *View) Halts(a isa.Addr) bool {
+	return v.Code(a) && haltFunctions[v.function(a)] != ""
+}
+
 // Idles says whether a CPU waits there for an interrupt.
 func (v *View) Idles(a isa.Addr) bool {
 	if !v.Code(a) {
