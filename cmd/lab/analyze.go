@@ -42,7 +42,7 @@ func analyzeCommand() *cobra.Command {
 	}
 	f.add(c.Flags())
 	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines, one for each ISA")
-	c.Flags().StringVar(&f.function, "function", "", "print one function, NAME or MODULE:NAME")
+	c.Flags().StringVar(&f.function, "function", "", "print one function, NAME or MODULE:NAME; NAME#2 is the second by address of those that share a name")
 	c.Flags().BoolVar(&f.dot, "dot", false, "with --function: print its graph for graphviz")
 	c.Flags().StringVar(&f.dump, "dump", "", "analyse this file, from lab image dump, instead of a guest's kernel")
 	return c

@@ -114,6 +114,39 @@ func TestFunction(t *testing.T) {
 	}
 }
 
+// Of functions that share a name, each can be chosen, and none is without.
+func TestFunctionsOfOneName(t *testing.T) {
+	d := recorded(t, "arm64")
+	for i, p := range d.Parts {
+		if p.Name == "kallsyms" {
+			d.Parts[i].Data = bytes.Replace(p.Data, []byte(" vfs_read\n"), []byte(" ksys_read\n"), 1)
+			d.Parts[i].Size = len(d.Parts[i].Data)
+		}
+	}
+	once := analyse(t, "arm64")
+	k, err := analysis.Analyse(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"ksys_read": "2 functions of the kernel are named ksys_read; choose one of\n  ksys_read#1  0x", "ksys_read#0": "want a number of 1 to 2", "ksys_read#3": "ksys_read#2  0x",
+		"ksys_read#": "of 1 to 2", "ksys_read#x": "of 1 to 2", ":ksys_read": "choose one of\n  :ksys_read#1", "vfs_write#2": "there is one vfs_write", "no_such#1": "no function no_such",
+	} {
+		if _, err := k.Function(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want …%s…", name, err, want)
+		}
+	}
+	for name, was := range map[string]string{"ksys_read#1": "vfs_read", "ksys_read#2": "ksys_read", "vfs_write#1": "vfs_write"} {
+		want, err := once.Function(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := k.Function(name); err != nil || f.Addr != want.Addr || !strings.HasPrefix(name, f.Name+"#") {
+			t.Errorf("%s: %+v, %v; want what is %+v", name, f, err, want)
+		}
+	}
+}
+
 // TestListingHidesNothing: every byte of a function is in one line of its listing,
 // and no other function's is. A symbol may begin in padding.
 func TestListingHidesNothing(t *testing.T) {
