@@ -17,7 +17,7 @@ func Explain(e *Evidence, v *View) []card.CPU {
 		c := &e.CPUs[n]
 		out = append(out, card.CPU{
 			Number: n, Mode: string(c.Mode), Interrupts: c.Interrupts,
-			PC: hex(c.PC), Symbol: nameIn(v, c.PC), Registers: c.Registers,
+			PC: hex(c.PC), Symbol: standsAt(e.Arch, c, v), Registers: c.Registers,
 			Backtrace: backtrace(layouts[e.Arch], c, v),
 		})
 	}
@@ -26,11 +26,15 @@ func Explain(e *Evidence, v *View) []card.CPU {
 
 func hex(a isa.Addr) string { return fmt.Sprintf("%#x", uint64(a)) }
 
-func nameIn(v *View, a isa.Addr) string {
-	if v == nil {
+// standsAt names what a CPU stands at.
+func standsAt(arch string, c *CPU, v *View) string {
+	switch {
+	case c.Mode == Firmware && arch == "riscv64":
+		return "(OpenSBI, the firmware)" // it has no symbols; the frame below it called it
+	case v == nil:
 		return ""
 	}
-	return v.Name(a)
+	return v.Name(c.PC)
 }
 
 func callerIn(v *View, a isa.Addr) string {

@@ -259,6 +259,30 @@ func TestHalted(t *testing.T) {
 	}
 }
 
+// A CPU in a patch is at the point that the patch is of, wherever patches lie.
+func TestInAPatch(t *testing.T) {
+	const far = base - 64<<20 // as a module's text
+	for arch, make := range hung {
+		for name, pc := range map[string]isa.Addr{"far": far + 8, "in padding": at(idleAt + 0x108)} {
+			s, code := symbolsOf(t, arch)
+			g := make(pc, code)
+			g.memory[far] = code[:excerptSize+8]
+			e := TakeHung(context.Background(), arch, g)
+			v, err := s.View(e, uint64(base+slid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Patches = []Patch{{Addr: pc - 8, Size: 64, Of: "gone+0x4"}, {Addr: pc - 8, Size: 32, Of: "f+0x10"}, {Addr: pc + 1, Size: 32, Of: "next+0"}}
+			if c := Explain(e, v)[0]; c.Symbol != "(patch of f+0x10)+0x8/0x20" || v.Caller(pc) != c.Symbol {
+				t.Errorf("%s, %s: %q, as a caller %q", arch, name, c.Symbol, v.Caller(pc))
+			}
+			if h := Classify(e, v, true); h.Class != card.Spinning || !strings.HasSuffix(h.Detail, "in the patch of f+0x10") {
+				t.Errorf("%s, %s: %+v", arch, name, h)
+			}
+		}
+	}
+}
+
 // A machine that sleeps but for the last look is described asleep, and that look counts;
 // one that is found in another place each time is described as it is.
 func TestUsual(t *testing.T) {
@@ -321,6 +345,9 @@ func TestInFirmware(t *testing.T) {
 		v, err := s.View(e, 0)
 		if (err == nil) != (tt.want != "") {
 			t.Errorf("%+v: %v", tt, err)
+		}
+		if c := Explain(e, nil)[0]; c.Symbol != "(OpenSBI, the firmware)" {
+			t.Errorf("the firmware is called %q", c.Symbol)
 		}
 		if c := Explain(e, v)[0]; tt.want != "" && (len(c.Backtrace) != 1 || c.Backtrace[0].Symbol != tt.want) {
 			t.Errorf("%+v: backtrace %+v, want %s", tt, c.Backtrace, tt.want)

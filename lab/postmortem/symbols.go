@@ -114,8 +114,27 @@ func (s *Symbols) Dump() *ktext.Dump { return s.dump }
 // View is the symbols where they are in one guest.
 type View struct {
 	*Symbols
-	Slide isa.Addr // to be added to the dump's addresses; wraps
-	seen  map[isa.Addr][]byte
+	Slide   isa.Addr // to be added to the dump's addresses; wraps
+	Patches []Patch  // in the order in which they were made
+	seen    map[isa.Addr][]byte
+}
+
+// Patch is code that was put into the guest's kernel, where no symbol is.
+type Patch struct {
+	Addr isa.Addr // as the guest has it
+	Size int      // bytes
+	Of   string   // the instrumentation point, as function+offset
+}
+
+// patch is the one that holds an address. Where one was freed there may be another: the
+// last counts.
+func (v *View) patch(a isa.Addr) (Patch, bool) {
+	for _, p := range slices.Backward(v.Patches) {
+		if a-p.Addr < isa.Addr(p.Size) {
+			return p, true
+		}
+	}
+	return Patch{}, false
 }
 
 // kaslrAlign is the granularity in which all three kernels choose their place, in
@@ -177,8 +196,11 @@ func (v *View) Code(a isa.Addr) bool { return a-v.Slide >= v.lo && a-v.Slide < v
 
 // Name is an address as function+offset/size, or empty. Functions of modules are
 // named where the code there is the same as in the dump: modules lie elsewhere in
-// every boot.
+// every boot. Patches come first: some lie in padding, and some in a module.
 func (v *View) Name(a isa.Addr) string {
+	if p, ok := v.patch(a); ok {
+		return fmt.Sprintf("(patch of %s)+%#x/%#x", p.Of, uint64(a-p.Addr), p.Size)
+	}
 	if v.Code(a) {
 		return name(v.text, a-v.Slide)
 	}
@@ -195,7 +217,7 @@ func (v *View) Name(a isa.Addr) string {
 // Caller is Name for a return address: it belongs to the call before it, which
 // may be the last instruction of a function.
 func (v *View) Caller(a isa.Addr) string {
-	if v.Code(a - 1) {
+	if _, ok := v.patch(a); v.Code(a-1) && !ok {
 		return nameBehind(v.text, a-v.Slide-1, 1)
 	}
 	if n := v.boot.name(a-v.Slide, 1); n != "" {
@@ -223,6 +245,9 @@ func nameBehind(t *ktext.Text, a, more isa.Addr) string {
 
 // function is the name of the function that holds an address, or empty.
 func (v *View) function(a isa.Addr) string {
+	if p, ok := v.patch(a); ok {
+		return "the patch of " + p.Of
+	}
 	n, _, _ := strings.Cut(v.Name(a), "+")
 	return n
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
 	"kerninst/agent/wire"
 	"kerninst/lab/card"
 	"kerninst/lab/postmortem"
@@ -64,7 +66,32 @@ func (r *Runner) view(e *postmortem.Evidence, o *session.Outcome) (*postmortem.V
 	if o.Hello != nil {
 		start = o.Hello.TextStart
 	}
-	return symbols.View(e, start)
+	v, err := symbols.View(e, start)
+	if err == nil {
+		v.Patches = patches(r.Image.Arch, o.Records)
+	}
+	return v, err
+}
+
+// patches are those that the daemon said it made, and springboards: where a point's jump
+// leads to, which may be a copy of the patch.
+func patches(arch string, records []*wire.Record) (out []postmortem.Patch) {
+	a, err := all.Lookup(arch)
+	for _, rec := range records {
+		for _, p := range rec.GetResult().GetPoints() {
+			of := fmt.Sprintf("%s+%#x", p.Symbol, p.Offset)
+			if p.PatchAddress != 0 {
+				out = append(out, postmortem.Patch{Addr: isa.Addr(p.PatchAddress), Size: len(p.PatchBytes), Of: of})
+			}
+			if len(p.BoardBytes) == 0 || len(p.NewBytes) == 0 || err != nil {
+				continue
+			}
+			if board := a.Decode(p.NewBytes, isa.Addr(p.WrittenAt)).Target; board != 0 {
+				out = append(out, postmortem.Patch{Addr: board, Size: len(p.BoardBytes), Of: of})
+			}
+		}
+	}
+	return out
 }
 
 // readSymbols takes the kernel's symbols from its dump. The context is of its own:
