@@ -242,7 +242,7 @@ var reserved = map[string]func(d Difference) bool{
 			rest = rest[1:]
 		}
 		wait := len(rest) == 0 || rest[0] == 0x9b // to objdump, a part of what follows
-		return d.Insn.Traits&isa.Vector != 0 && wait
+		return wait && (d.Insn.Traits&isa.Vector != 0 || d.Insn.Flow == isa.FlowUnknown)
 	},
 	"arm64": func(Difference) bool { return false },
 	"riscv64": func(d Difference) bool {

@@ -154,6 +154,7 @@ f3480fa7c8 | none | rax,rcx,rdx,rbx,rsi,rdi |  | rax,rcx,rdx,rsi,rdi | load,stor
 0f01d9 | trap |  |  |  | privileged | vmmcall
 f30f01d9 | trap |  |  |  | privileged | vmgexit
 660f01d9 | unknown |  |  |  |  | neither
+660f78cc2d05 | unknown |  |  |  | lost | extrq, not vmread
 0f2034 | unknown |  |  |  | lost | mov of a control register to memory
 c738 | unknown |  |  |  | lost | xbegin in memory
 c4e2f99201 | unknown |  |  |  |  | a gather without an index

@@ -170,6 +170,9 @@ func (d *insn) system(op byte, r *row, known bool) (*row, bool) {
 		return r, known && isDirect
 	case 0x78, 0x79:
 		d.opsize16 = false
+		if p != pNone { // extrq and insertq have two immediates
+			d.n = 1
+		}
 		return r, known && p == pNone
 	case 0xa6, 0xa7:
 		return &rowPadlock, d.padlock(op)
