@@ -21,19 +21,21 @@ var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, 
 
 // prepareEquivalence draws instructions of the stock kernels, to be run bare and spliced.
 func prepareEquivalence(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
-	return prepareSplices("equivalence", arch, m, functions)
-}
-
-// prepareVariant is the same for a guest that is not the usual one.
-func prepareVariant(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
-	return prepareSplices("equivalence-variants", arch, m, functions)
-}
-
-func prepareSplices(name string, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	per := 1
 	if *full {
 		per = 4
 	}
+	return prepareSplices("equivalence", arch, m, functions, per)
+}
+
+// prepareVariant is the same for a guest that is not the usual one, with one
+// instruction of each form: more of them are the usual guest's matter.
+func prepareVariant(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
+	return prepareSplices("equivalence-variants", arch, m, functions, 1)
+}
+
+// prepareSplices draws per instructions of each form.
+func prepareSplices(name string, arch *isa.Arch, m machine, functions []sweep.Piece, per int) (inputs [][]byte, check func(*testing.T, [][]byte)) {
 	p := NewPopulation(arch)
 	for _, f := range functions {
 		p.Add(f.Name, f.Code, f.Addr)
