@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -93,6 +94,9 @@ func Add(words []string) ([]File, error) {
 		if p := within(f.Path, append(hidden, reserved...)); p != "" {
 			return nil, fmt.Errorf("%s in the guest: %s is not to be changed", f.Path, p)
 		}
+		if !f.Mode.IsDir() && folder(f.Path) {
+			return nil, fmt.Errorf("%s is a folder in the guest, which the kernel keeps: for a file in it give %s/", f.Path, f.Path)
+		}
 		if f.Mode.Type() == 0 {
 			if err := stored(f.Source); err != nil {
 				return nil, err
@@ -100,6 +104,17 @@ func Add(words []string) ([]File, error) {
 		}
 	}
 	return all, nil
+}
+
+// folder says whether a path is a folder of every guest. A file that came later in the
+// initramfs would not be unpacked, and nobody told (init/initramfs.c, clean_path).
+func folder(p string) bool {
+	for _, f := range skeleton {
+		if f.Path == p && f.Mode.IsDir() || strings.HasPrefix(f.Path, p+"/") {
+			return true
+		}
+	}
+	return slices.ContainsFunc(reserved, func(own string) bool { return strings.HasPrefix(own, p+"/") })
 }
 
 // madeUp are the file systems whose files the kernel makes up as they are read: they

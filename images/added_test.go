@@ -47,6 +47,14 @@ func TestAddRefuses(t *testing.T) {
 	if _, err := Add([]string{dir + ":/lib"}); err == nil || !strings.Contains(err.Error(), "/lib/kerninst") {
 		t.Errorf("a folder over /lib/kerninst: %v", err)
 	}
+	for _, folder := range []string{"/bin", "/lib", "/usr", "/root", "/var"} { // as cp takes it
+		if _, err := Add([]string{dir + "/kerninst/x:" + folder}); err == nil || !strings.Contains(err.Error(), "for a file in it give "+folder+"/") {
+			t.Errorf("a file over %s: %v", folder, err)
+		}
+	}
+	if _, err := Add([]string{dir + "/kerninst/x:/usr/bin/env", dir + "/kerninst/x:/bi", dir + "/kerninst:/usr"}); err != nil {
+		t.Errorf("beside folders, and a folder: %v", err)
+	}
 	if _, err := Add([]string{dir + "/kerninst/x:/a", dir + "/kerninst/x:/a"}); err == nil || !strings.Contains(err.Error(), "two files") {
 		t.Errorf("twins: %v", err)
 	}
