@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kerninst/agent/wire"
@@ -216,8 +217,16 @@ func daemonDied(f facts) (status.Status, Kind, string, bool) {
 		last = line
 	}
 	return status.Crashed, DaemonDied,
-		fmt.Sprintf("the guest powered off after hello, but its daemon never said done: %s; agent.log shows its last steps", last),
+		fmt.Sprintf("the guest powered off after hello, but its daemon never said done: %s%s", last, f.outOfMemory()),
 		f.hello != nil
+}
+
+// outOfMemory says so if the guest's kernel did, and what to do.
+func (f facts) outOfMemory() string {
+	if slices.ContainsFunc(f.findings, func(x console.Finding) bool { return x.Class == console.OOM }) {
+		return fmt.Sprintf("; its kernel reported that the memory, %d MiB, was used up: give more with --mem", f.cfg.Spec.MemMiB)
+	}
+	return ""
 }
 
 // daemonEnded is what init said of its end, if it was a bad one.

@@ -183,6 +183,8 @@ func TestOutcomes(t *testing.T) {
 		{"Go panic", script{console: goText, results: records(hello), end: off}, status.Crashed, DaemonDied, "index out of range"},
 		{"daemon killed", script{console: "kerninst-init: daemon killed by signal 9 (killed)\n", results: records(hello), end: off},
 			status.Crashed, DaemonDied, "never said done: kerninst-init: daemon killed by signal 9"},
+		{"daemon killed for its memory", script{console: "[    2.460499] Out of memory: Killed process 121 (kerninstd) total-vm:1265208kB\nkerninst-init: daemon killed by signal 9 (killed)\n", results: records(hello), end: off},
+			status.Crashed, DaemonDied, "signal 9 (killed); its kernel reported that the memory, "},
 		{"daemon killed, no power-off", script{console: "kerninst-init: daemon killed by signal 9 (killed)\n", results: records(hello)},
 			status.Timeout, HangAtPowerOff, "hung after hello"},
 		{"Go panic kills init", script{console: goText + initText, results: records(hello), end: reset}, status.Crashed, DaemonDied, "index out of range"},
