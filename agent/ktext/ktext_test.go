@@ -272,10 +272,12 @@ func TestFtraceSite(t *testing.T) {
 		arch, name string
 		want       int
 		call       []byte // in place of the last bytes of the site
+		idle       []byte // a site that calls nobody otherwise than the function's
 	}{
-		{"amd64", "ksys_read", 9, []byte{0xe8, 1, 2, 3, 4}},                        // behind a landing pad
-		{"arm64", "ksys_read", 8, []byte{1, 2, 0, 0x94}},                           // bl
-		{"riscv64", "ksys_read", 8, []byte{0x97, 2, 3, 4, 0xe7, 0x82, 0x42, 0x31}}, // auipc t0; jalr t0, t0
+		{"amd64", "ksys_read", 9, []byte{0xe8, 1, 2, 3, 4}, nil},                                           // behind a landing pad
+		{"arm64", "ksys_read", 8, []byte{1, 2, 0, 0x94}, []byte{0x1f, 0x20, 3, 0xd5, 0x1f, 0x20, 3, 0xd5}}, // bl; two nops
+		{"riscv64", "ksys_read", 8, []byte{0x97, 2, 3, 4, 0xe7, 0x82, 0x42, 0x31}, // auipc t0; jalr t0, t0
+			[]byte{0x97, 2, 3, 4, 0x13, 0, 0, 0}}, // auipc t0; nop: ftrace was there
 	} {
 		x := ktexttest.Load(t, c.arch).Text(t)
 		f, err := x.Function("", c.name)
@@ -291,6 +293,9 @@ func TestFtraceSite(t *testing.T) {
 		}
 		if x.Traced(code[:ktext.MostFtrace]) {
 			t.Errorf("%s %s: traced, which was idle", c.arch, c.name)
+		}
+		if c.idle != nil && (x.FtraceSite(c.idle) != c.want || x.Traced(c.idle)) {
+			t.Errorf("%s: % x is no site, or traced", c.arch, c.idle)
 		}
 		traced := append(slices.Clone(code[:c.want-len(c.call)]), c.call...)
 		if x.FtraceSite(traced) != c.want || !x.Traced(traced) {

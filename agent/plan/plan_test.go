@@ -395,6 +395,7 @@ func TestLead(t *testing.T) {
 			"another":     func(p *plan.Plan) { p.Lead++ },
 			"first byte":  func(p *plan.Plan) { p.Code = flip(p.Code, 0) },
 			"ends before": func(p *plan.Plan) { p.Start-- },
+			"may fault":   func(p *plan.Plan) { p.Fault = p.Patch + isa.Addr(p.Start) },
 		} {
 			q := *p
 			spoil(&q)
@@ -509,6 +510,31 @@ func TestCheckCatchesCopy(t *testing.T) {
 		spoil(&b)
 		if err := p.Check(x.Arch); err == nil {
 			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
+// TestCheckCatchesFault: what may fault is the first that is displaced, as it is, in no
+// copy of a patch and behind nothing that leads up to it.
+func TestCheckCatchesFault(t *testing.T) {
+	for _, c := range []struct {
+		arch, function string
+		at             isa.Off
+		want           string // of the error; empty: it is fine
+	}{
+		{"amd64", "ksys_read", 0x39, ""},
+		{"amd64", "ksys_write", 0xb, "may fault"},        // a copy lies in padding, which has no fixup
+		{"amd64", "__x64_sys_getppid", 0xf, "may fault"}, // its operand is rip-relative: it is another in the patch
+	} {
+		x := ktexttest.Load(t, c.arch).Text(t)
+		p, r := plan.Point(x, request(x, c.function, c.at))
+		if r != nil {
+			t.Fatal(r)
+		}
+		p.Fault = p.Patch + isa.Addr(p.Start)
+		switch err := p.Check(x.Arch); {
+		case c.want == "" && err != nil, c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s %s+%#x: %v", c.arch, c.function, uint64(c.at), err)
 		}
 	}
 }
