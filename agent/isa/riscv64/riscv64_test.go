@@ -67,6 +67,8 @@ af35b518 | none | a0,a1 | a1 |  | store,exclusive,may-fault | sc.d a1, a1, (a0)
 632000fe | unknown |  |  |  |  | no such comparison
 1f00 | unknown |  |  |  |  | longer than 32 bits
 5776050d | none | a0 | a2 |  | vector | vsetvli a2, a0
+d7a10850 | none |  |  |  | vector | vid.v v3, v0.t
+d7a15850 | unknown |  |  |  |  | vid with a source
 07040502 | none | a0 |  |  | load,may-fault,vector | vle8.v
 27040502 | none | a0 |  |  | store,may-fault,vector | vse8.v
 0704b50a | none | a0,a1 |  |  | load,may-fault,vector | vlse8.v: the stride is a register

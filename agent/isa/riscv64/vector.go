@@ -130,6 +130,8 @@ func vectorForm(w word) bool {
 		return unmasked
 	case f == 2 && op == 0x10 && w.bits(19, 15) == 0: // vmv.x.s
 		return unmasked
+	case f == 2 && op == 0x14 && w.bits(19, 15) == 17: // vid has no source
+		return w.bits(24, 20) == 0
 	case f == 6 && op == 0x10: // vmv.s.x
 		return unmasked && w.bits(24, 20) == 0
 	}
