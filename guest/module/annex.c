@@ -24,6 +24,8 @@
 #include <linux/string.h>
 #include <linux/stringify.h>
 
+#include <asm/extable.h>	/* linux/extable.h only declares the entry */
+
 #include "internals.h"
 #include "kerninst_mod.h"
 
