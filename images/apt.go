@@ -196,7 +196,7 @@ func (a *apt) update(ctx context.Context) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	why := "cannot be reached"
+	why := "cannot be reached: without a network, lab image import takes what lab image export wrote elsewhere"
 	for _, k := range aptCauses {
 		if k.says.MatchString(failed.said) {
 			why = k.means

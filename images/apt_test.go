@@ -146,7 +146,7 @@ func TestBadInput(t *testing.T) {
 		{"architecture", Options{Arch: "mips"}, []string{`"mips"`, "amd64, arm64, riscv64"}},
 		{"no architecture", Options{}, []string{`""`}},
 		{"mirror without Debian", Options{Arch: "arm64", Mirror: empty}, []string{empty, "has no Debian trixie"}},
-		{"no network", Options{Arch: "arm64", Mirror: "http://127.0.0.1:1/debian"}, []string{"http://127.0.0.1:1/debian cannot be reached"}},
+		{"no network", Options{Arch: "arm64", Mirror: "http://127.0.0.1:1/debian"}, []string{"http://127.0.0.1:1/debian cannot be reached: without a network, lab image import"}},
 		{"mirror of nonsense", Options{Arch: "arm64", Mirror: "debian"}, []string{`"debian" is not an address`}},
 		{"offline", Options{Arch: "arm64", Offline: true}, []string{"offline", "lacks"}},
 	}
