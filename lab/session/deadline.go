@@ -66,11 +66,19 @@ func keptWaiting(m vm.Machine) (longest time.Duration) {
 	}
 	files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(p.Pid()), "task", "*", "schedstat")) // the pattern is right
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if words := strings.Fields(string(b)); err == nil && len(words) > 1 {
-			n, _ := strconv.ParseInt(words[1], 10, 64) // not a number: 0
-			longest = max(longest, time.Duration(n))
-		}
+		b, _ := os.ReadFile(file) // the thread has ended: it says nothing
+		longest = max(longest, waitedFor(string(b)))
 	}
 	return longest
+}
+
+// waitedFor is how long a thread has waited, of its schedstat: the time it ran, the time
+// it waited, and how often it ran. What is none says 0.
+func waitedFor(schedstat string) time.Duration {
+	words := strings.Fields(schedstat)
+	if len(words) != 3 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(words[1], 10, 64) // not a number: 0
+	return time.Duration(n)
 }

@@ -47,6 +47,17 @@ type process struct {
 
 func (p process) Pid() int { return p.pid }
 
+// TestWaitedFor: a thread's own running is no waiting.
+func TestWaitedFor(t *testing.T) {
+	for line, want := range map[string]time.Duration{
+		"5000000000 7 300\n": 7, "": 0, "5 7\n": 0, "5 x 300\n": 0, "no such\n": 0,
+	} {
+		if got := waitedFor(line); got != want {
+			t.Errorf("%q: %v, want %v", line, got, want)
+		}
+	}
+}
+
 // TestKeptWaiting: a process that shares one CPU with others is kept waiting for it.
 func TestKeptWaiting(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
