@@ -163,7 +163,7 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
 	}
 	m.started = time.Now()
-	if m.child, err = startChild(cmd, !s.Interactive, !s.Keep); err != nil {
+	if m.child, err = startChild(cmd, !s.Interactive, !s.Keep, s.KVM); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	m.results = tail.Follow(filepath.Join(s.Dir, ResultsFile), m.over)

@@ -115,6 +115,28 @@ func TestEndingsFromOutside(t *testing.T) {
 	}
 }
 
+// A guest's memory has small pages, and the lab keeps its own word on them. (A kernel
+// that knows no others says nothing.)
+func TestSmallPages(t *testing.T) {
+	enabled := func(pid int) (bool, string) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, found := strings.Cut(string(b), "THP_enabled:\t")
+		word, _, _ := strings.Cut(rest, "\n")
+		return found, word
+	}
+	_, before := enabled(os.Getpid())
+	m := mustStart(t, tiny(t, "arm64", "", qemutest.Hang))
+	if found, of := enabled(m.Pid()); found && of != "0" {
+		t.Errorf("QEMU may have huge pages: %s", of)
+	}
+	if _, after := enabled(os.Getpid()); after != before {
+		t.Errorf("the lab's own: %s, before %s", after, before)
+	}
+}
+
 func TestInspect(t *testing.T) {
 	registers := map[string]string{"amd64": "CR3=", "arm64": "PC=", "riscv64": "mhartid"}
 	for _, arch := range Arches() {
