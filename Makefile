@@ -41,7 +41,7 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" vet -composites=false ./... && \
 		"$$GO" run ./ci/proof -name fuzz $(FUZZING) && \
-		"$$GO" test -json -count=1 -timeout 40m $(at_once) ./... | "$$GO" run ./ci/tally
+		"$$GO" test -json -vet=off -count=1 -timeout 40m $(at_once) ./... | "$$GO" run ./ci/tally
 
 proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
 	@$(setup_test)
