@@ -39,7 +39,7 @@ func traceInsns() int {
 	if *full {
 		return 100_000_000
 	}
-	return 20_000_000
+	return 10_000_000
 }
 
 // TestTrace replays what a guest's kernel executed under load against its own

@@ -3,8 +3,8 @@
 //
 //	N passed, N failed, N skipped
 //
-// that counts tests and subtests which have no subtests of their own. It exits
-// 1 when something failed or nothing ran.
+// that counts tests and subtests which have no subtests of their own, and those that
+// failed though none of theirs did. It exits 1 when something failed or nothing ran.
 package main
 
 import (
@@ -42,6 +42,7 @@ type run struct {
 	outcome string
 	output  []string
 	parent  bool
+	below   bool // one of its subtests failed
 }
 
 // slow is how long a test may take without being told of, in seconds. What it waits
@@ -80,7 +81,8 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 			t := get(e.Package + "\x00" + e.Test)
 			t.outcome = e.Action
 			if i := strings.LastIndex(e.Test, "/"); i >= 0 {
-				get(e.Package + "\x00" + e.Test[:i]).parent = true
+				parent := get(e.Package + "\x00" + e.Test[:i])
+				parent.parent, parent.below = true, parent.below || e.Action == "fail"
 			}
 			if e.Test == "" {
 				word := e.Action
@@ -104,7 +106,7 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 	n := map[string]int{}
 	for _, key := range order {
 		t := tests[key]
-		if strings.HasSuffix(key, "\x00") || t.parent {
+		if own := t.outcome == "fail" && !t.below; strings.HasSuffix(key, "\x00") || t.parent && !own {
 			continue
 		}
 		if t.outcome == "" { // the process died before it could say

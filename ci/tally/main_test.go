@@ -17,6 +17,10 @@ func TestTally(t *testing.T) {
 		{"a failure", `{"Action":"output","Package":"p","Test":"A","Output":"why\n"}
 {"Action":"fail","Package":"p","Test":"A"}
 {"Action":"fail","Package":"p"}`, "0 passed, 1 failed, 0 skipped", true},
+		{"a failure of a parent's own", `{"Action":"pass","Package":"p","Test":"A/x/y"}
+{"Action":"fail","Package":"p","Test":"A/x"}
+{"Action":"fail","Package":"p","Test":"A"}
+{"Action":"fail","Package":"p"}`, "1 passed, 1 failed, 0 skipped", true},
 		{"nothing ran", ``, "0 passed, 0 failed, 0 skipped", true},
 		{"a package that does not build", `{"ImportPath":"q","Action":"build-output","Output":"x.go:1: bad\n"}
 {"ImportPath":"q","Action":"build-fail"}
