@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -155,7 +156,7 @@ func (e *env) undoUnderFault(ids []uint32) error {
 	}
 	defer unix.Close(uffd)
 	opened := make(chan syscall.Errno)
-	go func() { opened <- openAt(page) }()
+	ownThread(func() { opened <- openAt(page) })
 	var msg [32]byte // struct uffd_msg: somebody waits for the page
 	if _, err := unix.Read(uffd, msg[:]); err != nil {
 		return err
@@ -173,6 +174,19 @@ func (e *env) undoUnderFault(ids []uint32) error {
 	st, err = e.settled()
 	report("the patch is free when he has left", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
 	return err
+}
+
+// ownThread runs f on a thread that ends with it. What a fault has left on the kernel
+// stack of one that lives on is found there for as long as it sleeps, and holds patches.
+func ownThread(f func()) {
+	go func() {
+		runtime.LockOSThread() // and not unlocked, so that it ends; but the first one would stay
+		if unix.Gettid() == unix.Getpid() {
+			ownThread(f)
+			return
+		}
+		f()
+	}()
 }
 
 func openAt(path uintptr) syscall.Errno {
