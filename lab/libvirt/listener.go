@@ -9,8 +9,8 @@ import (
 
 // listener hears of all domains of a libvirtd, and does nothing about it. As long
 // as there is one, no machine that ends is the last to stop listening: libvirtd
-// 9.0.0 then takes down the timer that delivers events, and was once seen to die
-// in it (SIGSEGV, an event on its way).
+// 9.0.0 then takes down the timer that delivers events, and was seen to die in it
+// (SIGSEGV) when connections ended as conn.close no longer ends them.
 type listener struct {
 	mu   sync.Mutex
 	conn *conn // nil before the first machine
