@@ -42,13 +42,28 @@ type cache struct {
 	say func(format string, args ...any)
 	// used, if not nil, collects the paths of what is found, and nothing is
 	// made: GC and Export look around without changing anything.
-	used map[string]bool
+	used *found
 	look bool // nothing is removed or locked either
+}
+
+// found is a set of paths, for use by several goroutines: an image's parts are looked
+// for at once.
+type found struct {
+	mu    sync.Mutex
+	paths map[string]bool
+}
+
+func newFound() *found { return &found{paths: map[string]bool{}} }
+
+func (f *found) add(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paths[path] = true
 }
 
 func (c *cache) note(path string) {
 	if c.used != nil {
-		c.used[path] = true
+		c.used.add(path)
 	}
 }
 

@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -218,5 +219,22 @@ func TestSweep(t *testing.T) {
 	}
 	if _, err := c.tryFlock(inUse, syscall.LOCK_EX); !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Errorf("after sweeping, the cache is not in use: %v", err)
+	}
+}
+
+// TestNoteAtOnce: several parts of an image are looked for at once.
+func TestNoteAtOnce(t *testing.T) {
+	c := &cache{used: newFound()}
+	var wg sync.WaitGroup
+	for k := range 8 {
+		wg.Go(func() {
+			for n := range 1000 {
+				c.note(fmt.Sprint(k, " ", n))
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(c.used.paths); n != 8000 {
+		t.Errorf("%d paths are noted, not 8000", n)
 	}
 }

@@ -97,7 +97,7 @@ func newBuilder(opt Options) (*builder, error) {
 		return nil, err
 	}
 	if opt.Look {
-		opt.Offline, c.look, c.used = true, true, map[string]bool{}
+		opt.Offline, c.look, c.used = true, true, newFound()
 	}
 	b := &builder{opt: opt, t: t, host: hostArch(), cache: c, say: say}
 	if isBuildDir(opt.Kernel) {

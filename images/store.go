@@ -162,7 +162,7 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 		return 0, err
 	}
 	defer lock.Close()
-	used := map[string]bool{}
+	used := newFound()
 	opt.Offline = true
 	for _, arch := range Arches() {
 		opt.Arch = arch
@@ -182,7 +182,7 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 		names, _ := filepath.Glob(filepath.Join(c.dir, pattern))
 		for _, name := range names {
 			info, err := os.Lstat(name)
-			if err != nil || used[name] || info.ModTime().After(oldest) {
+			if err != nil || used.paths[name] || info.ModTime().After(oldest) {
 				continue
 			}
 			size := info.Size()
@@ -200,14 +200,14 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 
 // keepPlugins notes the emulators' plugins, which depend on the installed QEMU:
 // a few small objects.
-func (c *cache) keepPlugins(used map[string]bool) {
+func (c *cache) keepPlugins(used *found) {
 	names, _ := filepath.Glob(filepath.Join(c.dir, "index", "plugin", "*"))
 	for _, name := range names {
 		var made files
 		if c.load("plugin", filepath.Base(name), &made) {
-			used[name] = true
+			used.add(name)
 			for _, d := range made {
-				used[c.object(d)] = true
+				used.add(c.object(d))
 			}
 		}
 	}
@@ -220,7 +220,7 @@ func (b *builder) trace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.cache.used[filepath.Join(b.cache.dir, "tree", b.treeKey(sel))] = true
+	b.cache.used.add(filepath.Join(b.cache.dir, "tree", b.treeKey(sel)))
 	guest, err1 := b.unpack(ctx, sel)
 	native, err2 := b.native(ctx, sel)
 	gob, err3 := b.programs(ctx, goPrograms)
@@ -251,11 +251,11 @@ func Export(ctx context.Context, opt Options, arches []string, w io.Writer) erro
 		if err := b.cache.use(ctx); err != nil {
 			return err
 		}
-		b.cache.used = map[string]bool{}
+		b.cache.used = newFound()
 		if _, err := b.choose(ctx); err != nil {
 			return err
 		}
-		for _, name := range slices.Sorted(maps.Keys(b.cache.used)) {
+		for _, name := range slices.Sorted(maps.Keys(b.cache.used.paths)) {
 			rel, err := filepath.Rel(b.cache.dir, name)
 			if err != nil || done[rel] || !bundleName.MatchString(rel) {
 				continue
