@@ -18,6 +18,8 @@ func every() []Scenario {
 	return []Scenario{
 		{Name: "every", Title: "each instruction of some functions is spliced; counters equal what an observer outside saw", Labels: []string{"counts", "proof"},
 			Guests: everyGuests, Check: checkEvery},
+		{Name: "module", Title: "each instruction of some functions of a module of the distribution is spliced; counters equal what an observer outside saw", Labels: []string{"counts", "proof"},
+			Guests: moduleGuests, Check: checkModule},
 	}
 }
 
@@ -72,62 +74,80 @@ var fewestBy = map[string]map[string]float64{
 }
 
 func checkEvery(t *T) {
+	for _, guest := range []string{"1cpu", "2cpu"} {
+		t.benches(guest, "work")
+		c := t.coverage("every", guest)
+		t.atLeast(guest+": points that were executed", float64(c.executed), fewest[t.Arch])
+		for _, class := range classes {
+			t.Metrics["every."+guest+"."+class.name] = report.Metric{Value: float64(c.classes[class.name]), Unit: "instructions", N: 1}
+			if contains(class.on, t.Arch) {
+				t.atLeast(guest+": executed points of the class "+class.name, float64(c.classes[class.name]), 1)
+			}
+		}
+		for way, least := range fewestBy[t.Arch] {
+			t.atLeast(guest+": executed points by "+way, float64(c.ways[way]), least)
+			t.Metrics["every."+guest+"."+way] = report.Metric{Value: float64(c.ways[way]), Unit: "points", N: 1}
+		}
+	}
+}
+
+// coverage is what of a splice of many points was executed.
+type coverage struct {
+	executed      int            // points
+	ways, classes map[string]int // of them: by mechanism; displaced instructions by class
+}
+
+// coverage compares each counter with what was seen outside, and the text with what it
+// was before, and files how much that was.
+func (t *T) coverage(scenario, guest string) coverage {
 	arch, err := all.Lookup(t.Arch)
 	if err != nil {
 		panic(err) // the lab has started a guest of it
 	}
-	for _, guest := range []string{"1cpu", "2cpu"} {
-		t.benches(guest, "work")
-		counts := map[string]uint64{}
-		for _, v := range t.done(guest, "count").Values {
-			counts[v.Spec] = v.Count
+	counts := map[string]uint64{}
+	for _, v := range t.done(guest, "count").Values {
+		counts[v.Spec] = v.Count
+	}
+	c := coverage{ways: map[string]int{}, classes: map[string]int{}}
+	spliced, arrivals, wrong, refused := 0, uint64(0), []string{}, map[string]int{}
+	for _, p := range t.done(guest, "splice").Points {
+		if p.Refusal != nil {
+			refused[p.Refusal.Reason]++
+			continue
 		}
-		seen, refused, ways := map[string]int{}, map[string]int{}, map[string]int{}
-		spliced, executed, arrivals, wrong := 0, 0, uint64(0), []string{}
-		for _, p := range t.done(guest, "splice").Points {
-			if p.Refusal != nil {
-				refused[p.Refusal.Reason]++
-				continue
-			}
-			n := t.Guests[guest].Oracle[p.WrittenAt].Total
-			if counts[p.Spec] != n {
-				wrong = append(wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], counts[p.Spec], n))
-			}
-			spliced++
-			arrivals += n
-			if n == 0 {
-				continue
-			}
-			executed++
-			ways[p.Mechanism]++
-			for k := 0; k < len(p.OldBytes); {
-				i := arch.Decode(p.OldBytes[k:], isa.Addr(p.WrittenAt)+isa.Addr(k))
-				for _, c := range classes {
-					if c.is(i) {
-						seen[c.name]++
-					}
-				}
-				k += i.Len
+		n := t.Guests[guest].Oracle[p.WrittenAt].Total
+		if counts[p.Spec] != n {
+			wrong = append(wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], counts[p.Spec], n))
+		}
+		spliced++
+		arrivals += n
+		if n > 0 {
+			c.add(arch, p)
+		}
+	}
+	t.equal(guest+": points whose counter is not what was seen outside", wrong, []string{})
+	t.equal(guest+": ranges of text that differ afterwards", len(t.done(guest, "after").Text.Differing), 0)
+	for name, n := range map[string]int{"points": spliced, "executed": c.executed} {
+		t.Metrics[scenario+"."+guest+"."+name] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+	}
+	t.count(scenario+"."+guest+".arrivals", arrivals)
+	for reason, n := range refused {
+		t.Metrics[scenario+"."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+	}
+	return c
+}
+
+// add takes a point in that was executed.
+func (c *coverage) add(arch *isa.Arch, p *wire.PointResult) {
+	c.executed++
+	c.ways[p.Mechanism]++
+	for k := 0; k < len(p.OldBytes); {
+		i := arch.Decode(p.OldBytes[k:], isa.Addr(p.WrittenAt)+isa.Addr(k))
+		for _, class := range classes {
+			if class.is(i) {
+				c.classes[class.name]++
 			}
 		}
-		t.equal(guest+": points whose counter is not what was seen outside", wrong, []string{})
-		t.atLeast(guest+": points that were executed", float64(executed), fewest[t.Arch])
-		for _, c := range classes {
-			t.Metrics["every."+guest+"."+c.name] = report.Metric{Value: float64(seen[c.name]), Unit: "instructions", N: 1}
-			if contains(c.on, t.Arch) {
-				t.atLeast(guest+": executed points of the class "+c.name, float64(seen[c.name]), 1)
-			}
-		}
-		for way, least := range fewestBy[t.Arch] {
-			t.atLeast(guest+": executed points by "+way, float64(ways[way]), least)
-			t.Metrics["every."+guest+"."+way] = report.Metric{Value: float64(ways[way]), Unit: "points", N: 1}
-		}
-		t.equal(guest+": ranges of text that differ afterwards", len(t.done(guest, "after").Text.Differing), 0)
-		t.Metrics["every."+guest+".points"] = report.Metric{Value: float64(spliced), Unit: "points", N: 1}
-		t.Metrics["every."+guest+".executed"] = report.Metric{Value: float64(executed), Unit: "points", N: 1}
-		t.count("every."+guest+".arrivals", arrivals)
-		for reason, n := range refused {
-			t.Metrics["every."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
-		}
+		k += i.Len
 	}
 }

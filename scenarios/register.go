@@ -28,6 +28,8 @@ type Env struct {
 	Time    vm.Time // of guests that run in either
 	// Programs are those that guests ask for, by package.
 	Programs map[string]images.File
+	// Modules are the files that load the modules that a guest asks for, by ModulesKey.
+	Modules map[string][]images.File
 	// Index is the kernel's, for guests that ask for it.
 	Index images.File
 	// Text is the kernel's, for guests of which points are drawn.
@@ -116,6 +118,9 @@ func (env *Env) Requests(list []Scenario) (all []runner.Request) {
 	return all
 }
 
+// ModulesKey names a list of modules.
+func ModulesKey(names []string) string { return strings.Join(names, ",") }
+
 // GuestName names a guest among those of all scenarios.
 func GuestName(s Scenario, g Guest) string { return s.Name + "." + g.Name }
 
@@ -131,6 +136,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	for _, p := range g.Programs {
 		files = append(files, env.Programs[p])
 	}
+	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
 	if g.Index {
 		files = append(files, env.Index)
 	}

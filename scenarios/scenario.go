@@ -48,6 +48,8 @@ type Guest struct {
 	// Programs of the repository that the image does not hold, by package: each
 	// is /programs/ and the package's last name in the guest.
 	Programs []string
+	// Modules of the kernel that are loaded before anything else, beside the user's.
+	Modules []string
 	// Index: the daemon knows the whole kernel, not only each function by itself.
 	Index bool
 	// Host time until hello, and from there to done; 0: the lab's own limits.

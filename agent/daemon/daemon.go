@@ -23,6 +23,7 @@ import (
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/pad"
+	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
@@ -46,14 +47,16 @@ type Daemon struct {
 	info      kdev.Info
 	text      *ktext.Text
 	padding   *pad.Finder
+	known     *plan.Functions // of the step's points
 	splicer   *splice.Splicer
 	poker     *poker
 	sets      map[string]*set   // live splices by step
 	resolved  map[string][]addr // addresses of points by step, also undone ones
-	snapshots map[string][]byte
+	snapshots map[string][]stretch
 	base      map[*splice.Live][]uint64 // cells when the last splice was in
 	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
+	bases     map[string]addr // where the modules lie whose sections are known
 	index     indexed
 	stages    stages   // of the step
 	phases    []string // of the start, with the time at which each ended
@@ -77,8 +80,8 @@ func Open(arch string) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{arch: a, sets: map[string]*set{}, resolved: map[string][]addr{}, snapshots: map[string][]byte{}}
-	if d.kallsyms, err = os.ReadFile("/proc/kallsyms"); err != nil {
+	d := &Daemon{arch: a, sets: map[string]*set{}, resolved: map[string][]addr{}, snapshots: map[string][]stretch{}}
+	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
 		return nil, err
 	}
 	d.phase("symbols read")
@@ -98,24 +101,35 @@ func Open(arch string) (*Daemon, error) {
 // open takes the device and looks at the kernel anew: a kernel's text is read
 // live, so nothing about it outlives the device.
 func (d *Daemon) open() (err error) {
+	d.bases = nil
 	if d.dev, err = kdev.Open(); err != nil {
 		return err
 	}
 	if d.info, err = d.dev.Info(); err != nil {
 		return errors.Join(err, d.dev.Close())
 	}
-	opt := ktext.Options{}
-	if b, err := os.ReadFile(blacklistFile); err == nil {
-		opt.Blacklist = bytes.NewReader(b)
-	}
 	if err := d.prepare(); err != nil {
 		return errors.Join(err, d.dev.Close())
 	}
-	// Through the splicer: code is decoded as it is without our own splices.
-	if d.text, err = ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt); err != nil {
+	if err := d.see(nil); err != nil {
 		return errors.Join(err, d.dev.Close())
 	}
-	d.padding = pad.New(d.text)
+	return nil
+}
+
+// see makes the view of the kernel, with the given sections of modules, and of what
+// hangs on it.
+func (d *Daemon) see(modules []ktext.Section) error {
+	opt := ktext.Options{Modules: bytes.NewReader(ktext.FormatModules(modules))}
+	if b, err := os.ReadFile(blacklistFile); err == nil {
+		opt.Blacklist = bytes.NewReader(b)
+	}
+	// Through the splicer: code is decoded as it is without our own splices.
+	text, err := ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt)
+	if err != nil {
+		return err
+	}
+	d.text, d.padding = text, pad.New(text)
 	d.openIndex(indexFile)
 	return nil
 }

@@ -5,13 +5,10 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
@@ -20,6 +17,7 @@ import (
 const (
 	blacklistFile = "/sys/kernel/debug/kprobes/blacklist"
 	modulesDir    = "/sys/module"
+	kallsymsFile  = "/proc/kallsyms"
 )
 
 // chunkSize is how much of a file one record carries.
@@ -68,12 +66,12 @@ func (d *Daemon) kernel() (*ktext.Dump, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, err := moduleSections(modulesDir)
+	at, err := moduleSections(modulesDir, "*")
 	if err != nil {
 		return nil, err
 	}
 	// The symbols as they are now: modules may have come since we started.
-	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	kallsyms, err := os.ReadFile(kallsymsFile)
 	if err != nil {
 		return nil, err
 	}
@@ -97,30 +95,4 @@ func withoutModule(kallsyms []byte, name string) []byte {
 		}
 	}
 	return out
-}
-
-// moduleSections reads where the sections of all loaded modules lie, below dir.
-// What is built in has no sections.
-func moduleSections(dir string) (map[string]map[string]isa.Addr, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*", "sections", "*"))
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]map[string]isa.Addr{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		a, err := strconv.ParseUint(strings.TrimSpace(string(b)), 0, 64)
-		if err != nil {
-			return nil, err
-		}
-		module := filepath.Base(filepath.Dir(filepath.Dir(f)))
-		if out[module] == nil {
-			out[module] = map[string]isa.Addr{}
-		}
-		out[module][filepath.Base(f)] = isa.Addr(a)
-	}
-	return out, nil
 }

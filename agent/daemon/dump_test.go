@@ -33,14 +33,14 @@ func TestModuleSections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at, err := moduleSections(dir)
+	at, err := moduleSections(dir, "*")
 	if err != nil || len(at) != 1 || len(at["mod"]) != 2 || at["mod"][".text"] != 0xffffffffc0000000 {
 		t.Errorf("%v, %v", at, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mod/sections/.data"), []byte("?"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if at, err := moduleSections(dir); err == nil {
+	if at, err := moduleSections(dir, "*"); err == nil {
 		t.Errorf("no address was taken: %v", at)
 	}
 }

@@ -17,10 +17,11 @@ import (
 
 // indexed is the kernel's index, if the image has one.
 type indexed struct {
-	view  *index.View // never nil once it was looked for
-	alone *index.View // without it
-	size  int         // of the index in use; 0: none
-	err   error       // why one that is there is not used
+	file  *index.Index // mapped, or nil
+	view  *index.View  // never nil once it was looked for
+	alone *index.View  // without it
+	size  int          // of the index in use; 0: none
+	err   error        // why one that is there is not used
 	took  time.Duration
 }
 
@@ -30,10 +31,14 @@ func (d *Daemon) openIndex(file string) {
 	start := time.Now()
 	d.index.alone, _ = index.NewView(nil, d.text) // without an index nothing can be wrong with it
 	d.index.view = d.index.alone
-	x, err := mapIndex(file)
-	if err == nil {
+	d.index.size = 0
+	var err error
+	if d.index.file == nil {
+		d.index.file, err = mapIndex(file)
+	}
+	if x := d.index.file; x != nil {
 		var v *index.View
-		if v, err = index.NewView(x, d.text); err == nil && x != nil {
+		if v, err = index.NewView(x, d.text); err == nil {
 			d.index.view, d.index.size = v, x.Size()
 		}
 	}
@@ -83,12 +88,20 @@ func (d *Daemon) facts(f ktext.Func) (plan.Facts, error) {
 			return plan.Facts{}, err
 		}
 		d.index.view, d.index.size, d.index.err = d.index.alone, 0, err
+		d.forget() // what was learnt from it
 	}
 	fn, err := d.index.alone.Function(f)
 	if err != nil {
 		return plan.Facts{}, err
 	}
 	return factsOf(fn), nil
+}
+
+// forget drops what is kept of functions while the points of a step are planned.
+func (d *Daemon) forget() {
+	if d.known != nil {
+		*d.known = plan.Functions{}
+	}
 }
 
 func factsOf(fn *index.Function) plan.Facts {

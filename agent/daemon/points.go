@@ -51,7 +51,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Taken: taken,
+		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -169,6 +169,11 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if d.sets[name] != nil {
 		return fmt.Errorf("step %q has live splices already", name)
 	}
+	if err := d.seeModules(modulesOf(s.Points)); err != nil {
+		return err
+	}
+	d.known = &plan.Functions{}
+	defer func() { d.known = nil }()
 	made := &set{}
 	var plans []*plan.Plan
 	var refused *wire.Refusal

@@ -3,8 +3,8 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
-	"kerninst/agent/isa"
 	"kerninst/agent/wire"
 )
 
@@ -15,16 +15,48 @@ const maxRanges = 64
 // instruction, so that one rewritten instruction is one range.
 const gap = 16
 
+// stretch is a copy of kernel text.
+type stretch struct {
+	at   addr
+	text []byte
+}
+
+// stretches copies the kernel's own text, and the code of modules, as they are now.
+func (d *Daemon) stretches(modules []string) ([]stretch, error) {
+	if err := d.seeModules(modules); err != nil {
+		return nil, err
+	}
+	all := []stretch{{d.info.TextStart, make([]byte, d.info.TextEnd-d.info.TextStart)}}
+	for _, m := range modules {
+		n := len(all)
+		for _, s := range d.text.Sections(m) {
+			if s.Text() {
+				all = append(all, stretch{s.Addr, make([]byte, s.Size)})
+			}
+		}
+		if len(all) == n {
+			return nil, fmt.Errorf("no code of a module %s is known: it is not loaded", m)
+		}
+	}
+	for _, s := range all {
+		if err := d.dev.Read(s.at, s.text); err != nil {
+			return nil, fmt.Errorf("kernel text: %w", err)
+		}
+	}
+	return all, nil
+}
+
 // snapshot reads all kernel text, keeps it under the step's name, and compares
 // it with an earlier one if asked.
 func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error {
-	lo, hi := d.info.TextStart, d.info.TextEnd
-	now := make([]byte, hi-lo)
-	if err := d.dev.Read(lo, now); err != nil {
-		return fmt.Errorf("kernel text: %w", err)
+	now, err := d.stretches(s.Modules)
+	if err != nil {
+		return err
 	}
-	d.snapshots[name] = now
-	res.Text = &wire.TextDiff{Bytes: uint64(len(now))}
+	d.snapshots[name], res.Text = now, &wire.TextDiff{}
+	for _, n := range now {
+		res.Text.Bytes += uint64(len(n.text))
+	}
 	if s.Against == "" {
 		return nil
 	}
@@ -32,17 +64,31 @@ func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error
 	if !ok {
 		return fmt.Errorf("no snapshot %q to compare with", s.Against)
 	}
-	for _, r := range differences(before, now) {
-		at := lo + isa.Addr(r.lo)
-		kernels, err := d.runtimeSite(at, at+isa.Addr(r.hi-r.lo))
+	same := func(a, b stretch) bool { return a.at == b.at && len(a.text) == len(b.text) }
+	if !slices.EqualFunc(before, now, same) {
+		return fmt.Errorf("snapshot %q is of other text", s.Against)
+	}
+	for k := range now {
+		if err := d.compare(before[k], now[k], res.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare adds to out in what two copies of one stretch differ.
+func (d *Daemon) compare(before, now stretch, out *wire.TextDiff) error {
+	for _, r := range differences(before.text, now.text) {
+		at := now.at + addr(r.lo)
+		kernels, err := d.runtimeSite(at, at+addr(r.hi-r.lo))
 		if err != nil {
 			return err
 		}
 		if kernels {
-			res.Text.RuntimeBytes += uint64(r.hi - r.lo)
-		} else if len(res.Text.Differing) < maxRanges {
-			res.Text.Differing = append(res.Text.Differing, &wire.Range{
-				Address: uint64(at), Before: before[r.lo:r.hi], After: now[r.lo:r.hi],
+			out.RuntimeBytes += uint64(r.hi - r.lo)
+		} else if len(out.Differing) < maxRanges {
+			out.Differing = append(out.Differing, &wire.Range{
+				Address: uint64(at), Before: before.text[r.lo:r.hi], After: now.text[r.lo:r.hi],
 			})
 		}
 	}

@@ -143,6 +143,7 @@ func TestModule(t *testing.T) {
 	isa.ByteOrder.PutUint32(entry[4:], uint32(at+0x40-(table+4)))
 	k.Write(at, make([]byte, 4096))
 	k.Write(table, entry)
+	k.Write(at+0x10, []byte{0xe9, 0x90 - 0x15, 0, 0, 0}) // jmp .text+0x90
 	sections := ktext.Sections(map[string]map[string]isa.Addr{"mod": {
 		".text": at, ".noinstr.text": at + 0x100, ".exit.text": at + 0x200, "__ex_table": table, ".init.text": at + 0x300,
 	}}, k.Read)
@@ -164,6 +165,24 @@ func TestModule(t *testing.T) {
 		if err != nil || r.Class != c.want || ok != (c.want != ktext.NotReserved) {
 			t.Errorf("%v+%#x: %v, %v, want %v", c.f, c.lo-at, r.Class, err, c.want)
 		}
+	}
+	if r, ok, err := x.Site(at+0x20, at+0x24); err != nil || !ok || r.Class != ktext.Exception {
+		t.Errorf("a fault of the module is no site: %v, %v", r.Class, err)
+	}
+	if _, ok, err := x.Site(at+0x24, at+0x28); err != nil || ok {
+		t.Errorf("a site where there is none: %v", err)
+	}
+	m, err := x.Targets("mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for a, want := range map[isa.Addr]bool{at + 0x40: true, at + 0x41: false, at + 0x90: true} {
+		if _, ok := m.First(a, a+1); ok != want {
+			t.Errorf("+%#x is a target: %v, want %v", a-at, ok, want)
+		}
+	}
+	if _, err := x.Targets("other"); err == nil {
+		t.Error("targets of a module of which nothing is known")
 	}
 	if got := x.Sections("mod"); len(got) != 4 || got[3].Name != "__ex_table" || got[3].End() != at+4096 {
 		t.Errorf("sections %+v", got)
@@ -206,6 +225,7 @@ func FuzzDump(f *testing.F) {
 
 func FuzzModules(f *testing.F) {
 	f.Add([]byte("mod .text 0xffffffffc0000000 0x1000\n"))
+	f.Add([]byte("mod .text 0xffffffffc0000000 0x1000\nmod .text.b 0xffffffffc0000ff0 0x1000\n"))
 	k := ktexttest.Load(f, "amd64")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := ktext.New(k.Arch, strings.NewReader(k.Kallsyms), k.Read, ktext.Options{Modules: bytes.NewReader(b)})

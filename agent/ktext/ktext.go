@@ -30,6 +30,7 @@ type Text struct {
 	traps []span        // of the blacklist
 	parts []Reservation // sections that are reserved
 	mods  map[string]*module
+	codes []Section // of the modules
 	lo    isa.Addr
 	hi    isa.Addr
 
@@ -66,6 +67,9 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 	t.parts = t.reservedSections()
 	if opt.Modules != nil {
 		if t.mods, err = parseModules(opt.Modules); err != nil {
+			return nil, err
+		}
+		if t.codes, err = t.sectionsOfCode(); err != nil {
 			return nil, err
 		}
 	}
@@ -279,7 +283,7 @@ func (t *Text) Read(a isa.Addr, b []byte) error {
 // keeps before its entry are left out.
 func (t *Text) Code(f Func) ([]byte, error) {
 	extra := 0
-	if t.Arch.Name == "arm64" && f.End() < t.hi && f.Module == "" {
+	if t.Arch.Name == "arm64" && f.End()+ftraceSpan <= t.behind(f) {
 		extra = ftraceSpan
 	}
 	b := make([]byte, int(f.Size)+extra)
@@ -291,4 +295,13 @@ func (t *Text) Code(f Func) ([]byte, error) {
 		code = code[:len(code)-ftraceSpan]
 	}
 	return code, nil
+}
+
+// behind is the end of the code that f is in: where another function may be.
+func (t *Text) behind(f Func) isa.Addr {
+	if f.Module == "" {
+		return t.hi
+	}
+	s, _ := t.code(f.Addr)
+	return s.End() // 0 if it is not known
 }

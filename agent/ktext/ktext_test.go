@@ -311,7 +311,7 @@ func TestFtraceSite(t *testing.T) {
 func TestTargets(t *testing.T) {
 	k := ktexttest.Load(t, "riscv64")
 	x := k.Text(t)
-	m, err := x.Targets()
+	m, err := x.Targets("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func TestTableTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := f.Addr + 0x12
-	if m, err := x.Targets(); err != nil {
+	if m, err := x.Targets(""); err != nil {
 		t.Fatal(err)
 	} else if a, ok := m.First(free, free+2); ok {
 		t.Fatalf("something reaches %v", a)
@@ -357,7 +357,7 @@ func TestTableTargets(t *testing.T) {
 			t.Fatalf("no %s", table)
 		}
 		k.Write(at+4, isa.ByteOrder.AppendUint32(nil, uint32(free-at-4)))
-		if m, err := x.Targets(); err != nil {
+		if m, err := x.Targets(""); err != nil {
 			t.Fatal(err)
 		} else if _, ok := m.First(free, free+2); !ok {
 			t.Errorf("the target in %s is not marked", table)

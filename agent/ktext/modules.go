@@ -2,6 +2,7 @@ package ktext
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -100,6 +101,49 @@ func FormatModules(list []Section) []byte {
 type module struct {
 	sections []Section
 	tables   once[*tables]
+	targets  once[*isa.Marks]
+}
+
+// code finds the section of a module's code that holds a.
+func (t *Text) code(a isa.Addr) (Section, *module) {
+	k := sort.Search(len(t.codes), func(k int) bool { return t.codes[k].End() > a })
+	if k == len(t.codes) || a < t.codes[k].Addr {
+		return Section{}, nil
+	}
+	return t.codes[k], t.mods[t.codes[k].Module]
+}
+
+// Run is a run of code, [Lo, Hi): the kernel's text, or a section of a module's.
+type Run struct {
+	Module string // "" for the kernel itself
+	Lo, Hi isa.Addr
+}
+
+// RunOf finds the run of code that a is in; false if none is known there.
+func (t *Text) RunOf(a isa.Addr) (Run, bool) {
+	if a >= t.lo && a < t.hi {
+		return Run{"", t.lo, t.hi}, true
+	}
+	s, m := t.code(a)
+	return Run{s.Module, s.Addr, s.End()}, m != nil
+}
+
+// sectionsOfCode lists the modules' code in order of address.
+func (t *Text) sectionsOfCode() (out []Section, err error) {
+	for _, m := range t.mods {
+		for _, s := range m.sections {
+			if s.Text() && s.Size > 0 {
+				out = append(out, s)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Section) int { return cmp.Compare(a.Addr, b.Addr) })
+	for k := 1; k < len(out); k++ {
+		if out[k-1].End() > out[k].Addr {
+			return nil, fmt.Errorf("modules: %s %s and %s %s overlap", out[k-1].Module, out[k-1].Name, out[k].Module, out[k].Name)
+		}
+	}
+	return out, nil
 }
 
 func parseModules(r io.Reader) (map[string]*module, error) {
@@ -164,22 +208,16 @@ var moduleSections = []struct {
 
 // reservedModule is Reserved for a module's function.
 func (t *Text) reservedModule(f Func, lo, hi isa.Addr) (Reservation, bool, error) {
-	m := t.mods[f.Module]
-	if m == nil {
+	if t.mods[f.Module] == nil {
 		return Reservation{Outside, lo, hi, "the sections of the module are not known"}, true, nil
 	}
-	in := -1
-	for k, s := range m.sections {
-		if s.Text() && lo >= s.Addr && hi <= s.End() {
-			in = k
-		}
-	}
-	if in < 0 {
+	in, m := t.code(lo)
+	if m == nil || in.Module != f.Module || hi > in.End() {
 		return Reservation{Outside, lo, hi, "in no section of code of the module that stays"}, true, nil
 	}
 	for _, s := range moduleSections {
-		if m.sections[in].Name == s.name {
-			return Reservation{s.class, m.sections[in].Addr, m.sections[in].End(), s.why}, true, nil
+		if in.Name == s.name {
+			return Reservation{s.class, in.Addr, in.End(), s.why}, true, nil
 		}
 	}
 	for _, c := range []func(Func, isa.Addr, isa.Addr) (Reservation, bool){t.byBlacklist, t.byName} {
@@ -187,6 +225,11 @@ func (t *Text) reservedModule(f Func, lo, hi isa.Addr) (Reservation, bool, error
 			return r, true, nil
 		}
 	}
+	return t.siteOf(m, lo, hi)
+}
+
+// siteOf is Site for the code of a module.
+func (t *Text) siteOf(m *module, lo, hi isa.Addr) (Reservation, bool, error) {
 	x, err := m.tables.get(func() (*tables, error) { return t.moduleTables(m) })
 	if err != nil {
 		return Reservation{}, false, err

@@ -248,9 +248,12 @@ func (t *Text) Reserved(f Func, lo, hi isa.Addr) (Reservation, bool, error) {
 	return t.Site(lo, hi)
 }
 
-// Site reports whether any of [lo, hi) is a site of the kernel's own tables,
-// which the kernel rewrites or finds by its address.
+// Site reports whether any of [lo, hi) is a site of the tables of the kernel, or of
+// the module in whose code lo is: the kernel rewrites it, or finds it by its address.
 func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
+	if _, m := t.code(lo); m != nil {
+		return t.siteOf(m, lo, hi)
+	}
 	x, err := t.tables.get(t.loadTables)
 	if err != nil {
 		return Reservation{}, false, err

@@ -7,16 +7,16 @@
 //
 //   - nothing falls into them: what is before them in memory ends in an instruction
 //     behind which control never goes on;
-//   - nothing jumps there: no bytes anywhere in the kernel's text can be read as a
-//     jump, call or address of theirs with a distance of four bytes (ktext.Targets),
-//     and no instruction within 128 bytes has them as its target;
+//   - nothing jumps there: no bytes anywhere in the kernel's text, or for a module's
+//     padding in its code, can be read as a jump, call or address of theirs with a
+//     distance of four bytes (ktext.Targets), and no instruction within 128 bytes has
+//     them as its target;
 //   - the kernel neither rewrites them nor bars them to probes.
 //
 // Whatever is not known for certain is not padding.
 package pad
 
 import (
-	"fmt"
 	"sync"
 
 	"kerninst/agent/cfg"
@@ -46,18 +46,19 @@ type Finder struct {
 // New returns a Finder that knows nothing yet.
 func New(t *ktext.Text) *Finder { return &Finder{text: t, known: map[isa.Addr]bool{}} }
 
-// Near lists the gaps that overlap [lo, hi), in order, each whole. The error is
-// that of text that cannot be read.
-func (f *Finder) Near(lo, hi isa.Addr) ([]Gap, error) {
-	if _, ok := fills[f.text.Arch.Name]; !ok {
+// Near lists the gaps that overlap [lo, hi) in the code that at is in, of the kernel or
+// of a module, in order, each whole. The error is that of text that cannot be read.
+func (f *Finder) Near(at, lo, hi isa.Addr) ([]Gap, error) {
+	r, ok := f.text.RunOf(at)
+	if _, fill := fills[f.text.Arch.Name]; !fill || !ok {
 		return nil, nil
 	}
 	var out []Gap
-	err := f.each(lo, hi, func(p ktext.Func) error {
+	_, err := f.each(r, lo, hi, func(p ktext.Func) error {
 		if !cfg.IsPaddingName(p.Name) {
 			return nil
 		}
-		ok, err := f.usable(p)
+		ok, err := f.usable(r, p)
 		if ok {
 			out = append(out, Gap{p.Addr, p.End()})
 		}
@@ -66,25 +67,25 @@ func (f *Finder) Near(lo, hi isa.Addr) ([]Gap, error) {
 	return out, err
 }
 
-// each visits the functions that overlap [lo, hi).
-func (f *Finder) each(lo, hi isa.Addr, visit func(ktext.Func) error) error {
-	first, last := f.text.Bounds()
-	lo, hi = max(lo, first), min(hi, last)
+// each visits the functions that overlap [lo, hi) in a run of code. all is false if
+// some of that is of no symbol; what lies behind is not visited.
+func (f *Finder) each(r ktext.Run, lo, hi isa.Addr, visit func(ktext.Func) error) (all bool, err error) {
+	lo, hi = max(lo, r.Lo), min(hi, r.Hi)
 	for a := lo; a < hi; {
 		fn, ok := f.text.Locate(a)
-		if !ok {
-			return fmt.Errorf("no symbol at %v", a)
+		if !ok || fn.Module != r.Module {
+			return false, nil
 		}
 		if err := visit(fn); err != nil {
-			return err
+			return false, err
 		}
 		a = fn.End()
 	}
-	return nil
+	return true, nil
 }
 
 // usable reports whether a padding symbol is dead, and all of it still filled.
-func (f *Finder) usable(p ktext.Func) (bool, error) {
+func (f *Finder) usable(r ktext.Run, p ktext.Func) (bool, error) {
 	b := make([]byte, p.Size)
 	if err := f.text.Read(p.Addr, b); err != nil {
 		return false, err
@@ -100,24 +101,23 @@ func (f *Finder) usable(p ktext.Func) (bool, error) {
 	if ok {
 		return dead, nil
 	}
-	dead, err := f.dead(p)
+	dead, err := f.dead(r, p)
 	if err == nil {
 		f.known[p.Addr] = dead
 	}
 	return dead, err
 }
 
-// dead reports whether nothing runs or uses padding.
-func (f *Finder) dead(p ktext.Func) (bool, error) {
-	lo, _ := f.text.Bounds()
+// dead reports whether nothing runs or uses padding, of a run of code.
+func (f *Finder) dead(r ktext.Run, p ktext.Func) (bool, error) {
 	owner, ok := f.text.Locate(p.End())
-	if !ok || p.Addr <= lo {
+	if !ok || p.Addr <= r.Lo || p.End() >= r.Hi {
 		return false, nil
 	}
 	if _, reserved, err := f.text.Reserved(owner, p.Addr, p.End()); err != nil || reserved {
 		return false, err
 	}
-	m, err := f.text.Targets()
+	m, err := f.text.Targets(r.Module)
 	if err != nil {
 		return false, err
 	}
@@ -125,7 +125,7 @@ func (f *Finder) dead(p ktext.Func) (bool, error) {
 		return false, nil
 	}
 	dead := true
-	err = f.each(max(p.Addr-short, lo), p.End()+short, func(n ktext.Func) error {
+	all, err := f.each(r, max(p.Addr-short, r.Lo), p.End()+short, func(n ktext.Func) error {
 		if dead && n.Addr != p.Addr {
 			leads, err := f.leads(n, p)
 			dead = dead && !leads
@@ -133,7 +133,7 @@ func (f *Finder) dead(p ktext.Func) (bool, error) {
 		}
 		return nil
 	})
-	return dead, err
+	return dead && all, err
 }
 
 // leads reports whether code of n jumps or falls into padding, or may do so: all

@@ -34,7 +34,7 @@ func TestNear(t *testing.T) {
 		{p.Addr, p.End(), 1}, {p.Addr + 15, p.Addr + 16, 1}, {p.Addr - 8, p.Addr, 0}, {p.End(), p.End() + 8, 0},
 		{p.Addr, p.Addr + 0x161, 3}, // with those of __ia32_sys_write and ksys_pread64
 	} {
-		got, err := pad.New(x).Near(c.lo, c.hi)
+		got, err := pad.New(x).Near(p.Addr, c.lo, c.hi)
 		if err != nil || len(got) != c.want || c.want > 0 && got[0] != (pad.Gap{Lo: p.Addr, Hi: p.End()}) {
 			t.Errorf("[%v, %v): %v, %v; want %d", c.lo, c.hi, got, err, c.want)
 		}
@@ -42,7 +42,7 @@ func TestNear(t *testing.T) {
 	for _, arch := range []string{"arm64", "riscv64"} {
 		x := ktexttest.Load(t, arch).Text(t)
 		lo, hi := x.Bounds()
-		if got, err := pad.New(x).Near(lo, hi); err != nil || got != nil {
+		if got, err := pad.New(x).Near(lo, lo, hi); err != nil || got != nil {
 			t.Errorf("%s: %v, %v", arch, got, err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestNotDead(t *testing.T) {
 			p := find(t, x, padding)
 			at := c.at(p, find(t, x, "ksys_write"), find(t, x, "__kernel_write"))
 			k.Write(at, []byte(c.code(at, p.Addr+off)))
-			if got, err := pad.New(k.Text(t)).Near(p.Addr, p.End()); err != nil || got != nil {
+			if got, err := pad.New(k.Text(t)).Near(p.Addr, p.Addr, p.End()); err != nil || got != nil {
 				t.Errorf("%s: %v, %v", c.name, got, err)
 			}
 		}
@@ -102,7 +102,7 @@ func TestBarred(t *testing.T) {
 	p := find(t, k.Text(t), padding)
 	for name, r := range map[string][2]isa.Addr{"all": {p.Addr, p.End()}, "its last byte": {p.End() - 1, p.End() + 9}} {
 		x := k.TextWith(t, k.Read, ktext.Options{Blacklist: strings.NewReader(fmt.Sprintf("%v-%v\tsomething\n", r[0], r[1]))})
-		if got, err := pad.New(x).Near(p.Addr, p.End()); err != nil || got != nil {
+		if got, err := pad.New(x).Near(p.Addr, p.Addr, p.End()); err != nil || got != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestRemembers(t *testing.T) {
 		want int
 	}{{0x90, 1}, {0xe9, 0}, {0x90, 1}} {
 		k.Write(p.Addr, []byte{c.b})
-		if got, err := f.Near(p.Addr, p.End()); err != nil || len(got) != c.want {
+		if got, err := f.Near(p.Addr, p.Addr, p.End()); err != nil || len(got) != c.want {
 			t.Errorf("with %#x: %v, %v", c.b, got, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestUnreadable(t *testing.T) {
 			}
 			return k.Read(a, b)
 		}, ktext.Options{})
-		if got, err := pad.New(x).Near(p.Addr, p.End()); !errors.Is(err, bad) {
+		if got, err := pad.New(x).Near(p.Addr, p.Addr, p.End()); !errors.Is(err, bad) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestCallBefore(t *testing.T) {
 	k := ktexttest.Load(t, "amd64")
 	x := k.Text(t)
 	p, before := find(t, x, "__pfx_ksys_read"), find(t, x, "vfs_write")
-	if got, err := pad.New(x).Near(p.Addr, p.End()); err != nil || got != nil {
+	if got, err := pad.New(x).Near(p.Addr, p.Addr, p.End()); err != nil || got != nil {
 		t.Errorf("behind a call: %v, %v", got, err)
 	}
 	code, err := x.Code(before)
@@ -167,7 +167,7 @@ func TestCallBefore(t *testing.T) {
 	syms := k.Kallsyms
 	for name, want := range map[string]int{"__stack_chk_fail": 1, "schedule": 0} {
 		k.Kallsyms = syms + fmt.Sprintf("%016x T %s\n%016x T more\n", uint64(last.Target), name, uint64(last.Target)+64)
-		if got, err := pad.New(k.Text(t)).Near(p.Addr, p.End()); err != nil || len(got) != want {
+		if got, err := pad.New(k.Text(t)).Near(p.Addr, p.Addr, p.End()); err != nil || len(got) != want {
 			t.Errorf("behind a call of %s: %v, %v", name, got, err)
 		}
 	}

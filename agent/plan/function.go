@@ -38,6 +38,35 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 	return decode(text, f)
 }
 
+// Functions are functions that were found, decoded and learnt of. Points of one batch
+// come in runs of one function each, so that a few are enough. The bytes at a point are
+// compared once more when it is written, whatever is kept here.
+type Functions struct {
+	known map[[2]string]*function // by module and name
+}
+
+// mostKnown is how many functions are kept at a time.
+const mostKnown = 16
+
+func (f *Functions) function(text *ktext.Text, module, name string) (*function, *Refusal) {
+	if f == nil {
+		return analyse(text, module, name)
+	}
+	key := [2]string{module, name}
+	if fn := f.known[key]; fn != nil && fn.text == text {
+		return fn, nil
+	}
+	fn, r := analyse(text, module, name)
+	if r != nil {
+		return nil, r
+	}
+	if f.known == nil || len(f.known) == mostKnown {
+		f.known = map[[2]string]*function{}
+	}
+	f.known[key] = fn
+	return fn, nil
+}
+
 // maxFunction bounds what is read and decoded for one point.
 const maxFunction = 1 << 20
 

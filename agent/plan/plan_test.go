@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/pad"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
@@ -714,6 +716,53 @@ func TestFacts(t *testing.T) {
 	req.Facts, req.NoSpill = nil, false
 	if p, r := plan.Point(x, req); r != nil || p.Spilled == 0 || p.Liveness != plan.SourceBlock {
 		t.Errorf("without facts: %+v, %v", p, r)
+	}
+}
+
+// TestKnown: what is kept of functions changes no plan, is asked for once, and is not
+// taken for that of another kernel.
+func TestKnown(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		k := ktexttest.Load(t, arch)
+		x := k.Text(t)
+		known, asked, padding := &plan.Functions{}, 0, pad.New(x)
+		for _, name := range []string{"vfs_read", "ksys_read", "vfs_read"} {
+			offs, r := plan.Offsets(x, "", name)
+			if r != nil {
+				t.Fatal(r)
+			}
+			for _, off := range offs {
+				req := request(x, name, off)
+				req.Padding = padding
+				req.Facts = func(ktext.Func) (plan.Facts, error) {
+					asked++
+					return plan.Facts{Source: plan.SourceFunction, Free: func(isa.Addr) isa.RegSet { return 0 }}, nil
+				}
+				want, wantR := plan.Point(x, req)
+				req.Heap = heap(x)
+				req.Facts, req.Known = func(ktext.Func) (plan.Facts, error) {
+					asked += 1 << 20
+					return plan.Facts{Source: plan.SourceFunction, Free: func(isa.Addr) isa.RegSet { return 0 }}, nil
+				}, known
+				if got, gotR := plan.Point(x, req); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotR, wantR) {
+					t.Fatalf("%s %s+%#x: %+v, %v; without: %+v, %v", arch, name, uint64(off), got, gotR, want, wantR)
+				}
+			}
+		}
+		if often := asked >> 20; often > 2 || often == 0 || asked&(1<<20-1) < 10 {
+			t.Errorf("%s: asked %d times of two functions, and %d without", arch, often, asked&(1<<20-1))
+		}
+		f, err := x.Function("", "vfs_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Write(f.Addr, bytes.Repeat([]byte{0xff}, 64)) // no function begins like that
+		now, req := k.Text(t), request(x, "vfs_read", 0x20)
+		_, want := plan.Point(now, req)
+		req.Known = known
+		if _, got := plan.Point(now, req); want == nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: of another kernel: %v, want %v", arch, got, want)
+		}
 	}
 }
 

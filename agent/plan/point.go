@@ -27,6 +27,9 @@ type Request struct {
 	// Facts tells what is known of a function's registers, from the text as it is
 	// now; nil: only a point's own block is looked at.
 	Facts func(f ktext.Func) (Facts, error)
+	// Known keeps what was found out of functions for other requests of the same kernel,
+	// whose text is taken not to change meanwhile; nil: each is looked at anew.
+	Known *Functions
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
@@ -54,7 +57,7 @@ func refuse(r Reason, format string, args ...any) *Refusal {
 
 // Point plans one splice.
 func Point(text *ktext.Text, req Request) (*Plan, *Refusal) {
-	fn, r := analyse(text, req.Module, req.Function)
+	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
 		return nil, r
 	}
@@ -109,7 +112,7 @@ func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
 // mechanism does not refuse, or else the next best. When all refuse all, the refusal
 // is that of the first point; where patch memory is full, it is not searched on.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
-	fn, r := analyse(text, req.Module, req.Function)
+	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
 		return nil, r
 	}
@@ -310,7 +313,7 @@ func (fn *function) closed(w window) *Refusal {
 	if name, k := fn.indirectJump(); k >= 0 {
 		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
 	}
-	m, err := fn.text.Targets()
+	m, err := fn.text.Targets(fn.Module)
 	if err != nil {
 		return unreadable(err)
 	}

@@ -55,7 +55,7 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		finder = pad.New(fn.text)
 	}
 	w := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}
-	found, err := finder.Near(w.Lo, w.Hi)
+	found, err := finder.Near(i.Addr, w.Lo, w.Hi)
 	if err != nil {
 		return nil, unreadable(err)
 	}

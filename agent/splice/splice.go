@@ -79,6 +79,17 @@ func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
 	return nil
 }
 
+// Reach gets an area for points in [lo, hi) unless there is one that they reach.
+func (s *Splicer) Reach(lo, hi isa.Addr, codeLen int) error {
+	w := place.Reach(s.arch, lo, hi)
+	for _, a := range s.heap.Areas() {
+		if !a.Annex() && w.Holds(a.Addr, a.CodeLen) {
+			return nil
+		}
+	}
+	return s.Reserve(lo, hi, codeLen)
+}
+
 // ReserveAnnex gets the patch memory for what may fault.
 func (s *Splicer) ReserveAnnex() error {
 	a, err := s.poker.AllocAnnex()

@@ -373,6 +373,25 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestReach: text far away gets an area of its own, once; what is near shares one.
+func TestReach(t *testing.T) {
+	b := setUp(t, "arm64")
+	lo, hi := b.text.Bounds()
+	far := hi + 1<<32
+	for _, c := range []struct {
+		lo, hi isa.Addr
+		areas  int
+	}{{lo, hi, 1}, {far, far + 8192, 2}, {far + 4096, far + 12288, 2}, {lo, hi, 2}} {
+		if err := b.s.Reach(c.lo, c.hi, 64<<10); err != nil || len(b.k.areas) != c.areas {
+			t.Errorf("%v to %v: %v, %d areas, want %d", c.lo, c.hi, err, len(b.k.areas), c.areas)
+		}
+	}
+	b.k.failWith, b.k.failAt = "alloc", 1
+	if err := b.s.Reach(far+1<<32, far+1<<32+4096, 64<<10); !errors.Is(err, errInjected) {
+		t.Errorf("no memory there: %v", err)
+	}
+}
+
 // TestRefused gives Apply what it must not take.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {

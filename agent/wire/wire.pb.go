@@ -755,11 +755,12 @@ func (*Read) Descriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
 }
 
-// Snapshot keeps a copy of kernel text under its name; with against, it compares
-// with that earlier copy.
+// Snapshot keeps a copy of kernel text, and of the code of modules, under its name;
+// with against, it compares with that earlier copy, which must be of the same.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Against       string                 `protobuf:"bytes,1,opt,name=against,proto3" json:"against,omitempty"`
+	Modules       []string               `protobuf:"bytes,2,rep,name=modules,proto3" json:"modules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,6 +800,13 @@ func (x *Snapshot) GetAgainst() string {
 		return x.Against
 	}
 	return ""
+}
+
+func (x *Snapshot) GetModules() []string {
+	if x != nil {
+		return x.Modules
+	}
+	return nil
 }
 
 type Module struct {
@@ -2486,9 +2494,10 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\x12\x18\n" +
 	"\ametered\x18\x04 \x01(\bR\ametered\"\x06\n" +
-	"\x04Read\"$\n" +
+	"\x04Read\">\n" +
 	"\bSnapshot\x12\x18\n" +
-	"\aagainst\x18\x01 \x01(\tR\aagainst\"^\n" +
+	"\aagainst\x18\x01 \x01(\tR\aagainst\x12\x18\n" +
+	"\amodules\x18\x02 \x03(\tR\amodules\"^\n" +
 	"\x06Module\x12(\n" +
 	"\x02op\x18\x01 \x01(\x0e2\x18.kerninst.wire.Module.OpR\x02op\"*\n" +
 	"\x02Op\x12\x0e\n" +

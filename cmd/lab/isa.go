@@ -143,6 +143,10 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
+	modules, err := f.loadedBy(ctx, img, opts, list)
+	if err != nil {
+		return nil, none, nil, err
+	}
 	files, kept, err := f.kept(ctx, img, opts, f.out, f.then)
 	if err != nil {
 		return nil, none, nil, err
@@ -159,7 +163,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		same += " --kernel " + qemu.Quote([]string{f.kernel})
 	}
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs,
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Modules: modules,
 		Keep: f.keep, Keeps: f.host == "",
 		Same: same,
 		Rerun: func(s string) string {
@@ -229,6 +233,27 @@ func addedPrograms(ctx context.Context, opts images.Options, list []scenarios.Sc
 				if out[p], err = images.Program(ctx, opts, p, scenarios.ProgramPath(p)); err != nil {
 					return nil, err
 				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// loadedBy are the files with which guests load the modules that they ask for, and
+// what the user wants loaded.
+func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
+	out := map[string][]images.File{}
+	for _, s := range list {
+		for _, g := range s.Guests(opts.Arch) {
+			key := scenarios.ModulesKey(g.Modules)
+			if _, done := out[key]; done || key == "" {
+				continue
+			}
+			both := *o
+			both.modules = slices.Concat(o.modules, g.Modules)
+			var err error
+			if out[key], err = both.load(ctx, img, opts); err != nil {
+				return nil, err
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,7 +18,7 @@ type Own struct {
 	// Timeout limits, in guest time, each program that has no limit of its own;
 	// 0: none. The limit in host time follows from it.
 	Timeout    time.Duration
-	Files      []images.File // added to the initramfs
+	Files      []images.File // added to the initramfs, but for those that a request has of its own
 	FilesAgain bool          // Request.FilesAgain, for requests that have no files of their own
 	Fetch      []Fetch       // taken from the guest when it has done its job
 }
@@ -30,7 +31,7 @@ func (o Own) of(q Request) Request {
 	}
 	if len(o.Files) > 0 {
 		q.FilesAgain = o.FilesAgain && len(q.Files) == 0
-		q.Files = append(append([]images.File(nil), q.Files...), o.Files...)
+		q.Files = withOthers(q.Files, o.Files)
 	}
 	if q.Job = proto.CloneOf(q.Job); q.Job == nil { // it is made later
 		q.Job = &wire.Job{}
@@ -54,6 +55,17 @@ func (o Own) of(q Request) Request {
 	}
 	q.RunTimeout = max(q.RunTimeout, hostLimit(programs, q.Time))
 	return q
+}
+
+// withOthers adds files to a list, but for those whose path is in it.
+func withOthers(list, others []images.File) []images.File {
+	out := slices.Clone(list)
+	for _, f := range others {
+		if !slices.ContainsFunc(list, func(o images.File) bool { return o.Path == f.Path }) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // hostLimit is the host time after which a guest is given up whose programs are ended

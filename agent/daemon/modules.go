@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+)
+
+// modulesFile lists the modules that are loaded.
+const modulesFile = "/proc/modules"
+
+// modulesOf are the modules that points are in.
+func modulesOf(points []*wire.Point) (out []string) {
+	for _, p := range points {
+		if p.Module != "" && !slices.Contains(out, p.Module) {
+			out = append(out, p.Module)
+		}
+	}
+	return out
+}
+
+// seeModules takes modules into the view of the kernel. They come and go while a daemon
+// lives: what is known of one holds for as long as it lies where it lay. One that
+// leaves between here and the splice is noticed by the bytes at its point; the splice
+// then keeps it. Who needs one that is not loaded has to complain.
+func (d *Daemon) seeModules(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	wanted := map[string]addr{}
+	for _, name := range names {
+		if name != kdev.ModuleName {
+			wanted[name] = 0
+		}
+	}
+	f, err := os.Open(modulesFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	loaded, err := parseLoaded(f)
+	if err != nil {
+		return err
+	}
+	for name := range d.bases {
+		wanted[name] = 0
+	}
+	for name := range wanted {
+		if at, ok := loaded[name]; ok {
+			wanted[name] = at
+		} else {
+			delete(wanted, name)
+		}
+	}
+	if maps.Equal(wanted, d.bases) {
+		return nil
+	}
+	at := map[string]map[string]addr{}
+	for name := range wanted {
+		one, err := moduleSections(modulesDir, name)
+		if err != nil {
+			return err
+		}
+		maps.Copy(at, one)
+	}
+	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
+		return err
+	}
+	if err := d.see(ktext.Sections(at, d.dev.Read)); err != nil {
+		return err
+	}
+	d.bases = wanted
+	return d.reachModules()
+}
+
+// reachModules gets patch memory for modules that lie too far from the kernel for what
+// there is (arm64, of which a jump goes 128 MiB, while its modules may be 2 GiB away).
+func (d *Daemon) reachModules() error {
+	for _, name := range d.text.Modules() {
+		var lo, hi addr
+		for _, s := range d.text.Sections(name) {
+			if s.Text() && lo == 0 {
+				lo = s.Addr
+			}
+			if s.Text() {
+				hi = s.End()
+			}
+		}
+		if lo == hi {
+			continue
+		}
+		if err := d.splicer.Reach(lo, hi, areaSize); err != nil {
+			return fmt.Errorf("module %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// parseLoaded reads where the live modules of /proc/modules lie: lines of name, size,
+// references, users, state, address.
+func parseLoaded(r io.Reader) (map[string]addr, error) {
+	out := map[string]addr{}
+	sc := bufio.NewScanner(r)
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) < 6 {
+			return nil, fmt.Errorf("%s: %.80q is not name, size, references, users, state, address", modulesFile, sc.Text())
+		}
+		a, err := strconv.ParseUint(f[5], 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %.80q: %w", modulesFile, sc.Text(), err)
+		}
+		if f[4] == "Live" {
+			out[f[0]] = addr(a)
+		}
+	}
+	return out, sc.Err()
+}
+
+// moduleSections reads where the sections of a loaded module lie, or with "*" of all
+// of them, below dir. What is built in has no sections.
+func moduleSections(dir, module string) (map[string]map[string]addr, error) {
+	files, err := filepath.Glob(filepath.Join(dir, module, "sections", "*"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]addr{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		a, err := strconv.ParseUint(strings.TrimSpace(string(b)), 0, 64)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(filepath.Dir(filepath.Dir(f)))
+		if out[name] == nil {
+			out[name] = map[string]addr{}
+		}
+		out[name][filepath.Base(f)] = addr(a)
+	}
+	return out, nil
+}
