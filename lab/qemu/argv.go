@@ -289,6 +289,7 @@ var bootParams = []struct{ param, why string }{
 	{"panic=-1", "a panic resets at once"},
 	{"oops=panic", "after an oops nothing that the guest says can be trusted"},
 	{"kerninst.lab=1", "the token without which the module does not load"},
+	{"cryptomgr.notests", "the kernel's tests of its ciphers are half of an emulated boot"},
 	{"quiet", ""},
 	{"loglevel=5", "warnings and worse: a console line costs guest instructions"},
 }
