@@ -45,7 +45,7 @@ func moduleGuests(string) []Guest {
 			s.GetRun().Copies, s.GetRun().Metered = copies, name == "work"
 			return s
 		}
-		return job(load("bare"), look("before", ""), all, load("work"), read("count"), unsplice("splice"), look("after", "before"),
+		return job(load("bare"), look("before", ""), all, shell("pinned", "! rmmod "+someModule+" 2>&1"), load("work"), read("count"), unsplice("splice"), look("after", "before"),
 			shell("unload", "rmmod "+someModule+" && ! grep "+someModule+" /proc/modules"))
 	}
 	modules := []string{someModule}
@@ -65,6 +65,7 @@ func checkModule(t *T) {
 			t.equal(guest+": what the load came to", string(out), string(bare[k]))
 		}
 		t.atLeast(guest+": points that were executed", float64(t.coverage("module", guest).executed), fewestInModule[t.Arch])
+		t.ran(guest, "pinned")
 		t.ran(guest, "unload")
 	}
 }

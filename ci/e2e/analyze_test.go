@@ -95,7 +95,7 @@ func checkAnalyze(t *testing.T, file string, want analysis.Totals) {
 func checkPadding(t *testing.T, k *analysis.Kernel) {
 	t.Helper()
 	lo, hi := k.Text.Bounds()
-	gaps, err := pad.New(k.Text).Near(lo, hi)
+	gaps, err := pad.New(k.Text).Near(lo, lo, hi)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,9 @@ func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10, arches) }
 // found among the points of TestOracle; all run in `make proof`, like the next.
 func TestEvery(t *testing.T) { scenario(t, "every", 10, []string{"amd64"}) }
 
+// Likewise in a module, for which arm64 needs patch memory of its own.
+func TestModule(t *testing.T) { scenario(t, "module", 10, []string{"arm64"}) }
+
 // The planner and the module agree on what the kernel rewrites. On riscv64 that has few
 // points.
 func TestBeside(t *testing.T) { scenario(t, "beside", 5, []string{"amd64", "arm64"}) }
