@@ -35,8 +35,7 @@ warm() {
 }
 
 # How long after its turn has come a guest's job is begun: its state is copied and
-# checked, loaded, and the daemon takes the job. riscv64 boots instead, as QEMU keeps
-# no timers of that machine.
+# checked, loaded, and the daemon takes the job.
 restore() {
 	for arch in $arches; do
 		for run in first 1 2 3; do # the first may have to make the state

@@ -51,6 +51,7 @@ var scenarioProofs = []scenarioProof{
 	{"oracle-variants", "exact", "oracle.nokaslr.points", drawn("oracle.nokaslr")},
 	{"poison", "exact", "oracle.poison-1cpu.points", drawn("oracle.poison-1cpu")},
 	{"every", "exact", "every.1cpu.executed", nil},
+	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},

@@ -86,6 +86,7 @@ func (b Backend) Check(ctx context.Context) (version string, err error) {
 
 type machine struct {
 	backend Backend
+	arch    string
 	dir     string
 	argv    []string
 	mute    bool // it powers off without an event
@@ -126,7 +127,7 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 		return nil, err
 	}
 	m := &machine{
-		backend: b, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
+		backend: b, arch: s.Arch, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
 		reason: make(chan string, 1), killed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := m.start(ctx, s, parts); err != nil {
@@ -251,7 +252,11 @@ func text(c []int8) string {
 }
 
 func (m *machine) freezer() qemu.Freezer {
-	return qemu.Freezer{Monitor: m.monitor, Dir: m.dir, Root: m.dir}
+	z := qemu.Freezer{Monitor: m.monitor, Arch: m.arch, Dir: m.dir, Root: m.dir}
+	if m.process != nil {
+		z.PID = m.process.pid
+	}
+	return z
 }
 
 // Freeze is vm.Freezer's.

@@ -270,8 +270,6 @@ func (r row) check(s vm.Spec) error {
 		return fmt.Errorf("kernel %q: the path must be absolute", s.Kernel)
 	case s.Firmware != "" && !filepath.IsAbs(s.Firmware):
 		return fmt.Errorf("firmware %q: the path must be absolute", s.Firmware)
-	case s.State != "" && r.losesTimers:
-		return fmt.Errorf("a %s machine cannot go on from a state: QEMU saves none of its timers", s.Arch)
 	case s.State != "" && (!s.Mailbox || s.Interactive):
 		return fmt.Errorf("a state is that of a machine with a mailbox and without a terminal")
 	case len(s.Mail) > wire.MailboxSize || len(s.Mail) > 0 && s.State == "":

@@ -37,6 +37,8 @@ type object = map[string]any
 // has started it.
 type Freezer struct {
 	Monitor *qmp.Client
+	Arch    string
+	PID     int    // of QEMU; 0: it is not known
 	Dir     string // the machine's run directory
 	// Root is the same as QEMU has it: empty for one that works there.
 	Root string
@@ -45,7 +47,7 @@ type Freezer struct {
 }
 
 func (m *machine) freezer() Freezer {
-	return Freezer{Monitor: m.monitor, Dir: m.dir, Give: m.jail.give}
+	return Freezer{Monitor: m.monitor, Arch: m.arch, PID: m.Pid(), Dir: m.dir, Give: m.jail.give}
 }
 
 // Freeze is vm.Freezer's.
@@ -81,7 +83,7 @@ func (z Freezer) save(ctx context.Context, file string) error {
 	if err := copyTo(file, filepath.Join(z.Dir, stateName)); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	return nil
+	return z.saveTimers(ctx, file)
 }
 
 // copyTo copies a file of the run directory, or into it.
@@ -205,6 +207,9 @@ func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
 	load := object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}
 	if err := z.job(ctx, "snapshot-load", load); err != nil {
 		return z.unusable(ctx, s, err)
+	}
+	if err := z.loadTimers(ctx, s.State); err != nil {
+		return err
 	}
 	if err := z.Monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
 		return err

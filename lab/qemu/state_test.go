@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,12 +37,6 @@ func TestState(t *testing.T) {
 	for _, arch := range Arches() {
 		t.Run(arch, func(t *testing.T) {
 			s, file := kept(t, arch)
-			if !CanRestore(arch) {
-				if _, err := (Backend{}).Start(soon(t), s); err == nil || !strings.Contains(err.Error(), "timers") {
-					t.Errorf("a state that loses the timers was taken: %v", err)
-				}
-				return
-			}
 			m := mustStart(t, s)
 			var status struct{ Running bool }
 			if err := m.monitor.Execute(soon(t), "query-status", nil, &status); err != nil || !status.Running {
@@ -99,5 +94,61 @@ func TestFreezeOfAMachineThatEnds(t *testing.T) {
 	m := mustStart(t, s)
 	if err := m.Freeze(soon(t), filepath.Join(t.TempDir(), "state")); err == nil {
 		t.Error("a machine that ended was kept")
+	}
+}
+
+// TestTimers: what a timer is compared with outlives the machine, beside its state.
+func TestTimers(t *testing.T) {
+	const arch, late = "riscv64", 0x123456789abc
+	s := tiny(t, arch, "", qemutest.Hang)
+	s.Time, s.Mailbox = vm.Exact, true
+	m := mustStart(t, s)
+	ctx, file := soon(t), filepath.Join(t.TempDir(), "state")
+	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	set := func(g gdbStub, register int) error { return g.write(register, late) }
+	if err := errors.Join(m.freezer().timers(ctx, set), m.freezer().save(ctx, file)); err != nil {
+		t.Fatal(err)
+	}
+	m.Kill()
+	m.Wait(context.Background())
+	beside, err := os.ReadFile(file + timersSuffix)
+	if err != nil || string(beside) != fmt.Sprintf("[%d]", uint64(late)) {
+		t.Errorf("kept %q, %v", beside, err)
+	}
+	s.Dir, s.State, s.Mail = runDir(t).Path, file, []byte("mail")
+	m = mustStart(t, s)
+	if err := m.monitor.Execute(soon(t), "stop", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	err = m.freezer().timers(soon(t), func(g gdbStub, register int) error {
+		v, err := g.read(register)
+		if v != late {
+			t.Errorf("afterwards %#x", v)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.Dir, GDBSock)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the stub for gdb is still there (%v)", err)
+	}
+	m.Kill()
+	m.Wait(context.Background())
+	for name, text := range map[string]string{"gone": "", "too few": "[]", "no list": "{", "negative": "[-1]"} {
+		s, file := kept(t, arch)
+		damage := os.WriteFile(file+timersSuffix, []byte(text), 0o600)
+		if name == "gone" {
+			damage = os.Remove(file + timersSuffix)
+		}
+		if damage != nil {
+			t.Fatal(damage)
+		}
+		var state *vm.StateError
+		if _, err := (Backend{}).Start(soon(t), s); !errors.As(err, &state) {
+			t.Errorf("%s: %v, want a StateError", name, err)
+		}
 	}
 }

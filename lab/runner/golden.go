@@ -39,7 +39,7 @@ const mailMode = "lab.mode=mailbox"
 // initramfs have to be there when the guest boots, so they are part of its state: of
 // those that are not to come again, none is kept.
 func (r *Runner) fromGolden(q Request) bool {
-	return q.Time == vm.Exact && (len(q.Files) == 0 || q.FilesAgain) && qemu.CanRestore(r.Image.Arch)
+	return q.Time == vm.Exact && (len(q.Files) == 0 || q.FilesAgain)
 }
 
 // notReady is what became of a guest that was to be kept and did not get ready.
