@@ -93,7 +93,6 @@ func TestArgvRefuses(t *testing.T) {
 		{"memory", func(s *vm.Spec) { s.MemMiB = 3 }, "3 MiB"},
 		{"state without a mailbox", func(s *vm.Spec) { s.State = "/s" }, "with a mailbox"},
 		{"state and a terminal", func(s *vm.Spec) { s.State, s.Mailbox, s.Interactive = "/s", true, true }, "without a terminal"},
-		{"state on riscv64", func(s *vm.Spec) { s.Arch, s.CPUs, s.State, s.Mailbox = "riscv64", 1, "/s", true }, "timers"},
 		{"state's path", func(s *vm.Spec) { s.State, s.Mailbox = "s", true }, "must be absolute"},
 		{"mail for nobody", func(s *vm.Spec) { s.Mail = []byte("m") }, "mail"},
 		{"kernel", func(s *vm.Spec) { s.Kernel = "kernel" }, "must be absolute"},
