@@ -66,16 +66,41 @@ func Register(env *Env, list []Scenario) {
 	// One container: ginkgo shuffles those of the top, and keeps the order in
 	// each.
 	ginkgo.Describe(env.Arch, func() {
-		for _, s := range list {
-			env.register(s)
+		guests, pending := make([][]Guest, len(list)), make([][]*runner.Pending, len(list))
+		for k, s := range list {
+			guests[k] = s.Guests(env.Arch)
+		}
+		for _, k := range env.longestFirst(guests) {
+			pending[k] = env.start(list[k], guests[k])
+			env.pending = append(env.pending, pending[k]...)
+		}
+		for k, s := range list {
+			env.register(s, guests[k], pending[k])
 		}
 	})
 }
 
-func (env *Env) register(s Scenario) {
-	guests := s.Guests(env.Arch)
-	pending := env.start(s, guests)
-	env.pending = append(env.pending, pending...)
+// longestFirst is the order in which scenarios begin, so that no long one is left alone
+// at the end: those whose guests boot, in host time, and with the most CPUs, before those
+// that go on from states.
+func (env *Env) longestFirst(guests [][]Guest) []int {
+	most := func(list []Guest) (cpus int) {
+		for _, g := range list {
+			if g.Time == vm.Host || g.Time == "" && env.Time == vm.Host {
+				cpus = max(cpus, g.CPUs)
+			}
+		}
+		return cpus
+	}
+	order := make([]int, len(guests))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return most(guests[b]) - most(guests[a]) })
+	return order
+}
+
+func (env *Env) register(s Scenario, guests []Guest, pending []*runner.Pending) {
 	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
 		message := env.run(s, guests, pending, &out)
