@@ -48,7 +48,8 @@ func gdbCommand() *cobra.Command {
 			"lists it, or the run's. Without, a guest is started and ended with gdb. When gdb\n" +
 			"detaches, a guest that was stopped goes on. While a CPU runs a program or the\n" +
 			"firmware, it may not see the kernel's memory: set trust-readonly-sections on\n" +
-			"has gdb take code from its file.",
+			"has gdb take code from its file. A riscv64 kernel that panicked has gone to the\n" +
+			"firmware for good: set $priv=1 has its CPU see what the kernel saw.",
 		Example: "  lab gdb --arch arm64\n  lab gdb out/latest\n  lab gdb --arch riscv64 --run 'ls -R /' -- -ex 'break do_sys_openat2' -ex continue",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
