@@ -64,7 +64,7 @@ func abGuests(arch string, blocks int) (all []Guest) {
 	for i := range blocks {
 		for _, a := range orders[i%len(orders)] {
 			steps := arms[a].steps(cheap(syscallEntry(arch, "getppid")))
-			all = append(all, Guest{Name: nth(arms[a].name, i), CPUs: abCPUs, Time: vm.Host, Seed: uint64(i), Job: job(steps...)})
+			all = append(all, Guest{Name: nth(arms[a].name, i), CPUs: abCPUs, Time: vm.Host, Boots: true, Seed: uint64(i), Job: job(steps...)})
 		}
 	}
 	return all

@@ -166,11 +166,14 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 		files = append(files, env.Index)
 	}
 	return runner.Request{
-		Files: files,
-		Name:  GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
+		Files: files, Boots: g.Boots || g.alone(),
+		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
+
+// alone says that few guests are of this one's kind: no state of it is kept.
+func (g Guest) alone() bool { return g.Time == vm.Host && (g.Append != "" || g.CPU != "") }
 
 // run waits for a scenario's guests and checks them. The result is the message
 // of the first thing that is wrong, or nothing.

@@ -38,6 +38,7 @@ type Guest struct {
 	Time   vm.Time // empty: what the run asks for
 	Append string  // added to the kernel's command line
 	Seed   uint64  // added to the run's
+	Boots  bool    // it does not go on from a state of another guest's
 	Oracle bool    // count arrivals outside the guest
 	// Executed: the oracle tells each instruction with as many arrivals.
 	Executed uint64

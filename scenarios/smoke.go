@@ -27,7 +27,7 @@ func smoke() []Scenario {
 // boot -----------------------------------------------------------------------
 
 func bootGuests(string) []Guest {
-	return []Guest{{Name: "boot", CPUs: 1, Time: vm.Host, Job: job(shell("uname", "uname -r"))}}
+	return []Guest{{Name: "boot", CPUs: 1, Time: vm.Host, Boots: true, Job: job(shell("uname", "uname -r"))}}
 }
 
 func checkBoot(t *T) {

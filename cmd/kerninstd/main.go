@@ -40,6 +40,7 @@ func main() {
 func serve() error {
 	jobFile := flag.String("job", "", "file with a job to do")
 	mailbox := flag.Bool("mailbox", false, "do the job in the mailbox")
+	poll := flag.Bool("poll", false, "look into the mailbox until there is one, not once")
 	portFile := flag.String("port", "", "where records go")
 	listen := flag.Bool("serve", false, "do jobs that kinst asks for")
 	flag.Parse()
@@ -52,7 +53,7 @@ func serve() error {
 	case *listen:
 		return d.Listen(daemon.Socket)
 	case *mailbox:
-		return serveMail(d, *portFile)
+		return serveMail(d, *portFile, *poll)
 	}
 	text, err := os.ReadFile(*jobFile)
 	if err != nil {
@@ -68,7 +69,7 @@ func serve() error {
 
 // serveMail does the job that comes by mail. All that is slow comes before the wait,
 // in which the machine's state is kept.
-func serveMail(d *daemon.Daemon, portFile string) error {
+func serveMail(d *daemon.Daemon, portFile string, poll bool) error {
 	box, err := daemon.OpenMailbox()
 	if err != nil {
 		return err
@@ -79,7 +80,11 @@ func serveMail(d *daemon.Daemon, portFile string) error {
 		return err
 	}
 	defer port.Close()
-	text, err := box.Wait()
+	wait := box.Wait
+	if poll {
+		wait = box.Poll
+	}
+	text, err := wait()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,8 @@
 // and powers off.
 //
 // The kernel's command line decides: lab.mode=job (the default), lab.mode=mailbox
-// (the job comes by mail, later) or lab.mode=shell. Whatever goes wrong is said on the console, and the guest
+// (the job comes by mail, at one time of the guest's clock), lab.mode=polled (it comes by
+// mail at any time) or lab.mode=shell. Whatever goes wrong is said on the console, and the guest
 // powers off: a process 1 that dies is a kernel panic, which the lab would take
 // for a crash of the kernel under test.
 package main
@@ -82,10 +83,12 @@ func run() error {
 		return runJob("-job", job)
 	case "mailbox":
 		return runJob("-mailbox")
+	case "polled":
+		return runJob("-mailbox", "-poll")
 	case "shell":
 		return runShell()
 	default:
-		return fmt.Errorf("lab.mode=%s on the kernel's command line: want job, mailbox or shell", mode)
+		return fmt.Errorf("lab.mode=%s on the kernel's command line: want job, mailbox, polled or shell", mode)
 	}
 }
 

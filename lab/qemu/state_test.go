@@ -97,24 +97,29 @@ func TestFreezeOfAMachineThatEnds(t *testing.T) {
 	}
 }
 
-// TestTimers: what a timer is compared with outlives the machine, beside its state.
+// TestTimers: what each CPU's timer is compared with outlives the machine, beside its
+// state.
 func TestTimers(t *testing.T) {
 	const arch, late = "riscv64", 0x123456789abc
 	s := tiny(t, arch, "", qemutest.Hang)
-	s.Time, s.Mailbox = vm.Exact, true
+	s.CPUs, s.Mailbox = 2, true
 	m := mustStart(t, s)
 	ctx, file := soon(t), filepath.Join(t.TempDir(), "state")
 	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	set := func(g gdbStub, register int) error { return g.write(register, late) }
+	next := uint64(late)
+	set := func(g gdbStub, register int) error {
+		next++
+		return g.write(register, next)
+	}
 	if err := errors.Join(m.freezer().timers(ctx, set), m.freezer().save(ctx, file)); err != nil {
 		t.Fatal(err)
 	}
 	m.Kill()
 	m.Wait(context.Background())
 	beside, err := os.ReadFile(file + timersSuffix)
-	if err != nil || string(beside) != fmt.Sprintf("[%d]", uint64(late)) {
+	if err != nil || string(beside) != fmt.Sprintf("[%d,%d]", uint64(late+1), uint64(late+2)) {
 		t.Errorf("kept %q, %v", beside, err)
 	}
 	s.Dir, s.State, s.Mail = runDir(t).Path, file, []byte("mail")
@@ -122,10 +127,11 @@ func TestTimers(t *testing.T) {
 	if err := m.monitor.Execute(soon(t), "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
+	next = late
 	err = m.freezer().timers(soon(t), func(g gdbStub, register int) error {
 		v, err := g.read(register)
-		if v != late {
-			t.Errorf("afterwards %#x", v)
+		if next++; v != next {
+			t.Errorf("afterwards %#x, want %#x", v, next)
 		}
 		return err
 	})
@@ -137,7 +143,7 @@ func TestTimers(t *testing.T) {
 	}
 	m.Kill()
 	m.Wait(context.Background())
-	for name, text := range map[string]string{"gone": "", "too few": "[]", "no list": "{", "negative": "[-1]"} {
+	for name, text := range map[string]string{"gone": "", "too few": "[]", "too many": "[1,2]", "no list": "{", "negative": "[-1]"} {
 		s, file := kept(t, arch)
 		damage := os.WriteFile(file+timersSuffix, []byte(text), 0o600)
 		if name == "gone" {

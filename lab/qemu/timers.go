@@ -30,7 +30,7 @@ import (
 // Only QEMU's stub for gdb writes registers.
 
 // timersSuffix of a state's name is the file with its timers: a list of numbers in JSON,
-// in the order of row.timers.
+// of each CPU those of row.timers in their order.
 const timersSuffix = ".timers"
 
 // maxTimers bounds that file, in bytes.
@@ -56,8 +56,7 @@ func (z Freezer) saveTimers(ctx context.Context, state string) error {
 
 // loadTimers sets the timers of a machine that is stopped to what is beside its state.
 func (z Freezer) loadTimers(ctx context.Context, state string) error {
-	want := len(rows[z.Arch].timers)
-	if want == 0 {
+	if len(rows[z.Arch].timers) == 0 {
 		return nil
 	}
 	b, err := untrusted.Read(state+timersSuffix, maxTimers)
@@ -65,25 +64,38 @@ func (z Freezer) loadTimers(ctx context.Context, state string) error {
 		return &vm.StateError{File: state, Err: err}
 	}
 	var values []uint64
-	if err := json.Unmarshal(b, &values); err != nil || len(values) != want {
-		return &vm.StateError{File: state, Err: fmt.Errorf("%d timers are beside it, %d are wanted (%v)", len(values), want, err)}
+	if err := json.Unmarshal(b, &values); err != nil {
+		return &vm.StateError{File: state, Err: err}
 	}
 	if err := os.Remove(state + timersSuffix); err != nil {
 		return err
 	}
-	return z.timers(ctx, func(g gdbStub, register int) error {
+	kept := len(values)
+	bad := &vm.StateError{File: state, Err: fmt.Errorf("%d timers are beside it, of a machine that has others", kept)}
+	err = z.timers(ctx, func(g gdbStub, register int) error {
+		if len(values) == 0 {
+			return bad
+		}
 		err := g.write(register, values[0])
 		values = values[1:]
 		return err
 	})
+	if err == nil && len(values) > 0 {
+		return bad
+	}
+	return err
 }
 
-// timers visits the machine's timers, in order, by the numbers that the stub has for
-// them.
+// timers visits the machine's timers, CPU by CPU and in order, by the numbers that the
+// stub has for them.
 func (z Freezer) timers(ctx context.Context, visit func(g gdbStub, register int) error) (err error) {
 	csrs := rows[z.Arch].timers
 	if len(csrs) == 0 {
 		return nil
+	}
+	var cpus []struct{}
+	if err := z.Monitor.Execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
+		return err
 	}
 	inside := Inside{Monitor: z.Monitor, Dir: z.Dir, Root: z.Root}
 	if _, err := inside.ServeGDB(ctx); err != nil {
@@ -111,9 +123,14 @@ func (z Freezer) timers(ctx context.Context, visit func(g gdbStub, register int)
 	if err != nil {
 		return err
 	}
-	for _, csr := range csrs {
-		if err := visit(g, first+csr); err != nil {
-			return fmt.Errorf("timer (CSR %#x): %w", csr, err)
+	for cpu := range cpus {
+		if err := g.choose(cpu); err != nil {
+			return err
+		}
+		for _, csr := range csrs {
+			if err := visit(g, first+csr); err != nil {
+				return fmt.Errorf("timer of CPU %d (CSR %#x): %w", cpu, csr, err)
+			}
 		}
 	}
 	return nil
@@ -137,6 +154,15 @@ func (g gdbStub) ask(request string) (string, error) {
 		return "", err
 	}
 	return g.reply()
+}
+
+// choose has what follows be about a CPU: a thread to the stub, counted from 1.
+func (g gdbStub) choose(cpu int) error {
+	reply, err := g.ask(fmt.Sprintf("Hg%x", cpu+1))
+	if err == nil && reply != "OK" {
+		err = fmt.Errorf("gdb's stub knows no CPU %d: %q", cpu, reply)
+	}
+	return err
 }
 
 // write sets a register of 64 bits.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -19,8 +20,8 @@ import (
 	"kerninst/lab/vm"
 )
 
-// Guests of exact time do not boot each by itself: one of each kind boots, its
-// state is kept when it is ready for a job, and all go on from there.
+// Guests do not boot each by itself: one of each kind boots, its state is kept when it
+// is ready for a job, and all go on from there.
 
 // Names in a run directory and in a golden state.
 const (
@@ -32,14 +33,22 @@ const (
 // changes and neither the image nor QEMU's arguments show it.
 const goldenFormat = "1"
 
-// mailMode makes the guest wait for its job instead of bringing it along.
-const mailMode = "lab.mode=mailbox"
+// mailModes make the guest wait for its job instead of bringing it along: until a time
+// of its own clock, or until it is there.
+var mailModes = map[vm.Time]string{vm.Exact: "lab.mode=mailbox", vm.Host: "lab.mode=polled"}
 
 // fromGolden says whether a request starts from a state. Files that come with the
 // initramfs have to be there when the guest boots, so they are part of its state: of
 // those that are not to come again, none is kept.
 func (r *Runner) fromGolden(q Request) bool {
-	return q.Time == vm.Exact && (len(q.Files) == 0 || q.FilesAgain)
+	return !q.Boots && !r.underKVM(q) && (len(q.Files) == 0 || q.FilesAgain)
+}
+
+// waiting is a request's machine as it waits for its job.
+func (r *Runner) waiting(q Request, dir string) vm.Spec {
+	s := r.spec(q, dir)
+	s.Mailbox, s.Append = true, mailModes[q.Time]+" "+q.Append
+	return s
 }
 
 // notReady is what became of a guest that was to be kept and did not get ready.
@@ -50,9 +59,7 @@ func (e *notReady) Error() string { return "the guest did not get ready: " + e.o
 // restored starts a guest from its kind's state. A state that QEMU does not take
 // is made again, once.
 func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
-	spec := r.spec(q, dir)
-	spec.Mailbox = true
-	spec.Append = mailMode + " " + q.Append
+	spec := r.waiting(q, dir)
 	job, err := marshal(q.Job)
 	if err != nil {
 		return nil, err
@@ -108,6 +115,13 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (st
 		return "", err
 	}
 	parts := append([]string{goldenFormat, version.String(), r.Through}, argv...)
+	if spec.Time == vm.Host {
+		model, err := hostCPU()
+		if err != nil {
+			return "", fmt.Errorf("golden state: %w", err)
+		}
+		parts = append(parts, model)
+	}
 	for _, f := range r.Image.Manifest.Files {
 		parts = append(parts, f.Name, f.SHA256)
 	}
@@ -119,6 +133,18 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (st
 		parts = append(parts, f.Path, f.Mode.String(), f.Link, fmt.Sprint(f.Major, f.Minor), sum)
 	}
 	return golden.Key(parts...), nil
+}
+
+// hostCPU is the model of the host's CPU. In host time, a guest on amd64 that has
+// measured how fast its TSC ticks has measured the host's.
+func hostCPU() (string, error) {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "", err
+	}
+	_, after, _ := strings.Cut(string(text), "model name")
+	model, _, _ := strings.Cut(after, "\n") // empty: the ISA has no such line
+	return model, nil
 }
 
 // contents is the hash of what a file holds.

@@ -11,6 +11,28 @@ import (
 	"kerninst/lab/vm"
 )
 
+// What boots each time: who is told to, and under KVM, whose states are the host CPU's.
+func TestBoots(t *testing.T) {
+	host := Request{Time: vm.Host}
+	for name, tt := range map[string]struct {
+		kvm  bool
+		set  func(q *Request)
+		want bool
+	}{
+		"emulated":            {false, func(*Request) {}, true},
+		"told to boot":        {false, func(q *Request) { q.Boots = true }, false},
+		"KVM":                 {true, func(*Request) {}, false},
+		"an oracle, not KVM":  {true, func(q *Request) { q.Oracle = true }, true},
+		"exact time, not KVM": {true, func(q *Request) { q.Time = vm.Exact }, true},
+	} {
+		r, q := New(Runner{Image: &images.Image{Arch: "amd64"}, KVM: tt.kvm}), host
+		tt.set(&q)
+		if got := r.fromGolden(q); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // Guests with files start from a state if the files are to come again, and from
 // that of the same files.
 func TestFilesInStates(t *testing.T) {
@@ -24,17 +46,19 @@ func TestFilesInStates(t *testing.T) {
 		{Request{Files: []images.File{{Path: "/a"}}, FilesAgain: true}, Request{}, true},
 		{Request{Files: []images.File{{Path: "/a"}}, FilesAgain: true}, Request{Files: []images.File{{Path: "/b"}}}, false},
 	} {
-		tt.q.Time, tt.q.Job = vm.Exact, &wire.Job{}
 		own := Own{Files: tt.own.Files, FilesAgain: tt.own.FilesAgain}
-		if got := r.fromGolden(own.of(tt.q)); got != tt.want {
-			t.Errorf("%+v and %+v: %v", own, tt.q, got)
+		for mode := range mailModes {
+			tt.q.Time, tt.q.Job = mode, &wire.Job{}
+			if got := r.fromGolden(own.of(tt.q)); got != tt.want {
+				t.Errorf("%+v and %+v: %v", own, tt.q, got)
+			}
 		}
 	}
 	source := filepath.Join(t.TempDir(), "x")
 	if err := os.WriteFile(source, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec := vm.Spec{Arch: "arm64", CPUs: 1, MemMiB: DefaultMemory, Time: vm.Exact, Seed: 1, Dir: "/run", Mailbox: true, Append: mailMode}
+	spec := vm.Spec{Arch: "arm64", CPUs: 1, MemMiB: DefaultMemory, Time: vm.Exact, Seed: 1, Dir: "/run", Mailbox: true, Append: mailModes[vm.Exact]}
 	keys := map[string]images.File{}
 	for _, f := range []images.File{
 		{Path: "/a"}, {Path: "/b"}, {Path: "/a", Data: []byte("x")}, {Path: "/a", Data: []byte("y")}, {Path: "/a", Mode: 0o755}, {Path: "/b", Source: source},

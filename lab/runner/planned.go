@@ -27,8 +27,9 @@ func (r *Runner) Plan(ctx context.Context, q Request, dir string) (Planned, erro
 	spec.Initrd = dir + "/initrd"
 	p := Planned{Name: q.Name, Start: "boot", CPUs: spec.CPUs, MemMiB: spec.MemMiB, Time: spec.Time, Seed: spec.Seed}
 	if r.fromGolden(q) {
-		p.Start, spec.Mailbox, spec.Append = "golden", true, mailMode+" "+q.Append
-		spec.State = dir + "/" + stateFile
+		initrd := spec.Initrd
+		spec = r.waiting(q, dir)
+		p.Start, spec.Initrd, spec.State = "golden", initrd, dir+"/"+stateFile
 	}
 	for _, f := range q.Files {
 		p.Files = append(p.Files, f.Path)

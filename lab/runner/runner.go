@@ -56,6 +56,9 @@ type Request struct {
 	// FilesAgain says that guests with the same files will come again: it is worth
 	// keeping the state of one that has booted with them.
 	FilesAgain bool
+	// Boots: it does not go on from another one's state. One that is unlike any other
+	// boots sooner than it keeps a state and loads it.
+	Boots bool
 	// Keep leaves the machine where it stands when its guest has ended badly or
 	// hangs, and KeepPassed when it has passed: then Guest.End or Runner.Hold has to
 	// be called.
@@ -327,7 +330,7 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 	if s.MemMiB == 0 {
 		s.MemMiB = DefaultMemory
 	}
-	s.KVM = r.KVM && q.Time == vm.Host && q.CPU == "" && !q.Oracle && q.Plugin == nil
+	s.KVM = r.underKVM(q)
 	if q.Oracle || q.Plugin != nil {
 		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
 		if q.Executed > 0 {
@@ -335,6 +338,10 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 		}
 	}
 	return s
+}
+
+func (r *Runner) underKVM(q Request) bool {
+	return r.KVM && q.Time == vm.Host && q.CPU == "" && !q.Oracle && q.Plugin == nil
 }
 
 func readOracle(file string) (oracle.Report, error) {
