@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goqemu "github.com/digitalocean/go-qemu/qmp"
@@ -47,6 +48,10 @@ const (
 	// stderrKept is how much of QEMU's own output is kept, in bytes.
 	stderrKept = 64 << 10
 )
+
+// stuckAfter is how long QEMU may take to end when it has said that it will. Plugins write
+// their reports in that time. Tests have less patience.
+var stuckAfter = 20 * time.Second
 
 // Backend starts QEMU processes.
 type Backend struct{}
@@ -122,6 +127,8 @@ type machine struct {
 	restore func() // the terminal
 	mute    bool   // it powers off without an event
 
+	stuckAfter     time.Duration
+	stuck          atomic.Bool // QEMU did not end by itself
 	lingers, keeps bool
 	reports        bool          // plugins do so when QEMU ends by itself
 	halted         chan struct{} // closed when the guest has ended and QEMU stays
@@ -137,20 +144,21 @@ type machine struct {
 // start runs argv in the run directory and lets the guest go.
 func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	m := &machine{
-		arch:    s.Arch,
-		argv:    argv,
-		dir:     s.Dir,
-		mute:    rows[s.Arch].mutePowerOff,
-		stderr:  &head{max: stderrKept},
-		restore: func() {},
-		reason:  make(chan string, 1),
-		ended:   make(chan struct{}),
-		lingers: s.Linger || s.Keep,
-		keeps:   s.Keep,
-		reports: len(s.Plugins) > 0,
-		halted:  make(chan struct{}),
-		left:    make(chan struct{}),
-		over:    make(chan struct{}),
+		arch:       s.Arch,
+		argv:       argv,
+		dir:        s.Dir,
+		mute:       rows[s.Arch].mutePowerOff,
+		stderr:     &head{max: stderrKept},
+		restore:    func() {},
+		reason:     make(chan string, 1),
+		ended:      make(chan struct{}),
+		stuckAfter: stuckAfter,
+		lingers:    s.Linger || s.Keep,
+		keeps:      s.Keep,
+		reports:    len(s.Plugins) > 0,
+		halted:     make(chan struct{}),
+		left:       make(chan struct{}),
+		over:       make(chan struct{}),
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	var err error
@@ -242,9 +250,25 @@ func (m *machine) firstShutdown(events <-chan goqemu.Event) string {
 		reason, _ = e.Data["reason"].(string)
 		if m.lingers {
 			m.linger(reason)
+		} else {
+			m.killIfStuck()
 		}
 	}
 	return reason
+}
+
+// killIfStuck kills a QEMU that has said that it ends and does not. 7.2 does so when a
+// command comes while it ends: its monitor_cleanup then polls for ever for that command
+// to be done.
+func (m *machine) killIfStuck() {
+	go func() {
+		select {
+		case <-m.child.exited:
+		case <-time.After(m.stuckAfter):
+			m.stuck.Store(true)
+			m.Kill()
+		}
+	}()
 }
 
 // linger decides what becomes of a machine that paused instead of ending. It is
@@ -281,6 +305,13 @@ func (m *machine) reap() {
 	m.monitor.Disconnect()
 	m.restore()
 	m.ending = ending(reason, m.child.status(), m.stderr.String(), m.mute)
+	if !m.stuck.Load() {
+		return
+	}
+	m.ending.Detail = detail(fmt.Sprintf("QEMU said that it ends and was still there %v later: the lab killed it", m.stuckAfter), m.ending.Detail)
+	if m.reports { // they were not written, or not to their end
+		m.ending.Kind = vm.LabFault
+	}
 }
 
 // Halted is vm.Lingerer's.

@@ -330,3 +330,30 @@ func TestDiesWithTheLab(t *testing.T) {
 		t.Errorf("the dead lab's run directory is still there: %v", err)
 	}
 }
+
+// A QEMU that announces its end and stays is killed, and what it was to end as is not
+// lost. Here it was told, behind the lab's back, to stay.
+func TestStuck(t *testing.T) {
+	defer func(d time.Duration) { stuckAfter = d }(stuckAfter)
+	stuckAfter = 300 * time.Millisecond
+	for _, reports := range []bool{false, true} {
+		m := mustStart(t, tiny(t, "arm64", "", qemutest.Hang))
+		m.reports = reports
+		for _, do := range []struct {
+			command string
+			args    object
+		}{{"set-action", object{"shutdown": "pause"}}, {"system_reset", object{}}} {
+			if err := m.monitor.Execute(soon(t), do.command, do.args, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := vm.Killed
+		if reports { // a plugin's report is lost
+			want = vm.LabFault
+		}
+		e := mustEnd(t, m)
+		if e.Kind != want || e.Reason != "host-qmp-system-reset" || !strings.Contains(e.Detail, "still there 300ms later") {
+			t.Errorf("plugins %v: ended as %+v, want kind %v", reports, e, want)
+		}
+	}
+}
