@@ -39,9 +39,9 @@ lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR KERNEL
 test: ## everything that CI runs
 	@$(setup_test)
 	@$(MAKE) --no-print-directory bin/lab
-	@$(with_go) && "$$GO" vet -composites=false ./... && \
-		"$$GO" run ./ci/proof -name fuzz $(FUZZING) && \
-		"$$GO" test -json -vet=off -count=1 -timeout 40m $(at_once) ./... | "$$GO" run ./ci/tally
+	@$(with_go) && "$$GO" vet -trimpath -composites=false ./... && \
+		"$$GO" run -trimpath ./ci/proof -name fuzz $(FUZZING) && \
+		"$$GO" test -trimpath -json -vet=off -count=1 -timeout 40m $(at_once) ./... | "$$GO" run -trimpath ./ci/tally
 
 proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
 	@$(setup_test)

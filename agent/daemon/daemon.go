@@ -56,10 +56,13 @@ type Daemon struct {
 	base      map[*splice.Live][]uint64 // cells when the last splice was in
 	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
 	kallsyms  []byte
-	bases     map[string]addr // where the modules lie whose sections are known
-	index     indexed
-	stages    stages   // of the step
-	phases    []string // of the start, with the time at which each ended
+	// moduleFunctions are the lines for Hello. They are found before the job, which may
+	// be measured.
+	moduleFunctions []byte
+	bases           map[string]addr // where the modules lie whose sections are known
+	index           indexed
+	stages          stages   // of the step
+	phases          []string // of the start, with the time at which each ended
 }
 
 // phase notes that a part of the start has ended.
@@ -81,11 +84,18 @@ func Open(arch string) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{arch: a, sets: map[string]*set{}, resolved: map[string][]addr{}, snapshots: map[string][]stretch{}}
-	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
-		return nil, err
+	_, absent := os.Stat("/sys/module/" + kdev.ModuleName)
+	if absent == nil { // before all that is slow: another daemon may have the device
+		if d.dev, err = kdev.Open(); err != nil {
+			return nil, err
+		}
 	}
+	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	d.moduleFunctions = ktext.ModuleFunctions(d.kallsyms)
 	d.phase("symbols read")
-	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); errors.Is(err, os.ErrNotExist) {
+	if errors.Is(absent, os.ErrNotExist) {
 		if err := d.loadModule(); err != nil {
 			return nil, err
 		}
@@ -98,23 +108,25 @@ func Open(arch string) (*Daemon, error) {
 	return d, nil
 }
 
-// open takes the device and looks at the kernel anew: a kernel's text is read
-// live, so nothing about it outlives the device.
+// open takes the device, if that has not been done, and looks at the kernel anew: a
+// kernel's text is read live, so nothing about it outlives the device.
 func (d *Daemon) open() (err error) {
 	d.bases = nil
-	if d.dev, err = kdev.Open(); err != nil {
-		return err
+	if d.dev == nil {
+		if d.dev, err = kdev.Open(); err != nil {
+			return err
+		}
 	}
-	if d.info, err = d.dev.Info(); err != nil {
-		return errors.Join(err, d.dev.Close())
+	if d.info, err = d.dev.Info(); err == nil {
+		if err = d.prepare(); err == nil {
+			err = d.see(nil)
+		}
 	}
-	if err := d.prepare(); err != nil {
-		return errors.Join(err, d.dev.Close())
+	if err != nil {
+		err = errors.Join(err, d.dev.Close())
+		d.dev = nil
 	}
-	if err := d.see(nil); err != nil {
-		return errors.Join(err, d.dev.Close())
-	}
-	return nil
+	return err
 }
 
 // see makes the view of the kernel, with the given sections of modules, and of what
@@ -297,6 +309,6 @@ func (d *Daemon) hello() *wire.Hello {
 		Schema: 1, Arch: d.arch.Name, Daemon: Version,
 		Kernel: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
 		Cpus: uint32(d.info.CPUs), TextStart: uint64(lo), TextEnd: uint64(hi),
-		Tainted: uint64(tainted),
+		Tainted: uint64(tainted), ModuleFunctions: d.moduleFunctions,
 	}
 }

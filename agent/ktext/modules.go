@@ -2,9 +2,11 @@ package ktext
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -266,4 +268,98 @@ func (m *module) code(list []isa.Addr) []isa.Addr {
 	return slices.DeleteFunc(list, func(a isa.Addr) bool {
 		return !slices.ContainsFunc(m.sections, func(s Section) bool { return s.Text() && a >= s.Addr && a < s.End() })
 	})
+}
+
+// ModuleFunctions are the lines of /proc/kallsyms that name functions of modules: those
+// with a module's name in brackets behind a tab. The kernel lists its own first.
+func ModuleFunctions(kallsyms []byte) []byte {
+	first := bytes.IndexByte(kallsyms, '\t')
+	if first < 0 {
+		return nil
+	}
+	var out []byte
+	for line := range bytes.Lines(kallsyms[bytes.LastIndexByte(kallsyms[:first], '\n')+1:]) {
+		f := bytes.Fields(line)
+		// $ begins the marks of arm64's and riscv64's ABI; what is built in is no module.
+		if len(f) == 4 && (f[1][0] == 't' || f[1][0] == 'T') && f[2][0] != '$' && f[2][0] != '.' && !bytes.HasPrefix(f[3], []byte("[__builtin")) && string(f[3]) != "[bpf]" {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// Functions are those of one module, or of another stretch of code, as /proc/kallsyms
+// lists them.
+type Functions struct {
+	Module string
+	Lo, Hi isa.Addr   // whole pages, from the first to the last that one begins in
+	At     []isa.Addr // where functions begin, in order
+	Names  []string   // of each, the first that is listed
+}
+
+// largestModule bounds what a list may say of one module's code, in bytes: none of a
+// distribution's comes near.
+const largestModule = 64 << 20
+
+// listed is how names of functions and modules look that do not harm who reads them.
+var listed = regexp.MustCompile(`^[A-Za-z0-9_.$]+$`)
+
+// ReadModuleFunctions reads what ModuleFunctions wrote, in a guest that is not trusted.
+func ReadModuleFunctions(lines []byte) ([]*Functions, error) {
+	type symbol struct {
+		at   isa.Addr
+		name string
+	}
+	symbols := map[string][]symbol{}
+	for line := range bytes.Lines(lines) {
+		f := strings.Fields(string(line))
+		if len(f) != 4 {
+			return nil, fmt.Errorf("modules: %.80q is not an address, a type, a name and a module", line)
+		}
+		a, err := strconv.ParseUint(f[0], 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("modules: %w", err)
+		}
+		module := strings.Trim(f[3], "[]")
+		if !listed.MatchString(f[2]) || !listed.MatchString(module) {
+			return nil, fmt.Errorf("modules: %.80q are no names", line)
+		}
+		symbols[module] = append(symbols[module], symbol{isa.Addr(a), f[2]})
+	}
+	var out []*Functions
+	for module, list := range symbols {
+		slices.SortStableFunc(list, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
+		first, last := list[0].at, list[len(list)-1].at
+		m := &Functions{Module: module, Lo: first &^ (page - 1), Hi: last&^(page-1) + page}
+		if m.Hi-m.Lo > largestModule {
+			return nil, fmt.Errorf("modules: %s is said to lie from %v to %v", module, m.Lo, m.Hi)
+		}
+		for _, s := range list {
+			if n := len(m.At); n == 0 || s.at > m.At[n-1] {
+				m.At, m.Names = append(m.At, s.at), append(m.Names, s.name)
+			}
+		}
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(x, y *Functions) int { return cmp.Compare(x.Module, y.Module) })
+	return out, nil
+}
+
+// Name is an address as function+offset/size and the module's name, or empty if no
+// function holds it. It belongs to the function that holds the address so many bytes
+// before it. A size reaches up to the next function.
+func (f *Functions) Name(a, before isa.Addr) string {
+	k := sort.Search(len(f.At), func(k int) bool { return f.At[k] > a-before }) - 1
+	if k < 0 || a-before >= f.Hi {
+		return ""
+	}
+	end := f.Hi
+	if k+1 < len(f.At) {
+		end = f.At[k+1]
+	}
+	name := fmt.Sprintf("%s+%#x/%#x", f.Names[k], uint64(a-f.At[k]), uint64(end-f.At[k]))
+	if f.Module != "" {
+		name += " [" + f.Module + "]"
+	}
+	return name
 }

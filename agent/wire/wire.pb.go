@@ -1171,18 +1171,20 @@ func (*Record_Done) isRecord_Body() {}
 func (*Record_Chunk) isRecord_Body() {}
 
 type Hello struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schema        uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
-	Arch          string                 `protobuf:"bytes,2,opt,name=arch,proto3" json:"arch,omitempty"`
-	Kernel        string                 `protobuf:"bytes,3,opt,name=kernel,proto3" json:"kernel,omitempty"`   // uname -r
-	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // uname -v
-	Cpus          uint32                 `protobuf:"varint,5,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	TextStart     uint64                 `protobuf:"varint,6,opt,name=text_start,json=textStart,proto3" json:"text_start,omitempty"`
-	TextEnd       uint64                 `protobuf:"varint,7,opt,name=text_end,json=textEnd,proto3" json:"text_end,omitempty"`
-	Daemon        string                 `protobuf:"bytes,8,opt,name=daemon,proto3" json:"daemon,omitempty"`    // version of the daemon
-	Tainted       uint64                 `protobuf:"varint,9,opt,name=tainted,proto3" json:"tainted,omitempty"` // where the kernel notes what has gone wrong with it; 0: not known
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Schema    uint32                 `protobuf:"varint,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	Arch      string                 `protobuf:"bytes,2,opt,name=arch,proto3" json:"arch,omitempty"`
+	Kernel    string                 `protobuf:"bytes,3,opt,name=kernel,proto3" json:"kernel,omitempty"`   // uname -r
+	Version   string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // uname -v
+	Cpus      uint32                 `protobuf:"varint,5,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	TextStart uint64                 `protobuf:"varint,6,opt,name=text_start,json=textStart,proto3" json:"text_start,omitempty"`
+	TextEnd   uint64                 `protobuf:"varint,7,opt,name=text_end,json=textEnd,proto3" json:"text_end,omitempty"`
+	Daemon    string                 `protobuf:"bytes,8,opt,name=daemon,proto3" json:"daemon,omitempty"`    // version of the daemon
+	Tainted   uint64                 `protobuf:"varint,9,opt,name=tainted,proto3" json:"tainted,omitempty"` // where the kernel notes what has gone wrong with it; 0: not known
+	// The functions of modules that were loaded before the job, as lines of /proc/kallsyms.
+	ModuleFunctions []byte `protobuf:"bytes,10,opt,name=module_functions,json=moduleFunctions,proto3" json:"module_functions,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
@@ -1276,6 +1278,13 @@ func (x *Hello) GetTainted() uint64 {
 		return x.Tainted
 	}
 	return 0
+}
+
+func (x *Hello) GetModuleFunctions() []byte {
+	if x != nil {
+		return x.ModuleFunctions
+	}
+	return nil
 }
 
 // Chunk is the next piece of the file that a Dump step sends, or of one that is
@@ -2524,7 +2533,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x03log\x18\x05 \x01(\v2\x12.kerninst.wire.LogH\x00R\x03log\x12)\n" +
 	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04done\x12,\n" +
 	"\x05chunk\x18\a \x01(\v2\x14.kerninst.wire.ChunkH\x00R\x05chunkB\x06\n" +
-	"\x04body\"\xe5\x01\n" +
+	"\x04body\"\x90\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04arch\x18\x02 \x01(\tR\x04arch\x12\x16\n" +
@@ -2535,7 +2544,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"text_start\x18\x06 \x01(\x04R\ttextStart\x12\x19\n" +
 	"\btext_end\x18\a \x01(\x04R\atextEnd\x12\x16\n" +
 	"\x06daemon\x18\b \x01(\tR\x06daemon\x12\x18\n" +
-	"\atainted\x18\t \x01(\x04R\atainted\"/\n" +
+	"\atainted\x18\t \x01(\x04R\atainted\x12)\n" +
+	"\x10module_functions\x18\n" +
+	" \x01(\fR\x0fmoduleFunctions\"/\n" +
 	"\x05Chunk\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"y\n" +

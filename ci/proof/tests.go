@@ -121,7 +121,7 @@ func (f fuzzer) prove(p proof, arch string, seed uint64, how fuzzing) line {
 // finds that is new is kept where the go command keeps it, unless it starts afresh.
 func (f fuzzer) run(pkg, dir string, t time.Duration, how fuzzing) ([]byte, error) {
 	exe, finds := filepath.Join(dir, "target"), filepath.Join(dir, "finds")
-	if out, err := goCommand("test", "-c", "-o", exe, "-fuzz", f.target, pkg).CombinedOutput(); err != nil {
+	if out, err := goCommand("test", "-trimpath", "-c", "-o", exe, "-fuzz", f.target, pkg).CombinedOutput(); err != nil {
 		return out, err
 	}
 	known, err := goCommand("list", "-f", "{{.Dir}}\n{{.ImportPath}}", pkg).Output()
@@ -175,7 +175,7 @@ func goCommand(args ...string) *exec.Cmd {
 
 // goTest runs tests.
 func goTest(args ...string) ([]byte, error) {
-	return goCommand(append([]string{"test", "-count=1"}, args...)...).CombinedOutput()
+	return goCommand(append([]string{"test", "-trimpath", "-count=1"}, args...)...).CombinedOutput()
 }
 
 // judge sets n and the result; what went wrong is shown.

@@ -287,7 +287,7 @@ func ready(ctx context.Context, m vm.Machine, dir *qemu.RunDir, k qemu.Kept) (qe
 	if err != nil {
 		return k, err
 	}
-	if err := runner.WriteELF(ctx, d, 0, in, filepath.Join(beside, qemu.SymbolsFile)); err != nil {
+	if err := runner.WriteELF(ctx, d, 0, nil, in, filepath.Join(beside, qemu.SymbolsFile)); err != nil {
 		return k, err
 	}
 	_, err = in.ServeGDB(ctx)

@@ -33,9 +33,9 @@ import (
 
 const (
 	sumsFile = "sums.json"
-	// room is how much a store may hold, in bytes: some twenty entries. What was
+	// room is how much a store may hold, in bytes: some thirty states. What was
 	// used longest ago goes first.
-	room = 3 << 30
+	room = 5 << 30
 	// retry is how often a lock that somebody else holds is tried again.
 	retry = 20 * time.Millisecond
 )

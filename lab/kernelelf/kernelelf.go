@@ -58,16 +58,18 @@ type Image struct {
 // address of the kernel proper: 0 for the boot that the dump is of, with which
 // alone the modules come, as they lie elsewhere in every boot. live, if it is not
 // nil, reads the memory of the kernel that the image is to be of; where it fails,
-// the dump's bytes are taken.
-func FromDump(d *ktext.Dump, slide uint64, live func(addr uint64, n int) ([]byte, error)) (*Image, error) {
+// the dump's bytes are taken. own are the modules of that kernel, in place of the
+// dump's; nil: they are the dump's.
+func FromDump(d *ktext.Dump, slide uint64, own []*ktext.Functions, live func(addr uint64, n int) ([]byte, error)) (*Image, error) {
 	im := &Image{Arch: d.Arch}
 	var kallsyms []byte
+	modules := slide == 0 && own == nil // the dump's
 	for _, p := range d.Parts {
 		module := strings.HasPrefix(p.Name, "module ")
 		switch {
 		case p.Name == "kallsyms":
 			kallsyms = p.Data
-		case p.Addr == 0 || module && slide != 0:
+		case p.Addr == 0 || module && !modules:
 		default:
 			s := Section{Name: "." + strings.ReplaceAll(strings.TrimPrefix(p.Name, "."), " ", "."), Addr: uint64(p.Addr) + slide,
 				Code: strings.Contains(p.Name, "text"), Data: p.Data}
@@ -80,7 +82,8 @@ func FromDump(d *ktext.Dump, slide uint64, live func(addr uint64, n int) ([]byte
 		}
 	}
 	im.addBoot(kallsyms, slide)
-	if err := im.addSymbols(kallsyms, slide); err != nil || live == nil || d.Arch != "amd64" {
+	im.addModules(own, live)
+	if err := im.addSymbols(kallsyms, slide, modules); err != nil || live == nil || d.Arch != "amd64" {
 		return im, err
 	}
 	// Without it, as when memory cannot be read now, debuggers guess.
@@ -88,9 +91,25 @@ func FromDump(d *ktext.Dump, slide uint64, live func(addr uint64, n int) ([]byte
 	return im, nil
 }
 
+// addModules adds modules of which the functions' names are known.
+func (im *Image) addModules(list []*ktext.Functions, live func(addr uint64, n int) ([]byte, error)) {
+	for _, m := range list {
+		s := Section{Name: ".module." + m.Module, Addr: uint64(m.Lo), Code: true, Size: uint64(m.Hi - m.Lo)}
+		if live != nil {
+			if b, err := live(s.Addr, int(s.Size)); err == nil {
+				s.Data, s.Size = b, 0
+			}
+		}
+		im.Sections = append(im.Sections, s)
+		for k, at := range m.At {
+			im.Symbols = append(im.Symbols, Symbol{Name: m.Names[k], Addr: uint64(at), Code: true})
+		}
+	}
+}
+
 // addSymbols reads lines of /proc/kallsyms: address, type, name, and of a module's
-// its name in brackets.
-func (im *Image) addSymbols(kallsyms []byte, slide uint64) error {
+// its name in brackets, which are left out unless modules are wanted.
+func (im *Image) addSymbols(kallsyms []byte, slide uint64, modules bool) error {
 	lo, hi, err := bounds(kallsyms)
 	if err != nil {
 		return err
@@ -104,7 +123,7 @@ func (im *Image) addSymbols(kallsyms []byte, slide uint64) error {
 		if err != nil {
 			return fmt.Errorf("kallsyms: %w", err)
 		}
-		if len(f) > 3 && slide != 0 {
+		if len(f) > 3 && !modules {
 			continue
 		}
 		if a >= lo && a <= hi { // else a module, or an offset into per-CPU memory

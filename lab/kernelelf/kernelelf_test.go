@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
 
@@ -26,7 +27,7 @@ func dump(arch string) *ktext.Dump {
 // written makes the file and has it read by debug/elf.
 func written(t *testing.T, d *ktext.Dump, slide uint64, live func(uint64, int) ([]byte, error)) *elf.File {
 	t.Helper()
-	im, err := FromDump(d, slide, live)
+	im, err := FromDump(d, slide, nil, live)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +111,38 @@ func TestRefusals(t *testing.T) {
 	for _, bad := range []string{"", "0000000000001000 T f\n", "x T _text\n0000000000001000 T _end\n",
 		"ffffffff80000000 T _text\nffffffff80000000 T _end\nrubbish\n"} {
 		d := &ktext.Dump{Arch: "amd64", Parts: []ktext.Part{{Name: "kallsyms", Data: []byte(bad)}}}
-		if _, err := FromDump(d, 0, nil); err == nil {
+		if _, err := FromDump(d, 0, nil, nil); err == nil {
 			t.Errorf("%q was taken for the symbols of a kernel", bad)
+		}
+	}
+}
+
+// Modules of the guest itself come in place of the dump's.
+func TestOwnModules(t *testing.T) {
+	own := []*ktext.Functions{{Module: "null_blk", Lo: 0xffffffffc1000000, Hi: 0xffffffffc1001000, At: []isa.Addr{0xffffffffc1000040}, Names: []string{"null_queue_rq"}}}
+	for name, live := range map[string]func(uint64, int) ([]byte, error){
+		"live":       func(a uint64, n int) ([]byte, error) { return bytes.Repeat([]byte{9}, n), nil },
+		"unreadable": func(uint64, int) ([]byte, error) { return nil, errors.New("not mapped") },
+	} {
+		im, err := FromDump(dump("arm64"), 0, own, live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := im.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		f, err := elf.NewFile(bytes.NewReader(b.Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := addresses(t, f)
+		if _, dumped := at["inside"]; dumped || at["null_queue_rq"] != 0xffffffffc1000040 || f.Section(".module.mod..text") != nil {
+			t.Errorf("%s: symbols %v", name, at)
+		}
+		s := f.Section(".module.null_blk")
+		if s == nil || s.Addr != 0xffffffffc1000000 || s.Size != 0x1000 || (s.Type == elf.SHT_PROGBITS) != (name == "live") {
+			t.Errorf("%s: section %+v", name, s)
 		}
 	}
 }

@@ -364,7 +364,7 @@ func TestBootText(t *testing.T) {
 		want      string
 	}{{0x2000, 0, "first+0x0/0x40"}, {0x2044, 0, "second+0x4/0x40"}, {0x2040, 1, "first+0x40/0x40"}, {0x2080, 1, "second+0x40/0x40"},
 		{0x2080, 0, ""}, {0x1fff, 0, ""}, {0x2000, 1, ""}} {
-		if got := b.name(tt.a, tt.before); got != tt.want {
+		if got := b.Name(tt.a, tt.before); got != tt.want {
 			t.Errorf("%v, %v: %q, want %q", tt.a, tt.before, got, tt.want)
 		}
 	}
@@ -374,7 +374,7 @@ func TestBootText(t *testing.T) {
 			t.Errorf("%v is a return address: %v", a, !want)
 		}
 	}
-	if got := (&bootText{}).name(0x2000, 0); got != "" {
+	if got := (&ktext.Functions{}).Name(0x2000, 0); got != "" {
 		t.Errorf("without functions: %q", got)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -23,15 +22,9 @@ type Symbols struct {
 	lo, hi isa.Addr // the kernel's text in the dump
 	code   []byte   // of it
 	end    isa.Addr // of the kernel's image
-	boot   bootText
-}
-
-// bootText is the kernel's text that runs only at boot. Its bytes are not in a dump:
-// it is freed. Its functions are still on the stack of who booted.
-type bootText struct {
-	lo, hi isa.Addr
-	at     []isa.Addr // where functions begin, in order
-	names  []string
+	// boot is the kernel's text that runs only at boot. Its bytes are not in a dump: it
+	// is freed. Its functions are still on the stack of who booted.
+	boot ktext.Functions
 }
 
 // textPart is the name of the kernel's own text in a dump.
@@ -61,7 +54,7 @@ func NewSymbols(d *ktext.Dump) (*Symbols, error) {
 }
 
 // readBoot takes the functions of boot from lines of /proc/kallsyms.
-func readBoot(kallsyms []byte) (b bootText) {
+func readBoot(kallsyms []byte) (b ktext.Functions) {
 	type symbol struct {
 		at   isa.Addr
 		name string
@@ -78,34 +71,20 @@ func readBoot(kallsyms []byte) (b bootText) {
 		}
 		switch name := string(f[2]); {
 		case name == "_sinittext":
-			b.lo = isa.Addr(at)
+			b.Lo = isa.Addr(at)
 		case name == "_einittext":
-			b.hi = isa.Addr(at)
+			b.Hi = isa.Addr(at)
 		case f[1][0] == 't' || f[1][0] == 'T':
 			all = append(all, symbol{isa.Addr(at), name})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
 	for _, x := range all {
-		if n := len(b.at); x.at >= b.lo && x.at < b.hi && (n == 0 || x.at > b.at[n-1]) {
-			b.at, b.names = append(b.at, x.at), append(b.names, x.name)
+		if n := len(b.At); x.at >= b.Lo && x.at < b.Hi && (n == 0 || x.at > b.At[n-1]) {
+			b.At, b.Names = append(b.At, x.at), append(b.Names, x.name)
 		}
 	}
 	return b
-}
-
-// name is an address of boot as function+offset/size, or empty. It belongs to the
-// function that holds the address so many bytes before it.
-func (b *bootText) name(a, before isa.Addr) string {
-	k := sort.Search(len(b.at), func(k int) bool { return b.at[k] > a-before }) - 1
-	if k < 0 || a-before >= b.hi {
-		return ""
-	}
-	end := b.hi
-	if k+1 < len(b.at) {
-		end = b.at[k+1]
-	}
-	return fmt.Sprintf("%s+%#x/%#x", b.names[k], uint64(a-b.at[k]), uint64(end-b.at[k]))
 }
 
 // Dump is what the symbols were read from.
@@ -116,6 +95,8 @@ type View struct {
 	*Symbols
 	Slide   isa.Addr // to be added to the dump's addresses; wraps
 	Patches []Patch  // in the order in which they were made
+	// Modules are the guest's own: they lie elsewhere in every boot.
+	Modules []*ktext.Functions
 	seen    map[isa.Addr][]byte
 }
 
@@ -194,9 +175,8 @@ func alike(a, b []byte) bool {
 // Code says whether an address is in the text of this guest's kernel.
 func (v *View) Code(a isa.Addr) bool { return a-v.Slide >= v.lo && a-v.Slide < v.hi }
 
-// Name is an address as function+offset/size, or empty. Functions of modules are
-// named where the code there is the same as in the dump: modules lie elsewhere in
-// every boot. Patches come first: some lie in padding, and some in a module.
+// Name is an address as function+offset/size, or empty. Functions of modules that the
+// guest has not told of are named where the code there is the same as in the dump. Patches come first: some lie in padding, and some in a module.
 func (v *View) Name(a isa.Addr) string {
 	if p, ok := v.patch(a); ok {
 		return fmt.Sprintf("(patch of %s)+%#x/%#x", p.Of, uint64(a-p.Addr), p.Size)
@@ -204,7 +184,7 @@ func (v *View) Name(a isa.Addr) string {
 	if v.Code(a) {
 		return name(v.text, a-v.Slide)
 	}
-	if n := v.boot.name(a-v.Slide, 0); n != "" {
+	if n := v.elsewhere(a, 0); n != "" {
 		return n
 	}
 	was := make([]byte, excerptSize)
@@ -220,10 +200,24 @@ func (v *View) Caller(a isa.Addr) string {
 	if _, ok := v.patch(a); v.Code(a-1) && !ok {
 		return nameBehind(v.text, a-v.Slide-1, 1)
 	}
-	if n := v.boot.name(a-v.Slide, 1); n != "" {
+	if n := v.elsewhere(a, 1); n != "" {
 		return n
 	}
 	return v.Name(a)
+}
+
+// elsewhere names an address of boot's or of a module's code by the function that holds
+// the address so many bytes before it.
+func (v *View) elsewhere(a, before isa.Addr) string {
+	if n := v.boot.Name(a-v.Slide, before); n != "" {
+		return n
+	}
+	for _, m := range v.Modules {
+		if n := m.Name(a, before); n != "" {
+			return n
+		}
+	}
+	return ""
 }
 
 func name(t *ktext.Text, a isa.Addr) string { return nameBehind(t, a, 0) }
@@ -299,8 +293,8 @@ func (v *View) Idles(a isa.Addr) bool {
 // returns says whether a word may be a return address: the instruction before it
 // is a call. Only for amd64, where a stack without frame pointers is searched.
 func (v *View) returns(a isa.Addr) bool {
-	if v.boot.name(a-v.Slide, 1) != "" { // what is before it is not known
-		_, begins := slices.BinarySearch(v.boot.at, a-v.Slide)
+	if v.boot.Name(a-v.Slide, 1) != "" { // what is before it is not known
+		_, begins := slices.BinarySearch(v.boot.At, a-v.Slide)
 		return !begins
 	}
 	if !v.Code(a) || a-v.Slide < v.lo+7 {

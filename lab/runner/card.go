@@ -9,6 +9,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/lab/card"
 	"kerninst/lab/postmortem"
@@ -69,6 +70,7 @@ func (r *Runner) view(e *postmortem.Evidence, o *session.Outcome) (*postmortem.V
 	v, err := symbols.View(e, start)
 	if err == nil {
 		v.Patches = patches(r.Image.Arch, o.Records)
+		v.Modules, err = ktext.ReadModuleFunctions(o.Hello.GetModuleFunctions())
 	}
 	return v, err
 }

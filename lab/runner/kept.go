@@ -107,13 +107,18 @@ func (r *Runner) writeSymbols(ctx context.Context, o *session.Outcome, in vm.Ins
 	if err != nil {
 		return err
 	}
-	return WriteELF(ctx, s.Dump(), uint64(v.Slide), in, file)
+	own, err := ktext.ReadModuleFunctions(o.Hello.GetModuleFunctions())
+	if err != nil {
+		return err
+	}
+	return WriteELF(ctx, s.Dump(), uint64(v.Slide), own, in, file)
 }
 
 // WriteELF writes a kernel as an ELF file: as in its dump, moved by slide, with
-// the memory of the machine in place of the dump's as far as it can be read.
-func WriteELF(ctx context.Context, d *ktext.Dump, slide uint64, in vm.Inside, file string) error {
-	im, err := kernelelf.FromDump(d, slide, func(addr uint64, n int) ([]byte, error) { return in.Read(ctx, 0, addr, n) })
+// the memory of the machine in place of the dump's as far as it can be read, and own
+// modules if there are any.
+func WriteELF(ctx context.Context, d *ktext.Dump, slide uint64, own []*ktext.Functions, in vm.Inside, file string) error {
+	im, err := kernelelf.FromDump(d, slide, own, func(addr uint64, n int) ([]byte, error) { return in.Read(ctx, 0, addr, n) })
 	if err != nil {
 		return err
 	}
