@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func Open(arch string) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
+	if d.kallsyms, err = readKallsyms(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.moduleFunctions = ktext.ModuleFunctions(d.kallsyms)
@@ -310,5 +311,27 @@ func (d *Daemon) hello() *wire.Hello {
 		Kernel: unix.ByteSliceToString(u.Release[:]), Version: unix.ByteSliceToString(u.Version[:]),
 		Cpus: uint32(d.info.CPUs), TextStart: uint64(lo), TextEnd: uint64(hi),
 		Tainted: uint64(tainted), ModuleFunctions: d.moduleFunctions,
+	}
+}
+
+// readKallsyms is os.ReadFile, which copies a file without a size several times.
+func readKallsyms() ([]byte, error) {
+	f, err := os.Open(kallsymsFile)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, 0, 12<<20) // 5 to 8 MB are usual
+	for {
+		n, err := f.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(b) == cap(b) {
+			b = slices.Grow(b, 1<<20)
+		}
 	}
 }

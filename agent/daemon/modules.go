@@ -73,7 +73,7 @@ func (d *Daemon) seeModules(names []string) error {
 		}
 		maps.Copy(at, one)
 	}
-	if d.kallsyms, err = os.ReadFile(kallsymsFile); err != nil {
+	if d.kallsyms, err = readKallsyms(); err != nil {
 		return err
 	}
 	if err := d.see(ktext.Sections(at, d.dev.Read)); err != nil {

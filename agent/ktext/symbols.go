@@ -67,6 +67,9 @@ var markerPrefixes = [][]byte{
 // parseSymbols reads lines of the form "address type name [module]".
 func parseSymbols(r io.Reader) (*symbols, error) {
 	s := &symbols{modules: []string{""}, markers: map[string]isa.Addr{}}
+	if text, ok := r.(interface{ Len() int }); ok { // a kernel's come to a little less: growing copies, in slow guests
+		s.list, s.names = make([]symbol, 0, text.Len()/60), make([]byte, 0, text.Len()/5*2)
+	}
 	in := bufio.NewReaderSize(r, 1<<16)
 	var module uint16
 	sorted := true
