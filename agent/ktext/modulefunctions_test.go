@@ -33,7 +33,8 @@ func TestModuleFunctions(t *testing.T) {
 	if got := ModuleFunctions([]byte("ffffffff81000000 T _text\n")); got != nil {
 		t.Errorf("%q of a kernel without modules", got)
 	}
-	for _, bad := range []string{"x t f\t[m]\n", "1 t f\n", "1 t \x1b[2J\t[m]\n", "1 t f\t[<b>]\n", "1 t f\t[m]\nffffffff t g\t[m]\n"} {
+	for _, bad := range []string{"x t f\t[m]\n", "1 t f\n", "1 t \x1b[2J\t[m]\n", "1 t f\t[<b>]\n", "1 t f\t[m]\nffffffff t g\t[m]\n",
+		"fffffffffffff800 t f\t[m]\n", "1 t f\t[m]\n9000001 t g\t[m]\n1 t f\t[n]\n9000001 t g\t[n]\n"} {
 		if _, err := ReadModuleFunctions([]byte(bad)); err == nil {
 			t.Errorf("%q was taken", bad)
 		}

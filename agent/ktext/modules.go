@@ -297,9 +297,9 @@ type Functions struct {
 	Names  []string   // of each, the first that is listed
 }
 
-// largestModule bounds what a list may say of one module's code, in bytes: none of a
-// distribution's comes near.
-const largestModule = 64 << 20
+// mostModules bounds what a list may say of all modules' code, in bytes: a
+// distribution's come nowhere near.
+const mostModules = 256 << 20
 
 // listed is how names of functions and modules look that do not harm who reads them.
 var listed = regexp.MustCompile(`^[A-Za-z0-9_.$]+$`)
@@ -327,12 +327,13 @@ func ReadModuleFunctions(lines []byte) ([]*Functions, error) {
 		symbols[module] = append(symbols[module], symbol{isa.Addr(a), f[2]})
 	}
 	var out []*Functions
+	all := isa.Addr(0)
 	for module, list := range symbols {
 		slices.SortStableFunc(list, func(x, y symbol) int { return cmp.Compare(x.at, y.at) })
 		first, last := list[0].at, list[len(list)-1].at
 		m := &Functions{Module: module, Lo: first &^ (page - 1), Hi: last&^(page-1) + page}
-		if m.Hi-m.Lo > largestModule {
-			return nil, fmt.Errorf("modules: %s is said to lie from %v to %v", module, m.Lo, m.Hi)
+		if all += m.Hi - m.Lo; m.Hi <= m.Lo || m.Hi-m.Lo > mostModules || all > mostModules {
+			return nil, fmt.Errorf("modules: %s is said to lie from %v to %v, and all to have %d MiB", module, m.Lo, m.Hi, all>>20)
 		}
 		for _, s := range list {
 			if n := len(m.At); n == 0 || s.at > m.At[n-1] {

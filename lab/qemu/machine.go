@@ -248,9 +248,7 @@ func (m *machine) firstShutdown(events <-chan goqemu.Event) string {
 			continue
 		}
 		reason, _ = e.Data["reason"].(string)
-		if m.lingers {
-			m.linger(reason)
-		} else {
+		if !m.lingers || !m.linger(reason) {
 			m.killIfStuck()
 		}
 	}
@@ -271,17 +269,19 @@ func (m *machine) killIfStuck() {
 	}()
 }
 
-// linger decides what becomes of a machine that paused instead of ending. It is
-// called by the one goroutine that reads events.
-func (m *machine) linger(reason string) {
+// linger decides what becomes of a machine that paused instead of ending, and says
+// whether it stays. It is called by the one goroutine that reads events.
+func (m *machine) linger(reason string) (stays bool) {
 	switch kind := reasons[reason]; {
 	case kind == vm.Panicked || kind == vm.Clean && m.keeps && !m.reports:
 		m.ending = vm.Ending{Kind: kind, Reason: reason}
 		close(m.halted)
+		return true
 	case kind == vm.Clean:
 		// Not killed: plugins write their reports when QEMU ends by itself.
 		go m.monitor.Execute(context.Background(), "quit", nil, nil)
 	}
+	return false
 }
 
 // reap waits for the process and works out how the machine ended.

@@ -336,9 +336,11 @@ func TestDiesWithTheLab(t *testing.T) {
 func TestStuck(t *testing.T) {
 	defer func(d time.Duration) { stuckAfter = d }(stuckAfter)
 	stuckAfter = 300 * time.Millisecond
-	for _, reports := range []bool{false, true} {
-		m := mustStart(t, tiny(t, "arm64", "", qemutest.Hang))
-		m.reports = reports
+	for _, tt := range []struct{ lingers, reports bool }{{}, {false, true}, {true, false}} {
+		s := tiny(t, "arm64", "", qemutest.Hang)
+		s.Linger = tt.lingers
+		m := mustStart(t, s)
+		m.reports = tt.reports
 		for _, do := range []struct {
 			command string
 			args    object
@@ -348,12 +350,12 @@ func TestStuck(t *testing.T) {
 			}
 		}
 		want := vm.Killed
-		if reports { // a plugin's report is lost
+		if tt.reports { // a plugin's report is lost
 			want = vm.LabFault
 		}
 		e := mustEnd(t, m)
 		if e.Kind != want || e.Reason != "host-qmp-system-reset" || !strings.Contains(e.Detail, "still there 300ms later") {
-			t.Errorf("plugins %v: ended as %+v, want kind %v", reports, e, want)
+			t.Errorf("%+v: ended as %+v, want kind %v", tt, e, want)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -56,6 +56,29 @@ type notReady struct{ outcome *session.Outcome }
 
 func (e *notReady) Error() string { return "the guest did not get ready: " + e.outcome.Summary }
 
+// noState says why the lab can neither have nor make a guest's state.
+type noState struct{ why error }
+
+func (e *noState) Error() string { return e.why.Error() }
+func (e *noState) Unwrap() error { return e.why }
+
+// restoredOrCold starts a guest of host time from its kind's state; one that can have
+// none, because of its long job or of where states are kept, boots.
+func (r *Runner) restoredOrCold(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
+	o, err := r.restored(ctx, q, dir)
+	var none *noState
+	if ctx.Err() != nil || !errors.As(err, &none) {
+		return o, err
+	}
+	r.Progress("%s: boots, for there is no golden state: %v", q.Name, err)
+	for _, f := range []string{stateFile, consoleFile} { // of a copy that was cut off
+		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return r.cold(ctx, q, dir)
+}
+
 // restored starts a guest from its kind's state. A state that QEMU does not take
 // is made again, once.
 func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.Outcome, error) {
@@ -66,7 +89,7 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 	}
 	mail, err := wire.SealMail(job)
 	if err != nil {
-		return nil, err
+		return nil, &noState{err}
 	}
 	key, err := r.key(ctx, spec, q.Files)
 	if err != nil {
@@ -82,7 +105,7 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 		if errors.As(err, &failed) {
 			return failed.outcome, nil
 		} else if err != nil {
-			return nil, err
+			return nil, &noState{err}
 		}
 		// The image's own initramfs will do: nobody boots from it.
 		from := spec
@@ -103,7 +126,8 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 
 // key names the state of a kind of guest: its image, QEMU and who starts it, every argument
 // that QEMU is started with, among them seed, CPUs, memory and command line, and what
-// was added to its initramfs.
+// was added to its initramfs. In host time, amd64's TSC is the host's, and a guest has
+// measured how fast that ticks: its state is of one boot of one host.
 func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (string, error) {
 	version, err := qemu.FindVersion(ctx, spec.Arch)
 	if err != nil {
@@ -115,12 +139,12 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (st
 		return "", err
 	}
 	parts := append([]string{goldenFormat, version.String(), r.Through}, argv...)
-	if spec.Time == vm.Host {
-		model, err := hostCPU()
+	if spec.Time == vm.Host && spec.Arch == "amd64" {
+		boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
 			return "", fmt.Errorf("golden state: %w", err)
 		}
-		parts = append(parts, model)
+		parts = append(parts, string(boot))
 	}
 	for _, f := range r.Image.Manifest.Files {
 		parts = append(parts, f.Name, f.SHA256)
@@ -133,18 +157,6 @@ func (r *Runner) key(ctx context.Context, spec vm.Spec, files []images.File) (st
 		parts = append(parts, f.Path, f.Mode.String(), f.Link, fmt.Sprint(f.Major, f.Minor), sum)
 	}
 	return golden.Key(parts...), nil
-}
-
-// hostCPU is the model of the host's CPU. In host time, a guest on amd64 that has
-// measured how fast its TSC ticks has measured the host's.
-func hostCPU() (string, error) {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "", err
-	}
-	_, after, _ := strings.Cut(string(text), "model name")
-	model, _, _ := strings.Cut(after, "\n") // empty: the ISA has no such line
-	return model, nil
 }
 
 // contents is the hash of what a file holds.

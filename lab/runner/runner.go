@@ -236,7 +236,9 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	defer func() { g.Err = errors.Join(g.Err, g.leave(dir)) }()
 	start := r.cold
 	if r.fromGolden(g.Request) {
-		start = r.restored
+		if start = r.restored; g.Request.Time == vm.Host {
+			start = r.restoredOrCold
+		}
 	}
 	if g.Outcome, g.Err = start(ctx, g.Request, dir.Path); g.Err != nil {
 		g.Err = fmt.Errorf("%s: %w", g.Request.Name, g.Err)
