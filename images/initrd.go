@@ -20,14 +20,13 @@ type segment struct {
 	bytes int64
 }
 
-// The filler takes no disk, and memory only until the guest's kernel frees it. But that
-// overwrites it (free_initrd_mem, POISON_FREE_INITMEM), so that none of it is left out
-// of a golden state, as pages of zeros are. So segments are not much larger than what is
-// in them: 16 MB in all today.
+// The filler costs neither disk nor time in the guest, only its memory while it boots.
+// But the kernel overwrites what it frees (free_initrd_mem, POISON_FREE_INITMEM), so that
+// all of it is in every golden state.
 const (
 	baseSegmentSize  = 4 << 20  // busybox and the file system's skeleton
-	agentSegmentSize = 20 << 20 // what this repository builds
-	jobSegmentSize   = 8 << 20  // one boot's job and extra files
+	agentSegmentSize = 32 << 20 // what this repository builds
+	jobSegmentSize   = 28 << 20 // one boot's job and extra files
 )
 
 var (
