@@ -71,7 +71,7 @@ func (d *Daemon) kernel() (*ktext.Dump, error) {
 		return nil, err
 	}
 	// The symbols as they are now: modules may have come since we started.
-	kallsyms, err := os.ReadFile(kallsymsFile)
+	kallsyms, err := readKallsyms()
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ func dump(arch string) *ktext.Dump {
 }
 
 // written makes the file and has it read by debug/elf.
-func written(t *testing.T, d *ktext.Dump, slide uint64, live func(uint64, int) ([]byte, error)) *elf.File {
+func written(t *testing.T, d *ktext.Dump, slide uint64, live func(uint64, int) ([]byte, error), own ...*ktext.Functions) *elf.File {
 	t.Helper()
-	im, err := FromDump(d, slide, nil, live)
+	im, err := FromDump(d, slide, own, live)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,18 +124,7 @@ func TestOwnModules(t *testing.T) {
 		"live":       func(a uint64, n int) ([]byte, error) { return bytes.Repeat([]byte{9}, n), nil },
 		"unreadable": func(uint64, int) ([]byte, error) { return nil, errors.New("not mapped") },
 	} {
-		im, err := FromDump(dump("arm64"), 0, own, live)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := im.Write(&b); err != nil {
-			t.Fatal(err)
-		}
-		f, err := elf.NewFile(bytes.NewReader(b.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := written(t, dump("arm64"), 0, live, own...)
 		at := addresses(t, f)
 		if _, dumped := at["inside"]; dumped || at["null_queue_rq"] != 0xffffffffc1000040 || f.Section(".module.mod..text") != nil {
 			t.Errorf("%s: symbols %v", name, at)
