@@ -208,6 +208,9 @@ func TestInterrupt(t *testing.T) {
 			if code := cmd.ProcessState.ExitCode(); code != status.ExitInterrupted {
 				t.Fatalf("exit status %d, want %d: %s", code, status.ExitInterrupted, stderr)
 			}
+			if said := stderr.String(); strings.Count(said, "lab: interrupted\n") != 1 || strings.Contains(said, "context canceled") {
+				t.Errorf("an interruption is told as %q", said)
+			}
 			eventually(t, "QEMU ends", func() bool { return len(emulators(t, temp)) == 0 })
 			if left := leftovers(t, temp); len(left) > 0 {
 				t.Errorf("left behind: %v", left)

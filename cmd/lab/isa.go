@@ -32,7 +32,13 @@ func runISACommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "run-isa",
 		Hidden: true,
-		RunE:   func(c *cobra.Command, _ []string) error { return f.runISA(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			err := f.runISA(c.Context())
+			if errors.Is(err, context.Canceled) && c.Context().Err() != nil {
+				return &exit{status.ExitInterrupted, nil} // who started it says so
+			}
+			return err
+		},
 	}
 	f.add(c.Flags())
 	f.addRun(c)

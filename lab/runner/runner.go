@@ -204,6 +204,9 @@ func (r *Runner) timed(ctx context.Context, g *Guest) {
 func (r *Runner) Drain() { r.all.Wait() }
 
 func (g *Guest) word() string {
+	if errors.Is(g.Err, context.Canceled) {
+		return "interrupted"
+	}
 	if g.Err != nil {
 		return "error: " + g.Err.Error()
 	}
