@@ -60,9 +60,14 @@ func countGuests(arch string) []Guest {
 	}
 }
 
+// cells are where counters are: in memory of which each CPU has its own, where one
+// instruction adds to that.
+var cells = map[string]string{"amd64": "per-cpu", "arm64": "shared", "riscv64": "shared"}
+
 func checkCount(t *T) {
 	for _, guest := range []string{"1cpu", "2cpu"} {
 		p := t.spliced(guest, "splice")
+		t.equal(guest+": where the counter is", p.Cell, cells[t.Arch])
 		var did uint64
 		for _, b := range t.benches(guest, "work") {
 			did += b.TotalOp

@@ -12,6 +12,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 )
 
@@ -61,24 +62,60 @@ func (d *Daemon) meter() (*meter, error) {
 	return m, nil
 }
 
-// cells are the arguments that name the counters of live splices, as if the cells of
-// their areas lay one behind the other.
+// mapped are the cells that the meter maps, as if those of all areas lay one behind the
+// other.
+type mapped struct {
+	args   []string // for each area, its length and where the device maps it
+	behind map[int64]int
+	next   int
+}
+
+// at is where an area's cells are, by where the device maps them.
+func (m *mapped) at(offset int64, n int) int {
+	if at, known := m.behind[offset]; known {
+		return at
+	}
+	m.args = append(m.args, strconv.Itoa(n), strconv.FormatInt(offset, 10))
+	m.behind[offset] = m.next
+	m.next += n
+	return m.behind[offset]
+}
+
+// cells are the arguments that name the counters of live splices, one word each, or one
+// of each CPU.
 func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
-	behind, next := map[*kdev.Area]int{}, 0
-	var areas, counters []string
+	m := mapped{behind: map[int64]int{}}
+	var counters []string
 	for _, l := range live {
-		area := d.poker.holding(l.Plan.Patch)
-		if _, known := behind[area]; !known {
-			behind[area] = next
-			next += area.CodeLen
-			areas = append(areas, strconv.Itoa(area.CodeLen), strconv.FormatInt(area.Offset, 10))
-		}
 		if l.Plan.Snippet.Words() != 1 {
 			return nil, fmt.Errorf("%s+%#x has more cells than one: a metered run reads counters", l.Plan.Symbol, uint64(l.Plan.Offset))
 		}
-		counters = append(counters, strconv.Itoa(behind[area]+int(l.Plan.Patch-area.Addr))) // as the cells lie to the patches
+		for _, at := range d.poker.words(&m, l.Plan) {
+			counters = append(counters, strconv.Itoa(at))
+		}
 	}
-	return append(append([]string{strconv.Itoa(len(behind))}, areas...), counters...), nil
+	return append(append([]string{strconv.Itoa(len(m.args) / 2)}, m.args...), counters...), nil
+}
+
+// words is where a plan's counter is among what is mapped.
+func (p *poker) words(m *mapped, of *plan.Plan) (out []int) {
+	if len(of.Locals) == 0 {
+		area := p.holding(of.Patch)
+		return []int{m.at(area.Offset, area.CodeLen) + int(of.Patch-area.Addr)} // as the cells lie to the patches
+	}
+	at := m.at(p.local.Offset, p.local.CPUs*p.local.Len) + int(of.Locals[0]-p.local.Addr)
+	for cpu := range p.local.CPUs {
+		out = append(out, at+cpu*p.local.Len)
+	}
+	return out
+}
+
+// ways is how many words a plan's counter has.
+func (p *poker) ways(of *plan.Plan) int {
+	if len(of.Locals) == 0 {
+		return 1
+	}
+	return p.local.CPUs
 }
 
 // holding is the area with the code at an address.
@@ -98,12 +135,16 @@ func (m *meter) read(d *Daemon) error {
 	}
 	base, counts := map[*splice.Live][]uint64{}, map[*splice.Live][]uint64{}
 	for _, l := range m.live {
-		line, err := m.out.ReadString('\n')
-		n, bad := strconv.ParseUint(line[:max(0, len(line)-1)], 10, 64)
-		if err != nil || bad != nil {
-			return errors.Join(fmt.Errorf("%s: a count is %q", meterFile, line), m.end())
+		sum := uint64(0)
+		for range d.poker.ways(l.Plan) {
+			line, err := m.out.ReadString('\n')
+			n, bad := strconv.ParseUint(line[:max(0, len(line)-1)], 10, 64)
+			if err != nil || bad != nil {
+				return errors.Join(fmt.Errorf("%s: a count is %q", meterFile, line), m.end())
+			}
+			sum += n
 		}
-		base[l], counts[l] = []uint64{0}, []uint64{n}
+		base[l], counts[l] = []uint64{0}, []uint64{sum}
 	}
 	if err := m.end(); err != nil {
 		return err

@@ -34,7 +34,14 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
-	return d.splicer.ReserveAnnex()
+	if err := d.splicer.ReserveAnnex(); err != nil {
+		return err
+	}
+	// Cells that all CPUs share will do.
+	if err := d.splicer.ReserveLocal(); err != nil {
+		d.phases = append(d.phases, fmt.Sprintf("counters are shared by all CPUs: %v", err))
+	}
+	return nil
 }
 
 // request is what a point's plan is asked for with.
@@ -130,6 +137,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	res.Liveness = p.Liveness.String()
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
+	if len(p.Locals) > 0 {
+		res.Cell = "per-cpu"
+	}
 	if p.Board != nil {
 		res.BoardBytes = p.Board.New
 	}

@@ -14,6 +14,7 @@ type poker struct {
 	dev   *kdev.Device
 	info  kdev.Info
 	areas map[uint32]*kdev.Area
+	local *kdev.Local // nil: none
 
 	stages *stages // of the step that asks for it
 }
@@ -54,6 +55,20 @@ func (p *poker) AllocAnnex() (splice.Area, error) {
 	}
 	p.areas[a.ID] = a
 	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}, CodeLen: a.CodeLen, CellAddr: a.Cells()}, nil
+}
+
+func (p *poker) AllocLocal() (splice.Local, error) {
+	l, err := p.dev.AllocLocal(p.info.PageSize, p.info.CPUs)
+	if err != nil {
+		return splice.Local{}, err
+	}
+	p.local = l
+	return splice.Local{Addr: l.Addr, Len: l.Len, Load: l.Load}, nil
+}
+
+func (p *poker) Quarantined() (uint64, error) {
+	s, err := p.dev.Stats()
+	return s.Quarantined, err
 }
 
 func (p *poker) FreeArea(id uint32) error {

@@ -24,8 +24,13 @@ func countAmd64(b *builder) {
 		b.state(b.point, 8, []isa.Reg{amd64.Flags})
 		b.out.Spilled++
 	}
-	code, err := amd64.LockInc(b.pc(), b.in.Cell)
-	b.one(code, reach(err))
+	if at, ok := b.local(0); ok {
+		code, err := amd64.LocalInc(at)
+		b.one(code, reach(err))
+	} else {
+		code, err := amd64.LockInc(b.pc(), b.in.Cell)
+		b.one(code, reach(err))
+	}
 	if keep {
 		b.one(amd64.PopFlags(), nil)
 	}
@@ -197,6 +202,10 @@ func (l *lowering) aluAmd64(op amd64.ALU, d isa.Reg, o snippet.Operand) {
 }
 
 func (l *lowering) countAmd64(i snippet.Insn) {
+	if at, ok := l.local(i.Cell); ok {
+		l.countLocalAmd64(i, at)
+		return
+	}
 	cell := l.cell(i.Cell, 0)
 	code, err := []byte(nil), error(nil)
 	switch {
@@ -209,6 +218,24 @@ func (l *lowering) countAmd64(i snippet.Insn) {
 	default:
 		l.put(amd64.MoveImm(l.tmp[0], i.A.Imm))
 		code, err = amd64.LockAdd(l.tmp[0], l.pc(), cell)
+	}
+	l.one(code, reach(err))
+}
+
+// countLocalAmd64 adds to what only this CPU adds to. A task that goes to another CPU
+// does so before or behind the one instruction.
+func (l *lowering) countLocalAmd64(i snippet.Insn, cell isa.Addr) {
+	code, err := []byte(nil), error(nil)
+	switch {
+	case i.A == snippet.C(1):
+		code, err = amd64.LocalInc(cell)
+	case !i.A.IsConst:
+		code, err = amd64.LocalAdd(l.regs[i.A.Value], cell)
+	case amd64.FitsImm(i.A.Imm):
+		code, err = amd64.LocalAddImm(int32(i.A.Imm), cell)
+	default:
+		l.put(amd64.MoveImm(l.tmp[0], i.A.Imm))
+		code, err = amd64.LocalAdd(l.tmp[0], cell)
 	}
 	l.one(code, reach(err))
 }

@@ -32,9 +32,12 @@ type Features struct {
 
 // Input is everything that a patch depends on.
 type Input struct {
-	Snippet   snippet.Snippet
-	Patch     isa.Addr   // where the code will lie
-	Cell      isa.Addr   // its counter
+	Snippet snippet.Snippet
+	Patch   isa.Addr // where the code will lie
+	Cell    isa.Addr // its counter
+	// Locals says of each cell where it is in per-CPU memory instead; 0: it is not,
+	// and nil: none is. Only sums are, and only on amd64.
+	Locals    []isa.Addr
 	Displaced []isa.Insn // with the addresses they come from
 	Lead      int        // how many of them run before the snippet: none of these jumps
 	Bytes     []byte     // of the displaced instructions
@@ -154,12 +157,13 @@ type generator struct {
 	// counter bounds the code of a counter's patch for any input with up to
 	// KI_MAX_PATCH displaced bytes.
 	counter int
+	locals  bool // has cells in per-CPU memory
 }
 
 var generators = map[string]*generator{
-	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64},
-	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64},
-	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64},
+	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true},
+	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false},
+	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false},
 }
 
 // What an instruction of a snippet becomes, in bytes at the most: the longest is a
@@ -208,6 +212,9 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		return Output{}, fmt.Errorf("%w: %v", ErrSnippet, err)
 	}
 	if err := checkDisplaced(in); err != nil {
+		return Output{}, err
+	}
+	if err := CheckLocals(arch, in.Snippet, in.Locals); err != nil {
 		return Output{}, err
 	}
 	in.Free = without(in.Free, arch.NeverUse)
@@ -286,6 +293,32 @@ func checkDisplaced(in Input) error {
 		return fmt.Errorf("%d displaced bytes for instructions of %d", len(in.Bytes), n)
 	}
 	return nil
+}
+
+// CheckLocals says why cells cannot be where Input.Locals has them: in per-CPU memory is
+// only what an instruction of the ISA adds to, in words.
+func CheckLocals(arch *isa.Arch, s snippet.Snippet, locals []isa.Addr) error {
+	if len(locals) != 0 && len(locals) != len(s.Cells) {
+		return fmt.Errorf("%d places in per-CPU memory for %d cells", len(locals), len(s.Cells))
+	}
+	for k, a := range locals {
+		if a != 0 && (!Locals(arch) || s.Cells[k].Kind != snippet.Sum || a%8 != 0) {
+			return fmt.Errorf("cell %d is a %v: it cannot be at %v of per-CPU memory on %s", k, s.Cells[k].Kind, a, arch.Name)
+		}
+	}
+	return nil
+}
+
+// Locals reports whether the ISA has an instruction that adds to per-CPU memory: then
+// a sum needs no atomic one.
+func Locals(arch *isa.Arch) bool { return generators[arch.Name].locals }
+
+// local is where a cell is in per-CPU memory, if it is there.
+func (b *builder) local(cell int) (isa.Addr, bool) {
+	if len(b.in.Locals) == 0 || b.in.Locals[cell] == 0 {
+		return 0, false
+	}
+	return b.in.Locals[cell], true
 }
 
 // choose takes n registers, free ones first in the generator's order, and says

@@ -51,18 +51,14 @@ func stateText(a *isa.Arch, s State) string {
 
 func golden(t *testing.T, a *isa.Arch) string {
 	var b strings.Builder
-	for _, p := range programs {
-		s, err := snippet.Parse(p.text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "# %s\n%s", p.name, s)
+	shown := func(what string, change func(*Input)) {
+		fmt.Fprintf(&b, "# %s\n", what)
 		for _, free := range []isa.RegSet{a.All, 0} {
 			in := input(t, a, free)
-			in.Snippet = s
+			change(&in)
 			out, err := Patch(a, in)
 			if err != nil {
-				t.Fatalf("%s, %s: %v", a.Name, p.name, err)
+				t.Fatalf("%s, %s: %v", a.Name, what, err)
 			}
 			fmt.Fprintf(&b, "- %d free: %d added, %d saved, %d bytes\n", free.Len(), out.Added, out.Spilled, len(out.Code))
 			fmt.Fprintln(&b, "  "+strings.ReplaceAll(listing(a, out.Code[:out.Start], in.Patch), "; ", "\n  "))
@@ -71,21 +67,21 @@ func golden(t *testing.T, a *isa.Arch) string {
 			}
 		}
 	}
-	if a.Name == "arm64" {
-		b.WriteString("# counter without LSE\n")
-		for _, free := range []isa.RegSet{a.All, 0} {
-			in := input(t, a, free)
-			in.Features.LSE = false
-			out, err := Patch(a, in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(&b, "- %d free: %d added, %d saved, %d bytes\n", free.Len(), out.Added, out.Spilled, len(out.Code))
-			fmt.Fprintln(&b, "  "+strings.ReplaceAll(listing(a, out.Code[:out.Start], in.Patch), "; ", "\n  "))
-			for _, st := range out.States {
-				fmt.Fprintln(&b, stateText(a, st))
-			}
+	for _, p := range programs {
+		s, err := snippet.Parse(p.text)
+		if err != nil {
+			t.Fatal(err)
 		}
+		shown(p.name+"\n"+strings.TrimSuffix(s.String(), "\n"), func(in *Input) { in.Snippet = s })
+		if Locals(a) && strings.Contains(p.text, "count c0") {
+			shown(p.name+", per CPU", func(in *Input) {
+				in.Snippet, in.Locals = s, make([]isa.Addr, len(s.Cells))
+				in.Locals[0] = 0x1f008
+			})
+		}
+	}
+	if a.Name == "arm64" {
+		shown("counter without LSE", func(in *Input) { in.Features.LSE = false })
 	}
 	return b.String()
 }

@@ -138,6 +138,9 @@ const (
 	Repeats
 	// Lost: not even the length is known, so what follows may be misread.
 	Lost
+	// Rebases: may change what the CPU finds the kernel's own memory with: segment,
+	// descriptor-table, control and model-specific registers.
+	Rebases
 )
 
 // Mem is an access to memory of either kind; a mask to test with, and what an
@@ -145,7 +148,7 @@ const (
 const Mem = Load | Store
 
 var traitNames = [...]string{"pcrel", "load", "store", "privileged", "exclusive", "opens", "landing", "shadow",
-	"serialising", "may-fault", "vector", "repeats", "lost"}
+	"serialising", "may-fault", "vector", "repeats", "lost", "rebases"}
 
 // String lists the traits, joined by commas.
 func (t Traits) String() string {

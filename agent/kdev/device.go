@@ -24,6 +24,7 @@ const Path = "/dev/kerninst"
 type Device struct {
 	fd    int
 	areas map[uint32]*Area
+	local *Local
 }
 
 // Info describes the kernel to the planner.
@@ -107,10 +108,11 @@ var hints = map[string]map[unix.Errno]string{
 		unix.ENOENT: "the module is not loaded; load kerninst.ko first",
 	},
 	"area": {
-		unix.EACCES: "no areas may lie in that window (kernel image, or outside the allowed range)",
-		unix.ENOSPC: "nothing is free in that window; ask for a wider one",
-		unix.ENOMEM: "no memory, or too many areas; free some",
-		unix.EINVAL: "the length must be whole pages, at most half of MaxArea, and the window not empty",
+		unix.EACCES:     "no areas may lie in that window (kernel image, or outside the allowed range)",
+		unix.ENOSPC:     "nothing is free in that window; ask for a wider one",
+		unix.ENOMEM:     "no memory, or too many areas; free some",
+		unix.EOPNOTSUPP: "this ISA has no instruction that adds to per-CPU memory",
+		unix.EINVAL:     "the length must be whole pages, at most half of MaxArea, and the window not empty",
 	},
 	"free area": {
 		unix.EBUSY:  "a live splice leads there, or a task sleeps in one of its patches; undo, or try later",
@@ -166,7 +168,10 @@ func (d *Device) Close() error {
 	for _, a := range d.areas {
 		unix.Munmap(a.cells) // cannot fail on a mapping of our own
 	}
-	d.areas = nil
+	if d.local != nil {
+		unix.Munmap(d.local.cells)
+	}
+	d.areas, d.local = nil, nil
 	return unix.Close(d.fd)
 }
 
@@ -231,16 +236,63 @@ func (d *Device) AllocArea(lo, hi isa.Addr, codeLen int) (*Area, error) {
 	return d.alloc(kiArea{Lo: uint64(lo), Hi: uint64(hi), CodeLen: uint32(codeLen), Kind: areaWindow})
 }
 
-func (d *Device) alloc(in kiArea) (*Area, error) {
-	codeLen := int(in.CodeLen)
-	if err := d.call("area", iocArea, unsafe.Pointer(&in)); err != nil {
+// Local is cells of which each CPU has its own: Len bytes of them. Only the CPU adds
+// to its own, in one instruction, so that none needs to be locked; the count is the sum.
+type Local struct {
+	ID     uint32
+	Addr   isa.Addr // in per-CPU memory
+	Len    int      // bytes for one CPU
+	CPUs   int
+	Offset int64 // at which the device maps the cells of all CPUs, one behind the other
+	cells  []byte
+}
+
+// AllocLocal gets local cells: a page for each of so many possible CPUs. They stay
+// until the device is closed; who asks again gets the same. The error wraps EOPNOTSUPP on ISAs that have none.
+func (d *Device) AllocLocal(page, cpus int) (*Local, error) {
+	if d.local != nil && page == d.local.Len {
+		return d.local, nil
+	}
+	in := kiArea{CodeLen: uint32(page), Kind: areaLocal}
+	cells, err := d.get(&in, cpus*page)
+	if err != nil {
 		return nil, err
 	}
-	cells, err := unix.Mmap(d.fd, int64(in.MmapOffset), codeLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	d.local = &Local{ID: in.ID, Addr: isa.Addr(in.Cells), Len: page, CPUs: cpus, Offset: int64(in.MmapOffset), cells: cells}
+	return d.local, nil
+}
+
+// Load is the sum of all CPUs' cells at a byte offset, each read in one access. What
+// is added meanwhile may be in it. It panics if off is not that of a cell.
+func (l *Local) Load(off int) (sum uint64) {
+	if off%8 != 0 || off < 0 || off >= l.Len {
+		panic(fmt.Sprintf("kdev: no local cell is at %d of %d bytes", off, l.Len))
+	}
+	for cpu := range l.CPUs {
+		sum += atomic.LoadUint64((*uint64)(unsafe.Pointer(&l.cells[cpu*l.Len+off])))
+	}
+	return sum
+}
+
+// get asks for memory and maps so many bytes of its cells.
+func (d *Device) get(in *kiArea, bytes int) ([]byte, error) {
+	if err := d.call("area", iocArea, unsafe.Pointer(in)); err != nil {
+		return nil, err
+	}
+	cells, err := unix.Mmap(d.fd, int64(in.MmapOffset), bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		free := kiAreaFree{ID: in.ID}
 		d.call("free area", iocAreaFree, unsafe.Pointer(&free))
 		return nil, fmt.Errorf("%s: map the cells of area %d: %w", Path, in.ID, err)
+	}
+	return cells, nil
+}
+
+func (d *Device) alloc(in kiArea) (*Area, error) {
+	codeLen := int(in.CodeLen)
+	cells, err := d.get(&in, codeLen)
+	if err != nil {
+		return nil, err
 	}
 	a := &Area{ID: in.ID, Addr: isa.Addr(in.Addr), CodeLen: codeLen, at: isa.Addr(in.Cells), Offset: int64(in.MmapOffset), cells: cells}
 	d.areas[a.ID] = a

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 3
+const ABIVersion = 4
 
 // Limits of the module's calls.
 const (
@@ -26,6 +26,7 @@ const (
 	undoNoWait        = 1 << 0
 	areaWindow        = 0
 	areaAnnex         = 1
+	areaLocal         = 2
 )
 
 // The structures of kerninst.h, field by field. They are fixed-width and have

@@ -125,6 +125,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
 		"KI_AREA_WINDOW":        fmt.Sprintf("%du", areaWindow),
 		"KI_AREA_ANNEX":         fmt.Sprintf("%du", areaAnnex),
+		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)

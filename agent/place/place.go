@@ -152,6 +152,7 @@ func (r *Area) find(n int, states []state, w Window) int {
 type Heap struct {
 	areas  []*Area
 	boards []Window // those in use, in order
+	locals Locals
 }
 
 // Add puts an area into the heap.

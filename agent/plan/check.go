@@ -59,7 +59,7 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 	case uint64(p.Point)%uint64(arch.MinLen) != 0:
 		return errors.New("point is not aligned")
 	}
-	return nil
+	return gen.CheckLocals(arch, p.Snippet, p.Locals)
 }
 
 // checkBoard holds the springboard, which is there exactly if the mechanism is one,
@@ -86,7 +86,7 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 // there, besides what checkCode asks of both.
 func (p *Plan) checkWhole(arch *isa.Arch) error {
 	want, _, err := wholeAt(arch, gen.Input{
-		Snippet: p.Snippet, Cell: p.Cell, Displaced: p.Displaced, Lead: p.Lead,
+		Snippet: p.Snippet, Cell: p.Cell, Locals: p.Locals, Displaced: p.Displaced, Lead: p.Lead,
 		Bytes: p.Original, Back: p.Back, Free: p.Free, Loads: p.Loads, Near: true,
 	}, p.Board.Addr)
 	switch {

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -114,6 +115,15 @@ func (fn *function) markExclusive() {
 			left--
 		}
 	}
+}
+
+// rebases reports whether the function may change what a CPU finds per-CPU memory with.
+// It is asked of all of a function: one that comes back from sleep finds such
+// memory only behind the last of these instructions.
+func (fn *function) rebases() bool {
+	return slices.ContainsFunc(fn.insns, func(i isa.Insn) bool {
+		return i.Traits&isa.Rebases != 0 || i.Flow == isa.FlowUnknown
+	})
 }
 
 // off is the offset of instruction k from the function's start.

@@ -149,26 +149,27 @@ type Plan struct {
 	Offset    isa.Off         `json:"offset"` // of the instrumentation point in the function
 	Point     isa.Addr        `json:"point"`  // where New is written: at the first of the displaced
 	Mechanism Mechanism       `json:"mechanism"`
-	Old       []byte          `json:"old"`             // bytes at the point that are expected
-	New       []byte          `json:"new"`             // what is written instead, as many
-	Board     *Board          `json:"board,omitempty"` // where New leads, if not to the patch
-	Patch     isa.Addr        `json:"patch"`           // where New, or the springboard, leads
-	Code      []byte          `json:"code"`            // the patch
-	Lead      int             `json:"lead"`            // how many of the displaced run before the snippet
-	Start     int             `json:"start"`           // offset in Code of the displaced instructions behind it
-	Original  []byte          `json:"original"`        // bytes of the displaced instructions
-	Snippet   snippet.Snippet `json:"snippet"`         // what Code does, besides what is displaced
-	Loads     isa.Addr        `json:"loads,omitempty"` // what it loads kernel memory with, if it does
-	Cell      isa.Addr        `json:"cell"`            // where its cells begin
-	Slot      int             `json:"slot"`            // bytes of the heap that it holds, from Patch on
-	Displaced []isa.Insn      `json:"displaced"`       // what the patch runs instead
-	Free      []isa.RegSet    `json:"free"`            // before each of the displaced, and behind the last
-	Back      isa.Addr        `json:"back"`            // behind the displaced: where the patch returns to, if they go on
-	Added     int             `json:"added"`           // instructions added per hit
-	Spilled   int             `json:"spilled"`         // registers and flag words saved
-	Liveness  Source          `json:"liveness"`        // who says that the others are free
-	Window    bool            `json:"window"`          // several instructions are replaced
-	States    []gen.State     `json:"states"`          // the state map of Code
+	Old       []byte          `json:"old"`              // bytes at the point that are expected
+	New       []byte          `json:"new"`              // what is written instead, as many
+	Board     *Board          `json:"board,omitempty"`  // where New leads, if not to the patch
+	Patch     isa.Addr        `json:"patch"`            // where New, or the springboard, leads
+	Code      []byte          `json:"code"`             // the patch
+	Lead      int             `json:"lead"`             // how many of the displaced run before the snippet
+	Start     int             `json:"start"`            // offset in Code of the displaced instructions behind it
+	Original  []byte          `json:"original"`         // bytes of the displaced instructions
+	Snippet   snippet.Snippet `json:"snippet"`          // what Code does, besides what is displaced
+	Loads     isa.Addr        `json:"loads,omitempty"`  // what it loads kernel memory with, if it does
+	Cell      isa.Addr        `json:"cell"`             // where its cells begin
+	Locals    []isa.Addr      `json:"locals,omitempty"` // of each cell, its place in per-CPU memory, if it is there: gen.Input.Locals
+	Slot      int             `json:"slot"`             // bytes of the heap that it holds, from Patch on
+	Displaced []isa.Insn      `json:"displaced"`        // what the patch runs instead
+	Free      []isa.RegSet    `json:"free"`             // before each of the displaced, and behind the last
+	Back      isa.Addr        `json:"back"`             // behind the displaced: where the patch returns to, if they go on
+	Added     int             `json:"added"`            // instructions added per hit
+	Spilled   int             `json:"spilled"`          // registers and flag words saved
+	Liveness  Source          `json:"liveness"`         // who says that the others are free
+	Window    bool            `json:"window"`           // several instructions are replaced
+	States    []gen.State     `json:"states"`           // the state map of Code
 	// Fault is the first of the displaced as it is in Code, if faults of it have a
 	// fixup: the patch is then in the module's own text.
 	Fault isa.Addr `json:"fault,omitempty"`

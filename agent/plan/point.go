@@ -305,6 +305,7 @@ type window struct {
 	entry        isa.Reg
 	board        isa.Addr // 0: none
 	whole        bool     // the board is a copy of the patch
+	shared       bool     // no cell is in per-CPU memory
 }
 
 // closed reports why control may enter a window anywhere but at its start.
@@ -358,10 +359,37 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	}
 	from := fn.off(w.first)
 	return gen.Input{
-		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch),
+		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch), Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features, Loads: req.Loads,
 	}, nil
+}
+
+// locals finds places in per-CPU memory for the sums of a snippet; nil: they stay with
+// the other cells, since the ISA has none, since not enough are left, or since the
+// function changes what a CPU finds such memory with, at a moment at which a patch may
+// run.
+func (fn *function) locals(req Request, w window) []isa.Addr {
+	sums := 0
+	for _, c := range req.Snippet.Cells {
+		if c.Kind == snippet.Sum {
+			sums++
+		}
+	}
+	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases() {
+		return nil
+	}
+	free, ok := req.Heap.PeekLocals(sums)
+	if !ok {
+		return nil
+	}
+	out := make([]isa.Addr, len(req.Snippet.Cells))
+	for k, c := range req.Snippet.Cells {
+		if c.Kind == snippet.Sum {
+			out[k], free = free[0], free[1:]
+		}
+	}
+	return out
 }
 
 // build chooses the slot and generates patch and jump.
@@ -391,7 +419,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
 		Old: clone(in.Bytes[:w.replaced]), New: entry,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
-		Snippet: req.Snippet, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
+		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 		Fault: fault,
@@ -405,6 +433,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		}
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
+		}
+		for _, a := range in.Locals {
+			req.Heap.TakeLocal(a) // 0 is none of its words
 		}
 	}
 	return p, nil

@@ -168,3 +168,54 @@ func TestCheckCatchesBranch(t *testing.T) {
 		t.Errorf("a slot of %d bytes: %v", p.Slot, err)
 	}
 }
+
+// TestLocals: sums are in per-CPU memory where the heap has some, and where the function
+// leaves alone what a CPU finds it with.
+func TestLocals(t *testing.T) {
+	const function, point, before = "ksys_read", 0x39, 0x36
+	bounds, err := snippet.Parse("c0 min u64\nc1 sum\nv0 u64 = cycles\nlower c0 v0\ncount c1 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, code string
+		s          snippet.Snippet
+		words      int // that the heap has
+		want       []isa.Addr
+	}{
+		{"a counter", "", snippet.Counter(), 1, []isa.Addr{0x1f000}},
+		{"a bound and a sum", "", bounds, 1, []isa.Addr{0, 0x1f000}},
+		{"no per-CPU memory", "", snippet.Counter(), 0, nil},
+		{"swapgs", "\x0f\x01\xf8", snippet.Counter(), 1, nil},
+		{"wrmsr", "\x90\x0f\x30", snippet.Counter(), 1, nil},
+		{"a load of a segment", "\x8e\xe8\x90", snippet.Counter(), 1, nil},
+		{"not understood", "\x90\x0f\xb5", snippet.Counter(), 1, nil},
+		{"cli", "\x90\x90\xfa", snippet.Counter(), 1, []isa.Addr{0x1f000}},
+	} {
+		x := edited(t, "amd64", function, before, c.code)
+		req := request(x, function, point)
+		req.Snippet = c.s
+		if c.words > 0 {
+			req.Heap.AddLocals(0x1f000, 8*c.words)
+		}
+		p, r := plan.Point(x, req)
+		switch {
+		case c.name == "not understood" && r != nil: // it is refused already
+		case r != nil:
+			t.Errorf("%s: %v", c.name, r)
+		case !slices.Equal(p.Locals, c.want):
+			t.Errorf("%s: cells at %v, want %v", c.name, p.Locals, c.want)
+		case len(c.want) > 0 && req.Heap.TakeLocal(0x1f000):
+			t.Errorf("%s: the word is free", c.name)
+		}
+		if r != nil || c.name != "a bound and a sum" {
+			continue
+		}
+		for _, bad := range [][]isa.Addr{{0x1f000, 0}, {0x1f000}, {0, 0x1f004}} {
+			p.Locals = bad
+			if p.Check(x.Arch) == nil {
+				t.Errorf("a plan with cells at %v is right", bad)
+			}
+		}
+	}
+}

@@ -78,6 +78,12 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		jump.board, jump.whole = board, true
 		return fn.build(req, jump)
 	}
+	// To add to memory of all CPUs takes a byte less, and a jump costs more than that.
+	in.Locals = nil
+	if board, ok := fn.wholeBoard(in, req, gaps, w); ok && !area.Annex() {
+		jump.board, jump.whole, jump.shared = board, true, true
+		return fn.build(req, jump)
+	}
 	board, ok := req.Heap.PeekBoard(amd64JumpLen, gaps, w, req.untouched)
 	switch {
 	case ok:

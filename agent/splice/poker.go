@@ -17,6 +17,9 @@ type Poker interface {
 	AllocArea(lo, hi isa.Addr, codeLen int) (Area, error)
 	// AllocAnnex gets the area whose patches may fault, with its cells.
 	AllocAnnex() (Area, error)
+	// AllocLocal gets cells in per-CPU memory, for as long as the kernel's side is
+	// there. Where there are none, the error says why.
+	AllocLocal() (Local, error)
 	// FreeArea gives an area back. No splice may lead into it.
 	FreeArea(id uint32) error
 	// WriteCode writes a patch into an area.
@@ -27,6 +30,16 @@ type Poker interface {
 	// Undo takes splices back, all or none. When it returns, no CPU and no
 	// task is inside their patches. Errors as with Splice.
 	Undo(ids []uint32) error
+	// Quarantined is how many bytes of patches that were undone a task may still be
+	// asleep in.
+	Quarantined() (uint64, error)
+}
+
+// Local is memory for cells of which each CPU has its own: Load is their sum.
+type Local struct {
+	Addr isa.Addr // in per-CPU memory
+	Len  int      // bytes of one CPU
+	Load func(off int) uint64
 }
 
 // Area is patch memory as the kernel gave it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -19,6 +20,7 @@ type Splicer struct {
 	poker Poker
 	heap  place.Heap
 	areas map[uint32]Area
+	local Local
 	live  []*Live // in the order in which they were made
 }
 
@@ -29,6 +31,15 @@ type Live struct {
 	board uint32 // the springboard's, if there is one
 	cells Cells
 	cell  int // offset in cells
+	sums  []sum
+}
+
+// sum is a cell in per-CPU memory, which somebody else may have had before: it holds
+// what it should have held at first, and what has come since.
+type sum struct {
+	word, off    int // among the snippet's words, and in per-CPU memory
+	first, since uint64
+	load         func(off int) uint64
 }
 
 // Words reads the cells, one word after the other: what another CPU changes
@@ -37,6 +48,9 @@ func (l *Live) Words() []uint64 {
 	out := make([]uint64, l.Plan.Snippet.Words())
 	for k := range out {
 		out[k] = l.cells.Load(l.cell + 8*k)
+	}
+	for _, s := range l.sums {
+		out[s.word] = s.first + s.load(s.off) - s.since
 	}
 	return out
 }
@@ -101,6 +115,21 @@ func (s *Splicer) ReserveAnnex() error {
 	return nil
 }
 
+// ReserveLocal gets cells in per-CPU memory, where the kernel has some to give: without
+// them all cells are shared.
+func (s *Splicer) ReserveLocal() error {
+	if !gen.Locals(s.arch) {
+		return nil
+	}
+	local, err := s.poker.AllocLocal()
+	if err != nil {
+		return fmt.Errorf("cells in per-CPU memory: %w", err)
+	}
+	s.local = local
+	s.heap.AddLocals(local.Addr, local.Len)
+	return nil
+}
+
 // Heap is the patch memory, for plan.Request.
 func (s *Splicer) Heap() *place.Heap { return &s.heap }
 
@@ -151,6 +180,9 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 			s.heap.Free(p.Patch, p.Slot)
 			if p.Board != nil {
 				s.heap.FreeBoard(p.Board.Addr)
+			}
+			for _, a := range p.Locals {
+				s.heap.FreeLocal(a)
 			}
 		}
 	}
@@ -267,11 +299,40 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if r.Annex() != (p.Fault != 0) {
 		return nil, fmt.Errorf("patch at %v: what may fault belongs into the annex, and nothing else does", p.Patch)
 	}
+	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}
+	if err := s.sums(l, before); err != nil {
+		return nil, err
+	}
 	s.heap.Take(p.Patch, p.Slot) // a plan from elsewhere has not taken it yet
 	if p.Board != nil {
 		s.heap.TakeBoard(p.Board.Addr, len(p.Board.New))
 	}
-	return &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}, nil
+	return l, nil
+}
+
+// sums finds the cells in per-CPU memory, each of which is this splice's alone.
+func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
+	for k, a := range l.Plan.Locals {
+		if a == 0 {
+			continue
+		}
+		off, ok := s.heap.Local(a)
+		if !ok {
+			return fmt.Errorf("cell %d at %v is not in per-CPU memory of this kernel", k, a)
+		}
+		others := slices.Clone(before)
+		for _, o := range s.live {
+			others = append(others, o.Plan)
+		}
+		for _, q := range others {
+			if slices.Contains(q.Locals, a) {
+				return fmt.Errorf("shares its cell at %v of per-CPU memory with the splice of %v", a, q.Point)
+			}
+		}
+		s.heap.TakeLocal(a)
+		l.sums = append(l.sums, sum{word: l.Plan.Snippet.Word(k), off: off, load: s.local.Load})
+	}
+	return nil
 }
 
 // write puts the patch into memory, sees that it is there, and sets its cells.
@@ -285,6 +346,10 @@ func (s *Splicer) write(l *Live, words []uint64) error {
 	}
 	for k, w := range words {
 		l.cells.Store(l.cell+8*k, w)
+	}
+	for k := range l.sums {
+		c := &l.sums[k]
+		c.first, c.since = words[c.word], c.load(c.off)
 	}
 	return nil
 }
@@ -326,6 +391,11 @@ func (s *Splicer) Undo(which []*Live) error {
 	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return slices.Contains(order, l) })
 	for _, l := range order {
 		s.Release(l.Plan)
+	}
+	// Their slots are written anew only when nobody is asleep in them, which the kernel
+	// sees to; for cells that a patch leads to, it has to be asked.
+	if n, err := s.poker.Quarantined(); err == nil && n == 0 {
+		s.heap.CleanLocals()
 	}
 	return nil
 }

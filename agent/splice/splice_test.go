@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,8 @@ type kernel struct {
 	calls    []string
 	failAt   int    // 1 is the first call that can fail
 	failWith string // only calls of this name count; "" is all
+	local    [8]uint64
+	asleep   uint64 // bytes of patches in quarantine
 }
 
 type area struct {
@@ -73,6 +76,12 @@ func (k *kernel) AllocAnnex() (splice.Area, error) {
 	a.CodeLen, a.CellAddr = 64<<10, a.Addr+64<<10
 	return a, err
 }
+
+func (k *kernel) AllocLocal() (splice.Local, error) {
+	return splice.Local{Addr: 0x1f000, Len: 64, Load: func(off int) uint64 { return k.local[off/8] }}, k.call("local")
+}
+
+func (k *kernel) Quarantined() (uint64, error) { return k.asleep, nil }
 
 func (k *kernel) FreeArea(id uint32) error {
 	if err := k.call("free"); err != nil {
@@ -480,5 +489,62 @@ func TestApplyFrom(t *testing.T) {
 	live[0].Restart()
 	if w := live[0].Words(); len(w) != 1 || w[0] != 41 {
 		t.Errorf("cells %v, not those that were given", w)
+	}
+}
+
+// TestLocals: sums are in per-CPU memory while there is some; they count from what they
+// are told to, whatever the words held, and a word is another's only when nobody is
+// asleep in what was undone.
+func TestLocals(t *testing.T) {
+	b := setUp(t, "amd64")
+	b.s.Release(b.plans...)
+	b.k.local[0] = 1000
+	if err := b.s.ReserveLocal(); err != nil {
+		t.Fatal(err)
+	}
+	one := func() *splice.Live {
+		t.Helper()
+		live, err := b.s.ApplyFrom(b.plan(t, 1), [][]uint64{{41}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return live[0]
+	}
+	l := one()
+	if !slices.Equal(l.Plan.Locals, []isa.Addr{0x1f000}) {
+		t.Fatalf("its cell is at %v", l.Plan.Locals)
+	}
+	b.k.local[0] += 3
+	if n := l.Words()[0]; n != 44 {
+		t.Errorf("41 and 3 are %d", n)
+	}
+	stolen := *l.Plan
+	for name, locals := range map[string][]isa.Addr{"another's": {0x1f000}, "nowhere": {0x1f040}} {
+		p := b.plan(t, 1)[0]
+		b.s.Release(p)
+		stolen = *p
+		stolen.Locals = locals
+		if _, err := b.s.Apply([]*plan.Plan{&stolen}); err == nil || !strings.Contains(err.Error(), "per-CPU memory") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b.k.asleep = 64
+	if err := b.s.Undo([]*splice.Live{l}); err != nil {
+		t.Fatal(err)
+	}
+	if l = one(); l.Plan.Locals[0] == 0x1f000 {
+		t.Error("a task may still come to the word, and it is another's")
+	}
+	b.k.asleep = 0
+	if err := b.s.Undo([]*splice.Live{l}); err != nil {
+		t.Fatal(err)
+	}
+	b.k.local[0] = 7
+	if l = one(); l.Plan.Locals[0] != 0x1f000 || l.Words()[0] != 41 {
+		t.Errorf("its cell is at %v and holds %d", l.Plan.Locals, l.Words()[0])
+	}
+	full := b.plan(t, 9)
+	if n := slices.IndexFunc(full, func(p *plan.Plan) bool { return p.Locals == nil }); n != 7 {
+		t.Errorf("of 8 words 1 was taken, and %d plans got one", n)
 	}
 }

@@ -19,6 +19,7 @@
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/percpu.h>
 #include <linux/sched/signal.h>
 #include <linux/set_memory.h>
 #include <linux/slab.h>
@@ -34,6 +35,7 @@ struct area {
 	struct list_head link;
 	unsigned long addr;	/* code */
 	unsigned long cells;	/* behind it, but for the annex */
+	void __percpu *local;	/* cells of each CPU, and nothing else */
 	u32 code_len;
 	u32 id;
 };
@@ -149,12 +151,32 @@ static void *annex_cells(void)
 	return place_in_window(lo, hi, KI_ANNEX_LEN, &possible);
 }
 
+/*
+ * A page of each CPU's memory. Only its first chunk is in an instruction's reach;
+ * whoever asks for per-CPU memory once that is full gets it from elsewhere.
+ */
+static int get_local(struct area *new)
+{
+	if (!KI_ARCH_LOCAL_REACH)
+		return -EOPNOTSUPP;
+	new->local = __alloc_percpu(PAGE_SIZE, PAGE_SIZE);
+	if (!new->local)
+		return -ENOMEM;
+	new->cells = (unsigned long)new->local;
+	if (new->cells < KI_ARCH_LOCAL_REACH && KI_ARCH_LOCAL_REACH - new->cells >= PAGE_SIZE)
+		return 0;
+	free_percpu(new->local);
+	return -ENOSPC;
+}
+
 /* Where code and cells are; the code is filled with traps. */
 static int get_memory(struct area *new, const struct ki_area *a)
 {
 	bool possible;
 	void *mem;
 
+	if (a->kind == KI_AREA_LOCAL)
+		return get_local(new);
 	if (a->kind == KI_AREA_ANNEX) {
 		mem = annex_taken() ? NULL : annex_cells();
 		new->addr = ki_annex_addr();
@@ -179,6 +201,8 @@ static bool good_form(const struct ki_area *a)
 		return false;
 	if (a->kind == KI_AREA_ANNEX)
 		return a->code_len == KI_ANNEX_LEN && !a->lo && !a->hi;
+	if (a->kind == KI_AREA_LOCAL)
+		return a->code_len == PAGE_SIZE && !a->lo && !a->hi;
 	return a->kind == KI_AREA_WINDOW && a->code_len && PAGE_ALIGNED(a->code_len) &&
 	       a->code_len <= KI_MAX_AREA / 2 && a->lo < a->hi;
 }
@@ -217,8 +241,14 @@ static void drop(struct area *a)
 	list_del(&a->link);
 	area_count--;
 	area_bytes -= a->code_len;
-	/* Pages that a process still has mapped live until it unmaps them. */
-	vfree((void *)(ki_annex_has(a->addr) ? a->cells : a->addr));
+	/*
+	 * Pages that a process still has mapped live until it unmaps them. Those of
+	 * local cells do not: they go with the device, which a mapping holds open.
+	 */
+	if (a->local)
+		free_percpu(a->local);
+	else
+		vfree((void *)(ki_annex_has(a->addr) ? a->cells : a->addr));
 	kfree(a);
 }
 
@@ -229,7 +259,7 @@ int ki_area_free(u32 id)
 	list_for_each_entry(a, &areas, link) {
 		if (a->id != id)
 			continue;
-		if (ki_text_in_use(a->addr, a->code_len))
+		if (a->local || ki_text_in_use(a->addr, a->code_len))
 			return -EBUSY;
 		drop(a);
 		return 0;
@@ -261,7 +291,7 @@ bool ki_area_has_code(unsigned long addr, unsigned long len)
 	struct area *a;
 
 	list_for_each_entry(a, &areas, link)
-		if (within(addr, len, a->addr, a->code_len))
+		if (!a->local && within(addr, len, a->addr, a->code_len))
 			return true;
 	return false;
 }
@@ -271,10 +301,33 @@ bool ki_area_has(unsigned long addr, unsigned long len)
 	struct area *a;
 
 	list_for_each_entry(a, &areas, link)
-		if (within(addr, len, a->addr, a->code_len) ||
-		    within(addr, len, a->cells, a->code_len))
+		if (!a->local && (within(addr, len, a->addr, a->code_len) ||
+				  within(addr, len, a->cells, a->code_len)))
 			return true;
 	return false;
+}
+
+/* Bytes of an area's cells as they are mapped. */
+static unsigned long cells_len(const struct area *a)
+{
+	return a->local ? num_possible_cpus() * PAGE_SIZE : a->code_len;
+}
+
+/* A page of them. */
+static struct page *cells_page(const struct area *a, unsigned long n)
+{
+	void *p = NULL;
+	int cpu;
+
+	/* Not by its address: areas are also where is_vmalloc_addr() does not look. */
+	if (!a->local)
+		return vmalloc_to_page((void *)(a->cells + n * PAGE_SIZE));
+	for_each_possible_cpu(cpu) {
+		p = per_cpu_ptr(a->local, cpu);
+		if (!n--)
+			break;
+	}
+	return is_vmalloc_addr(p) ? vmalloc_to_page(p) : virt_to_page(p);
 }
 
 /*
@@ -296,11 +349,10 @@ int ki_area_mmap(struct vm_area_struct *vma)
 			goto found;
 	return -ENOENT;
 found:
-	if (size > a->code_len)
+	if (size > cells_len(a))
 		return -EINVAL;
 	vm_flags_mod(vma, VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
 	for (off = 0; off < size && !err; off += PAGE_SIZE)
-		err = vm_insert_page(vma, vma->vm_start + off,
-				     vmalloc_to_page((void *)(a->cells + off)));
+		err = vm_insert_page(vma, vma->vm_start + off, cells_page(a, off >> PAGE_SHIFT));
 	return err;
 }

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
@@ -51,6 +53,17 @@ func splice(spoil func(e *env, s *kdev.Splice)) func(*env) error {
 			return e.dev.Undo(ids)
 		}
 		return err
+	}
+}
+
+// local does something with local cells, the ones that there are.
+func local(do func(*env, *kdev.Local) error) func(*env) error {
+	return func(e *env) error {
+		l, err := e.dev.AllocLocal(e.info.PageSize, e.info.CPUs)
+		if err != nil {
+			return err
+		}
+		return do(e, l)
 	}
 }
 
@@ -95,6 +108,18 @@ func misled(e *env, s *kdev.Splice) {
 
 // misledErrno: amd64 compares when it writes, for other splices may complete a jump.
 var misledErrno = map[string]unix.Errno{"amd64": unix.EILSEQ, "arm64": unix.EINVAL, "riscv64": unix.EINVAL}
+
+// locals are about cells in per-CPU memory, where the ISA has an instruction for them.
+var locals = []refusal{
+	{"local cells of two pages", unix.EINVAL, func(e *env) error {
+		_, err := e.dev.AllocLocal(2*e.info.PageSize, e.info.CPUs)
+		return err
+	}},
+	{"local cells that are freed", unix.EBUSY, local(func(e *env, l *kdev.Local) error { return e.dev.FreeArea(&kdev.Area{ID: l.ID}) })},
+	{"read local cells as an address", unix.EACCES, local(func(e *env, l *kdev.Local) error { return e.dev.Read(l.Addr, make([]byte, 16)) })},
+	{"code into local cells", unix.ERANGE, local(func(e *env, l *kdev.Local) error { return e.dev.WriteCode(l.Addr, make([]byte, 64)) })},
+	{"code to where local cells have none", unix.ERANGE, local(func(e *env, _ *kdev.Local) error { return e.dev.WriteCode(0, make([]byte, 64)) })},
+}
 
 var refused = []refusal{
 	within("the module itself", func(*env) (isa.Addr, error) {
@@ -251,7 +276,11 @@ func reopen() error {
 }
 
 func (e *env) refusals(rng *rand.Rand) error {
-	e.refuse(rng, append(refused[:len(refused):len(refused)],
+	where := locals
+	if !gen.Locals(e.arch) {
+		where = []refusal{{"local cells", unix.EOPNOTSUPP, local(func(*env, *kdev.Local) error { return nil })}}
+	}
+	e.refuse(rng, append(slices.Concat(refused, where),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
 		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))

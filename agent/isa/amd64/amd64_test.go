@@ -2,6 +2,7 @@ package amd64
 
 import (
 	"bytes"
+	"encoding/hex"
 	"math"
 	"testing"
 
@@ -301,6 +302,32 @@ func TestEncode(t *testing.T) {
 	}
 	if _, err := LockInc(a, a+1<<33); err == nil {
 		t.Error("lock incq out of reach was encoded")
+	}
+}
+
+// TestLocal: per-CPU memory is added to by one instruction, without a lock, at an address
+// that has no register in it.
+func TestLocal(t *testing.T) {
+	inc, err := LocalInc(0x1f008)
+	add, err2 := LocalAdd(R12, 0x1f010)
+	imm, err3 := LocalAddImm(-2, 0x1f018)
+	for want, got := range map[string][]byte{
+		"6548ff042508f00100":         inc, // incq %gs:0x1f008
+		"654c01242510f00100":         add, // add %r12,%gs:0x1f010
+		"654881042518f00100feffffff": imm, // addq $-2,%gs:0x1f018
+	} {
+		i := Decode(got, 0x1000)
+		if hex.EncodeToString(got) != want || i.Len != len(got) || i.Flow != isa.FlowNone || i.Rel32 != 0 || !i.Clobbers.Has(Flags) && !i.Writes.Has(Flags) {
+			t.Errorf("%x, want %s: %+v", got, want, i)
+		}
+	}
+	if err != nil || err2 != nil || err3 != nil {
+		t.Error(err, err2, err3)
+	}
+	for _, a := range []isa.Addr{1 << 31, 1<<32 + 8, 1 << 47} {
+		if b, err := LocalInc(a); err == nil {
+			t.Errorf("%v was encoded as %x", a, b)
+		}
 	}
 }
 

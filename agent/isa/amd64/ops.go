@@ -158,6 +158,32 @@ func LockAddImm(imm int32, a, cell isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32(out, uint32(imm)), err
 }
 
+// perCPU is an instruction with a quadword of per-CPU memory: %gs: and an address of
+// 32 bits with a sign, which needs a SIB byte without a base and an index (SDM 2.2.1.6).
+//
+//	65  | 48    | opcode | 00 reg 100 | 00 100 101 | disp32
+//	gs: | REX.W |        | ModRM      | SIB        |
+func perCPU(what string, op byte, reg isa.Reg, cell isa.Addr) ([]byte, error) {
+	if int64(cell) != int64(int32(cell)) {
+		return nil, fmt.Errorf("%s: %v in per-CPU memory is more than 2 GiB from its start", what, cell)
+	}
+	out := []byte{0x65, 0x48 | byte(reg>>3)<<2, op, byte(reg&7)<<3 | 4, 0x25}
+	return isa.ByteOrder.AppendUint32(out, uint32(cell)), nil
+}
+
+// LocalInc encodes incq %gs:cell: one instruction, which an interrupt comes before or
+// behind, to memory that no other CPU writes.
+func LocalInc(cell isa.Addr) ([]byte, error) { return perCPU("incq", 0xff, 0, cell) }
+
+// LocalAdd encodes add s, %gs:cell.
+func LocalAdd(s isa.Reg, cell isa.Addr) ([]byte, error) { return perCPU("add", 0x01, s, cell) }
+
+// LocalAddImm encodes addq imm, %gs:cell, sign-extended.
+func LocalAddImm(imm int32, cell isa.Addr) ([]byte, error) {
+	out, err := perCPU("add", 0x81, 0, cell)
+	return isa.ByteOrder.AppendUint32(out, uint32(imm)), err
+}
+
 // LockExchangeAdd encodes lock xadd s, cell(%rip) at a: s becomes what was there.
 func LockExchangeAdd(s isa.Reg, a, cell isa.Addr) ([]byte, error) {
 	return ripRelative("lock xadd", lock, []byte{0x0f, 0xc1}, s, a, cell, 0)

@@ -47,7 +47,7 @@ var exact = []struct {
 	{0x01, 0xd9, pNone, row{flow: isa.FlowTrap, traits: priv}},                                                              // vmmcall
 	{0x01, 0xd9, pF3, row{flow: isa.FlowTrap, traits: priv}},                                                                // vmgexit
 	{0x01, 0xd9, pF2, row{flow: isa.FlowTrap, traits: priv}},                                                                // likewise
-	{0x01, 0xda, pNone, row{reads: rax, traits: priv}},                                                                      // vmload
+	{0x01, 0xda, pNone, row{reads: rax, traits: base}},                                                                      // vmload
 	{0x01, 0xdb, pNone, row{reads: rax, traits: priv}},                                                                      // vmsave
 	{0x01, 0xdc, pNone, row{traits: priv}},                                                                                  // stgi
 	{0x01, 0xdd, pNone, row{traits: priv}},                                                                                  // clgi
@@ -56,7 +56,7 @@ var exact = []struct {
 	{0x01, 0xe8, pF3, row{traits: priv | both}},                                                                             // setssbsy
 	{0x01, 0xee, pNone, row{reads: rcx, writes: rax | rdx, traits: isa.MayFault}},                                           // rdpkru
 	{0x01, 0xef, pNone, row{reads: rax | rcx | rdx, traits: priv | isa.MayFault}},                                           // wrpkru
-	{0x01, 0xf8, pNone, row{traits: priv}},                                                                                  // swapgs
+	{0x01, 0xf8, pNone, row{traits: base}},                                                                                  // swapgs
 	{0x01, 0xf9, pNone, row{writes: rax | rcx | rdx}},                                                                       // rdtscp
 	{0x01, 0xfa, pNone, row{reads: rax | rcx | rdx, traits: priv}},                                                          // monitorx
 	{0x01, 0xfb, pNone, row{reads: rax | rbx | rcx, traits: priv}},                                                          // mwaitx
@@ -78,13 +78,13 @@ var direct = []struct {
 	op, reg, prefix byte
 	row             row
 }{
-	{0x00, 6, pF2, row{e: rd, traits: priv}},                              // lkgs
+	{0x00, 6, pF2, row{e: rd, traits: base}},                              // lkgs
 	{0x01, 4, pNone, row{e: wr, traits: priv}},                            // smsw
-	{0x01, 6, pNone, row{e: rd, traits: priv | ser}},                      // lmsw
+	{0x01, 6, pNone, row{e: rd, traits: base | ser}},                      // lmsw
 	{0xae, 0, pF3, row{e: wr}},                                            // rdfsbase
 	{0xae, 1, pF3, row{e: wr}},                                            // rdgsbase
-	{0xae, 2, pF3, row{e: rd, traits: priv | isa.MayFault}},               // wrfsbase
-	{0xae, 3, pF3, row{e: rd, traits: priv | isa.MayFault}},               // wrgsbase
+	{0xae, 2, pF3, row{e: rd, traits: base | isa.MayFault}},               // wrfsbase
+	{0xae, 3, pF3, row{e: rd, traits: base | isa.MayFault}},               // wrgsbase
 	{0xae, 6, p66, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // tpause
 	{0xae, 6, pF2, row{e: rd, reads: rax | rdx, flags: fW, traits: priv}}, // umwait
 	{0xae, 6, pF3, row{e: rd, traits: priv}},                              // umonitor

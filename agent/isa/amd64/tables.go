@@ -81,6 +81,7 @@ const (
 	rdi  = isa.RegSet(1) << RDI
 	rbp  = isa.RegSet(1) << RBP
 	priv = isa.Privileged
+	base = isa.Privileged | isa.Rebases
 	ser  = isa.Serialising
 	load = isa.Load
 	stor = isa.Store
@@ -190,8 +191,8 @@ var (
 	group6 = &[8]row{
 		{known: true, modrm: true, e: wr, traits: priv},            // sldt
 		{known: true, modrm: true, e: wr, traits: priv},            // str
-		{known: true, modrm: true, e: rd, traits: priv | ser},      // lldt
-		{known: true, modrm: true, e: rd, traits: priv | ser},      // ltr
+		{known: true, modrm: true, e: rd, traits: base | ser},      // lldt
+		{known: true, modrm: true, e: rd, traits: base | ser},      // ltr
 		{known: true, modrm: true, e: rd, flags: fC, traits: priv}, // verr
 		{known: true, modrm: true, e: rd, flags: fC, traits: priv}, // verw
 		lengthOnly, lengthOnly,
@@ -199,11 +200,11 @@ var (
 	group7 = &[8]row{
 		{known: true, modrm: true, e: wr, traits: priv},       // sgdt
 		{known: true, modrm: true, e: wr, traits: priv},       // sidt
-		{known: true, modrm: true, e: rd, traits: priv | ser}, // lgdt
-		{known: true, modrm: true, e: rd, traits: priv | ser}, // lidt
+		{known: true, modrm: true, e: rd, traits: base | ser}, // lgdt
+		{known: true, modrm: true, e: rd, traits: base | ser}, // lidt
 		{known: true, modrm: true, e: wr, traits: priv},       // smsw
 		lengthOnly,
-		{known: true, modrm: true, e: rd, traits: priv | ser},  // lmsw
+		{known: true, modrm: true, e: rd, traits: base | ser},  // lmsw
 		{known: true, modrm: true, e: adr, traits: priv | ser}, // invlpg
 	}
 	group9 = &[8]row{
@@ -253,7 +254,7 @@ var oneSpans = []span{
 	{0x8b, 0x8b, row{known: true, modrm: true, g: wr, e: rd}},
 	{0x8c, 0x8c, row{known: true, modrm: true, e: wr, traits: priv}}, // from a segment register
 	{0x8d, 0x8d, row{known: true, modrm: true, g: wr, e: adr}},
-	{0x8e, 0x8e, row{known: true, modrm: true, e: rd, traits: priv | isa.Shadow | isa.MayFault}}, // to a segment register
+	{0x8e, 0x8e, row{known: true, modrm: true, e: rd, traits: base | isa.Shadow | isa.MayFault}}, // to a segment register
 	{0x8f, 0x8f, row{modrm: true, group: group1A}},
 	{0x90, 0x97, row{known: true, plus: rw, acc: rw}}, // xchg; 90 is corrected in decode
 	{0x98, 0x98, row{known: true, acc: rw}},
@@ -334,8 +335,9 @@ var twoSpans = []span{
 	{0x0f, 0x0f, row{modrm: true, imm: i8}}, // 3DNow!
 	{0x18, 0x1f, row{known: true, modrm: true, e: adr}},
 	{0x20, 0x21, row{known: true, modrm: true, e: wr, traits: priv}},
-	{0x22, 0x23, row{known: true, modrm: true, e: rd, traits: priv | ser | isa.MayFault}},
-	{0x30, 0x30, row{known: true, reads: rcx | rax | rdx, traits: priv | ser | isa.MayFault}},
+	{0x22, 0x22, row{known: true, modrm: true, e: rd, traits: base | ser | isa.MayFault}},
+	{0x23, 0x23, row{known: true, modrm: true, e: rd, traits: priv | ser | isa.MayFault}},
+	{0x30, 0x30, row{known: true, reads: rcx | rax | rdx, traits: base | ser | isa.MayFault}},
 	{0x31, 0x31, row{known: true, writes: rax | rdx}},
 	{0x32, 0x33, row{known: true, reads: rcx, writes: rax | rdx, traits: priv | isa.MayFault}},
 	{0x34, 0x35, row{known: true, flow: isa.FlowTrap, traits: priv}},
@@ -348,13 +350,13 @@ var twoSpans = []span{
 	{0x80, 0x8f, row{known: true, imm: iRel32, flags: fR, flow: isa.FlowCond}},
 	{0x90, 0x9f, row{known: true, modrm: true, e: wr, eb: true, flags: fR}},
 	{0xa0, 0xa0, row{known: true, reads: sp, writes: sp, traits: priv | stor}},
-	{0xa1, 0xa1, row{known: true, reads: sp, writes: sp, traits: priv | load}},
+	{0xa1, 0xa1, row{known: true, reads: sp, writes: sp, traits: base | load}},
 	{0xa2, 0xa2, row{known: true, reads: rax | rcx, writes: rax | rbx | rcx | rdx, traits: priv | ser}},
 	{0xa3, 0xa3, row{known: true, modrm: true, e: rd, g: rd, flags: fC}},
 	{0xa4, 0xa4, row{known: true, modrm: true, imm: i8, e: rw, g: rd, flags: fC}},
 	{0xa5, 0xa5, row{known: true, modrm: true, e: rw, g: rd, flags: fC, reads: rcx}},
 	{0xa8, 0xa8, row{known: true, reads: sp, writes: sp, traits: priv | stor}},
-	{0xa9, 0xa9, row{known: true, reads: sp, writes: sp, traits: priv | load}},
+	{0xa9, 0xa9, row{known: true, reads: sp, writes: sp, traits: base | load}},
 	{0xaa, 0xaa, row{}},
 	{0xab, 0xab, row{known: true, modrm: true, e: rw, g: rd, flags: fC}},
 	{0xac, 0xac, row{known: true, modrm: true, imm: i8, e: rw, g: rd, flags: fC}},

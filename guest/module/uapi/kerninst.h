@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	3u
+#define KI_ABI_VERSION	4u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -89,12 +89,20 @@ struct ki_info {
  * another distance. Of its patches the kernel accepts faults (ki_splice.fault).
  * Code is filled with trap instructions until it is written.
  *
+ * Local cells are a page of cells for each possible CPU, without code. `cells` is
+ * their address in per-CPU memory: on amd64 what %gs: takes, in 32 bits with a sign.
+ * Mapped, the pages of all CPUs lie one behind the other, in the CPUs' order. They
+ * are zeroed once, and stay until the device is closed.
+ *
  * EINVAL  code_len is zero, not whole pages or too long; lo >= hi; for the
- *         annex, code_len is not KI_ANNEX_LEN or lo or hi are not zero
+ *         annex and local cells, code_len is not KI_ANNEX_LEN or the page size,
+ *         or lo or hi are not zero
  * EACCES  no part of the window that is large enough may hold areas (it is
  *         the kernel's image, or outside ki_info's area_lo and area_hi)
- * ENOSPC  all of that is in use, or the annex is taken
+ * ENOSPC  all of that is in use, the annex is taken, or no free page of per-CPU
+ *         memory is in reach of an instruction
  * ENOMEM  no memory, or too many areas
+ * EOPNOTSUPP  local cells: on this ISA no instruction adds to them in one step
  */
 struct ki_area {
 	__u64 lo, hi;		/* in: the area must lie inside [lo, hi) */
@@ -110,7 +118,9 @@ struct ki_area {
 /* ki_area.kind */
 #define KI_AREA_WINDOW	0u
 #define KI_AREA_ANNEX	1u
+#define KI_AREA_LOCAL	2u
 
+/* EBUSY: a live splice leads there, a task sleeps there, or it is local cells. */
 struct ki_area_free {
 	__u32 id;
 	__u32 reserved;

@@ -16,3 +16,5 @@ extern struct static_call_site __start_static_call_sites[], __stop_static_call_s
 #define KI_ARCH_TRAPS "0xcccccccc"
 /* How far code and its cells may be from each other, in bytes. */
 #define KI_ARCH_CELL_REACH (1ul << 30)
+/* What %gs:disp32 reaches of per-CPU memory, whose addresses begin at 0. */
+#define KI_ARCH_LOCAL_REACH (1ul << 31)

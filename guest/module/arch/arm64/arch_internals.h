@@ -10,3 +10,5 @@
 #define KI_ARCH_TRAPS "0xd4202000"
 /* How far code and its cells may be from each other, in bytes. */
 #define KI_ARCH_CELL_REACH ((1ul << 20) - 2 * KI_ANNEX_LEN)
+/* No instruction adds to per-CPU memory in one step. */
+#define KI_ARCH_LOCAL_REACH 0ul
