@@ -32,6 +32,7 @@ warm() {
 			timing "$out/boot/$arch/timings.json" hello/boot.boot) s"
 		cat "$out/$arch/$arch/bench.txt"
 	done
+	echo "warm smoke of all ISAs: $(seconds bin/lab run --arch all --out "$out/all" --force) s"
 }
 
 # How long after its turn has come a guest's job is begun: its state is copied and
@@ -90,9 +91,23 @@ tests() {
 	echo "make test, warm: $(seconds env XDG_CACHE_HOME="$out/cache" make test) s; $(tail -n 1 "$out/log")"
 }
 
+# What the host's CPUs did until now, in ticks: all work, and what was ready to be done
+# while the machine that this host is a guest of did something else.
+ticks() { awk '/^cpu / {print $2 + $3 + $4 + $7 + $8, $9}' /proc/stat; }
+
+# stolen BEFORE AFTER: the share of that which was waited for.
+stolen() {
+	echo "$1 $2" | awk '{w = $3 - $1; s = $4 - $2; printf "%.0f", (w + s ? 100 * s / (w + s) : 0)}'
+}
+
 for leg in ${*:-$legs}; do
 	case " $legs " in
-	*" $leg "*) "$leg" ;;
+	*" $leg "*)
+		before=$(ticks)
+		"$leg"
+		# Seconds are worth little where it is much.
+		echo "$leg: $(stolen "$before" "$(ticks)") % of the CPU time that was wanted was taken by the host's own host"
+		;;
 	*) echo "bench: no leg $leg: $legs" >&2; exit 2 ;;
 	esac
 done

@@ -163,7 +163,7 @@ func undoGuests(arch string) []Guest {
 		snapshot("during", "before"),
 		// Fewer operations: two CPUs wake each other, which emulation makes slow.
 		run("stat", benchProgram, "stat", "500", "5"),
-		run("pipe", benchProgram, "pipe", "200", "5"),
+		run("pipe", benchProgram, "pipe", "50", "5"),
 		read("count"),
 		unsplice("splice"),
 		snapshot("after", "before"),

@@ -64,6 +64,7 @@ type Splice struct {
 	Window      bool     // replaces several instructions
 	Springboard bool     // reached only by the jump of another splice
 	Code        bool     // a springboard that is a copy of the patch, and no jump to it
+	Awake       bool     // no task falls asleep in the patch
 	// Fault is where the patch has an instruction from Original whose faults have a
 	// fixup; 0: it has none.
 	Fault, Original isa.Addr
@@ -379,6 +380,9 @@ func (s Splice) encode() (kiSplice, bool) {
 	}
 	if s.Code {
 		k.Flags |= spliceCode
+	}
+	if s.Awake {
+		k.Flags |= spliceAwake
 	}
 	return k, true
 }

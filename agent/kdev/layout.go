@@ -23,6 +23,7 @@ const (
 	spliceWindow      = 1 << 0
 	spliceSpringboard = 1 << 1
 	spliceCode        = 1 << 2
+	spliceAwake       = 1 << 3
 	undoNoWait        = 1 << 0
 	areaWindow        = 0
 	areaAnnex         = 1

@@ -121,6 +121,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SPLICE_WINDOW":      shift(spliceWindow),
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),
 		"KI_SPLICE_CODE":        shift(spliceCode),
+		"KI_SPLICE_AWAKE":       shift(spliceAwake),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
 		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
 		"KI_AREA_WINDOW":        fmt.Sprintf("%du", areaWindow),

@@ -72,6 +72,7 @@ type Splice struct {
 	// and it is undone only when nobody is between the two any more.
 	Springboard bool
 	Code        bool // the springboard is a copy of the patch, and no jump to it
+	Awake       bool // no task falls asleep in the patch
 	// Fault is where the patch has the instruction from Original, faults of which
 	// have a fixup; 0: there is none.
 	Fault, Original isa.Addr

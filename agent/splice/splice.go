@@ -256,7 +256,9 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 // and which plan each is of.
 func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
 	for _, p := range plans {
-		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window}
+		// Displaced calls return to where they would have, what the module loads with
+		// waits for no fault, and of what else may fault, the annex's is waited for.
+		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0}
 		if b := p.Board; b != nil {
 			board := s
 			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole

@@ -100,11 +100,14 @@ void ki_text_stats(struct ki_stats *st);
 /* A set of address ranges, asked once per word of every kernel stack. */
 struct ki_ranges {
 	struct rb_root_cached *tree;	/* of interval_tree_node */
-	void (*found)(struct interval_tree_node *node);
+	void (*found)(struct interval_tree_node *node, bool asleep);
 };
 /* On return, every CPU has left each patch that no text leads to any more. */
 void ki_quiesce(void);
-/* Calls found() for each range that a stack or saved register points into. */
+/*
+ * Calls found() for each range that a stack or saved register points into, and says
+ * whether that is of a task that went to sleep by itself.
+ */
 void ki_stacks_scan(const struct ki_ranges *r);
 
 /* One replacement of bytes in live text. */

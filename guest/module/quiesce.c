@@ -13,7 +13,10 @@
  *     for one while all CPUs are stopped, so that no task can move from "asleep
  *     and not waited for" to "awake and not on its stack" in between.
  * The scan is conservative: any word counts. A stale one costs memory until
- * the next scan, never a crash.
+ * the next scan, never a crash. It may be there as long as its task sleeps, for days:
+ * an interrupt in the patch left it, and the task sleeps in a function that has not
+ * written all of its frame. So for patches in which nobody falls asleep (KI_SPLICE_AWAKE)
+ * only words of other tasks count: of those that run or were preempted.
  */
 #include <linux/ptrace.h>
 #include <linux/sched.h>
@@ -29,7 +32,8 @@ void ki_quiesce(void)
 	ki_arch_quiesce();
 }
 
-static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n)
+static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n,
+		       bool asleep)
 {
 	struct interval_tree_node *node;
 	unsigned long v;
@@ -38,7 +42,7 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
 		for (node = interval_tree_iter_first(r->tree, v, v); node;
 		     node = interval_tree_iter_next(node, v, v))
-			r->found(node);
+			r->found(node, asleep);
 	}
 }
 
@@ -53,6 +57,11 @@ static unsigned long stack_end(struct task_struct *t, unsigned long stack)
 
 static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 {
+	/*
+	 * As tasks-RCU asks: who was preempted, though he was about to sleep, is still
+	 * queued. All CPUs are stopped, so it stays as it is.
+	 */
+	bool asleep = !READ_ONCE(t->on_rq);
 	unsigned long stack, sp, end;
 	const unsigned long *words;
 	unsigned int n = 0;
@@ -67,12 +76,12 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 	if (t == ki_caller.task)
 		sp = ki_caller.frame;	/* who asks is not in a patch below that */
 	else if (n)
-		scan_words(r, words, n);
+		scan_words(r, words, n, asleep);
 	if (sp < stack || sp >= stack + THREAD_SIZE)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
 	if (sp < end)
-		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long));
+		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long), asleep);
 	put_task_stack(t);
 }
 

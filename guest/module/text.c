@@ -90,7 +90,8 @@ static int check_form(const struct ki_splice *s)
 	int err;
 
 	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
-	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE)) ||
+	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE)) ||
+	    ((s->flags & KI_SPLICE_AWAKE) && s->fault) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
 	    !good_fault(s) || !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
@@ -491,9 +492,12 @@ static void retire(struct live **l, u32 n)
 	retired_count += n;
 }
 
-static void found_task(struct interval_tree_node *node)
+static void found_task(struct interval_tree_node *node, bool asleep)
 {
-	container_of(node, struct live, in)->held = true;
+	struct live *l = container_of(node, struct live, in);
+
+	if (!asleep || !(l->s.flags & KI_SPLICE_AWAKE))
+		l->held = true;
 }
 
 /* Frees the retired patches that nobody is in. */

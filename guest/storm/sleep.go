@@ -55,6 +55,9 @@ func (e *env) sleepers() error {
 	if err := e.undoUnderSleeper(s, p); err != nil {
 		return err
 	}
+	if err := e.undoUnderPromise(s); err != nil {
+		return err
+	}
 	if e.arch.Name == "amd64" { // others write a batch while nobody runs
 		if err := e.failedUnderSleeper(s); err != nil {
 			return err
@@ -308,6 +311,25 @@ func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
 	hits := e.area.Load(counter.Cell)
 	report("a sleeper went on to where it belongs", 1, hits == 1 && n.out.String() == "123\n", "%d hits, umask said %q", hits, n.out.String())
 	return nil
+}
+
+// undoUnderPromise: where nobody falls asleep, as the daemon says, sleeping tasks are
+// not looked at. This one does sleep there, and comes back to code that nobody has
+// written over.
+func (e *env) undoUnderPromise(s kdev.Splice) error {
+	s.Awake = true
+	ids, err := e.dev.Splice([]kdev.Splice{s})
+	if err != nil {
+		return err
+	}
+	n, err := startNapper()
+	if err != nil {
+		return err
+	}
+	reportErrno("undo with a sleeper where nobody sleeps", e.dev.Undo(ids), 0)
+	st, err := e.settled()
+	report("a word on a sleeper's stack is an old one", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	return errors.Join(err, n.wake())
 }
 
 // closeUnderSleeper lets go of the device, and of all else.

@@ -160,6 +160,12 @@ struct ki_code {
  * to the patch.
  */
 #define KI_SPLICE_CODE		(1u << 2)
+/*
+ * No task falls asleep in the patch: no call in it returns into it, and no fault of
+ * it is waited for. A word on the stack of a task that is asleep, however much it
+ * looks like an address in the patch, is then an old one.
+ */
+#define KI_SPLICE_AWAKE		(1u << 3)
 
 struct ki_splice {
 	__u64 point;		/* address of the first byte replaced */
