@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sort"
 	"strings"
 
@@ -19,11 +18,14 @@ type function struct {
 	insns []isa.Insn
 	// exclusive marks instructions between a load-exclusive and its store.
 	exclusive []bool
-	lost      int     // index of the first instruction whose length is a guess
-	ftrace    isa.Off // bytes at the start that belong to ftrace
-	facts     *Facts  // cached, of Request.Facts
-	jumpsTo   *string // cached result of indirectJump
-	jumpsAt   int
+	lost      int // index of the first instruction whose length is a guess
+	// rebases is set where any instruction may change what a CPU finds per-CPU memory
+	// with: a function that comes back from sleep finds it only behind the last of them.
+	rebases bool
+	ftrace  isa.Off // bytes at the start that belong to ftrace
+	facts   *Facts  // cached, of Request.Facts
+	jumpsTo *string // cached result of indirectJump
+	jumpsAt int
 }
 
 // analyse finds, reads and decodes a function.
@@ -90,6 +92,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		if i.Traits&isa.Lost != 0 && fn.lost < 0 {
 			fn.lost = len(fn.insns)
 		}
+		fn.rebases = fn.rebases || i.Traits&isa.Rebases != 0 || i.Flow == isa.FlowUnknown
 		fn.insns = append(fn.insns, i)
 		k += i.Len
 	}
@@ -115,15 +118,6 @@ func (fn *function) markExclusive() {
 			left--
 		}
 	}
-}
-
-// rebases reports whether the function may change what a CPU finds per-CPU memory with.
-// It is asked of all of a function: one that comes back from sleep finds such
-// memory only behind the last of these instructions.
-func (fn *function) rebases() bool {
-	return slices.ContainsFunc(fn.insns, func(i isa.Insn) bool {
-		return i.Traits&isa.Rebases != 0 || i.Flow == isa.FlowUnknown
-	})
 }
 
 // off is the offset of instruction k from the function's start.

@@ -376,7 +376,7 @@ func (fn *function) locals(req Request, w window) []isa.Addr {
 			sums++
 		}
 	}
-	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases() {
+	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases {
 		return nil
 	}
 	free, ok := req.Heap.PeekLocals(sums)
