@@ -272,12 +272,17 @@ func (img *Image) WriteInitrd(dst string, job []byte, extra ...File) (err error)
 	if err := copyInto(out, img.Base); err != nil {
 		return err
 	}
+	return writeJob(out, job, extra)
+}
+
+// writeJob appends the segment of one boot.
+func writeJob(f *os.File, job []byte, extra []File) error {
 	entries := append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)
 	s, err := jobSegment.fitting(entries)
 	if err != nil {
 		return err
 	}
-	return s.write(out, entries)
+	return s.write(f, entries)
 }
 
 // InitrdSize is how long the initramfs of a boot with these files is, in bytes.
@@ -297,7 +302,7 @@ func (img *Image) WriteJob(w io.Writer, job []byte, extra ...File) error {
 	if err := os.Remove(f.Name()); err != nil {
 		return fmt.Errorf("images: %w", err)
 	}
-	if err := jobSegment.write(f, append([]File{{Path: "/job", Mode: 0o600, Data: job}}, extra...)); err != nil {
+	if err := writeJob(f, job, extra); err != nil {
 		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

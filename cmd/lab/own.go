@@ -82,6 +82,10 @@ func (o *own) fit(files []images.File) error {
 	return o.room(size)
 }
 
+// leastMemory is what a guest needs in MiB whatever its initramfs, for the daemon above all:
+// with 150 it ran out of memory.
+const leastMemory = 192
+
 // room says whether a guest can unpack an initramfs of that many bytes: the kernel has
 // it twice for a while, packed and unpacked, and needs room for itself.
 func (o *own) room(size int64) error {
@@ -89,7 +93,7 @@ func (o *own) room(size int64) error {
 	if o.mem > 0 {
 		mem = int64(o.mem)
 	}
-	if need := 2*size>>20 + 64; need > mem {
+	if need := max(2*size>>20+64, leastMemory); need > mem {
 		return fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need)
 	}
 	return nil
