@@ -249,7 +249,8 @@ type Local struct {
 }
 
 // AllocLocal gets local cells: a page for each of so many possible CPUs. They stay
-// until the device is closed; who asks again gets the same. The error wraps EOPNOTSUPP on ISAs that have none.
+// until the device is closed; who asks again gets the same. The error wraps EOPNOTSUPP
+// on ISAs that have none.
 func (d *Device) AllocLocal(page, cpus int) (*Local, error) {
 	if d.local != nil && page == d.local.Len {
 		return d.local, nil

@@ -182,7 +182,9 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 				s.heap.FreeBoard(p.Board.Addr)
 			}
 			for _, a := range p.Locals {
-				s.heap.FreeLocal(a)
+				if s.holder(a, nil) == nil { // a plan that was refused may name a live one's
+					s.heap.FreeLocal(a)
+				}
 			}
 		}
 	}
@@ -312,6 +314,21 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	return l, nil
 }
 
+// holder is the plan, live or one of those given, that has a cell in per-CPU memory.
+func (s *Splicer) holder(a isa.Addr, plans []*plan.Plan) *plan.Plan {
+	for _, p := range plans {
+		if slices.Contains(p.Locals, a) {
+			return p
+		}
+	}
+	for _, l := range s.live {
+		if slices.Contains(l.Plan.Locals, a) {
+			return l.Plan
+		}
+	}
+	return nil
+}
+
 // sums finds the cells in per-CPU memory, each of which is this splice's alone.
 func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 	for k, a := range l.Plan.Locals {
@@ -322,14 +339,8 @@ func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 		if !ok {
 			return fmt.Errorf("cell %d at %v is not in per-CPU memory of this kernel", k, a)
 		}
-		others := slices.Clone(before)
-		for _, o := range s.live {
-			others = append(others, o.Plan)
-		}
-		for _, q := range others {
-			if slices.Contains(q.Locals, a) {
-				return fmt.Errorf("shares its cell at %v of per-CPU memory with the splice of %v", a, q.Point)
-			}
+		if q := s.holder(a, before); q != nil {
+			return fmt.Errorf("shares its cell at %v of per-CPU memory with the splice of %v", a, q.Point)
 		}
 		s.heap.TakeLocal(a)
 		l.sums = append(l.sums, sum{word: l.Plan.Snippet.Word(k), off: off, load: s.local.Load})

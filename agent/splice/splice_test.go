@@ -528,6 +528,10 @@ func TestLocals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	b.s.Heap().CleanLocals()
+	if b.s.Heap().TakeLocal(0x1f000) {
+		t.Error("a plan that was refused has given back a live splice's cell")
+	}
 	b.k.asleep = 64
 	if err := b.s.Undo([]*splice.Live{l}); err != nil {
 		t.Fatal(err)

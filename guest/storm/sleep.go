@@ -189,6 +189,16 @@ func startNapper() (*napper, error) {
 	return n, awaitNappers("1")
 }
 
+// napIn makes a splice and returns when a task is asleep in its patch.
+func (e *env) napIn(s kdev.Splice) ([]uint32, *napper, error) {
+	ids, err := e.dev.Splice([]kdev.Splice{s})
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := startNapper()
+	return ids, n, err
+}
+
 func (n *napper) wake() error {
 	return errors.Join(os.WriteFile(napAwake, []byte("1"), 0), awaitNappers("0"), n.cmd.Wait())
 }
@@ -279,11 +289,7 @@ func umask() error {
 
 func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
 	e.area.Store(counter.Cell, 0)
-	ids, err := e.dev.Splice([]kdev.Splice{s})
-	if err != nil {
-		return err
-	}
-	n, err := startNapper()
+	ids, n, err := e.napIn(s)
 	if err != nil {
 		return err
 	}
@@ -318,11 +324,7 @@ func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
 // written over.
 func (e *env) undoUnderPromise(s kdev.Splice) error {
 	s.Awake = true
-	ids, err := e.dev.Splice([]kdev.Splice{s})
-	if err != nil {
-		return err
-	}
-	n, err := startNapper()
+	ids, n, err := e.napIn(s)
 	if err != nil {
 		return err
 	}
@@ -334,10 +336,7 @@ func (e *env) undoUnderPromise(s kdev.Splice) error {
 
 // closeUnderSleeper lets go of the device, and of all else.
 func (e *env) closeUnderSleeper(s kdev.Splice) error {
-	if _, err := e.dev.Splice([]kdev.Splice{s}); err != nil {
-		return err
-	}
-	n, err := startNapper()
+	_, n, err := e.napIn(s)
 	if err != nil {
 		return err
 	}
