@@ -34,8 +34,9 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
+	// What may fault is refused then.
 	if err := d.splicer.ReserveAnnex(); err != nil {
-		return err
+		d.phases = append(d.phases, fmt.Sprintf("no instruction that may fault is spliced: %v", err))
 	}
 	// Cells that all CPUs share will do.
 	if err := d.splicer.ReserveLocal(); err != nil {

@@ -30,12 +30,13 @@ u32 ki_arch_features(void)
 }
 
 /*
- * The vmalloc space, in which the image lies too. Below it is the linear map,
- * above it vmemmap, fixmap and PCI I/O space.
+ * The modules' space, and directly above it the vmalloc space, in which the image lies:
+ * at its very beginning without KASLR, and all modules below. Below both is the linear
+ * map, above them vmemmap, fixmap and PCI I/O space.
  */
 void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
 {
-	*lo = VMALLOC_START;
+	*lo = MODULES_VADDR;
 	*hi = VMALLOC_END;
 }
 
