@@ -19,7 +19,7 @@ const (
 
 var (
 	readsOfWorkload = fmt.Sprintf("arg2 >= %d && arg2 <= %d", smallRead, largeRead)
-	readActions     = []string{"count", "sum(arg2)", "min(arg2)", "max(int32(arg2))", "trace(arg2, cycles)"}
+	readActions     = []string{"count", "sum(arg2)", "min(arg2)", "max(int32(arg2))", "trace(arg2, cycles)", "stack(6)"}
 	// goes is taken away while the others stay.
 	goes = "sum(arg2)"
 )
@@ -72,6 +72,7 @@ func checkActions(t *T, guest string, copies uint64) {
 		t.equal(guest+": "+step+": the smallest", found["min(arg2)"].GetBound(), uint64(smallRead))
 		t.equal(guest+": "+step+": the largest", found["max(int32(arg2))"].GetBound(), uint64(largeRead))
 		checkTrace(t, guest+": "+step, found["trace(arg2, cycles)"], hits)
+		checkStacks(t, guest+": "+step, found["stack(6)"], hits)
 	}
 	of("found", 1, readActions)
 	of("found more", 2, slices.DeleteFunc(slices.Clone(readActions), func(s string) bool { return s == goes }))
@@ -81,15 +82,35 @@ func checkActions(t *T, guest string, copies uint64) {
 // traceRoom is how many records a trace keeps.
 const traceRoom = 128
 
-func checkTrace(t *T, what string, v *wire.Value, hits uint64) {
+// checkKept holds a trace of the workload's reads to have the first of them, and all that
+// was kept to be as it is to be.
+func checkKept(t *T, what string, v *wire.Value, hits uint64, right func(*wire.TraceRecord) bool) {
 	t.equal(what+": records kept", len(v.GetRecords()), int(min(traceRoom, hits)))
 	t.equal(what+": records dropped", v.GetDropped(), hits-min(traceRoom, hits))
 	t.equal(what+": records not finished", v.GetHoles(), uint64(0))
 	wrong := 0
 	for k, r := range v.GetRecords() {
-		if n := r.Fields[0]; r.Number != uint64(k) || n != smallRead && n != largeRead || r.Fields[1] == 0 {
+		if r.Number != uint64(k) || !right(r) {
 			wrong++
 		}
 	}
 	t.equal(what+": records of anything but the workload's reads", wrong, 0)
+}
+
+func checkTrace(t *T, what string, v *wire.Value, hits uint64) {
+	checkKept(t, what, v, hits, func(r *wire.TraceRecord) bool {
+		return (r.Fields[0] == smallRead || r.Fields[0] == largeRead) && r.Fields[1] != 0
+	})
+}
+
+// checkStacks holds every stack to begin at the point, and to come from the system call.
+func checkStacks(t *T, what string, v *wire.Value, hits uint64) {
+	checkKept(t, what+": stacks", v, hits, func(r *wire.TraceRecord) bool {
+		return strings.HasPrefix(r.Symbols[0], "vfs_read+") && cameFrom(r, "sys_read+")
+	})
+}
+
+// cameFrom reports whether a stack has a function whose name ends so.
+func cameFrom(r *wire.TraceRecord, name string) bool {
+	return slices.ContainsFunc(r.Symbols, func(s string) bool { return strings.Contains(s, name) })
 }

@@ -66,7 +66,7 @@ var ownPointers = map[string][]string{
 // is given: struct pt_regs.
 var argumentsAt = map[string][2]int{"amd64": {104, 96}, "arm64": {8, 16}, "riscv64": {88, 96}}
 
-// loadAction is a traced action; of traces it is known what came together.
+// loadAction is an action; of traces it is known what came together.
 func loadAction(predicate, do string) *wire.Action {
 	s, err := probe.Compile(predicate, do)
 	if err != nil {
@@ -110,6 +110,12 @@ var loadCases = []loadCase{
 			return loading("vprintk_deferred", "", "trace("+badLoads(arch)+", load8(arg0))")
 		},
 		work: func(string, int) *wire.Step { return shell("", "echo l >/proc/sysrq-trigger") }},
+	{name: "irq-stack", check: checkIRQStack,
+		point: func(string) *wire.Point { return loading("it_real_fn", "", "stack") },
+		work:  func(string, int) *wire.Step { return run("", loadsProgram, "alarms", strconv.Itoa(alarms)) }},
+	{name: "nmi-stack", only: "amd64", check: checkNMIStack,
+		point: func(string) *wire.Point { return loading("vprintk_deferred", "", "stack") },
+		work:  func(string, int) *wire.Step { return shell("", "echo l >/proc/sysrq-trigger") }},
 	// Each of these faults comes by its own point again, until nothing more is loaded.
 	{name: "fixup", check: checkFixup, work: processWork, through: true,
 		point: func(arch string) *wire.Point {
@@ -273,6 +279,28 @@ func checkNMI(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _
 		t.atLeast(what+": a text's first byte", float64(r.Fields[1]), 1)
 	}
 	t.equal(what+": loads that came to nothing", v.Faults, v.Count*badConstants(t.Arch))
+}
+
+func checkIRQStack(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {
+	t.kept(what, v, alarms)
+	t.comeFrom(what, v, "it_real_fn+", "hrtimer_interrupt+")
+}
+
+func checkNMIStack(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {
+	t.atLeast(what+": stacks", float64(len(v.Records)), 1)
+	t.equal(what+": stacks that could not be looked at", v.Holes, uint64(0))
+	t.comeFrom(what, v, "vprintk_deferred+", "_printk+")
+	// The CPU that asks answers itself from no NMI.
+	t.expect(what+": stacks of the other CPU", slices.ContainsFunc(v.Records, func(r *wire.TraceRecord) bool { return cameFrom(r, "exc_nmi+") }), "one from an NMI", gomega.BeTrue())
+}
+
+// comeFrom holds all stacks to begin in one function and to have come by another.
+func (t *T) comeFrom(what string, v *wire.Value, begin, by string) {
+	for _, r := range v.Records {
+		if !strings.HasPrefix(r.Symbols[0], begin) || !cameFrom(r, by) {
+			t.equal(fmt.Sprintf("%s: stack %d, from %s by %s", what, r.Number, begin, by), r.Symbols, nil)
+		}
+	}
 }
 
 // checkFixup: each fault of the load leads to the next one, as deep as a task, a soft

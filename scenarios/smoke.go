@@ -233,6 +233,7 @@ func refuseGuests(arch string) []Guest {
 		steps = append(steps, mayFail(splice(r.step, at(r.function, r.offset))))
 	}
 	steps = append(steps,
+		mayFail(splice("recursion", loading("stack_trace_consume_entry", "", "stack"))),
 		splice("live", somewhere(null)),
 		mayFail(splice("twice", &wire.Point{SameAs: "live"})),
 		mayFail(splice("inside", &wire.Point{SameAs: "live", Offset: 1})),
@@ -257,6 +258,7 @@ func checkRefuse(t *T) {
 		t.equal(r.step+": the reason", res.Points[0].GetRefusal().GetReason(), r.reason)
 		t.point(g, res.Points[0])
 	}
+	t.equal("what walks stacks is no place for a snippet that does", t.result(g, "recursion").Points[0].GetRefusal().GetReason(), "recursion")
 	t.spliced(g, "live")
 	t.equal("a live splice is not spliced again", t.result(g, "twice").Points[0].GetRefusal().GetReason(), "already spliced")
 	t.equal("nor one byte on", t.result(g, "inside").Points[0].GetRefusal().GetReason(), "inside an instruction")

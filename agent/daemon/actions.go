@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/metric"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
@@ -59,16 +61,37 @@ func (a action) words(whole snippet.Snippet, words []uint64) []uint64 {
 }
 
 // values says what the actions of the i-th point have found.
-func (s *set) values(i int, l *splice.Live, now, since []uint64) (out []*wire.Value) {
+func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Text) (out []*wire.Value) {
 	p := l.Plan
 	for _, a := range s.actions[i] {
 		r := metric.Read(a.snippet.Cells, a.words(p.Snippet, now), a.words(p.Snippet, since))
 		v := &wire.Value{Spec: s.specs[i], Symbol: p.Symbol, Offset: uint64(p.Offset), Action: a.name,
 			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults}
 		for _, rec := range r.Records {
-			v.Records = append(v.Records, &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields})
+			w := &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields}
+			if r.Stacks {
+				w.Symbols = symbols(text, rec.Fields)
+			}
+			v.Records = append(v.Records, w)
 		}
 		out = append(out, v)
+	}
+	return out
+}
+
+// symbols names the addresses of a stack. All but the first are behind calls: one that
+// does not return may be the last instruction of its function.
+func symbols(text *ktext.Text, stack []uint64) (out []string) {
+	for k, a := range stack {
+		at := isa.Addr(a)
+		if k > 0 {
+			at--
+		}
+		name := "?"
+		if f, ok := text.Locate(at); ok {
+			name = fmt.Sprintf("%v+%#x", f, a-uint64(f.Addr))
+		}
+		out = append(out, name)
 	}
 	return out
 }

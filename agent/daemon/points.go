@@ -297,7 +297,7 @@ func (d *Daemon) read(res *wire.Result) {
 	values := map[*splice.Live][]*wire.Value{}
 	for _, s := range d.sets {
 		for i, l := range s.live {
-			values[l] = s.values(i, l, counts[l], d.base[l])
+			values[l] = s.values(i, l, counts[l], d.base[l], d.text)
 		}
 	}
 	for _, l := range d.splicer.Live() {

@@ -65,9 +65,13 @@ var amd64Machine = machine{
 			return isa.Set(amd64.RAX)
 		case snippet.Load:
 			return isa.Set(loadAmd64)
+		case snippet.Stack:
+			return walkAmd64.set()
 		}
 		return 0
 	},
+	// What the kernel's tables say that a caller's frame can be found by.
+	unwound: isa.Set(amd64.RBP, amd64.R10, amd64.R13, amd64.RDI, amd64.RDX),
 	// All but moves change flags. It is not worth to tell these apart: a snippet that
 	// only moves has no effect.
 	flags:   func(snippet.Insn) bool { return true },
@@ -180,6 +184,8 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		l.boundAmd64(i, load)
 	case snippet.Append:
 		l.appendAmd64(i, load)
+	case snippet.Stack:
+		l.stackAmd64(i, load)
 	case snippet.Poison:
 		l.poison(amd64.Flags, load)
 		l.poisonFlagsAmd64()
@@ -277,23 +283,35 @@ func (l *lowering) poisonFlagsAmd64() {
 
 // appendAmd64 reserves a record, fills it in and commits it.
 func (l *lowering) appendAmd64(i snippet.Insn, load func(isa.Reg, uint64)) {
+	at, n, full := l.reserveAmd64(i, load)
+	for k, o := range i.Fields {
+		l.put(amd64.StoreAt(at, int8(8+8*k), l.operand(o, l.tmp[2], load)))
+	}
+	l.commitAmd64(at, n)
+	full()
+}
+
+// reserveAmd64 takes a record: where it is, its number, and what to call where those go on
+// that got none.
+func (l *lowering) reserveAmd64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {
 	n, at, t := l.tmp[0], l.tmp[1], l.tmp[2]
 	c := l.s.Cells[i.Cell]
 	load(n, 1)
 	code, err := amd64.LockExchangeAdd(n, l.pc(), l.cell(i.Cell, 0))
 	l.one(code, reach(err))
 	l.put(amd64.ALUImm(amd64.Cmp, n, int32(c.Records)))
-	full := l.ahead(jumpIfAmd64(snippet.GE, snippet.U64))
+	full = l.ahead(jumpIfAmd64(snippet.GE, snippet.U64))
 	l.put(amd64.MoveReg(at, n))
 	l.put(amd64.ShiftImm(true, false, at, log2(8*c.Stride())))
 	code, err = amd64.CellAddress(t, l.pc(), l.cell(i.Cell, 1))
 	l.one(code, reach(err))
 	l.put(amd64.ALUReg(amd64.Add, at, t))
-	for k, o := range i.Fields {
-		l.put(amd64.StoreAt(at, int8(8+8*k), l.operand(o, t, load)))
-	}
-	// Stores are seen in order (SDM volume 3, 9.2.2).
+	return at, n, full
+}
+
+// commitAmd64 says of a record that it is whole: stores are seen in order (SDM volume 3,
+// 9.2.2).
+func (l *lowering) commitAmd64(at, n isa.Reg) {
 	l.put(amd64.ALUImm(amd64.Add, n, 1))
 	l.put(amd64.StoreAt(at, 0, n))
-	full()
 }

@@ -82,8 +82,12 @@ var arm64Machine = machine{
 		if i.Op == snippet.Load {
 			return isa.Set(loadArm64, markArm64, linkArm64, spareArm64)
 		}
+		if i.Op == snippet.Stack {
+			return walkArm64.set() | isa.Set(markArm64, linkArm64)
+		}
 		return 0
 	},
+	unwound: isa.Set(29, 30),
 	flags:   func(i snippet.Insn) bool { return i.Op == snippet.If },
 	save:    saveArm64,
 	restore: restoreArm64,
@@ -212,12 +216,16 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		code, err := arm64.Adr(l.tmp[0], l.pc(), l.cell(i.Cell, 0))
 		l.one(code, reach(err))
 		l.one(arm64.AtomicOp(op, l.constantArm64(i.A, 1, load), l.tmp[0]))
-	case snippet.Append:
+	case snippet.Append, snippet.Stack:
 		if !l.in.Features.LSE {
 			l.err = ErrNoAtomics
 			return
 		}
-		l.appendArm64(i, load)
+		if i.Op == snippet.Stack {
+			l.stackArm64(i, load)
+		} else {
+			l.appendArm64(i, load)
+		}
 	case snippet.Poison:
 		l.poison(arm64.Flags, load)
 		if regs := (l.in.Free[0] &^ isa.Set(arm64.Flags)).Regs(); l.in.Free[0].Has(arm64.Flags) && len(regs) > 0 {
@@ -255,6 +263,16 @@ func (l *lowering) aluArm64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64
 
 // appendArm64 reserves a record, fills it in and commits it. It changes no flags.
 func (l *lowering) appendArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
+	at, n, full := l.reserveArm64(i, load)
+	for k, o := range i.Fields {
+		l.one(arm64.StoreAt(at, 8+8*k, l.operand(o, l.tmp[2], load)))
+	}
+	l.commitArm64(at, n)
+	full()
+}
+
+// reserveArm64 is what reserveAmd64 is.
+func (l *lowering) reserveArm64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {
 	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]
 	c := l.s.Cells[i.Cell]
 	code, err := arm64.Adr(at, l.pc(), l.cell(i.Cell, 0))
@@ -262,14 +280,14 @@ func (l *lowering) appendArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	load(n, 1)
 	l.one(arm64.AtomicFetchAdd(n, n, at))
 	l.one(arm64.ShiftRight(false, t, n, log2(c.Records)))
-	full := l.ahead(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfNotZero(t, from, to) })
+	full = l.ahead(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfNotZero(t, from, to) })
 	code, err = arm64.Adr(at, l.pc(), l.cell(i.Cell, 1))
 	l.one(code, reach(err))
 	l.one(arm64.ALUReg(arm64.Add, at, at, n, log2(8*c.Stride())))
-	for k, o := range i.Fields {
-		l.one(arm64.StoreAt(at, 8+8*k, l.operand(o, t, load)))
-	}
+	return at, n, full
+}
+
+func (l *lowering) commitArm64(at, n isa.Reg) {
 	l.one(arm64.AddImm(n, n, 1))
 	l.one(arm64.StoreRelease(at, n))
-	full()
 }

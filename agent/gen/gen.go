@@ -172,6 +172,7 @@ var generators = map[string]*generator{
 const (
 	perInsn  = 80
 	perField = 36
+	perWalk  = 64 // besides
 	perSaves = 160
 	// perPoison is a constant for each register.
 	perPoison = 32 * 10
@@ -186,8 +187,11 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 	n += perSaves
 	for _, i := range s.Code {
 		n += perInsn + perField*len(i.Fields)
-		if i.Op == snippet.Poison {
+		switch i.Op {
+		case snippet.Poison:
 			n += perPoison
+		case snippet.Stack:
+			n += perWalk
 		}
 	}
 	return max(n, 8*s.Words())

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ var programs = []struct{ name, text string }{
 	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
 	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
 	{"loads", "c0 sum\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 8 v0 16 c1\nv2 s64 = load 2 v1 -0x12345 c1\nv3 u64 = extend 8 v2\ncount c0 v3"},
+	{"stack", "c0 stacks 64 15\nstack c0"},
 	{"poison", "c0 sum\ncount c0 1\npoison"},
 }
 
@@ -105,6 +107,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+var stacks = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Stacks, Records: 4, Fields: 15}}, Code: []snippet.Insn{{Op: snippet.Stack}}}
+
 // TestRandomStates: whatever the snippet and the free registers, the state map is
 // in order, all that is saved is taken back, what is overwritten was free or is on
 // the stack, and the code fits where there is room for it.
@@ -115,7 +119,13 @@ func TestRandomStates(t *testing.T) {
 		for range 1500 {
 			in := input(t, a, isa.RegSet(r.Uint64())&isa.RegSet(r.Uint64())&a.All)
 			in.Snippet = snippettest.Random(r, []string{spRegs[a.Name], a.RegName(1), a.RegName(13)}, []uint64{0x20003000})
+			if r.IntN(4) == 0 {
+				in.Snippet, _ = snippet.Join(in.Snippet, stacks)
+			}
 			out, err := Patch(a, in)
+			if in.Snippet.Walks() && errors.Is(err, ErrNoRegister) {
+				continue // so many values at once leave none
+			}
 			if err != nil {
 				t.Fatalf("%s: %v\n%v", a.Name, err, in.Snippet)
 			}
@@ -135,15 +145,24 @@ var changedByLoads = map[string]isa.RegSet{
 	"amd64": isa.Set(0, amd64.Flags), "arm64": isa.Set(14, 15, 16, 17), "riscv64": isa.Set(5, 6, 7, 28),
 }
 
-// loadCall is the length of the call of what the module loads with, if one is there.
-func loadCall(a *isa.Arch, in Input, code []byte, at int) int {
+// changedByWalks likewise.
+var changedByWalks = map[string]isa.RegSet{
+	"amd64": isa.Set(0, 1, 6, amd64.Flags), "arm64": isa.Set(13, 14, 15, 16, 17), "riscv64": isa.Set(5, 6, 7, 28),
+}
+
+// loadCall is the length of the call of what the module loads or walks with, if one is
+// there, and what that changes.
+func loadCall(a *isa.Arch, in Input, code []byte, at int) (n int, changes isa.RegSet) {
 	for _, size := range LoadSizes {
 		call, _, err := LoadCall(a, in.Patch+isa.Addr(at), in.Loads, size)
 		if err == nil && bytes.HasPrefix(code, call) {
-			return len(call)
+			return len(call), changedByLoads[a.Name]
 		}
 	}
-	return 0
+	if call, _, err := WalkCall(a, in.Patch+isa.Addr(at), in.Loads); err == nil && bytes.HasPrefix(code, call) {
+		return len(call), changedByWalks[a.Name]
+	}
+	return 0, 0
 }
 
 // overwritten lists what the snippet's instructions write and is neither free nor
@@ -161,8 +180,8 @@ func overwritten(a *isa.Arch, in Input, out Output) (bad isa.RegSet) {
 			may |= isa.Set(a.Flags)
 		}
 		i := a.Decode(out.Code[n:], in.Patch+isa.Addr(n))
-		if call := loadCall(a, in, out.Code[n:out.Start], n); call > 0 {
-			bad |= changedByLoads[a.Name] &^ may
+		if call, changes := loadCall(a, in, out.Code[n:out.Start], n); call > 0 {
+			bad |= changes &^ may
 			n += call
 			continue
 		}

@@ -16,6 +16,9 @@ type machine struct {
 	temps func(snippet.Insn) int
 	fixed func(snippet.Insn) isa.RegSet
 	flags func(snippet.Insn) bool
+	// unwound is what a stack is followed with from the point on: nothing else is put
+	// there.
+	unwound isa.RegSet
 	// save and restore put lowering.saved onto the stack and take it back, with the
 	// flags where these are kept, and file states.
 	save    func(*lowering)
@@ -108,6 +111,9 @@ func Reads(arch *isa.Arch, s snippet.Snippet) (set isa.RegSet, err error) {
 		}
 		if r != noReg {
 			set |= isa.Set(r)
+		}
+		if i.Op == snippet.Stack {
+			set |= machines[arch.Name].unwound
 		}
 	}
 	return set, nil

@@ -14,7 +14,7 @@ func temporaries(fits func(snippet.Insn) bool, cells bool) func(snippet.Insn) in
 	return func(i snippet.Insn) int {
 		constant := 0
 		switch i.Op {
-		case snippet.Append:
+		case snippet.Append, snippet.Stack:
 			return 3
 		case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor, snippet.If:
 			if i.B.IsConst && !fits(i) {

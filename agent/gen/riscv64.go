@@ -73,8 +73,12 @@ var riscv64Machine = machine{
 		if i.Op == snippet.Load {
 			return isa.Set(loadRiscv64, markRiscv64, linkRiscv64, spareRisc64)
 		}
+		if i.Op == snippet.Stack {
+			return walkRiscv64.set() | isa.Set(linkRiscv64)
+		}
 		return 0
 	},
+	unwound: isa.Set(1, 8), // ra, s0
 	flags:   func(snippet.Insn) bool { return false },
 	save:    saveRiscv64,
 	restore: restoreRiscv64,
@@ -170,6 +174,8 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		l.one(riscv64.AtomicOp(op, 0, v, l.tmp[0]))
 	case snippet.Append:
 		l.appendRiscv64(i, load)
+	case snippet.Stack:
+		l.stackRiscv64(i, load)
 	case snippet.Poison:
 		l.poison(noReg, load)
 	default:
@@ -215,23 +221,33 @@ func (l *lowering) aluRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint
 
 // appendRiscv64 reserves a record, fills it in and commits it.
 func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
+	at, n, full := l.reserveRiscv64(i, load)
+	for k, o := range i.Fields {
+		l.one(riscv64.StoreAt(at, 8+8*k, l.operand(o, l.tmp[2], load)))
+	}
+	l.commitRiscv64(at, n)
+	full()
+}
+
+// reserveRiscv64 is what reserveAmd64 is.
+func (l *lowering) reserveRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {
 	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]
 	c := l.s.Cells[i.Cell]
 	l.addressRiscv64(at, l.cell(i.Cell, 0))
 	load(n, 1)
 	l.one(riscv64.AtomicOp(riscv64.AtomicSum, n, n, at))
 	l.one(riscv64.ShiftImm(false, false, t, n, log2(c.Records)))
-	full := l.ahead(func(from, to isa.Addr) ([]byte, error) {
+	full = l.ahead(func(from, to isa.Addr) ([]byte, error) {
 		return riscv64.JumpIf(riscv64.NotEqual, t, 0, from, to)
 	})
 	l.addressRiscv64(at, l.cell(i.Cell, 1))
 	l.one(riscv64.ShiftImm(true, false, t, n, log2(8*c.Stride())))
 	l.one(riscv64.ALUReg(riscv64.Add, at, at, t))
-	for k, o := range i.Fields {
-		l.one(riscv64.StoreAt(at, 8+8*k, l.operand(o, t, load)))
-	}
+	return at, n, full
+}
+
+func (l *lowering) commitRiscv64(at, n isa.Reg) {
 	l.put(riscv64.FenceStores())
 	l.one(riscv64.ALUImm(riscv64.Add, n, n, 1))
 	l.one(riscv64.StoreAt(at, 0, n))
-	full()
 }

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 4
+const ABIVersion = 5
 
 // Limits of the module's calls.
 const (

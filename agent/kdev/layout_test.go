@@ -124,6 +124,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SPLICE_AWAKE":       shift(spliceAwake),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
 		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
+		"KI_WALK_SHIFT":         strconv.Itoa(gen.WalkShift),
 		"KI_AREA_WINDOW":        fmt.Sprintf("%du", areaWindow),
 		"KI_AREA_ANNEX":         fmt.Sprintf("%du", areaAnnex),
 		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),

@@ -12,6 +12,7 @@ type Reading struct {
 	Bound   uint64
 	Signed  bool // Bound has a sign
 	Records []snippet.Record
+	Stacks  bool // each is what a stack was, from the point outwards
 	Holes   uint64
 	Dropped uint64
 	Faults  uint64 // loads that came to nothing: 0 was taken for what is there
@@ -31,8 +32,9 @@ func Read(cells []snippet.Cell, now, since []uint64) (r Reading) {
 			r.Faults += w[0] - was[0]
 		case snippet.Min, snippet.Max:
 			r.Bound, r.Signed, r.Bounded = w[0], c.Type == snippet.S64, true
-		case snippet.Buffer:
+		case snippet.Buffer, snippet.Stacks:
 			r.records(c, w, was[0])
+			r.Stacks = c.Kind == snippet.Stacks
 		}
 		at += c.Words()
 	}

@@ -158,14 +158,14 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 }
 
 // checkSnippet decodes what begins at an offset and ends at Start: it may branch, but
-// only to an instruction of its own or to its end, and call what the module loads with.
+// only to an instruction of its own or to its end, and call what the module loads and walks with.
 func (p *Plan) checkSnippet(arch *isa.Arch, b body, k int) error {
 	begins := map[isa.Addr]bool{b.at + isa.Addr(b.start): true}
 	var branches []isa.Insn
 	for k < b.start {
 		i := arch.Decode(b.code[k:], b.at+isa.Addr(k))
 		begins[i.Addr] = true
-		if n := p.loadCall(arch, b, k); n > 0 {
+		if n := p.moduleCall(arch, b, k); n > 0 {
 			k += n
 			continue
 		}
@@ -189,16 +189,24 @@ func (p *Plan) checkSnippet(arch *isa.Arch, b body, k int) error {
 	return nil
 }
 
-// loadCall is the length of the call at an offset of a patch, if it is one of what
-// the module loads with.
-func (p *Plan) loadCall(arch *isa.Arch, b body, k int) int {
-	if p.Loads == 0 || !p.Snippet.Loads() {
+// moduleCall is the length of the call at an offset of a patch, if it is one of what
+// the module loads or walks with, and the snippet asks for that.
+func (p *Plan) moduleCall(arch *isa.Arch, b body, k int) int {
+	if p.Loads == 0 {
+		return 0
+	}
+	from, rest := b.at+isa.Addr(k), b.code[k:b.start]
+	if p.Snippet.Walks() {
+		if call, _, err := gen.WalkCall(arch, from, p.Loads); err == nil && bytes.HasPrefix(rest, call) {
+			return len(call)
+		}
+	}
+	if !p.Snippet.Loads() {
 		return 0
 	}
 	for _, size := range gen.LoadSizes {
-		code, _, err := gen.LoadCall(arch, b.at+isa.Addr(k), p.Loads, size)
-		if err == nil && bytes.HasPrefix(b.code[k:b.start], code) {
-			return len(code)
+		if call, _, err := gen.LoadCall(arch, from, p.Loads, size); err == nil && bytes.HasPrefix(rest, call) {
+			return len(call)
 		}
 	}
 	return 0

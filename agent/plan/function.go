@@ -46,6 +46,9 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 // compared once more when it is written, whatever is kept here.
 type Functions struct {
 	known map[[2]string]*function // by module and name
+
+	walked   map[isa.Addr]bool // what walks tells of walkedIn
+	walkedIn *ktext.Text
 }
 
 // mostKnown is how many functions are kept at a time.

@@ -102,6 +102,7 @@ const (
 	NoArgument                  // the point is not where arguments still are as they were passed
 	NoSpringboard               // no padding for a springboard in reach of a short jump
 	MemoryFull                  // patch memory is taken by other splices
+	Recursion                   // the snippet would run itself
 )
 
 var reasonNames = [...]string{
@@ -110,7 +111,7 @@ var reasonNames = [...]string{
 	"exclusive sequence", "may fault", "too short", "target in window", "indirect jump",
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
-	"bad snippet", "no argument here", "no springboard", "patch memory full",
+	"bad snippet", "no argument here", "no springboard", "patch memory full", "recursion",
 }
 
 func (r Reason) String() string {

@@ -23,7 +23,7 @@ type Request struct {
 	Mechanism Mechanism       // MechanismInvalid: the first that fits
 	NoSpill   bool            // refuse what would have to save a register
 	Features  gen.Features
-	Loads     isa.Addr // what patches load kernel memory with; 0: nothing
+	Loads     isa.Addr // what patches load kernel memory and walk its stack with; 0: nothing
 	// Facts tells what is known of a function's registers, from the text as it is
 	// now; nil: only a point's own block is looked at.
 	Facts func(f ktext.Func) (Facts, error)
@@ -42,10 +42,10 @@ type Request struct {
 	Taken func(lo, hi isa.Addr) bool
 }
 
-// loads is what a request's patch loads with, if it does: no plan depends on what it
+// loads is what a request's patch loads or walks with, if it does: no plan depends on what it
 // does not use.
 func loads(req Request) isa.Addr {
-	if req.Snippet.Loads() {
+	if req.Snippet.Loads() || req.Snippet.Walks() {
 		return req.Loads
 	}
 	return 0
@@ -187,6 +187,9 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	}
 	at, r := fn.boundary(req.Offset)
 	if r != nil {
+		return nil, r
+	}
+	if r := fn.recurs(req); r != nil {
 		return nil, r
 	}
 	if r := fn.displaceable(at); r != nil {

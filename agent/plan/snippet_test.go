@@ -219,3 +219,45 @@ func TestLocals(t *testing.T) {
 		}
 	}
 }
+
+// TestStack: a snippet that walks the stack may call what the module walks with, from
+// wherever it is, and no snippet that does not walk may; where a walk comes by itself,
+// there is no such snippet.
+func TestStack(t *testing.T) {
+	walking := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Stacks, Records: 16, Fields: 5}}, Code: []snippet.Insn{{Op: snippet.Stack}}}
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		f, err := x.Function("", "vfs_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request(x, "", 0)
+		lo, _ := x.Bounds()
+		req.Snippet, req.Loads = walking, lo+0x4200
+		made := 0
+		r := plan.Survey(x, f, req, func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
+			if r != nil {
+				return true
+			}
+			made++
+			throughJSON(t, p)
+			if err := p.Check(x.Arch); err != nil {
+				t.Errorf("%s vfs_read+%#x: %v", arch, uint64(off), err)
+			}
+			for what, spoil := range map[string]func(*plan.Plan){
+				"another place to walk with": func(p *plan.Plan) { p.Loads += 8 },
+				"nothing to walk with":       func(p *plan.Plan) { p.Loads = 0 },
+				"a snippet that walks not":   func(p *plan.Plan) { p.Snippet = snippet.Counter() },
+			} {
+				bad := *p
+				if spoil(&bad); bad.Check(x.Arch) == nil {
+					t.Errorf("%s vfs_read+%#x: no error with %s", arch, uint64(off), what)
+				}
+			}
+			return true
+		})
+		if r != nil || made == 0 {
+			t.Errorf("%s: %d points, %v", arch, made, r)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), trace(X, ...)"
+const Actions = "count, sum(X), min(X), max(X), trace(X, ...), stack(N)"
 
 // traced is how many records a trace keeps: the first that come.
 const traced = 128
@@ -27,8 +27,10 @@ const traced = 128
 // wrong is named with its column, from 1.
 //
 // The cells of count and sum are one sum; of min and max what they say and, behind
-// it, the sum of how many came; of trace a buffer. Behind them, if anything is loaded,
-// is how many loads came to nothing.
+// it, the sum of how many came; of trace a buffer; of stack(N) stacks of N addresses,
+// the point's and those that its function and each other returns to, and of stack of as
+// many as there may be. Behind them, if anything is loaded, is how many loads came to
+// nothing.
 func Compile(predicate, action string) (snippet.Snippet, error) {
 	c := &compiler{}
 	var end label
@@ -308,6 +310,9 @@ func callee(x *ast.CallExpr) string {
 
 // action emits what is done, with its cells.
 func (c *compiler) action(e ast.Expr) error {
+	if id, ok := e.(*ast.Ident); ok && id.Name == "stack" {
+		return c.stack([]number{{Operand: snippet.C(snippet.MaxDepth)}})
+	}
 	if id, ok := e.(*ast.Ident); ok && id.Name == "count" {
 		c.s.Cells = []snippet.Cell{{Kind: snippet.Sum}}
 		c.emit(snippet.Insn{Op: snippet.Count, A: snippet.C(1)})
@@ -318,7 +323,7 @@ func (c *compiler) action(e ast.Expr) error {
 		return fmt.Errorf("%s is no action: there are %s", show(e), Actions)
 	}
 	var all []number
-	do, ok := map[string]func(all []number) error{"sum": c.sum, "min": c.min, "max": c.max, "trace": c.trace}[callee(x)]
+	do, ok := map[string]func(all []number) error{"sum": c.sum, "min": c.min, "max": c.max, "trace": c.trace, "stack": c.stack}[callee(x)]
 	if !ok {
 		return fmt.Errorf("%s is no action: there are %s", callee(x), Actions)
 	}
@@ -367,6 +372,15 @@ func (c *compiler) trace(all []number) error {
 		i.Fields = append(i.Fields, n.Operand)
 	}
 	c.emit(i)
+	return nil
+}
+
+func (c *compiler) stack(all []number) error {
+	if len(all) != 1 || !all[0].IsConst || all[0].Imm < 1 || all[0].Imm > snippet.MaxDepth {
+		return fmt.Errorf("stack takes one constant, from 1 to %d: how many addresses are kept", snippet.MaxDepth)
+	}
+	c.s.Cells = []snippet.Cell{{Kind: snippet.Stacks, Records: traced, Fields: int(all[0].Imm)}}
+	c.emit(snippet.Insn{Op: snippet.Stack})
 	return nil
 }
 

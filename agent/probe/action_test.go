@@ -99,6 +99,9 @@ func TestCompileErrors(t *testing.T) {
 		{"", "min(arg0, arg1)", "one operand"},
 		{"", "sum()", "one operand"},
 		{"", "trace()", "0 fields"},
+		{"", "stack(0)", "from 1 to 15"},
+		{"", "stack(16)", "from 1 to 15"},
+		{"", "stack(arg0)", "takes one constant"},
 		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "8 fields"},
 		{"", "", "action"},
 	} {

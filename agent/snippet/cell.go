@@ -1,5 +1,7 @@
 package snippet
 
+import "slices"
+
 // Kind is what a cell is.
 type Kind uint8
 
@@ -10,9 +12,10 @@ const (
 	Max         // the largest
 	Buffer      // the first records that came by, and how many did
 	Faults      // how many loads came to nothing
+	Stacks      // like Buffer; each of its records is what a stack was
 )
 
-var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults"}
+var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults", "stacks"}
 
 func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 
@@ -26,8 +29,8 @@ func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 type Cell struct {
 	Kind    Kind
 	Type    Type // of Min and Max
-	Records int  // of Buffer: how many it keeps, a power of two
-	Fields  int  // of Buffer: words that a record holds
+	Records int  // of Buffer and Stacks: how many it keeps, a power of two
+	Fields  int  // of Buffer and Stacks: words that a record holds
 }
 
 // Stride is the distance of two records of a buffer in words, a power of two.
@@ -39,9 +42,12 @@ func (c Cell) Stride() int {
 	return n
 }
 
+// keeps reports whether a cell keeps records.
+func (c Cell) keeps() bool { return c.Kind == Buffer || c.Kind == Stacks }
+
 // Words is the size of a cell.
 func (c Cell) Words() int {
-	if c.Kind == Buffer {
+	if c.keeps() {
 		return 1 + c.Records*c.Stride()
 	}
 	return 1
@@ -98,7 +104,11 @@ func (c Cell) Read(words []uint64) (out []Record, holes, dropped uint64) {
 			holes++
 			continue
 		}
-		out = append(out, Record{k, words[at+1 : at+1+c.Fields]})
+		fields := words[at+1 : at+1+c.Fields]
+		if n := slices.Index(fields, 0); c.Kind == Stacks && n >= 0 {
+			fields = fields[:n]
+		}
+		out = append(out, Record{k, fields})
 	}
 	return out, holes, asked - kept
 }

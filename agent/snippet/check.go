@@ -12,6 +12,7 @@ const (
 	MaxValues  = 64
 	MaxCells   = 16
 	MaxFields  = 7
+	MaxDepth   = 15 // addresses of a stack
 	MaxRecords = 1024
 	MaxWords   = 4096 // in all cells
 	MaxArgs    = 6    // those that are in registers on every ISA
@@ -51,9 +52,13 @@ func (c Cell) check() error {
 		return nil
 	case Min, Max:
 		return typed(c.Type)
-	case Buffer:
-		if c.Fields < 1 || c.Fields > MaxFields {
-			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, MaxFields)
+	case Buffer, Stacks:
+		most := MaxFields
+		if c.Kind == Stacks {
+			most = MaxDepth
+		}
+		if c.Fields < 1 || c.Fields > most {
+			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, most)
 		}
 		if c.Records < 2 || c.Records > MaxRecords || bits.OnesCount(uint(c.Records)) != 1 {
 			return fmt.Errorf("%d records, which is no power of two from 2 to %d", c.Records, MaxRecords)
@@ -159,7 +164,7 @@ func (c *checker) form(k int, i Insn) error {
 		return c.same(i.Type, i.A)
 	case If:
 		return c.compare(i)
-	case Count, Lower, Raise, Append:
+	case Count, Lower, Raise, Append, Stack:
 		return c.cell(i)
 	case Poison:
 		if k != len(c.s.Code)-1 {
@@ -201,11 +206,11 @@ func (c *checker) cell(i Insn) error {
 		return fmt.Errorf("c%d is not there", i.Cell)
 	}
 	cell := c.s.Cells[i.Cell]
-	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer, Load: Faults}[i.Op]; cell.Kind != want {
+	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer, Stack: Stacks, Load: Faults}[i.Op]; cell.Kind != want {
 		return fmt.Errorf("c%d is a %v, not a %v", i.Cell, cell.Kind, want)
 	}
 	switch i.Op {
-	case Load: // an address is any number
+	case Load, Stack: // an address is any number
 		return nil
 	case Count:
 		return c.same(U64, i.A)

@@ -12,6 +12,7 @@ type Env struct {
 	Reg    func(name string) (uint64, bool)
 	Cycles func() uint64
 	Load   func(addr uint64, bytes int) (uint64, bool) // without a sign; false: it cannot be read
+	Stack  func() []uint64                             // the point's address first; nil: it cannot be looked at
 }
 
 // Eval does what the snippet does, on the words of its cells. It is what
@@ -160,15 +161,26 @@ func (m *machine) change(i Insn) {
 			at[0] = v
 		}
 	case Append:
-		n := at[0]
-		at[0]++
-		if n >= uint64(cell.Records) {
-			return
+		if rec := reserve(cell, at); rec != nil {
+			for k, o := range i.Fields {
+				rec[1+k] = m.get(o)
+			}
+			rec[0] = at[0]
 		}
-		rec := at[1+int(n)*cell.Stride():]
-		for k, o := range i.Fields {
-			rec[1+k] = m.get(o)
+	case Stack:
+		if rec, walked := reserve(cell, at), m.env.Stack(); rec != nil && len(walked) > 0 {
+			copy(rec[1:1+cell.Fields], walked)
+			rec[0] = at[0]
 		}
-		rec[0] = n + 1
 	}
+}
+
+// reserve is the next record of a cell; nil: it is full.
+func reserve(c Cell, at []uint64) []uint64 {
+	n := at[0]
+	at[0]++
+	if n >= uint64(c.Records) {
+		return nil
+	}
+	return at[1+int(n)*c.Stride():]
 }

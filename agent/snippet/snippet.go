@@ -50,12 +50,13 @@ const (
 	Lower  // cell = min(cell, A), which has the cell's type
 	Raise  // cell = max(cell, A), likewise
 	Append // a record of Fields at the end of the cell, or one more that was dropped
+	Stack  // likewise, of the addresses that lead to the point: it, who called its function, and so on; 0 behind the last
 	Poison // every register and flag that is called free is overwritten: a test of who calls them so
 )
 
 var opNames = [...]string{
 	"invalid", "const", "arg", "reg", "cycles", "load", "extend", "add", "sub", "and", "or", "xor", "shl", "shr",
-	"goto", "if", "count", "lower", "raise", "append", "poison",
+	"goto", "if", "count", "lower", "raise", "append", "stack", "poison",
 }
 
 func (o Op) String() string { return word(opNames[:], int(o), "op") }
@@ -164,6 +165,11 @@ func (s Snippet) IsCounter() bool {
 // Loads reports whether kernel memory is loaded.
 func (s Snippet) Loads() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Load })
+}
+
+// Walks reports whether the kernel's stack is looked at.
+func (s Snippet) Walks() bool {
+	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Stack })
 }
 
 // Join is the program that does what all of them do, one after the other. first

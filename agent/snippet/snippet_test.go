@@ -26,6 +26,7 @@ func args(all ...uint64) snippet.Env {
 		Arg:    func(n int) uint64 { return all[n] },
 		Reg:    func(name string) (uint64, bool) { return 77, name == "sp" },
 		Cycles: func() uint64 { return 1000 },
+		Stack:  func() []uint64 { return all },
 		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
 	}
 }
@@ -52,6 +53,8 @@ func TestEval(t *testing.T) {
 		{"time and a register", "c0 sum\nv0 u64 = cycles\nv1 u64 = reg sp\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{1077}},
 		{"records", "c0 buffer 2 2\nv0 u64 = arg 0\nappend c0 v0 7\nappend c0 8 v0\nappend c0 9 9", []uint64{5},
 			[]uint64{3, 1, 5, 7, 0, 2, 8, 5, 0}},
+		{"stacks", "c0 stacks 2 3\nstack c0\nstack c0\nstack c0", []uint64{5, 6}, []uint64{3, 1, 5, 6, 0, 2, 5, 6, 0}},
+		{"no stack", "c0 stacks 2 3\nstack c0", nil, []uint64{1, 0, 0, 0, 0, 0, 0, 0, 0}},
 	} {
 		s := parse(t, c.text)
 		cells := s.Starts()
@@ -74,6 +77,11 @@ func TestRecords(t *testing.T) {
 	if want := []snippet.Record{{1, []uint64{20}}}; !reflect.DeepEqual(got, want) || holes != 1 || dropped != 3 {
 		t.Errorf("%v, %d holes, %d dropped", got, holes, dropped)
 	}
+	c = snippet.Cell{Kind: snippet.Stacks, Records: 2, Fields: 3}
+	if got, _, _ := c.Read([]uint64{1, 1, 8, 9, 0, 0, 0, 0, 0}); !reflect.DeepEqual(got, []snippet.Record{{0, []uint64{8, 9}}}) {
+		t.Errorf("a stack of two: %v", got)
+	}
+	c = snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
 	if got, _, _ := c.Read([]uint64{1, 1, 10, 2, 20}); len(got) != 1 {
 		t.Errorf("what was not asked for is read: %v", got)
 	}
@@ -99,6 +107,9 @@ func TestCheck(t *testing.T) {
 		{"c0 buffer 4 2\nappend c0 1", "1 fields for records of 2"},
 		{"c0 buffer 3 2\nappend c0 1 2", "cell c0: 3 records"},
 		{"c0 buffer 4 8\nappend c0 1", "8 fields"},
+		{"c0 stacks 4 16\nstack c0", "records of 16 fields, not of 1 to 15"},
+		{"c0 buffer 4 2\nstack c0", "c0 is a buffer, not a stacks"},
+		{"c0 stacks 4 2\nappend c0 1 2", "c0 is a stacks, not a buffer"},
 		{"c0 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "8193 words"},
 		{"v0 u64 = arg 6", "argument 6"},
 		{"c0 faults\nv0 u64 = load 3 0 0 c0", "3 bytes"},

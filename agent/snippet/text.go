@@ -13,11 +13,13 @@ import (
 //	c1 min s64
 //	c2 buffer 64 2
 //	c3 faults
+//	c4 stacks 32 8
 //	v0 u64 = arg 0
 //	if v0 ne 3 goto 4
 //	count c0 1
 //	append c2 v0 7
 //	v1 s64 = load 4 v0 -16 c3
+//	stack c4
 //	4:
 //
 // Constants are decimal or 0x; negative ones stand for their 64 bits.
@@ -36,7 +38,7 @@ func (c Cell) String() string {
 	switch c.Kind {
 	case Min, Max:
 		return fmt.Sprintf("%v %v", c.Kind, c.Type)
-	case Buffer:
+	case Buffer, Stacks:
 		return fmt.Sprintf("%v %d %d", c.Kind, c.Records, c.Fields)
 	}
 	return c.Kind.String()
@@ -62,7 +64,7 @@ func (i Insn) String() string {
 		words = append(words, i.A.String(), i.Cond.String(), i.B.String(), "goto", strconv.Itoa(i.To))
 	case Goto:
 		words = append(words, strconv.Itoa(i.To))
-	case Count, Lower, Raise, Append:
+	case Count, Lower, Raise, Append, Stack:
 		words = append(words, fmt.Sprintf("c%d", i.Cell))
 		fallthrough
 	default:
@@ -230,7 +232,7 @@ func (p *parser) cell() {
 	switch c.Kind {
 	case Min, Max:
 		c.Type = Type(p.choice(typeNames[:]))
-	case Buffer:
+	case Buffer, Stacks:
 		c.Records, c.Fields = p.number(), p.number()
 	}
 	p.s.Cells = append(p.s.Cells, c)
@@ -275,6 +277,8 @@ func (p *parser) operands(i *Insn) {
 		p.jumps = append(p.jumps, jump{len(p.s.Code), p.next()})
 	case Count, Lower, Raise:
 		i.Cell, i.A = p.numbered("c"), p.operand()
+	case Stack:
+		i.Cell = p.numbered("c")
 	case Append:
 		i.Cell = p.numbered("c")
 		for len(p.words) > 0 && p.err == nil {

@@ -2207,6 +2207,7 @@ type TraceRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // of those that came, from 0
 	Fields        []uint64               `protobuf:"varint,2,rep,packed,name=fields,proto3" json:"fields,omitempty"`
+	Symbols       []string               `protobuf:"bytes,3,rep,name=symbols,proto3" json:"symbols,omitempty"` // of a stack: what each field is an address in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2251,6 +2252,13 @@ func (x *TraceRecord) GetNumber() uint64 {
 func (x *TraceRecord) GetFields() []uint64 {
 	if x != nil {
 		return x.Fields
+	}
+	return nil
+}
+
+func (x *TraceRecord) GetSymbols() []string {
+	if x != nil {
+		return x.Symbols
 	}
 	return nil
 }
@@ -2635,10 +2643,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\adropped\x18\n" +
 	" \x01(\x04R\adropped\x12\x14\n" +
 	"\x05holes\x18\v \x01(\x04R\x05holes\x12\x16\n" +
-	"\x06faults\x18\f \x01(\x04R\x06faults\"=\n" +
+	"\x06faults\x18\f \x01(\x04R\x06faults\"W\n" +
 	"\vTraceRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
-	"\x06fields\x18\x02 \x03(\x04R\x06fields\"y\n" +
+	"\x06fields\x18\x02 \x03(\x04R\x06fields\x12\x18\n" +
+	"\asymbols\x18\x03 \x03(\tR\asymbols\"y\n" +
 	"\bTextDiff\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12#\n" +
 	"\rruntime_bytes\x18\x02 \x01(\x04R\fruntimeBytes\x122\n" +

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -281,15 +283,16 @@ type probeAction struct {
 }
 
 type probeRecord struct {
-	Number uint64   `json:"number"`
-	Fields []uint64 `json:"fields"`
+	Number  uint64   `json:"number"`
+	Fields  []uint64 `json:"fields"`
+	Symbols []string `json:"symbols,omitempty"` // of a stack: what each field is an address in
 }
 
 // number is what an action's value is, if it has one.
 func number(v *wire.Value, kind snippet.Kind) *json.Number {
 	n := json.Number(strconv.FormatUint(v.Count, 10))
 	switch {
-	case kind == snippet.Buffer || kind != snippet.Sum && !v.Bounded:
+	case kind == snippet.Buffer || kind == snippet.Stacks || kind != snippet.Sum && !v.Bounded:
 		return nil
 	case kind != snippet.Sum && v.Signed:
 		n = json.Number(strconv.FormatInt(int64(v.Bound), 10))
@@ -307,7 +310,7 @@ func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) 
 		}
 		a := probeAction{Action: v.Action, Value: number(v, kinds[v.Action]), Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes, Faults: v.Faults}
 		for _, r := range v.Records {
-			a.Records = append(a.Records, probeRecord{r.Number, r.Fields})
+			a.Records = append(a.Records, probeRecord{r.Number, r.Fields, r.Symbols})
 		}
 		p.Actions = append(p.Actions, a)
 	}
@@ -465,8 +468,31 @@ func (p *probePoint) print(t io.Writer) {
 			value += fmt.Sprintf(" (%d loads came to nothing: 0 was taken)", a.Faults)
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Mechanism, a.Action, value)
+		printStacks(t, a.Records)
 		for _, r := range a.Records {
-			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Trim(fmt.Sprint(r.Fields), "[]"))
+			if r.Symbols == nil {
+				fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Trim(fmt.Sprint(r.Fields), "[]"))
+			}
+		}
+	}
+}
+
+// printStacks writes each stack once, with how often it was there: the rarest first, as
+// profilers do, so that what matters is at the end.
+func printStacks(t io.Writer, records []probeRecord) {
+	times := map[string]int{}
+	for _, r := range records {
+		if r.Symbols != nil {
+			times[strings.Join(r.Symbols, "\n")]++
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+		return cmp.Or(times[a]-times[b], strings.Compare(a, b))
+	})
+	for _, stack := range all {
+		fmt.Fprintf(t, "\t%d times\t\t\n", times[stack])
+		for frame := range strings.SplitSeq(stack, "\n") {
+			fmt.Fprintf(t, "\t  %s\t\t\n", frame)
 		}
 	}
 }

@@ -16,6 +16,7 @@
 #include <linux/module.h>
 #include <linux/sched/task_stack.h>
 #include <linux/set_memory.h>
+#include <linux/stacktrace.h>
 #include <linux/static_call.h>
 #include <linux/stop_machine.h>
 #include <linux/vmalloc.h>

@@ -45,6 +45,7 @@
 	CODE(put_task_stack)			\
 	CODE(search_exception_tables)		\
 	CODE(__vmalloc_node_range_noprof)	\
+	CODE(stack_trace_save_regs)		\
 	KI_ARCH_INTERNALS(CODE, DATA, MARK)
 
 /* Those that no header of the kernel declares. */

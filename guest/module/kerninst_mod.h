@@ -171,6 +171,10 @@ unsigned long ki_arch_strip(unsigned long word);
 /* arch/<isa>/load.c: what patches call, as kerninst.h says */
 extern const char ki_loads[];
 
+/* walk.c: called by what stands behind the loads. */
+struct pt_regs;
+unsigned long ki_walk(struct pt_regs *regs, unsigned long *to, unsigned int n);
+
 /* arch/<isa>/arch.c, only where stopped.o is linked in */
 int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len);
 void ki_arch_sync_core(void);

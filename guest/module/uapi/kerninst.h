@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	4u
+#define KI_ABI_VERSION	5u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -79,6 +79,24 @@ struct ki_info {
 #define KI_LOAD_STRIDE	128
 #define KI_LOAD_UNIT	0x100
 #define KI_LOAD_FULL	0x400
+
+/*
+ * Behind the loads, four strides from the first, stands what walks the kernel's stack.
+ * It takes where addresses are to be written, how many there may be (below
+ * 1 << KI_WALK_SHIFT) and, shifted by as much, how many bytes lower the stack is than
+ * at the point, and the point. The point is the first of the addresses, the others are
+ * where the kernel returns to. It gives how many were written: 0 where it is come to
+ * from itself, or the stack is full. It calls functions of the kernel, and changes what
+ * is listed here and nothing else:
+ *
+ *             where, found     how many, lower   point   goes on at   changed besides
+ *   amd64     rax              rcx               rsi     called       flags
+ *   arm64     x15              x14               x13     x17          x16
+ *   riscv64   t2               t1                t3      t0
+ *
+ * A stack is followed from what rbp, r10, r13, rdi and rdx, x29, ra and s0 hold.
+ */
+#define KI_WALK_SHIFT	8
 
 /*
  * An area is code_len bytes of executable, read-only memory directly followed

@@ -9,6 +9,10 @@
  * is left faults as #PF on a kernel address or as #GP where it is not canonical;
  * both look the instruction up before they do anything that could sleep.
  *
+ * Behind them is what gives ki_walk() the registers that it begins with, and a stack as
+ * compiled code wants it. An interrupted string copy of the kernel's may go downwards
+ * (std); compiled code takes it that none does.
+ *
  * The assembly is in a function for the sake of its constants; nobody calls that.
  */
 #include <linux/sched.h>
@@ -17,6 +21,8 @@
 #include <asm/asm.h>
 #include <asm/ibt.h>
 #include <asm/linkage.h>
+#include <asm/ptrace.h>
+#include <asm/segment.h>
 #include <asm/vsyscall.h>
 
 #include "kerninst_mod.h"
@@ -52,6 +58,38 @@
 	ASM_RET									\
 	_ASM_EXTABLE(2b, 5b)
 
+#define KEEP(reg)	"mov %%" #reg ", %c[" #reg "](%%rsp)\n\t"
+#define BACK(reg)	"mov %c[" #reg "](%%rsp), %%" #reg "\n\t"
+
+#define WALK									\
+	ASM_ENDBR								\
+	"push %%rbp\n\t"							\
+	"mov %%rsp, %%rbp\n\t"							\
+	"sub $%c[size], %%rsp\n\t"						\
+	"pushfq\n\t"								\
+	"popq %c[flags](%%rsp)\n\t"						\
+	"cld\n\t"								\
+	KEEP(rdi) KEEP(rdx) KEEP(r8) KEEP(r9) KEEP(r10) KEEP(r11) KEEP(r13)		\
+	"mov (%%rbp), %%rdi\n\t"						\
+	"mov %%rdi, %c[bp](%%rsp)\n\t"						\
+	"movzbl %%cl, %%edx\n\t"						\
+	"shr $" __stringify(KI_WALK_SHIFT) ", %%rcx\n\t"			\
+	"lea 16(%%rbp, %%rcx), %%rcx\n\t"					\
+	"mov %%rcx, %c[sp](%%rsp)\n\t"						\
+	"mov %%rsi, %c[ip](%%rsp)\n\t"						\
+	"movq $%c[code], %c[cs](%%rsp)\n\t"					\
+	"movq $%c[data], %c[ss](%%rsp)\n\t"					\
+	"mov %%rax, %%rsi\n\t"							\
+	"mov %%rsp, %%rdi\n\t"							\
+	"and $-16, %%rsp\n\t"							\
+	"call ki_walk\n\t"							\
+	"lea -%c[size](%%rbp), %%rsp\n\t"					\
+	BACK(rdi) BACK(rdx) BACK(r8) BACK(r9) BACK(r10) BACK(r11)			\
+	"pushq %c[flags](%%rsp)\n\t"						\
+	"popfq\n\t"								\
+	"leave\n\t"								\
+	ASM_RET
+
 static void __used loads(void)
 {
 	asm volatile(".pushsection .kprobes.text, \"ax\"\n\t"
@@ -65,9 +103,22 @@ static void __used loads(void)
 		     LOAD(8, "movq (%%rax), %%rax")
 		     ".org ki_loads + " __stringify(KI_LOAD_STRIDE) " * 4, 0xcc\n\t"
 		     ".size ki_loads, . - ki_loads\n\t"
+		     ".type ki_walks, @function\n"
+		     "ki_walks:\n\t"
+		     WALK
+		     ".size ki_walks, . - ki_walks\n\t"
 		     ".popsection"
 		     : : [n1] "i" (0), [n2] "i" (1), [n4] "i" (2), [n8] "i" (3),
 			 [vsyscall] "i" (VSYSCALL_ADDR),
 			 [task] "i" (offsetof(struct pcpu_hot, current_task)),
-			 [disabled] "i" (offsetof(struct task_struct, pagefault_disabled)));
+			 [disabled] "i" (offsetof(struct task_struct, pagefault_disabled)),
+			 [size] "i" (sizeof(struct pt_regs)),
+			 [code] "i" (__KERNEL_CS), [data] "i" (__KERNEL_DS),
+			 [rdi] "i" (offsetof(struct pt_regs, di)), [rdx] "i" (offsetof(struct pt_regs, dx)),
+			 [r8] "i" (offsetof(struct pt_regs, r8)), [r9] "i" (offsetof(struct pt_regs, r9)),
+			 [r10] "i" (offsetof(struct pt_regs, r10)), [r11] "i" (offsetof(struct pt_regs, r11)),
+			 [r13] "i" (offsetof(struct pt_regs, r13)), [bp] "i" (offsetof(struct pt_regs, bp)),
+			 [sp] "i" (offsetof(struct pt_regs, sp)), [ip] "i" (offsetof(struct pt_regs, ip)),
+			 [cs] "i" (offsetof(struct pt_regs, cs)), [ss] "i" (offsetof(struct pt_regs, ss)),
+			 [flags] "i" (offsetof(struct pt_regs, flags)));
 }

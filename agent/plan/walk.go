@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// walkers are the functions that the module walks a stack with, and those of them that
+// are called through pointers (kernel/stacktrace.c, arch/*/kernel/stacktrace.c). Not
+// each kernel has all.
+var walkers = []string{
+	"stack_trace_save_regs", "stack_trace_consume_entry", "stack_trace_consume_entry_nosched",
+	"arch_kunwind_consume_entry",
+}
+
+// exceptions are functions that are called only when something is wrong or out of turn:
+// behind them is most of the kernel, and nothing that a walk needs. So is what compilers
+// call cold. A walk that comes there and to its own point is not begun a second time: its
+// record is a hole.
+var exceptions = []string{
+	"_printk", "_printk_deferred", "__warn_printk", "printk_deferred", "panic", "__stack_chk_fail", "dump_stack",
+	"__ubsan_handle_out_of_bounds", "rcu_read_unlock_special", "unwind_dump",
+}
+
+// walks are the functions that a walk of the stack may come by: a snippet that walks
+// would come by itself there.
+func walks(text *ktext.Text) (map[isa.Addr]bool, error) {
+	out := map[isa.Addr]bool{}
+	var todo []ktext.Func
+	add := func(f ktext.Func) {
+		if !out[f.Addr] && !slices.Contains(exceptions, f.Name) && !strings.HasSuffix(f.Name, ".cold") {
+			out[f.Addr] = true
+			todo = append(todo, f)
+		}
+	}
+	for _, name := range walkers {
+		if f, err := text.Function("", name); err == nil {
+			add(f)
+		}
+	}
+	for len(todo) > 0 {
+		f := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		code, err := text.Code(f)
+		if err != nil {
+			return nil, err
+		}
+		for k := 0; k+text.Arch.MinLen <= len(code); {
+			i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
+			if to, ok := text.Locate(i.Target); ok && i.Target != 0 {
+				add(to)
+			}
+			k += i.Len
+		}
+	}
+	return out, nil
+}
+
+// recurs reports why a snippet that walks the stack cannot be in a function.
+func (fn *function) recurs(req Request) *Refusal {
+	if !req.Snippet.Walks() {
+		return nil
+	}
+	all, err := req.Known.walks(fn.text)
+	if err != nil {
+		return unreadable(err)
+	}
+	if all[fn.Addr] {
+		return refuse(Recursion, "%v is what a stack is walked with: the snippet would come by itself", fn.Func)
+	}
+	return nil
+}
+
+// walks is what walks tells of a text, found out once.
+func (f *Functions) walks(text *ktext.Text) (map[isa.Addr]bool, error) {
+	if f == nil {
+		return walks(text)
+	}
+	if f.walked == nil || f.walkedIn != text {
+		all, err := walks(text)
+		if err != nil {
+			return nil, err
+		}
+		f.walked, f.walkedIn = all, text
+	}
+	return f.walked, nil
+}
