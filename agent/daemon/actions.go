@@ -87,7 +87,7 @@ func symbols(text *ktext.Text, stack []uint64) (out []string) {
 		if k > 0 {
 			at--
 		}
-		name := "?"
+		name := fmt.Sprintf("%#x", a)
 		if f, ok := text.Locate(at); ok {
 			name = fmt.Sprintf("%v+%#x", f, a-uint64(f.Addr))
 		}

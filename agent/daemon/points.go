@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 
+	"golang.org/x/sys/unix"
+
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
@@ -34,8 +36,11 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
-	// What may fault is refused then.
-	if err := d.splicer.ReserveAnnex(); err != nil {
+	err := d.splicer.ReserveAnnex()
+	if err != nil && !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	if err != nil { // what may fault is refused then
 		d.phases = append(d.phases, fmt.Sprintf("no instruction that may fault is spliced: %v", err))
 	}
 	// Cells that all CPUs share will do.

@@ -23,6 +23,9 @@ var walkers = []string{
 var exceptions = []string{
 	"_printk", "_printk_deferred", "__warn_printk", "printk_deferred", "panic", "__stack_chk_fail", "dump_stack",
 	"__ubsan_handle_out_of_bounds", "rcu_read_unlock_special", "unwind_dump",
+	// Called where RCU watches, or where preemption is not off as it is in a walk.
+	"__rcu_irq_enter_check_tick", "preempt_schedule", "preempt_schedule_notrace",
+	"preempt_schedule_thunk", "preempt_schedule_notrace_thunk",
 }
 
 // walks are the functions that a walk of the stack may come by: a snippet that walks

@@ -490,9 +490,9 @@ func printStacks(t io.Writer, records []probeRecord) {
 		return cmp.Or(times[a]-times[b], strings.Compare(a, b))
 	})
 	for _, stack := range all {
-		fmt.Fprintf(t, "\t%d times\t\t\n", times[stack])
+		fmt.Fprintf(t, "\t\t\t%d times\n", times[stack])
 		for frame := range strings.SplitSeq(stack, "\n") {
-			fmt.Fprintf(t, "\t  %s\t\t\n", frame)
+			fmt.Fprintf(t, "\t\t\t  %s\n", frame)
 		}
 	}
 }

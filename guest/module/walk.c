@@ -50,6 +50,14 @@ notrace __kprobes unsigned long ki_walk(struct pt_regs *regs, unsigned long *to,
 		barrier();
 		*busy = false;
 	}
-	preempt_enable_notrace();
+	/*
+	 * preempt_enable_notrace() would give the CPU away where that was asked for
+	 * meanwhile: with the flags of the point (user memory may be open, between stac
+	 * and clac), and by a function that may be spliced with a walk, too, which would
+	 * end in itself. So that waits for the next interrupt.
+	 */
+	barrier();
+	if (IS_ENABLED(CONFIG_PREEMPT_COUNT))
+		__preempt_count_sub(1);
 	return got;
 }

@@ -12,7 +12,8 @@
  * `ret` through x17 needs no landing pad in the patch; `br x16` needs one here.
  *
  * Behind them is what gives ki_walk() the registers that it begins with, in the order of
- * struct pt_regs.
+ * struct pt_regs. Of the way back nothing stays on the stack, or it would look as if
+ * somebody was in the patch (quiesce.c).
  *
  * The assembly is in a function for the sake of its constants; nobody calls that.
  */
@@ -79,8 +80,10 @@
 	"bl ki_walk\n\t"							\
 	"mov x15, x0\n\t"							\
 	"ldr x16, [sp, #%c[pstate]]\n\t"					\
+	"and x16, x16, #0xf0000000\n\t"					\
 	"msr nzcv, x16\n\t"							\
 	"ldp x17, x18, [sp, #136]\n\t"						\
+	"str xzr, [sp, #136]\n\t"						\
 	"ldr x12, [sp, #96]\n\t"						\
 	PAIRS("ldp")								\
 	"add sp, sp, #%c[size]\n\t"						\

@@ -11,7 +11,8 @@
  * which may sleep, and never ends where the lock is held already: unless page faults
  * are disabled. Then the instruction is looked up first.
  *
- * Behind them is what gives ki_walk() the registers that it begins with.
+ * Behind them is what gives ki_walk() the registers that it begins with. Of the way back
+ * nothing stays on the stack, or it would look as if somebody was in the patch (quiesce.c).
  *
  * The assembly is in a function for the sake of its constants; nobody calls that.
  */
@@ -70,7 +71,9 @@
 	"andi a2, t1, (1 << " __stringify(KI_WALK_SHIFT) ") - 1\n\t"		\
 	"call ki_walk\n\t"							\
 	"mv t2, a0\n\t"								\
-	BACK(ra) BACK(t0) BACK(t4) BACK(t5) BACK(t6)				\
+	BACK(t0)								\
+	"sd zero, %[t0](sp)\n\t"							\
+	BACK(ra) BACK(t4) BACK(t5) BACK(t6)				\
 	BACK(a0) BACK(a1) BACK(a2) BACK(a3) BACK(a4) BACK(a5) BACK(a6) BACK(a7)	\
 	"addi sp, sp, %[size]\n\t"						\
 	"jr t0\n\t"
