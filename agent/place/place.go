@@ -61,7 +61,27 @@ func Reach(arch *isa.Arch, lo, hi isa.Addr) Window {
 	if !ok || hi < lo {
 		return Window{}
 	}
-	d := isa.Addr(r.jump - r.margin)
+	return around(isa.Addr(r.jump-r.margin), lo, hi)
+}
+
+// farReach is how far a jump goes that takes a register, where that is farther.
+var farReach = map[string]uint64{
+	"arm64": 1<<32 - 1<<28, // adrp, add and br; less what lies in reach of b
+}
+
+// FarReach is the window that any address in reach of [lo, hi) reaches by way of a
+// register, and from which any is reached so; empty where the ISA has nothing farther
+// than what Reach says.
+func FarReach(arch *isa.Arch, lo, hi isa.Addr) Window {
+	d, ok := farReach[arch.Name]
+	if !ok || hi < lo {
+		return Window{}
+	}
+	return around(isa.Addr(d), lo, hi)
+}
+
+// around is what lies within d of all of [lo, hi).
+func around(d, lo, hi isa.Addr) Window {
 	w := Window{Lo: hi - d, Hi: lo + d}
 	if w.Lo > hi { // below address 0
 		w.Lo = 0

@@ -39,6 +39,27 @@ func TestReach(t *testing.T) {
 	}
 }
 
+// TestFarReach: what is in reach of a point, from either end of the window, is within 4 GiB.
+func TestFarReach(t *testing.T) {
+	const lo, hi isa.Addr = 0xffff800080000000, 0xffff800080000004
+	a := arch(t, "arm64")
+	w, near := FarReach(a, lo, hi), Reach(a, lo, hi)
+	if w.Intersect(near) != near || w.Lo < hi-1<<32 || w.Hi > lo+1<<32 {
+		t.Errorf("%v-%v", w.Lo, w.Hi)
+	}
+	if uint64(w.Hi-near.Lo) > 1<<32 || uint64(near.Hi-w.Lo) > 1<<32 || w.Size() < 1<<32 {
+		t.Errorf("%v-%v is too far from %v-%v", w.Lo, w.Hi, near.Lo, near.Hi)
+	}
+	for _, name := range []string{"amd64", "riscv64"} {
+		if w := FarReach(arch(t, name), lo, hi); !w.Empty() {
+			t.Errorf("%s: %v", name, w)
+		}
+	}
+	if w := FarReach(a, hi, lo); !w.Empty() {
+		t.Errorf("from behind to before: %v", w)
+	}
+}
+
 func TestCheckCodeLen(t *testing.T) {
 	for _, c := range []struct {
 		arch string
