@@ -43,6 +43,7 @@ type Input struct {
 	Bytes     []byte     // of the displaced instructions
 	Back      isa.Addr   // behind them, where the kernel goes on if they do
 	Near      bool       // Back is in reach of a Hop from the patch's end
+	Annex     isa.Addr   // where the displaced instruction will lie instead; 0: in the patch. See annex.go
 	// Free is what may be overwritten before each of the displaced instructions,
 	// and at Back.
 	Free     []isa.RegSet
@@ -66,8 +67,9 @@ type Output struct {
 	Added   int // instructions per hit besides the displaced: snippet and way back, without the module's own that load
 	Spilled int // registers and flag words saved
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
-	Start   int // offset of the displaced instructions behind it
+	Start   int // offset of the displaced instructions behind it, or of the way to them
 	States  []State
+	Annex   Annex // if Input.Annex asks for one
 }
 
 // builder appends instructions and keeps count; the first error stops it.
@@ -231,7 +233,9 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		lower(b, arch, in.Snippet)
 	}
 	b.out.Start = len(b.out.Code)
-	if b.displaced(arch.Move) {
+	if in.Annex != 0 {
+		b.apart(arch)
+	} else if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)
 		if in.Near {
 			b.one(Hop(arch, b.pc(), in.Back))
