@@ -68,6 +68,9 @@ type Splice struct {
 	// Fault is where the patch has an instruction from Original whose faults have a
 	// fixup; 0: it has none.
 	Fault, Original isa.Addr
+	// Annex is where the patch has a second part, of so many bytes, with Fault in it.
+	Annex    isa.Addr
+	AnnexLen int
 }
 
 // Stats of the module.
@@ -363,13 +366,13 @@ func (d *Device) WriteCode(addr isa.Addr, code []byte) error {
 
 // encode lays out one splice for the module.
 func (s Splice) encode() (kiSplice, bool) {
-	if len(s.Old) != len(s.New) || len(s.New) > MaxPatch || s.PatchLen < 0 {
+	if len(s.Old) != len(s.New) || len(s.New) > MaxPatch || s.PatchLen < 0 || s.AnnexLen < 0 {
 		return kiSplice{}, false
 	}
 	k := kiSplice{
 		Point: uint64(s.Point), Patch: uint64(s.Patch),
 		PatchLen: uint32(s.PatchLen), Len: uint32(len(s.New)),
-		Fault: uint64(s.Fault), Original: uint64(s.Original),
+		Fault: uint64(s.Fault), Original: uint64(s.Original), Annex: uint64(s.Annex), AnnexLen: uint32(s.AnnexLen),
 	}
 	copy(k.Old[:], s.Old)
 	copy(k.New[:], s.New)

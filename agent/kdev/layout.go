@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 5
+const ABIVersion = 6
 
 // Limits of the module's calls.
 const (
@@ -69,6 +69,9 @@ type (
 		ID           uint32
 		Fault        uint64
 		Original     uint64
+		Annex        uint64
+		AnnexLen     uint32
+		Reserved     uint32
 		Old, New     [MaxPatch]byte
 	}
 	kiBatch struct {

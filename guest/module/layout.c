@@ -57,7 +57,7 @@ FIELD(ki_code, addr, 0, 8);
 FIELD(ki_code, buf, 8, 8);
 FIELD(ki_code, len, 16, 8);
 
-SIZE(ki_splice, 80);
+SIZE(ki_splice, 96);
 FIELD(ki_splice, point, 0, 8);
 FIELD(ki_splice, patch, 8, 8);
 FIELD(ki_splice, patch_len, 16, 4);
@@ -66,8 +66,11 @@ FIELD(ki_splice, flags, 24, 4);
 FIELD(ki_splice, id, 28, 4);
 FIELD(ki_splice, fault, 32, 8);
 FIELD(ki_splice, original, 40, 8);
-FIELD(ki_splice, old, 48, 16);
-FIELD(ki_splice, new, 64, 16);
+FIELD(ki_splice, annex, 48, 8);
+FIELD(ki_splice, annex_len, 56, 4);
+FIELD(ki_splice, reserved, 60, 4);
+FIELD(ki_splice, old, 64, 16);
+FIELD(ki_splice, new, 80, 16);
 
 SIZE(ki_batch, 16);
 FIELD(ki_batch, splices, 0, 8);

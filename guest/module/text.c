@@ -13,7 +13,8 @@
  *
  * Two trees: `points` holds the bytes that a splice occupies or depends on,
  * `patches` the code that it may send a task to. A retired splice is only in
- * the second.
+ * the second. A patch of two parts is in it twice: whoever is in one of them may
+ * yet run the other, so both are written and freed only when nobody is in either.
  *
  * kprobes. Registering one looks into the blacklist first and takes
  * kprobe_mutex later. So the order here is: blacklist, let a grace period pass
@@ -40,9 +41,16 @@
 /* Retired patches that may wait for somebody else's quiescence. */
 #define RETIRED_MAX 8192u
 
+/* A range of patch memory, in patches. */
+struct part {
+	struct interval_tree_node node;
+	struct live *of;
+};
+
 struct live {
 	struct interval_tree_node at;	/* in points: written and operand bytes */
-	struct interval_tree_node in;	/* in patches */
+	struct part in;			/* where the point leads to */
+	struct part annex;		/* what that leads to, if s.annex_len is not 0 */
 	struct list_head link;		/* in lives, oldest first, or in retired */
 	struct kprobe_blacklist_entry black;
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
@@ -74,12 +82,28 @@ static bool all_zero(const u8 *b, u32 from)
 	return true;
 }
 
+static bool in_patch(const struct ki_splice *s, u64 addr)
+{
+	if (s->annex_len)
+		return addr >= s->annex && addr - s->annex < s->annex_len;
+	return addr >= s->patch && addr - s->patch < s->patch_len;
+}
+
+/* A part of the patch in the annex is there for what may fault, and only for that. */
+static bool good_annex(const struct ki_splice *s)
+{
+	if (!s->annex_len)
+		return !s->annex && !s->reserved;
+	return s->fault && !s->reserved && IS_ALIGNED(s->annex, ki_arch_insn_align) &&
+	       ki_annex_has(s->annex) && !ki_annex_has(s->patch);
+}
+
 /* An instruction of the annex for one at the point, or neither. */
 static bool good_fault(const struct ki_splice *s)
 {
 	if (!s->fault)
 		return !s->original;
-	return s->fault >= s->patch && s->fault - s->patch < s->patch_len &&
+	return in_patch(s, s->fault) &&
 	       ki_annex_has(s->fault) && s->original >= s->point &&
 	       s->original - s->point < KI_MAX_PATCH &&
 	       !(s->flags & KI_SPLICE_SPRINGBOARD);
@@ -93,7 +117,7 @@ static int check_form(const struct ki_splice *s)
 	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE)) ||
 	    ((s->flags & KI_SPLICE_AWAKE) && s->fault) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
-	    !good_fault(s) || !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
+	    !good_fault(s) || !good_annex(s) || !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
 	err = ki_arch_check(s);
@@ -101,7 +125,8 @@ static int check_form(const struct ki_splice *s)
 		return err;
 	if ((s->flags & KI_SPLICE_WINDOW) && IS_ENABLED(CONFIG_PREEMPTION))
 		return -EOPNOTSUPP;
-	return ki_area_has_code(s->patch, s->patch_len) ? 0 : -ERANGE;
+	return ki_area_has_code(s->patch, s->patch_len) &&
+	       (!s->annex_len || ki_area_has_code(s->annex, s->annex_len)) ? 0 : -ERANGE;
 }
 
 /* Text that stays, and whose module, if any, stays with it from now on. */
@@ -192,6 +217,13 @@ static int check_target(struct live *l)
 	return -EINVAL;
 }
 
+static void set_part(struct part *p, struct live *of, u64 addr, u32 len)
+{
+	p->node.start = addr;
+	p->node.last = addr + len - 1;
+	p->of = of;
+}
+
 static struct live *new_live(const struct ki_splice *s)
 {
 	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
@@ -201,8 +233,8 @@ static struct live *new_live(const struct ki_splice *s)
 	l->s = *s;
 	l->at.start = s->point;
 	l->at.last = s->point + ki_arch_locked_len(s) - 1;
-	l->in.start = s->patch;
-	l->in.last = s->patch + s->patch_len - 1;
+	set_part(&l->in, l, s->patch, s->patch_len);
+	set_part(&l->annex, l, s->annex, s->annex_len);
 	l->black.start_addr = l->at.start;
 	l->black.end_addr = l->at.last + 1;
 	return l;
@@ -230,7 +262,9 @@ static int admit(struct live *l)
 	if (err)
 		goto remove;
 	interval_tree_insert(&l->at, &points);
-	interval_tree_insert(&l->in, &patches);
+	interval_tree_insert(&l->in.node, &patches);
+	if (l->s.annex_len)
+		interval_tree_insert(&l->annex.node, &patches);
 	list_add_tail(&l->link, &lives);
 	live_count++;
 	if (l->board)
@@ -258,7 +292,9 @@ static void forget_point(struct live *l)
 
 static void forget_patch(struct live *l)
 {
-	interval_tree_remove(&l->in, &patches);
+	interval_tree_remove(&l->in.node, &patches);
+	if (l->s.annex_len)
+		interval_tree_remove(&l->annex.node, &patches);
 	if (l->s.fault)
 		ki_annex_remove(l->s.fault);
 	kfree_rcu(l, rcu);
@@ -494,7 +530,7 @@ static void retire(struct live **l, u32 n)
 
 static void found_task(struct interval_tree_node *node, bool asleep)
 {
-	struct live *l = container_of(node, struct live, in);
+	struct live *l = container_of(node, struct part, node)->of;
 
 	if (!asleep || !(l->s.flags & KI_SPLICE_AWAKE))
 		l->held = true;
@@ -515,7 +551,7 @@ static void reap(void)
 	quarantined = 0;
 	list_for_each_entry_safe(l, next, &retired, link) {
 		if (l->held) {
-			quarantined += l->s.patch_len;
+			quarantined += l->s.patch_len + l->s.annex_len;
 			continue;
 		}
 		list_del(&l->link);

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	5u
+#define KI_ABI_VERSION	6u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -198,6 +198,13 @@ struct ki_splice {
 	 * 0 and 0 if there is none.
 	 */
 	__u64 fault, original;
+	/*
+	 * Where the patch is out of the annex's reach: its second part, in the annex
+	 * and with `fault` in it, for the freeing rules. Else 0 and 0.
+	 */
+	__u64 annex;
+	__u32 annex_len;
+	__u32 reserved;
 	__u8 old[KI_MAX_PATCH];	/* expected now; compared just before the write */
 	__u8 new[KI_MAX_PATCH];	/* written instead; both are zero beyond len */
 };
@@ -209,16 +216,18 @@ struct ki_splice {
  *
  * EINVAL      misaligned, a length or form the ISA cannot write, a flag or a
  *             byte beyond len that must be zero, a jump that leads neither to
- *             the patch nor to a springboard for it, a fault outside the patch
- *             or of an instruction that the kernel expects none of
+ *             the patch nor to a springboard for it, a fault outside the patch,
+ *             or outside its second part if it has one, or of an instruction
+ *             that the kernel expects none of
  * ENOSPC      too many splices with faults
- * ERANGE      the patch is not in the code of an own area
+ * ERANGE      the patch, or its second part, is not in the code of an own area
  * EACCES      not kernel text, or text that must not be changed: freed or
  *             unprobeable code, sites that the kernel itself rewrites
  * EEXIST      overlaps a live splice, an earlier one of the batch, or the
  *             bytes that a live jump takes from its successor
  * EBUSY       a kprobe is registered in the function
- * EOPNOTSUPP  a window on a kernel that can preempt itself
+ * EOPNOTSUPP  a window on a kernel that can preempt itself; arm64: a second part on
+ *             one whose text asks for landing pads
  * EILSEQ      the bytes at the point are not `old`, or a jmp rel32, with the
  *             bytes that complete it, does not lead to the patch
  *

@@ -70,6 +70,9 @@ int ki_arch_check(const struct ki_splice *s)
 	if (!IS_ALIGNED(s->point | s->patch | s->len, AARCH64_INSN_SIZE) || !s->len ||
 	    (s->flags & KI_SPLICE_CODE))
 		return -EINVAL;
+	/* br leads to the second part and back, in text that would ask for landing pads. */
+	if (s->annex_len && IS_ENABLED(CONFIG_ARM64_BTI_KERNEL))
+		return -EOPNOTSUPP;
 	if (s->flags & KI_SPLICE_WINDOW)
 		return 0;
 	if (s->len != AARCH64_INSN_SIZE)
