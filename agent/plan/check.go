@@ -51,7 +51,7 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 		return fmt.Errorf("patch %v or cell %v is not aligned", p.Patch, p.Cell)
 	case p.Slot < len(p.Code) || p.Slot < 8*p.Snippet.Words():
 		return fmt.Errorf("a slot of %d bytes for %d bytes of code and %d words of cells", p.Slot, len(p.Code), p.Snippet.Words())
-	case p.Fault != 0 && (p.Lead > 0 || p.Fault != p.Patch+isa.Addr(p.Start) || p.Board != nil && p.Board.Whole ||
+	case p.Annex == nil && p.Fault != 0 && (p.Lead > 0 || p.Fault != p.Patch+isa.Addr(p.Start) || p.Board != nil && p.Board.Whole ||
 		!bytes.HasPrefix(p.Code[p.Start:], p.Original[:p.Displaced[0].Len])):
 		return fmt.Errorf("what may fault at %v is not the instruction from %v", p.Fault, p.Point)
 	case p.Window != (len(p.Displaced) > 1) || p.Window != (p.Mechanism == Quiesced):
@@ -137,6 +137,9 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 	}
 	if err := p.checkSnippet(arch, b, begin); err != nil {
 		return err
+	}
+	if p.Annex != nil {
+		return p.checkAnnex(arch, b)
 	}
 	k := b.start
 	n, falls, err := p.checkDisplaced(arch, b, p.Lead, len(p.Displaced), k)

@@ -172,8 +172,9 @@ type Plan struct {
 	Window    bool            `json:"window"`           // several instructions are replaced
 	States    []gen.State     `json:"states"`           // the state map of Code
 	// Fault is the first of the displaced as it is in Code, if faults of it have a
-	// fixup: the patch is then in the module's own text.
+	// fixup: the patch is then in the module's own text, or this part of it is.
 	Fault isa.Addr `json:"fault,omitempty"`
+	Annex *Annex   `json:"annex,omitempty"` // with what Code would have from Start on, if that lies elsewhere
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump

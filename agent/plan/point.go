@@ -30,6 +30,9 @@ type Request struct {
 	// Known keeps what was found out of functions for other requests of the same kernel,
 	// whose text is taken not to change meanwhile; nil: each is looked at anew.
 	Known *Functions
+	// Apart gives what may fault a patch of two parts even where one would do, so that
+	// what KASLR decides can be tried on any kernel.
+	Apart bool
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
@@ -346,10 +349,15 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	}
 	n, reach := gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi)
 	patch, area, ok := req.Heap.Peek(n, reach, faults)
-	switch {
-	case !ok && faults:
-		return gen.Input{}, refuse(MayFault, "%s has an exception-table entry, and no free slot in reach is in the module's own text", fn.name(w.first))
-	case !ok:
+	var annex isa.Addr
+	if faults && (!ok || req.Apart) {
+		annex, r = fn.annexed(req, w)
+		if r != nil {
+			return gen.Input{}, r
+		}
+		patch, area, ok = req.Heap.Peek(n, reach, false)
+	}
+	if !ok {
 		return gen.Input{}, fn.noSlot(req.Heap, n, reach, w)
 	}
 	var free []isa.RegSet
@@ -364,7 +372,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	return gen.Input{
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch), Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
-		Back: hi, Free: free, Features: req.Features, Loads: req.Loads,
+		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Annex: annex,
 	}, nil
 }
 
@@ -425,7 +433,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
-		Fault: fault,
+		Fault: fault, Annex: annexOf(in, out),
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
@@ -436,6 +444,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		}
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
+		}
+		if p.Annex != nil {
+			req.Heap.Take(p.Annex.Addr, len(p.Annex.Code))
 		}
 		for _, a := range in.Locals {
 			req.Heap.TakeLocal(a) // 0 is none of its words
@@ -460,14 +471,17 @@ func (fn *function) noSlot(h *place.Heap, n int, reach place.Window, w window) *
 // fault is where the patch has an instruction that has an entry in the exception table:
 // there it must be what it was; 0: there is none.
 func (fn *function) fault(req Request, in gen.Input, out gen.Output) (isa.Addr, *Refusal) {
-	if area, ok := req.Heap.Find(in.Patch); !ok || !area.Annex() {
+	at, code, start := in.Patch, out.Code, out.Start
+	if area, ok := req.Heap.Find(in.Patch); in.Annex != 0 {
+		at, code, start = in.Annex, out.Annex.Code, out.Annex.Fault
+	} else if !ok || !area.Annex() {
 		return 0, nil
 	}
 	first := in.Displaced[0]
-	if !bytes.HasPrefix(out.Code[out.Start:], in.Bytes[:first.Len]) {
+	if !bytes.HasPrefix(code[start:], in.Bytes[:first.Len]) {
 		return 0, refuse(MayFault, "%v+%#x has an exception-table entry and is another instruction in a patch", fn.Func, isa.Off(first.Addr-fn.Addr))
 	}
-	return in.Patch + isa.Addr(out.Start), nil
+	return at + isa.Addr(start), nil
 }
 
 // entry encodes the way from a point to its patch; a hit adds so many instructions,

@@ -76,7 +76,10 @@ type Splice struct {
 	// Fault is where the patch has the instruction from Original, faults of which
 	// have a fixup; 0: there is none.
 	Fault, Original isa.Addr
-	ID              uint32 // set by Poker.Splice
+	// Annex is the second part of a patch, with Fault in it, if it has one.
+	Annex    isa.Addr
+	AnnexLen int
+	ID       uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

@@ -178,6 +178,9 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
 		if !s.patchLive(p.Patch) {
 			s.heap.Free(p.Patch, p.Slot)
+			if p.Annex != nil && !s.annexLive(p.Annex.Addr) {
+				s.heap.Free(p.Annex.Addr, len(p.Annex.Code))
+			}
 			if p.Board != nil {
 				s.heap.FreeBoard(p.Board.Addr)
 			}
@@ -269,6 +272,9 @@ func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
 		if p.Fault != 0 {
 			s.Fault, s.Original = p.Fault, p.Displaced[0].Addr
 		}
+		if p.Annex != nil {
+			s.Annex, s.AnnexLen = p.Annex.Addr, len(p.Annex.Code)
+		}
 		batch, of = append(batch, s), append(of, p)
 	}
 	return batch, of
@@ -287,12 +293,12 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 		if q.Touches(p.Point, p.Back) || p.Board != nil && q.Touches(p.Board.Addr, p.Board.End()) {
 			return nil, fmt.Errorf("overlaps the plan for %v in the same batch", q.Point)
 		}
-		if q.Patch < p.Patch+isa.Addr(p.Slot) && p.Patch < q.Patch+isa.Addr(q.Slot) {
+		if sharesPatch(p, q) {
 			return nil, fmt.Errorf("shares its patch at %v with the plan for %v", p.Patch, q.Point)
 		}
 	}
 	for _, l := range s.live {
-		if q := l.Plan; q.Patch < p.Patch+isa.Addr(p.Slot) && p.Patch < q.Patch+isa.Addr(q.Slot) {
+		if sharesPatch(p, l.Plan) {
 			return nil, fmt.Errorf("its patch at %v is live", p.Patch)
 		}
 	}
@@ -300,14 +306,17 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if !ok || !r.Code().Holds(p.Patch, p.Slot) || r.Cell(p.Patch) != p.Cell {
 		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
 	}
-	if r.Annex() != (p.Fault != 0) {
-		return nil, fmt.Errorf("patch at %v: what may fault belongs into the annex, and nothing else does", p.Patch)
+	if err := s.checkAnnex(p, r); err != nil {
+		return nil, err
 	}
 	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}
 	if err := s.sums(l, before); err != nil {
 		return nil, err
 	}
 	s.heap.Take(p.Patch, p.Slot) // a plan from elsewhere has not taken it yet
+	if p.Annex != nil {
+		s.heap.Take(p.Annex.Addr, len(p.Annex.Code))
+	}
 	if p.Board != nil {
 		s.heap.TakeBoard(p.Board.Addr, len(p.Board.New))
 	}
@@ -351,11 +360,13 @@ func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 // write puts the patch into memory, sees that it is there, and sets its cells.
 func (s *Splicer) write(l *Live, words []uint64) error {
 	p := l.Plan
-	if err := s.poker.WriteCode(p.Patch, p.Code); err != nil {
-		return err
-	}
-	if err := s.holds(p.Patch, p.Code); err != nil {
-		return err
+	for _, c := range patchOf(p) {
+		if err := s.poker.WriteCode(c.at, c.code); err != nil {
+			return err
+		}
+		if err := s.holds(c.at, c.code); err != nil {
+			return err
+		}
 	}
 	for k, w := range words {
 		l.cells.Store(l.cell+8*k, w)
@@ -417,18 +428,12 @@ func (s *Splicer) Undo(which []*Live) error {
 func (s *Splicer) Verify() error {
 	var errs []error
 	for _, l := range s.live {
-		written := []struct {
-			a    isa.Addr
-			want []byte
-		}{{l.Plan.Point, l.Plan.New}, {l.Plan.Patch, l.Plan.Code}}
+		written := append([]part{{l.Plan.Point, l.Plan.New}}, patchOf(l.Plan)...)
 		if b := l.Plan.Board; b != nil {
-			written = append(written, struct {
-				a    isa.Addr
-				want []byte
-			}{b.Addr, b.New})
+			written = append(written, part{b.Addr, b.New})
 		}
 		for _, c := range written {
-			if err := s.holds(c.a, c.want); err != nil {
+			if err := s.holds(c.at, c.code); err != nil {
 				errs = append(errs, describe(l.Plan, err))
 			}
 		}

@@ -30,6 +30,7 @@ type kernel struct {
 	failWith string // only calls of this name count; "" is all
 	local    [8]uint64
 	asleep   uint64 // bytes of patches in quarantine
+	annexAt  isa.Addr
 }
 
 type area struct {
@@ -72,7 +73,7 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 }
 
 func (k *kernel) AllocAnnex() (splice.Area, error) {
-	a, err := k.AllocArea(0x10000, 0x10000+64<<20, 64<<10)
+	a, err := k.AllocArea(k.annexAt+0x10000, k.annexAt+0x10000+64<<20, 64<<10)
 	a.CodeLen, a.CellAddr = 64<<10, a.Addr+64<<10
 	return a, err
 }
@@ -101,7 +102,8 @@ func (k *kernel) WriteCode(a isa.Addr, code []byte) error {
 		return err
 	}
 	for _, s := range k.live {
-		if s.Patch < a+isa.Addr(len(code)) && a < s.Patch+isa.Addr(s.PatchLen) {
+		if s.Patch < a+isa.Addr(len(code)) && a < s.Patch+isa.Addr(s.PatchLen) ||
+			s.Annex < a+isa.Addr(len(code)) && a < s.Annex+isa.Addr(s.AnnexLen) {
 			return errors.New("a live splice leads there")
 		}
 	}

@@ -1,0 +1,61 @@
+package splice
+
+import (
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// part is code at its place.
+type part struct {
+	at   isa.Addr
+	code []byte
+}
+
+// patchOf is a plan's patch: one part, or the one in reach and the annex's.
+func patchOf(p *plan.Plan) []part {
+	out := []part{{p.Patch, p.Code}}
+	if p.Annex != nil {
+		out = append(out, part{p.Annex.Addr, p.Annex.Code})
+	}
+	return out
+}
+
+// slots are the memory of a plan's patch.
+func slots(p *plan.Plan) []place.Window {
+	out := []place.Window{{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)}}
+	if a := p.Annex; a != nil {
+		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
+	}
+	return out
+}
+
+// sharesPatch reports whether the patches of two plans have memory in common.
+func sharesPatch(p, q *plan.Plan) bool {
+	return slices.ContainsFunc(slots(p), func(a place.Window) bool {
+		return slices.ContainsFunc(slots(q), func(b place.Window) bool { return !a.Intersect(b).Empty() })
+	})
+}
+
+// checkAnnex holds what may fault, and nothing else, to lie in the annex. r is where the
+// patch lies.
+func (s *Splicer) checkAnnex(p *plan.Plan, r *place.Area) error {
+	if r.Annex() != (p.Fault != 0 && p.Annex == nil) {
+		return fmt.Errorf("patch at %v: what may fault belongs into the annex, and nothing else does", p.Patch)
+	}
+	if p.Annex == nil {
+		return nil
+	}
+	a, ok := s.heap.Find(p.Annex.Addr)
+	if !ok || !a.Annex() || !a.Code().Holds(p.Annex.Addr, len(p.Annex.Code)) {
+		return fmt.Errorf("the part of a patch at %v is not in the annex of this kernel", p.Annex.Addr)
+	}
+	return nil
+}
+
+func (s *Splicer) annexLive(a isa.Addr) bool {
+	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Annex != nil && l.Plan.Annex.Addr == a })
+}
