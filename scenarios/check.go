@@ -144,6 +144,9 @@ func pointReport(p *wire.PointResult) report.Point {
 		Patch: hex.EncodeToString(p.PatchBytes), PatchAddress: fmt.Sprintf("%#x", p.PatchAddress),
 		Displaced: p.Displaced, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
 	}
+	if p.AnnexAddress != 0 {
+		out.Annex, out.AnnexAddress = hex.EncodeToString(p.AnnexBytes), fmt.Sprintf("%#x", p.AnnexAddress)
+	}
 	if r := p.Refusal; r != nil {
 		out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 	}

@@ -141,6 +141,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	res.Offset, res.Address, res.WrittenAt = uint64(p.Offset), uint64(p.At()), uint64(p.Point)
 	res.Mechanism = p.Mechanism.String()
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
+	if p.Annex != nil {
+		res.AnnexAddress, res.AnnexBytes = uint64(p.Annex.Addr), p.Annex.Code
+	}
 	res.Liveness = p.Liveness.String()
 	res.Added, res.Spilled, res.Cell = uint32(p.Added), uint32(p.Spilled), "shared"
 	if len(p.Locals) > 0 {

@@ -1827,14 +1827,16 @@ type PointResult struct {
 	NewBytes      []byte                 `protobuf:"bytes,8,opt,name=new_bytes,json=newBytes,proto3" json:"new_bytes,omitempty"`
 	PatchAddress  uint64                 `protobuf:"varint,9,opt,name=patch_address,json=patchAddress,proto3" json:"patch_address,omitempty"`
 	PatchBytes    []byte                 `protobuf:"bytes,10,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
-	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                     // disassembly
-	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                            // instructions added per hit, by construction
-	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                        // registers and flag words saved
-	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                               // "shared" or "per-cpu"
-	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                       // who says that registers are free: plan.Source in words
-	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                         // names of those of the point
-	BoardBytes    []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"` // of a springboard
-	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"`   // where old_bytes were: who comes to address has come by there
+	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                            // disassembly
+	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                                   // instructions added per hit, by construction
+	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                               // registers and flag words saved
+	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                                      // "shared" or "per-cpu"
+	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                              // who says that registers are free: plan.Source in words
+	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                                // names of those of the point
+	BoardBytes    []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"`        // of a springboard
+	AnnexAddress  uint64                 `protobuf:"varint,22,opt,name=annex_address,json=annexAddress,proto3" json:"annex_address,omitempty"` // of the patch's second part, if it has one
+	AnnexBytes    []byte                 `protobuf:"bytes,23,opt,name=annex_bytes,json=annexBytes,proto3" json:"annex_bytes,omitempty"`
+	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1984,6 +1986,20 @@ func (x *PointResult) GetActions() []string {
 func (x *PointResult) GetBoardBytes() []byte {
 	if x != nil {
 		return x.BoardBytes
+	}
+	return nil
+}
+
+func (x *PointResult) GetAnnexAddress() uint64 {
+	if x != nil {
+		return x.AnnexAddress
+	}
+	return 0
+}
+
+func (x *PointResult) GetAnnexBytes() []byte {
+	if x != nil {
+		return x.AnnexBytes
 	}
 	return nil
 }
@@ -2600,7 +2616,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x93\x04\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xd9\x04\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2621,7 +2637,10 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\bliveness\x18\x0f \x01(\tR\bliveness\x12\x18\n" +
 	"\aactions\x18\x10 \x03(\tR\aactions\x12\x1f\n" +
 	"\vboard_bytes\x18\x15 \x01(\fR\n" +
-	"boardBytes\x12\x1d\n" +
+	"boardBytes\x12#\n" +
+	"\rannex_address\x18\x16 \x01(\x04R\fannexAddress\x12\x1f\n" +
+	"\vannex_bytes\x18\x17 \x01(\fR\n" +
+	"annexBytes\x12\x1d\n" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +

@@ -323,7 +323,7 @@ func (r results) spliced(a action, m plan.Mechanism) (row Row, err error) {
 			return row, nil
 		}
 		specs = append(specs, p.Spec)
-		row.Bytes += len(p.PatchBytes) + len(p.BoardBytes)
+		row.Bytes += len(p.PatchBytes) + len(p.BoardBytes) + len(p.AnnexBytes)
 	}
 	row.Point = strings.Join(specs, " ")
 	if row.Added, row.N, err = r.added(n, a.load); err != nil {

@@ -31,7 +31,7 @@ func listing(arch string, p *Point) splice {
 	return splice{
 		Before: named(d.lines(p.Address, p.Old, false), p.Displaced),
 		After:  d.after(),
-		Patch:  d.lines(p.PatchAddress, p.Patch, false),
+		Patch:  append(d.lines(p.PatchAddress, p.Patch, false), d.lines(p.AnnexAddress, p.Annex, false)...),
 	}
 }
 

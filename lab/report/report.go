@@ -89,6 +89,8 @@ type Point struct {
 	New          string   `json:"new,omitempty"` // and after
 	Patch        string   `json:"patch,omitempty"`
 	PatchAddress string   `json:"patch_address,omitempty"`
+	Annex        string   `json:"annex,omitempty"` // the patch's second part, with what is displaced, if it has one
+	AnnexAddress string   `json:"annex_address,omitempty"`
 	Displaced    []string `json:"displaced,omitempty"` // disassembly
 	Added        int      `json:"added,omitempty"`     // instructions added per hit, by construction
 	Spilled      int      `json:"spilled,omitempty"`   // registers and flag words saved

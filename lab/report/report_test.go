@@ -543,6 +543,11 @@ func TestListing(t *testing.T) {
 			t.Errorf("%s: way back %q, want %q", s.arch, got, want)
 		}
 	}
+	s := isaSamples[1].point
+	s.AnnexAddress, s.Annex = "0xffffa5c011110040", "220840f8"
+	if ls := listing("arm64", &s).Patch; ls[len(ls)-1].Text != "ldtr x2, [x1]" || ls[len(ls)-1].Offset != "+00" {
+		t.Errorf("the second part of a patch is listed as %+v", ls[len(ls)-1])
+	}
 	// Whatever the bytes are, all of them are listed.
 	for _, arch := range Arches {
 		for n := range 20 {

@@ -105,14 +105,14 @@ func (m *Metric) validate() error {
 
 func (p *Point) validate() error {
 	for _, a := range []struct{ what, text string }{
-		{"offset", p.Offset}, {"address", p.Address}, {"patch_address", p.PatchAddress},
+		{"offset", p.Offset}, {"address", p.Address}, {"patch_address", p.PatchAddress}, {"annex_address", p.AnnexAddress},
 	} {
 		if a.text != "" && !addressForm.MatchString(a.text) {
 			return fmt.Errorf("%s %q is not of the form 0x1f", a.what, a.text)
 		}
 	}
 	for _, b := range []struct{ what, text string }{
-		{"old", p.Old}, {"new", p.New}, {"patch", p.Patch},
+		{"old", p.Old}, {"new", p.New}, {"patch", p.Patch}, {"annex", p.Annex},
 	} {
 		code, err := hex.DecodeString(b.text)
 		if err != nil {

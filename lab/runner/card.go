@@ -85,6 +85,9 @@ func patches(arch string, records []*wire.Record) (out []postmortem.Patch) {
 			if p.PatchAddress != 0 {
 				out = append(out, postmortem.Patch{Addr: isa.Addr(p.PatchAddress), Size: len(p.PatchBytes), Of: of})
 			}
+			if p.AnnexAddress != 0 {
+				out = append(out, postmortem.Patch{Addr: isa.Addr(p.AnnexAddress), Size: len(p.AnnexBytes), Of: of})
+			}
 			if len(p.BoardBytes) == 0 || len(p.NewBytes) == 0 || err != nil {
 				continue
 			}
