@@ -27,7 +27,8 @@ var functions = map[string]string{
 	"riscv64": "__riscv_sys_getppid",
 }
 
-// env is the opened device with an area in reach of the function under test.
+// env is the opened device with an area in reach of the function under test, and, but
+// on riscv64, of all of the kernel's text.
 type env struct {
 	dev   *kdev.Device
 	info  kdev.Info
@@ -87,7 +88,7 @@ func open() (*env, error) {
 const near = 1000 << 10
 
 func (e *env) reserve() (err error) {
-	w := place.Reach(e.arch, e.fn.Addr, e.fn.End())
+	w := place.Reach(e.arch, e.info.TextStart, e.info.TextEnd)
 	if e.arch.Name == "riscv64" {
 		w = w.Intersect(place.Window{Lo: e.fn.Addr - near, Hi: e.fn.Addr + near})
 	}

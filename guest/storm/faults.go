@@ -58,6 +58,7 @@ func (e *env) accesses() (plans []*plan.Plan, refused []string, err error) {
 			p, r := plan.At(e.text, f, plan.Request{
 				Offset: isa.Off(l.Site - f.Addr), Heap: &e.heap, Facts: facts,
 				Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
+				Apart:    e.arch.Name == "arm64" && len(plans)%2 == 0, // KASLR may make it all of them
 				Taken: func(lo, hi isa.Addr) bool {
 					for _, q := range plans {
 						if q.Touches(lo, hi) {
@@ -77,11 +78,24 @@ func (e *env) accesses() (plans []*plan.Plan, refused []string, err error) {
 			if err := e.dev.WriteCode(p.Patch, p.Code); err != nil {
 				return nil, nil, err
 			}
-			e.annex.Store(p.Cell, 0)
+			if a := p.Annex; a != nil {
+				if err := e.dev.WriteCode(a.Addr, a.Code); err != nil {
+					return nil, nil, err
+				}
+			}
+			e.cells(p).Store(p.Cell, 0)
 			plans = append(plans, p)
 		}
 	}
 	return plans, refused, nil
+}
+
+// cells are the area in which a plan's cell is: with the part of its patch that counts.
+func (e *env) cells(p *plan.Plan) *kdev.Area {
+	if p.Fault != 0 && p.Annex == nil {
+		return e.annex
+	}
+	return e.area
 }
 
 // batchOf is what the module is asked for: springboards before their points.
@@ -93,6 +107,9 @@ func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 		}
 		if p.Fault != 0 {
 			s.Fault, s.Original = p.Fault, p.Point
+		}
+		if p.Annex != nil {
+			s.Annex, s.AnnexLen = p.Annex.Addr, len(p.Annex.Code)
 		}
 		batch = append(batch, s)
 	}
@@ -107,11 +124,13 @@ func (e *env) faulters() error {
 	if err != nil {
 		return err
 	}
-	if e.arch.Name != "amd64" && len(plans) == 0 {
-		// arm64's modules may lie farther away than a jump goes; on riscv64 system
-		// instructions and other accesses are too near.
+	if e.arch.Name == "riscv64" && len(plans) == 0 {
+		// System instructions and other accesses are too near.
 		report("accesses to a user's memory are refused", len(refused), len(refused) > 0, "%s", strings.Join(refused, "; "))
 		return nil
+	}
+	if len(plans) > 0 {
+		e.refuseFaults(plans[0])
 	}
 	bare, err := userFaults()
 	if err != nil {
@@ -123,7 +142,7 @@ func (e *env) faulters() error {
 		return nil
 	}
 	for _, f := range foreigners {
-		detach, err := f.attach(plans[0].Patch)
+		detach, err := f.attach(plans[0].Fault)
 		report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
 		if err != nil {
 			continue
@@ -138,18 +157,23 @@ func (e *env) faulters() error {
 	}
 	report("system calls with a bad user's memory", len(bare), strings.Join(bare, "; ") == strings.Join(spliced, "; "),
 		"bare: %s; spliced: %s", strings.Join(bare, "; "), strings.Join(spliced, "; "))
-	came, hits := 0, uint64(0)
+	came, hits, parts := 0, uint64(0), 0
 	for _, p := range plans {
-		if n := e.annex.Load(p.Cell); n > 0 {
+		if p.Annex != nil {
+			parts++
+		}
+		if n := e.cells(p).Load(p.Cell); n > 0 {
 			came, hits = came+1, hits+n
 		}
 	}
-	report("accesses in patches", int(hits), came >= 2, "%d hits at %d of %d points", hits, came, len(plans))
-	return e.undoUnderFault(ids)
+	report("accesses in patches", int(hits), came >= 2 && (parts > 0) == (e.arch.Name == "arm64"), "%d hits at %d of %d points, %d of them with patches of two parts", hits, came, len(plans), parts)
+	n, half := e.held(plans)
+	report("live patches are written to", len(plans), n == len(plans) && half == nil, "%d of %d are refused, %d of them by half", n, len(plans), len(half))
+	return e.undoUnderFault(ids, plans)
 }
 
 // undoUnderFault undoes splices while a task sleeps over a fault in one of them.
-func (e *env) undoUnderFault(ids []uint32) error {
+func (e *env) undoUnderFault(ids []uint32, plans []*plan.Plan) error {
 	page, uffd, err := missingPage()
 	if err != nil {
 		return err
@@ -167,6 +191,8 @@ func (e *env) undoUnderFault(ids []uint32) error {
 		return err
 	}
 	report("a patch is kept for who sleeps over a fault", 1, st.Quarantined > 0, "%d bytes are quarantined", st.Quarantined)
+	n, half := e.held(plans)
+	report("both parts of a patch are kept for who sleeps over a fault", n, n > 0 && n < len(plans) && half == nil, "%d of %d, %d of them by half", n, len(plans), len(half))
 	if err := zeroPage(uffd, page); err != nil {
 		return err
 	}
