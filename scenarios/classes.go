@@ -16,6 +16,7 @@ const (
 	repClass     = "rep"       // a string instruction that repeats itself
 	memoryClass  = "memory"    // may fault to the decoder, and does not: the kernel would die of it
 	otherClass   = "other"
+	moduleClass  = "modules" // in a module's code, whatever it is
 )
 
 // drawnClasses are all of them and where they occur.
@@ -27,13 +28,14 @@ var drawnClasses = []struct {
 	{repClass, []string{"amd64"}},
 	{memoryClass, []string{"amd64", "arm64", "riscv64"}},
 	{otherClass, []string{"amd64", "arm64", "riscv64"}},
+	{moduleClass, []string{"amd64", "arm64", "riscv64"}},
 }
 
 // firstShare is the part of the points that rare classes may have, each: of what was
 // executed they are a hundredth or less, so they are drawn first.
 const firstShare = 10
 
-var drawnFirst = []string{handledClass, repClass}
+var drawnFirst = []string{handledClass, repClass, moduleClass}
 
 // classify says of which class the instruction at an offset from the text's start is.
 func classify(text *ktext.Text, off uint64) (string, error) {
@@ -91,6 +93,9 @@ func (t *T) classes(guest string, all map[string]*tally) {
 		t.atLeast(what, float64(n.spliced), 1)
 		metric("points", n.spliced)
 		t.count("oracle."+guest+"."+c.name+".arrivals", n.arrivals)
+		if c.name == moduleClass { // which else runs for the load alone: it may not have
+			t.atLeast(what+", arrivals", float64(n.arrivals), executedOften)
+		}
 		if c.name == repClass {
 			t.count("oracle."+guest+"."+c.name+".iterations", n.seen)
 		}

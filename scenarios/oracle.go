@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -42,10 +44,18 @@ const executedOften = 10
 // window of one that was drawn before, are left out.
 const drawnFor = 5
 
-// oracleLoad touches many parts of a kernel, each often enough. What it prints is the
-// sum of what is the same wherever it runs. It wants the number of rounds.
-const oracleLoad = `cd /tmp; d=$(mktemp -d); cd $d
+// drawnModules are loaded in the guests of which points are drawn: one that starts
+// programs, and a driver whose disk answers from softirqs.
+var drawnModules = []string{someModule, "null_blk"}
+
+// oracleLoad touches many parts of a kernel and the modules above, each often enough.
+// What it prints is the sum of what is the same wherever it runs. It wants the number of
+// rounds.
+const oracleLoad = `cd /tmp; d=$(mktemp -d); cd $d; me=k$$
+mkdir f; mount -t binfmt_misc b f; printf '#kern' >p; chmod +x p
 { for i in $(seq %d); do
+echo ":$me:M::#kern::/bin/true:OC" >f/register && cat f/$me f/status && echo 0 >f/$me && echo 1 >f/$me && ./p && echo -1 >f/$me || echo bad
+dd if=/dev/nullb0 of=/dev/null bs=4k count=8 iflag=direct 2>/dev/null && dd if=/dev/zero of=/dev/nullb0 bs=4k count=8 conv=fsync 2>/dev/null || echo bad
 find /sys/class /etc -type f | head -n 30 | xargs cat >/dev/null 2>&1
 cat /proc/self/stat /proc/self/maps /proc/meminfo /proc/interrupts /proc/net/* >/dev/null 2>&1
 dd if=/dev/zero of=x bs=4k count=20 2>/dev/null; cp x y; mv y z; ln -s z l; ls -lR . >/dev/null; md5sum x z l; rm x z l
@@ -64,6 +74,11 @@ func oracleGuests(points, rounds int, variants []variant) []Guest {
 		s.GetRun().Copies, s.GetRun().Metered = copies, true
 		return s
 	}
+	look := func(name, against string) *wire.Step {
+		s := snapshot(name, against)
+		s.GetSnapshot().Modules = drawnModules
+		return s
+	}
 	spliced := func(v variant) func(*Answer) (*wire.Job, error) {
 		return func(seen *Answer) (*wire.Job, error) {
 			all, err := draw(seen, points)
@@ -72,51 +87,51 @@ func oracleGuests(points, rounds int, variants []variant) []Guest {
 			}
 			var wanted []*wire.Point
 			for _, d := range all {
-				wanted = append(wanted, &wire.Point{Text: d.off + 1, Actions: v.actions})
+				wanted = append(wanted, d.point(v.actions))
 			}
 			step := announced(splice("splice", wanted...))
 			step.GetSplice().SkipRefused, step.GetSplice().Most = true, uint32(points)
-			return job(shell("holds", v.holds), snapshot("before", ""), step, load(uint32(v.cpus)), read("count"), unsplice("splice"), snapshot("after", "before")), nil
+			return job(shell("holds", v.holds), look("before", ""), step, load(uint32(v.cpus)), read("count"), unsplice("splice"), look("after", "before")), nil
 		}
 	}
 	const long = 20 * time.Minute
-	guests := []Guest{{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Job: job(load(1)), RunTimeout: long}}
+	guests := []Guest{{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: executedOften, Modules: drawnModules, Job: job(load(1)), RunTimeout: long}}
 	for _, v := range variants {
 		guests = append(guests, Guest{Name: v.name, CPUs: v.cpus, CPU: v.cpu, Time: v.time, Append: v.append, Oracle: true,
-			After: "seen", Make: spliced(v), Index: v.index, RunTimeout: long})
+			After: "seen", Make: spliced(v), Index: v.index, Modules: drawnModules, RunTimeout: long})
 	}
 	return guests
 }
 
-// drawnPoint is an instruction of the kernel's own text.
+// drawnPoint is an instruction of the kernel's own text, or of a module's function.
 type drawnPoint struct {
-	off   uint64 // from the text's start
-	class string
-	n     uint64 // executions, with the iterations of what repeats itself
+	module, function string // empty: the kernel's text
+	off              uint64 // from the start of either
+	class            string
+	n                uint64 // executions, with the iterations of what repeats itself
+}
+
+// point asks for what is drawn, wherever kernel and modules lie this time.
+func (d drawnPoint) point(actions []*wire.Action) *wire.Point {
+	if d.module == "" {
+		return &wire.Point{Text: d.off + 1, Actions: actions}
+	}
+	return &wire.Point{Module: d.module, Function: d.function, Offset: d.off, Actions: actions}
 }
 
 // draw picks instructions by the guest's seed, more than the points that are wanted:
 // some of the rare classes first, then any.
 func draw(seen *Answer, points int) ([]drawnPoint, error) {
-	if lo, hi := seen.Text.Bounds(); uint64(hi-lo) != seen.Hello.TextEnd-seen.Hello.TextStart {
-		return nil, fmt.Errorf("the guest's kernel has %d bytes of text, its dump %d", seen.Hello.TextEnd-seen.Hello.TextStart, hi-lo)
-	}
-	var all []drawnPoint
-	for a, n := range seen.Oracle {
-		if a < seen.Hello.TextStart || a >= seen.Hello.TextEnd {
-			continue
-		}
-		d := drawnPoint{off: a - seen.Hello.TextStart, n: n.Total}
-		var err error
-		if d.class, err = classify(seen.Text, d.off); err != nil {
-			return nil, err
-		}
-		all = append(all, d)
+	all, err := executed(seen)
+	if err != nil {
+		return nil, err
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the load executed nothing %d times", executedOften)
 	}
-	slices.SortFunc(all, func(x, y drawnPoint) int { return cmp.Compare(x.off, y.off) })
+	slices.SortFunc(all, func(x, y drawnPoint) int {
+		return cmp.Or(cmp.Compare(x.module, y.module), cmp.Compare(x.function, y.function), cmp.Compare(x.off, y.off))
+	})
 	rand.New(rand.NewPCG(seen.Seed, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	var first, rest []drawnPoint
 	have := map[string]int{}
@@ -130,6 +145,49 @@ func draw(seen *Answer, points int) ([]drawnPoint, error) {
 	}
 	all = append(first, rest...)
 	return all[:min(points*drawnFor, len(all))], nil
+}
+
+// executed lists what a guest executed in the kernel's text, and in the modules that
+// were loaded for the load.
+func executed(seen *Answer) (all []drawnPoint, err error) {
+	if lo, hi := seen.Text.Bounds(); uint64(hi-lo) != seen.Hello.TextEnd-seen.Hello.TextStart {
+		return nil, fmt.Errorf("the guest's kernel has %d bytes of text, its dump %d", seen.Hello.TextEnd-seen.Hello.TextStart, hi-lo)
+	}
+	modules, err := ktext.ReadModuleFunctions(seen.Hello.ModuleFunctions)
+	if err != nil {
+		return nil, err
+	}
+	for a, n := range seen.Oracle {
+		if a >= seen.Hello.TextStart && a < seen.Hello.TextEnd {
+			d := drawnPoint{off: a - seen.Hello.TextStart, n: n.Total}
+			if d.class, err = classify(seen.Text, d.off); err != nil {
+				return nil, err
+			}
+			all = append(all, d)
+		} else if d, ok := inModules(modules, isa.Addr(a)); ok {
+			d.n = n.Total
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}
+
+// inModules finds the function of a module that an address is in, if the module is one
+// of those that were loaded for the load: kerninst.ko, too, is one.
+func inModules(modules []*ktext.Functions, a isa.Addr) (drawnPoint, bool) {
+	for _, m := range modules {
+		if a < m.Lo || a >= m.Hi || !contains(drawnModules, m.Module) {
+			continue
+		}
+		k, found := slices.BinarySearch(m.At, a)
+		if !found {
+			k--
+		}
+		if k >= 0 {
+			return drawnPoint{module: m.Module, function: m.Names[k], off: uint64(a - m.At[k]), class: moduleClass}, true
+		}
+	}
+	return drawnPoint{}, false
 }
 
 func checkOracle(t *T, points int, variants []variant) {
@@ -156,7 +214,7 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 	guest := v.name
 	counts := t.done(guest, "count").Values
 	refused, classes, often, arrivals := map[string]int{}, map[string]*tally{}, 0, uint64(0)
-	var spliced []*wire.PointResult
+	var spliced, known []*wire.PointResult
 	for k, p := range t.done(guest, "splice").Points {
 		class := classes[drawn[k].class]
 		if class == nil {
@@ -173,6 +231,9 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 			c = counts[len(spliced)]
 		}
 		spliced = append(spliced, p)
+		if drawn[k].module == "" { // no index knows a module's functions
+			known = append(known, p)
+		}
 		n := t.Guests[guest].Oracle[p.WrittenAt].Total
 		if c.Count != n || c.Spec != p.Spec {
 			class.wrong = append(class.wrong, fmt.Sprintf("%s (%s) counted %d of %d", p.Spec, p.Displaced[0], c.Count, n))
@@ -189,7 +250,7 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 	t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
 	t.Metrics["oracle."+guest+".often"] = report.Metric{Value: float64(often), Unit: "points", N: 1}
 	t.count("oracle."+guest+".arrivals", arrivals)
-	t.added("oracle."+guest+".added", spliced, v.index && v.actions == nil)
+	t.added("oracle."+guest+".added", known, v.index && v.actions == nil)
 	for reason, n := range refused {
 		t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 	}

@@ -162,11 +162,12 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 		files = append(files, env.Programs[p])
 	}
 	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
+	again := len(g.Programs) == 0 && !g.Index // the kernel's own, and no program of today's
 	if g.Index {
 		files = append(files, env.Index)
 	}
 	return runner.Request{
-		Files: files, Boots: g.Boots || g.alone(),
+		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
 		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}

@@ -63,7 +63,7 @@ var scenarioProofs = []scenarioProof{
 // drawn are the classes of drawn points that others cannot speak for; of those with an
 // entry in the exception table each is refused.
 func drawn(guest string) []class {
-	return []class{{"rep", guest + ".rep.points"}, {"memory", guest + ".memory.points"}, {"exception-refused", guest + ".exception.refused"}}
+	return []class{{"modules", guest + ".modules.points"}, {"rep", guest + ".rep.points"}, {"memory", guest + ".memory.points"}, {"exception-refused", guest + ".exception.refused"}}
 }
 
 // proofs are all there are.
