@@ -45,8 +45,8 @@ type scenarioProof struct {
 type class struct{ name, n string }
 
 var scenarioProofs = []scenarioProof{
-	{"toggle", "exact", "storm.toggles", nil},
-	{"toggle-variants", "exact", "storm.toggles", nil},
+	{"toggle", "exact", "storm.toggles", boards},
+	{"toggle-variants", "exact", "storm.toggles", boards},
 	{"oracle", "exact", "oracle.1cpu.points", drawn("oracle.1cpu")},
 	{"oracle-variants", "exact", "oracle.nokaslr.points", drawn("oracle.nokaslr")},
 	{"poison", "exact", "oracle.poison-1cpu.points", drawn("oracle.poison-1cpu")},
@@ -59,6 +59,9 @@ var scenarioProofs = []scenarioProof{
 	{"loads-variants", "host", "loads.nokaslr.process.faults", nil},
 	{"ab-long", "host", "pairs", nil},
 }
+
+// boards are the toggles of points that are reached by a springboard, on amd64 alone.
+var boards = []class{{"springboard", "storm.springboard.toggles"}}
 
 // drawn are the classes of drawn points that others cannot speak for; of those with an
 // entry in the exception table each is refused.

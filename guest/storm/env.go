@@ -12,6 +12,7 @@ import (
 	"kerninst/agent/ktext"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 )
 
 const (
@@ -107,8 +108,12 @@ func (e *env) planIn(function string, from isa.Off) (*plan.Plan, error) {
 }
 
 func (e *env) planBy(m plan.Mechanism, function string, from isa.Off) (*plan.Plan, error) {
+	return e.planWith(snippet.Counter(), m, function, from)
+}
+
+func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, from isa.Off) (*plan.Plan, error) {
 	p, refusal := plan.Search(e.text, plan.Request{
-		Function: function, Offset: from, Mechanism: m, Heap: &e.heap,
+		Function: function, Offset: from, Mechanism: m, Snippet: s, Heap: &e.heap,
 		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
 	})
 	if refusal != nil {

@@ -20,6 +20,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 )
 
 // variant is one way of getting from the point to its patch.
@@ -43,22 +44,29 @@ func (e *env) planned() variant {
 	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one.Cell}
 }
 
-// copied is a splice whose patch is copied into padding, and the copy.
-func (e *env) copied() (variant, error) {
-	p := e.one
-	for p.Board == nil || !p.Board.Whole {
-		var err error
-		if p, err = e.planBy(plan.Springboard, e.fn.Name, p.Offset+isa.Off(p.Displaced[0].Len)); err != nil {
-			return variant{}, fmt.Errorf("no patch that can be copied: %w", err)
+// boarded is a splice as the planner makes it for an instruction that is too short for
+// a jump: by a jump in padding, or by a copy of the patch there.
+func (e *env) boarded(name string, s snippet.Snippet, copied bool) (variant, error) {
+	for from := isa.Off(0); ; {
+		p, err := e.planWith(s, plan.Springboard, e.fn.Name, from)
+		if err != nil {
+			return variant{}, fmt.Errorf("%s: no such plan: %w", name, err)
 		}
+		if from = p.Offset + isa.Off(p.Displaced[0].Len); p.Board.Whole != copied {
+			continue
+		}
+		b := p.Board
+		board := kdev.Splice{
+			Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
+			Springboard: true, Code: b.Whole,
+		}
+		return variant{name, []kdev.Splice{board}, whole(p), p.Cell}, nil
 	}
-	b := p.Board
-	board := kdev.Splice{
-		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
-		Springboard: true, Code: true,
-	}
-	return variant{"2 bytes to a copy of the patch", []kdev.Splice{board}, whole(p), p.Cell}, nil
 }
+
+// tooLong counts like the counter, in the first of its cells, and is longer than a copy
+// of a patch may be.
+const tooLong = "c0 sum\nc1 sum\nc2 sum\nc3 sum\ncount c0 1\ncount c1 1\ncount c2 1\ncount c3 1\n"
 
 // amd64Variants adds to the planned jmp rel32 those of two to four bytes: a jmp
 // rel8, behind segment prefixes that it ignores, to the padding before the
@@ -88,8 +96,16 @@ func (e *env) amd64Variants() ([]variant, error) {
 		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
 		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one.Cell})
 	}
-	whole, err := e.copied()
-	return append(out, whole, e.planned()), err
+	long, err := snippet.Parse(tooLong)
+	if err != nil {
+		return nil, err
+	}
+	near, err := e.boarded("2 bytes to a jump in padding", long, false)
+	if err != nil {
+		return nil, err
+	}
+	whole, err := e.boarded("2 bytes to a copy of the patch", snippet.Counter(), true)
+	return append(out, near, whole, e.planned()), err
 }
 
 // riscv64Variants adds to the planned window one jal. It replaces only the
