@@ -110,6 +110,11 @@ var loadCases = []loadCase{
 			return loading("vprintk_deferred", "", "trace("+badLoads(arch)+", load8(arg0))")
 		},
 		work: func(string, int) *wire.Step { return shell("", "echo l >/proc/sysrq-trigger") }},
+	{name: "task-stack", check: checkTaskStack,
+		point: func(string) *wire.Point { return loading("vfs_read", fmt.Sprintf("arg2 == %d", written), "stack(5)") },
+		work: func(string, int) *wire.Step {
+			return shell("", fmt.Sprintf("dd if=/bin/busybox of=/dev/null bs=%d count=%d 2>/dev/null", written, writes))
+		}},
 	{name: "irq-stack", check: checkIRQStack,
 		point: func(string) *wire.Point { return loading("it_real_fn", "", "stack") },
 		work:  func(string, int) *wire.Step { return run("", loadsProgram, "alarms", strconv.Itoa(alarms)) }},
@@ -202,6 +207,7 @@ func checkLoads(t *T, all []variant) {
 			values := t.done(v.name, c.name+" found").Values
 			c.check(t, v.name+": "+c.name, p, values[0], stdout, v.cpus)
 			t.done(v.name, "un"+c.name)
+			t.Metrics["loads."+v.name+"."+c.name+".hits"] = report.Metric{Value: float64(values[0].Count), Unit: "hits", N: 1}
 			t.Metrics["loads."+v.name+"."+c.name+".faults"] = report.Metric{Value: float64(values[0].Faults), Unit: "loads", N: 1}
 		}
 		t.equal(v.name+": ranges of text that differ afterwards", len(t.done(v.name, "after").Text.Differing), 0)
@@ -279,6 +285,15 @@ func checkNMI(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _
 		t.atLeast(what+": a text's first byte", float64(r.Fields[1]), 1)
 	}
 	t.equal(what+": loads that came to nothing", v.Faults, v.Count*badConstants(t.Arch))
+}
+
+func checkTaskStack(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {
+	t.kept(what, v, writes)
+	t.equal(what+": stacks that could not be looked at", v.Holes, uint64(0))
+	t.comeFrom(what, v, "vfs_read+", "sys_read+")
+	if t.Arch == "amd64" { // less than five, so the way in from the user's side is there
+		t.comeFrom(what, v, "vfs_read+", "entry_SYSCALL_64")
+	}
 }
 
 func checkIRQStack(t *T, what string, _ *wire.PointResult, v *wire.Value, _ string, _ int) {

@@ -55,8 +55,8 @@ var scenarioProofs = []scenarioProof{
 	{"inside", "exact", "inside.interrupts", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
-	{"loads", "host", "loads.2cpu.process.faults", nil},
-	{"loads-variants", "host", "loads.nokaslr.process.faults", nil},
+	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
+	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
 	{"ab-long", "host", "pairs", nil},
 }
 
