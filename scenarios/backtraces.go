@@ -1,0 +1,218 @@
+package scenarios
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// backtraces: a CPU is made to say where it is and who has called it there, again and
+// again, while it is inside patches of each kind. Whoever is a caller at the original
+// instruction, by a walk of the kernel's own, is one of those that it names; where that
+// is not so, it is as ARCHITECTURE.md says.
+func backtraces() []Scenario {
+	return []Scenario{{
+		Name: "backtraces", Title: "backtraces from inside patches name the callers that there are at the original instructions", Labels: []string{"proof"},
+		Guests: backtraceGuests, Check: checkBacktraces,
+	}}
+}
+
+// traced is a kind of patch that a CPU is interrupted in.
+type traced struct {
+	name      string
+	functions func(arch string) []string
+	mechanism string // of the walk at the original, too; empty: the first that fits
+	long      bool   // patches in which CPUs spend their time; else those that only count
+	when      string // a predicate: what of op's comes to the functions, and little else
+	from      uint64 // only instructions from there on: what is before needs the padding, too
+	op        string // of guest/bench, which calls the functions
+	dumps     int
+	// in says whether a place that a dump names is in such a patch.
+	in   func(place string, points []*wire.PointResult) bool
+	only string // ISA
+	// worse is how backtraces from inside are not what they are at the original, by ISA.
+	worse map[string]worse
+}
+
+// worse is what ARCHITECTURE.md says of backtraces.
+type worse int
+
+const (
+	guessed worse = 1 + iota // the kernel names all callers, and some as ones it is not sure of
+	alone                    // it names none
+)
+
+var tracedKinds = []traced{
+	{name: "patch", functions: func(arch string) []string { return []string{syscallEntry(arch, "getppid")} }, long: true, op: "null", dumps: 150,
+		in: inPatch, worse: map[string]worse{"amd64": guessed, "riscv64": alone}},
+	// Padding is what a symbol of its own is of, which nothing else runs.
+	{name: "copy", only: "amd64", mechanism: "springboard", op: "null", dumps: 400, worse: map[string]worse{"amd64": guessed},
+		functions: func(arch string) []string {
+			return []string{syscallEntry(arch, "getppid"), "__task_pid_nr_ns"}
+		},
+		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "__pfx_") }},
+	// The memory of a message, by words of eight bytes, of which there are two.
+	{name: "annex", only: "amd64", mechanism: "springboard", from: 0x30, when: `reg("rcx") == 16`, long: true, op: "msg", dumps: 150, worse: map[string]worse{"amd64": guessed},
+		functions: func(string) []string { return []string{"rep_movs_alternative"} },
+		in:        func(place string, _ []*wire.PointResult) bool { return strings.Contains(place, "[kerninst]") }},
+}
+
+func tracedOn(arch string) []traced {
+	return slices.DeleteFunc(slices.Clone(tracedKinds), func(k traced) bool { return k.only != "" && k.only != arch })
+}
+
+func inPatch(place string, points []*wire.PointResult) bool {
+	a, err := strconv.ParseUint(place, 0, 64)
+	return err == nil && slices.ContainsFunc(points, func(p *wire.PointResult) bool { return a-p.PatchAddress < uint64(len(p.PatchBytes)) })
+}
+
+// dumpsLoad has CPU 1 go round, and CPU 0 ask it where it is. It wants an operation of
+// guest/bench's and how often to ask.
+const dumpsLoad = `taskset -p 1 $$ >/dev/null; rm -f /tmp/stop; dmesg -n 1; dmesg -c >/dev/null
+taskset 2 sh -c 'while [ ! -e /tmp/stop ]; do /lib/kerninst/bench/bench %s 1000 2 >/dev/null || echo "bench: $?"; done' &
+sleep 1
+for i in $(seq %d); do
+	echo l >/proc/sysrq-trigger
+	dmesg -c | sed -n '/NMI backtrace for cpu 1/,$p'
+done | sed 's/^\[[ 0-9.]*\] *//' | grep -E '^(NMI backtrace|RIP: 0010:|e?pc : |Call [Tt]race:|\? [^ ]+\+0x|(\[<[0-9a-f]+>\] )?[^ :]+\+0x[0-9a-f]+/)'
+touch /tmp/stop; wait`
+
+func backtraceGuests(arch string) []Guest {
+	long := []*wire.Action{{Name: "long", Snippet: longSnippet(longRegister[arch])}}
+	steps := []*wire.Step{snapshot("before", "")}
+	for _, k := range tracedOn(arch) {
+		var points []*wire.Point
+		for n, f := range k.functions(arch) {
+			truth := nth(k.name+" callers", n)
+			start := loading(f, k.when, "stack")
+			start.Mechanism = k.mechanism
+			steps = append(steps, splice(truth, start),
+				shell(truth+" load", fmt.Sprintf("%s %s 20 2 >/dev/null", benchProgram, k.op)), read(truth+" found"), unsplice(truth))
+			p := &wire.Point{Function: f, Offset: k.from, Every: true, Mechanism: k.mechanism}
+			if k.long {
+				p.Actions = long
+			}
+			points = append(points, p)
+		}
+		all := splice(k.name, points...)
+		all.GetSplice().SkipRefused = true
+		steps = append(steps, all, shell(k.name+" load", fmt.Sprintf(dumpsLoad, k.op, k.dumps)), unsplice(k.name))
+	}
+	return []Guest{{Name: "2cpu", CPUs: 2, Time: vm.Host, RunTimeout: 10 * time.Minute, Job: job(append(steps, snapshot("after", "before"))...)}}
+}
+
+// dump is what a CPU said: where it is, and its callers.
+type dump struct {
+	place   string
+	all     []string // functions, in order
+	certain []string // those of them that the kernel is sure of
+}
+
+var (
+	dumpPlace  = regexp.MustCompile(`^(?:RIP: 0010:|e?pc : )(\S+(?: \[\w+\])?)`)
+	dumpCaller = regexp.MustCompile(`^(\? )?(?:\[<[0-9a-f]+>\] )?([A-Za-z0-9_.$]+)\+0x`)
+)
+
+// readDumps reads what dumpsLoad prints. An interrupted interrupt names a second place;
+// what is behind it is the first one's.
+func readDumps(text string) (out []dump) {
+	for _, part := range strings.Split(text, "NMI backtrace")[1:] {
+		var d dump
+		trace := false
+		for _, line := range strings.Split(part, "\n") {
+			if m := dumpPlace.FindStringSubmatch(line); m != nil {
+				if d.place == "" {
+					d.place = m[1]
+				}
+			} else if strings.HasPrefix(line, "Call ") {
+				trace = true
+			} else if m := dumpCaller.FindStringSubmatch(line); m != nil && trace {
+				d.all = append(d.all, m[2])
+				if m[1] == "" {
+					d.certain = append(d.certain, m[2])
+				}
+			}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// callers are the functions that a walk found behind the point.
+func callers(r *wire.TraceRecord) (out []string) {
+	for _, s := range r.Symbols[1:] {
+		name, _, _ := strings.Cut(s, "+")
+		out = append(out, name)
+	}
+	return out
+}
+
+// holdsInOrder reports whether a list has all of others in their order, among more.
+func holdsInOrder(list, others []string) bool {
+	for _, s := range list {
+		if len(others) > 0 && s == others[0] {
+			others = others[1:]
+		}
+	}
+	return len(others) == 0
+}
+
+// fewestDumps is how many must have been inside patches of a kind.
+const fewestDumps = 3
+
+func checkBacktraces(t *T) {
+	const guest = "2cpu"
+	for _, k := range tracedOn(t.Arch) {
+		var truths [][]string
+		for n := range k.functions(t.Arch) {
+			truth := nth(k.name+" callers", n)
+			t.done(guest, truth)
+			t.ran(guest, truth+" load")
+			for _, r := range t.done(guest, truth+" found").Values[0].Records {
+				truths = append(truths, callers(r))
+			}
+		}
+		t.atLeast(k.name+": walks at the original instructions", float64(len(truths)), 1)
+		points := slices.DeleteFunc(slices.Clone(t.done(guest, k.name).Points), func(p *wire.PointResult) bool { return p.Refusal != nil })
+		t.traces(k, points, truths, readDumps(string(t.ran(guest, k.name+" load")[0])))
+	}
+	t.equal("ranges of text that differ afterwards", len(t.done(guest, "after").Text.Differing), 0)
+}
+
+// traces holds the dumps from inside patches of a kind against the callers that a walk at
+// the original found.
+func (t *T) traces(k traced, points []*wire.PointResult, truths [][]string, dumps []dump) {
+	inside, certain, missing := 0, 0, []string{}
+	for _, d := range dumps {
+		if !k.in(d.place, points) {
+			continue
+		}
+		inside++
+		if !slices.ContainsFunc(truths, func(truth []string) bool { return holdsInOrder(d.all, truth) }) {
+			missing = append(missing, fmt.Sprintf("%s: %v", d.place, d.all))
+		}
+		if slices.ContainsFunc(truths, func(truth []string) bool { return holdsInOrder(d.certain, truth) }) {
+			certain++
+		}
+	}
+	for name, n := range map[string]int{"inside": inside, "certain": certain} {
+		t.Metrics["backtraces."+k.name+"."+name] = report.Metric{Value: float64(n), Unit: "backtraces", N: 1}
+	}
+	t.atLeast(k.name+": backtraces from inside", float64(inside), fewestDumps)
+	switch k.worse[t.Arch] {
+	case alone: // once it is not, this is to be known, too
+		t.equal(k.name+": backtraces that miss a caller", len(missing), inside)
+	case guessed:
+		t.equal(k.name+": backtraces that miss a caller", missing, []string{})
+	default:
+		t.equal(k.name+": backtraces that miss a caller", missing, []string{})
+		t.equal(k.name+": backtraces whose callers are certain", certain, inside)
+	}
+}
