@@ -36,7 +36,7 @@ type traced struct {
 	dumps     int
 	// in says whether a place that a dump names is in such a patch.
 	in   func(place string, points []*wire.PointResult) bool
-	only string // ISA
+	only []string // ISAs; none: all
 	// worse is how backtraces from inside are not what they are at the original, by ISA.
 	worse map[string]worse
 }
@@ -50,22 +50,25 @@ const (
 )
 
 var tracedKinds = []traced{
-	{name: "patch", functions: func(arch string) []string { return []string{syscallEntry(arch, "getppid")} }, long: true, op: "null", dumps: 150,
-		in: inPatch, worse: map[string]worse{"amd64": guessed, "riscv64": alone}},
+	{name: "patch", only: []string{"amd64", "arm64"}, functions: func(arch string) []string { return []string{syscallEntry(arch, "getppid")} }, long: true, op: "null", dumps: 150,
+		in: inPatch, worse: map[string]worse{"amd64": guessed}},
+	// Of the shorter function there are hardly any points.
+	{name: "patch", only: []string{"riscv64"}, functions: func(string) []string { return []string{"vfs_read"} }, long: true, op: "read", dumps: 150,
+		in: inPatch, worse: map[string]worse{"riscv64": alone}},
 	// Padding is what a symbol of its own is of, which nothing else runs.
-	{name: "copy", only: "amd64", mechanism: "springboard", op: "null", dumps: 400, worse: map[string]worse{"amd64": guessed},
+	{name: "copy", only: []string{"amd64"}, mechanism: "springboard", op: "null", dumps: 400, worse: map[string]worse{"amd64": guessed},
 		functions: func(arch string) []string {
 			return []string{syscallEntry(arch, "getppid"), "__task_pid_nr_ns"}
 		},
 		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "__pfx_") }},
 	// The memory of a message, by words of eight bytes, of which there are two.
-	{name: "annex", only: "amd64", mechanism: "springboard", from: 0x30, when: `reg("rcx") == 16`, long: true, op: "msg", dumps: 150, worse: map[string]worse{"amd64": guessed},
+	{name: "annex", only: []string{"amd64"}, mechanism: "springboard", from: 0x30, when: `reg("rcx") == 16`, long: true, op: "msg", dumps: 150, worse: map[string]worse{"amd64": guessed},
 		functions: func(string) []string { return []string{"rep_movs_alternative"} },
 		in:        func(place string, _ []*wire.PointResult) bool { return strings.Contains(place, "[kerninst]") }},
 }
 
 func tracedOn(arch string) []traced {
-	return slices.DeleteFunc(slices.Clone(tracedKinds), func(k traced) bool { return k.only != "" && k.only != arch })
+	return slices.DeleteFunc(slices.Clone(tracedKinds), func(k traced) bool { return k.only != nil && !contains(k.only, arch) })
 }
 
 func inPatch(place string, points []*wire.PointResult) bool {
