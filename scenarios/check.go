@@ -142,7 +142,7 @@ func pointReport(p *wire.PointResult) report.Point {
 		Spec: p.Spec, Symbol: p.Symbol, Offset: fmt.Sprintf("%#x", p.Offset), Address: fmt.Sprintf("%#x", p.Address),
 		Mechanism: p.Mechanism, Old: hex.EncodeToString(p.OldBytes), New: hex.EncodeToString(p.NewBytes),
 		Patch: hex.EncodeToString(p.PatchBytes), PatchAddress: fmt.Sprintf("%#x", p.PatchAddress),
-		Displaced: p.Displaced, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
+		Displaced: p.Displaced, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
 	}
 	if p.AnnexAddress != 0 {
 		out.Annex, out.AnnexAddress = hex.EncodeToString(p.AnnexBytes), fmt.Sprintf("%#x", p.AnnexAddress)

@@ -65,6 +65,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken,
+		Spare: func(f ktext.Func) bool { return d.named[[2]string{f.Module, f.Name}] },
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -151,6 +152,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	}
 	if p.Board != nil {
 		res.BoardBytes = p.Board.New
+		if in := p.Board.In; in != nil {
+			res.Moved = in.Symbol
+		}
 	}
 	for _, a := range actions {
 		res.Actions = append(res.Actions, a.Name)
@@ -182,6 +186,16 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 	return out
 }
 
+// named are the functions, by module and name, of points that are asked for: none of
+// them is moved away for the springboard of another.
+func named(points []*wire.Point) map[[2]string]bool {
+	out := map[[2]string]bool{}
+	for _, p := range points {
+		out[[2]string{p.Module, p.Function}] = true
+	}
+	return out
+}
+
 // splice plans the points of a step and, if none is refused or refused ones
 // may be left out, makes all of them live in one batch.
 func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
@@ -191,8 +205,8 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if err := d.seeModules(modulesOf(s.Points)); err != nil {
 		return err
 	}
-	d.known = &plan.Functions{}
-	defer func() { d.known = nil }()
+	d.known, d.named = &plan.Functions{}, named(s.Points)
+	defer func() { d.known, d.named = nil, nil }()
 	made := &set{}
 	var plans []*plan.Plan
 	var refused *wire.Refusal

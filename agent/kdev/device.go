@@ -71,6 +71,9 @@ type Splice struct {
 	// Annex is where the patch has a second part, of so many bytes, with Fault in it.
 	Annex    isa.Addr
 	AnnexLen int
+	// Span is how many bytes from Point on nobody runs while it is live, since the patch
+	// is a copy of them; 0: no such copy.
+	Span int
 }
 
 // Stats of the module.
@@ -366,13 +369,13 @@ func (d *Device) WriteCode(addr isa.Addr, code []byte) error {
 
 // encode lays out one splice for the module.
 func (s Splice) encode() (kiSplice, bool) {
-	if len(s.Old) != len(s.New) || len(s.New) > MaxPatch || s.PatchLen < 0 || s.AnnexLen < 0 {
+	if len(s.Old) != len(s.New) || len(s.New) > MaxPatch || s.PatchLen < 0 || s.AnnexLen < 0 || s.Span < 0 {
 		return kiSplice{}, false
 	}
 	k := kiSplice{
 		Point: uint64(s.Point), Patch: uint64(s.Patch),
 		PatchLen: uint32(s.PatchLen), Len: uint32(len(s.New)),
-		Fault: uint64(s.Fault), Original: uint64(s.Original), Annex: uint64(s.Annex), AnnexLen: uint32(s.AnnexLen),
+		Fault: uint64(s.Fault), Original: uint64(s.Original), Annex: uint64(s.Annex), AnnexLen: uint32(s.AnnexLen), Span: uint32(s.Span),
 	}
 	copy(k.Old[:], s.Old)
 	copy(k.New[:], s.New)

@@ -71,7 +71,7 @@ type (
 		Original     uint64
 		Annex        uint64
 		AnnexLen     uint32
-		Reserved     uint32
+		Span         uint32
 		Old, New     [MaxPatch]byte
 	}
 	kiBatch struct {

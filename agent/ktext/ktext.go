@@ -84,6 +84,17 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 // Bounds returns the kernel's own text, [_stext, _etext).
 func (t *Text) Bounds() (lo, hi isa.Addr) { return t.lo, t.hi }
 
+// Gap is what lies behind the kernel's own text and is mapped like it, but holds
+// nothing, zeros; empty where something does. On riscv64 sections begin at multiples of
+// 2 MiB (arch/riscv/kernel/vmlinux.lds.S).
+func (t *Text) Gap() (lo, hi isa.Addr) {
+	init, ok := t.sym.markers["__init_begin"]
+	if t.Arch.Name != "riscv64" || !ok || init < t.hi {
+		return 0, 0
+	}
+	return t.hi, init
+}
+
 // Symbol returns the address of a section bound, such as _etext, or of TaintedMask.
 func (t *Text) Symbol(name string) (isa.Addr, bool) {
 	a, ok := t.sym.markers[name]

@@ -1,7 +1,7 @@
 // Package pad finds the bytes in front of functions that nothing runs and nobody
-// uses: where springboards may lie.
+// uses, and functions that can be moved away: where springboards may lie.
 //
-// Method. Compilers put padding in front of every function and a symbol on it, for
+// Method, for the former (for the latter see Leaf). Compilers put padding in front of every function and a symbol on it, for
 // mitigations that write code there. Where the bytes are still nops, none does. They
 // are dead if
 //
@@ -39,12 +39,15 @@ const short = 128
 type Finder struct {
 	text *ktext.Text
 
-	mu    sync.Mutex
-	known map[isa.Addr]bool // by the padding's start: whether it is dead
+	mu     sync.Mutex
+	known  map[isa.Addr]bool     // by the padding's start: whether it is dead
+	leaves map[isa.Addr]isa.Addr // by a function's start: where a Leaf's body begins
 }
 
 // New returns a Finder that knows nothing yet.
-func New(t *ktext.Text) *Finder { return &Finder{text: t, known: map[isa.Addr]bool{}} }
+func New(t *ktext.Text) *Finder {
+	return &Finder{text: t, known: map[isa.Addr]bool{}, leaves: map[isa.Addr]isa.Addr{}}
+}
 
 // Near lists the gaps that overlap [lo, hi) in the code that at is in, of the kernel or
 // of a module, in order, each whole. The error is that of text that cannot be read.

@@ -12,10 +12,11 @@ import (
 
 // PeekBoard finds where TakeBoard would put n bytes that begin in w and lie in one of
 // the gaps, which are in order; free says what else may not be touched. The lowest
-// address wins.
-func (h *Heap) PeekBoard(n int, gaps []Window, w Window, free func(lo, hi isa.Addr) bool) (isa.Addr, bool) {
+// address that is a multiple of step wins, which gaps begin at.
+func (h *Heap) PeekBoard(n, step int, gaps []Window, w Window, free func(lo, hi isa.Addr) bool) (isa.Addr, bool) {
+	by := isa.Addr(step)
 	for _, g := range gaps {
-		for a := max(g.Lo, w.Lo); a < w.Hi && g.Holds(a, n); {
+		for a := (max(g.Lo, w.Lo) + by - 1) / by * by; a < w.Hi && g.Holds(a, n); {
 			if k := h.board(a); k < len(h.boards) && h.boards[k].Lo < a+isa.Addr(n) {
 				a = h.boards[k].Hi
 				continue
@@ -23,7 +24,7 @@ func (h *Heap) PeekBoard(n int, gaps []Window, w Window, free func(lo, hi isa.Ad
 			if free(a, a+isa.Addr(n)) {
 				return a, true
 			}
-			a++
+			a += by
 		}
 	}
 	return 0, false

@@ -12,7 +12,7 @@ func TestBoards(t *testing.T) {
 	gaps := []place.Window{{Lo: 100, Hi: 116}, {Lo: 200, Hi: 204}, {Lo: 300, Hi: 316}}
 	nobody := func(lo, hi isa.Addr) bool { return true }
 	take := func(w place.Window, free func(lo, hi isa.Addr) bool) isa.Addr {
-		a, ok := h.PeekBoard(5, gaps, w, free)
+		a, ok := h.PeekBoard(5, 1, gaps, w, free)
 		if ok && !h.TakeBoard(a, 5) {
 			t.Errorf("%v was offered and is not free", a)
 		}

@@ -170,9 +170,10 @@ func (r *Area) find(n int, states []state, w Window) int {
 
 // Heap is the areas that patches are placed in, and the slots of springboards.
 type Heap struct {
-	areas  []*Area
-	boards []Window // those in use, in order
-	locals Locals
+	areas   []*Area
+	boards  []Window  // those in use, in order
+	evicted []Evicted // in order
+	locals  Locals
 }
 
 // Add puts an area into the heap.

@@ -76,6 +76,14 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 	case b.End() < b.Addr || b.Addr < p.Back && p.Point < b.End():
 		return fmt.Errorf("springboard at %v on the displaced bytes", b.Addr)
 	}
+	if e := b.In; e != nil {
+		if p.Point < e.End() && e.Body < p.Back {
+			return fmt.Errorf("%s is moved away, and the point is in it", e.Symbol)
+		}
+		if err := b.In.check(arch, b); err != nil {
+			return err
+		}
+	}
 	if b.Whole {
 		return p.checkWhole(arch)
 	}

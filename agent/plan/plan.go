@@ -6,11 +6,13 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/place"
 	"kerninst/agent/snippet"
 )
 
@@ -178,7 +180,8 @@ type Plan struct {
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump
-// to the patch or, where there is room, with a copy of all of it.
+// to the patch or, where there is room, with a copy of all of it. Where no bytes are
+// that nothing runs, a function is evicted to have some.
 type Board struct {
 	Addr   isa.Addr    `json:"addr"`
 	Old    []byte      `json:"old"`              // bytes there that are expected
@@ -186,6 +189,35 @@ type Board struct {
 	Whole  bool        `json:"whole,omitempty"`  // New does what Code does
 	Start  int         `json:"start,omitempty"`  // as in Plan, of New
 	States []gen.State `json:"states,omitempty"` // as in Plan, of New
+	In     *Eviction   `json:"in,omitempty"`     // what makes the bytes nobody's
+}
+
+// Eviction is a function of which a copy runs instead. Several springboards may be in
+// one; it is made with the first, and undone with the last.
+type Eviction struct {
+	Module string   `json:"module,omitempty"`
+	Symbol string   `json:"symbol"`
+	Body   isa.Addr `json:"body"`  // behind the ftrace site: where New is written
+	Code   []byte   `json:"code"`  // from there to its end, and in the copy
+	New    []byte   `json:"new"`   // the jump to the copy
+	Patch  isa.Addr `json:"patch"` // the copy
+	Slot   int      `json:"slot"`  // bytes of the heap that it holds
+}
+
+// End is the address behind the function.
+func (e *Eviction) End() isa.Addr { return e.Body + isa.Addr(len(e.Code)) }
+
+// Place is the eviction as a heap keeps it.
+func (e *Eviction) Place() place.Evicted {
+	return place.Evicted{
+		Body: place.Window{Lo: e.Body, Hi: e.End()}, Room: place.Window{Lo: e.Body + isa.Addr(len(e.New)), Hi: e.End()},
+		Patch: e.Patch, Slot: e.Slot,
+	}
+}
+
+// Same reports whether two are one.
+func (e *Eviction) Same(o *Eviction) bool {
+	return e.Body == o.Body && e.Patch == o.Patch && e.Slot == o.Slot && bytes.Equal(e.Code, o.Code) && bytes.Equal(e.New, o.New)
 }
 
 // End is the address behind the springboard.
@@ -195,7 +227,12 @@ func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
 // Point, and from there to it without a jump.
 func (p *Plan) At() isa.Addr { return p.Displaced[p.Lead].Addr }
 
-// Touches reports whether the splice displaces or overwrites any of [lo, hi).
+// Touches reports whether the splice displaces, overwrites or evicts any of [lo, hi).
 func (p *Plan) Touches(lo, hi isa.Addr) bool {
+	return p.Writes(lo, hi) || p.Board != nil && p.Board.In != nil && p.Board.In.Body < hi && lo < p.Board.In.End()
+}
+
+// Writes reports whether the splice displaces or overwrites any of [lo, hi).
+func (p *Plan) Writes(lo, hi isa.Addr) bool {
 	return p.Point < hi && lo < p.Back || p.Board != nil && p.Board.Addr < hi && lo < p.Board.End()
 }

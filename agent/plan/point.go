@@ -41,6 +41,8 @@ type Request struct {
 	Padding *pad.Finder
 	// dry leaves the heap as it is.
 	dry bool
+	// Spare reports whether a function should not be evicted; nil: all may be.
+	Spare func(f ktext.Func) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
 }
@@ -181,7 +183,7 @@ var mechanisms = map[string][]struct {
 }{
 	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}},
 	"arm64":   {{Jump, (*function).jump}},
-	"riscv64": {{Quiesced, (*function).quiesced}},
+	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}},
 }
 
 func (fn *function) plan(req Request) (*Plan, *Refusal) {
@@ -286,19 +288,10 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 	if r := fn.closed(w); r != nil {
 		return nil, r
 	}
-	free, err := fn.free(start)
-	if err != nil {
-		return nil, unreadable(err)
+	var r *Refusal
+	if w.entry, r = fn.entryRegister(req, start); r != nil {
+		return nil, r
 	}
-	reads, err := gen.Reads(fn.text.Arch, req.Snippet)
-	if err != nil {
-		return nil, fromGen(err)
-	}
-	reg, ok := gen.Register(fn.text.Arch, free&^reads)
-	if !ok {
-		return nil, refuse(NoDeadRegister, "no register is known to be free before %s, by its %v", fn.name(start), fn.source())
-	}
-	w.entry = reg
 	return fn.build(req, w)
 }
 
@@ -309,9 +302,10 @@ type window struct {
 	lead         int // how many of them are before the point
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
-	board        isa.Addr // 0: none
-	whole        bool     // the board is a copy of the patch
-	shared       bool     // no cell is in per-CPU memory
+	board        isa.Addr  // 0: none
+	in           *Eviction // what the board lies in, if that is a function
+	whole        bool      // the board is a copy of the patch
+	shared       bool      // no cell is in per-CPU memory
 }
 
 // closed reports why control may enter a window anywhere but at its start.
@@ -445,6 +439,9 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
 		}
+		if w.in != nil && !req.Heap.Evict(w.in.Place()) {
+			return nil, refuse(ReasonInvalid, "the plan for %s moves %s to %v, which is not free", fn.name(w.first), w.in.Symbol, w.in.Patch)
+		}
 		if p.Annex != nil {
 			req.Heap.Take(p.Annex.Addr, len(p.Annex.Code))
 		}
@@ -492,14 +489,14 @@ func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, 
 		code, n, err = gen.Entry(arch, point, in.Patch, w.entry)
 		return code, nil, n + out.Added, err
 	}
-	if code, err = gen.Hop(arch, point, w.board); err != nil {
+	if code, err = gen.Hop(arch, w.replaced, point, w.board); err != nil {
 		return nil, nil, 0, err
 	}
 	if w.whole {
 		in.Near = true
 		b, added, err = wholeAt(arch, in, w.board)
 	} else {
-		b = &Board{Addr: w.board}
+		b = &Board{Addr: w.board, In: w.in}
 		b.New, n, err = gen.Entry(arch, w.board, in.Patch, w.entry)
 		added = n + out.Added
 	}
@@ -507,6 +504,9 @@ func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, 
 		return nil, nil, 0, err
 	}
 	b.Old = make([]byte, len(b.New))
+	if lo, hi := fn.text.Gap(); b.Addr >= lo && b.End() <= hi {
+		return code, b, 1 + added, nil // zeros, of which dumps have none
+	}
 	return code, b, 1 + added, fn.text.Read(b.Addr, b.Old)
 }
 

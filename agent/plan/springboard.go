@@ -5,7 +5,6 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
-	"kerninst/agent/pad"
 	"kerninst/agent/place"
 )
 
@@ -43,19 +42,15 @@ import (
 // springboard replaces one instruction by a short jump to a springboard.
 func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 	i := fn.insns[at]
-	n, lo, hi := gen.HopReach(fn.text.Arch)
-	if i.Len < n {
-		return nil, refuse(TooShort, "%s is %d bytes, the shortest jump needs %d", fn.name(at), i.Len, n)
+	n, lo, hi := gen.HopReach(fn.text.Arch, i.Len)
+	if n == 0 {
+		return nil, refuse(TooShort, "%s is %d bytes, and no jump is as short", fn.name(at), i.Len)
 	}
 	if req.Taken != nil && req.Taken(i.Addr, i.End()) {
 		return nil, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(at))
 	}
-	finder := req.Padding
-	if finder == nil {
-		finder = pad.New(fn.text)
-	}
 	w := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}
-	found, err := finder.Near(i.Addr, w.Lo, w.Hi)
+	found, err := fn.finder(req).Near(i.Addr, w.Lo, w.Hi)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -84,7 +79,7 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		jump.board, jump.whole, jump.shared = board, true, true
 		return fn.build(req, jump)
 	}
-	board, ok := req.Heap.PeekBoard(amd64JumpLen, gaps, w, req.untouched)
+	board, ok := req.Heap.PeekBoard(amd64JumpLen, 1, gaps, w, req.untouched)
 	switch {
 	case ok:
 		jump.board = board
@@ -109,15 +104,15 @@ func (fn *function) wholeBoard(in gen.Input, req Request, gaps []place.Window, r
 	if err != nil || len(out.Code) > maxReplaced {
 		return 0, false
 	}
-	n, lo, hi := gen.HopReach(fn.text.Arch)
+	n, lo, hi := gen.HopReach(fn.text.Arch, amd64JumpLen)
 	back := isa.Addr(len(out.Code) - n) // from its begin to the jump back
 	near := reach.Intersect(place.Window{Lo: in.Back - back - isa.Addr(hi), Hi: in.Back - back - isa.Addr(lo) + 1})
-	board, ok := req.Heap.PeekBoard(len(out.Code), gaps, near, req.untouched)
+	board, ok := req.Heap.PeekBoard(len(out.Code), 1, gaps, near, req.untouched)
 	if !ok {
 		return 0, false
 	}
 	others := slices.DeleteFunc(slices.Clone(gaps), func(g place.Window) bool { return g.Holds(board, 1) })
-	_, ok = req.Heap.PeekBoard(amd64JumpLen, others, reach, req.untouched)
+	_, ok = req.Heap.PeekBoard(amd64JumpLen, 1, others, reach, req.untouched)
 	return board, ok
 }
 

@@ -24,22 +24,6 @@ func patchOf(p *plan.Plan) []part {
 	return out
 }
 
-// slots are the memory of a plan's patch.
-func slots(p *plan.Plan) []place.Window {
-	out := []place.Window{{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)}}
-	if a := p.Annex; a != nil {
-		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
-	}
-	return out
-}
-
-// sharesPatch reports whether the patches of two plans have memory in common.
-func sharesPatch(p, q *plan.Plan) bool {
-	return slices.ContainsFunc(slots(p), func(a place.Window) bool {
-		return slices.ContainsFunc(slots(q), func(b place.Window) bool { return !a.Intersect(b).Empty() })
-	})
-}
-
 // checkAnnex holds what may fault, and nothing else, to lie in the annex. r is where the
 // patch lies.
 func (s *Splicer) checkAnnex(p *plan.Plan, r *place.Area) error {

@@ -79,7 +79,10 @@ type Splice struct {
 	// Annex is the second part of a patch, with Fault in it, if it has one.
 	Annex    isa.Addr
 	AnnexLen int
-	ID       uint32 // set by Poker.Splice
+	// Span is how many bytes from Point on nobody runs while it is live: the patch is a
+	// copy of them, and springboards may lie behind the New ones. 0: it is no such copy.
+	Span int
+	ID   uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

@@ -21,7 +21,8 @@ type Splicer struct {
 	heap  place.Heap
 	areas map[uint32]Area
 	local Local
-	live  []*Live // in the order in which they were made
+	live  []*Live              // in the order in which they were made
+	moved map[isa.Addr]evicted // by where their bodies begin
 }
 
 // Live is a splice that the kernel runs.
@@ -68,7 +69,7 @@ func (l *Live) Restart() {
 
 // New returns a splicer without patch memory.
 func New(arch *isa.Arch, p Poker) *Splicer {
-	return &Splicer{arch: arch, poker: p, areas: map[uint32]Area{}}
+	return &Splicer{arch: arch, poker: p, areas: map[uint32]Area{}, moved: map[isa.Addr]evicted{}}
 }
 
 // Reserve gets an area of codeLen bytes of code that points in [lo, hi) reach.
@@ -152,6 +153,9 @@ func (s *Splicer) Read(a isa.Addr, b []byte) error {
 	for _, l := range s.live {
 		restore(l.Plan, a, b)
 	}
+	for _, e := range s.moved {
+		overlay(e.Body, e.Code[:len(e.New)], a, b)
+	}
 	return nil
 }
 
@@ -181,8 +185,11 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 			if p.Annex != nil && !s.annexLive(p.Annex.Addr) {
 				s.heap.Free(p.Annex.Addr, len(p.Annex.Code))
 			}
-			if p.Board != nil {
+			if p.Board != nil && !s.boardLive(p.Board.Addr) {
 				s.heap.FreeBoard(p.Board.Addr)
+			}
+			if e := evicts(p); e != nil {
+				s.heap.Restore(e.Body) // unless others are in it
 			}
 			for _, a := range p.Locals {
 				if s.holder(a, nil) == nil { // a plan that was refused may name a live one's
@@ -195,6 +202,10 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 
 func (s *Splicer) patchLive(a isa.Addr) bool {
 	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Patch == a })
+}
+
+func (s *Splicer) boardLive(a isa.Addr) bool {
+	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Board != nil && l.Plan.Board.Addr == a })
 }
 
 // Apply makes all plans live, or none. Patches are written first, then all
@@ -229,6 +240,12 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	if len(plans) == 0 {
 		return nil, nil
 	}
+	moved := s.fresh(plans)
+	for _, e := range moved {
+		if err := s.put(e.Patch, e.Code); err != nil {
+			return nil, fmt.Errorf("copy of %s: %w", e.Symbol, err)
+		}
+	}
 	for k, p := range plans {
 		words := p.Snippet.Starts()
 		if cells != nil {
@@ -241,11 +258,15 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 			return nil, describe(p, fmt.Errorf("patch: %w", err))
 		}
 	}
-	batch, of := writes(plans)
+	batch, of := writes(plans, moved)
 	if err := s.poker.Splice(batch); err != nil {
 		return nil, blame(of, err)
 	}
 	k := 0
+	for _, e := range moved {
+		s.moved[e.Body] = evicted{e, batch[k].ID}
+		k++
+	}
 	for _, l := range live {
 		if l.Plan.Board != nil {
 			l.board = batch[k].ID
@@ -257,9 +278,13 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	return live, nil
 }
 
-// writes lists what is written for plans, a springboard right before its point,
-// and which plan each is of.
-func writes(plans []*plan.Plan) (batch []Splice, of []*plan.Plan) {
+// writes lists what is written for plans, functions that are moved away first, a
+// springboard right before its point, and which plan each is of.
+func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*plan.Plan) {
+	for _, e := range moved {
+		first := slices.IndexFunc(plans, func(p *plan.Plan) bool { return evicts(p) != nil && evicts(p).Body == e.Body })
+		batch, of = append(batch, moveAway(e)), append(of, plans[first])
+	}
 	for _, p := range plans {
 		// Displaced calls return to where they would have, what the module loads with
 		// waits for no fault, and of what else may fault, the annex's is waited for.
@@ -286,20 +311,14 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if err := p.Check(s.arch); err != nil {
 		return nil, err
 	}
-	if s.Taken(p.Point, p.Back) || p.Board != nil && s.Taken(p.Board.Addr, p.Board.End()) {
-		return nil, errors.New("overlaps a live splice")
-	}
 	for _, q := range before {
-		if q.Touches(p.Point, p.Back) || p.Board != nil && q.Touches(p.Board.Addr, p.Board.End()) {
-			return nil, fmt.Errorf("overlaps the plan for %v in the same batch", q.Point)
-		}
-		if sharesPatch(p, q) {
-			return nil, fmt.Errorf("shares its patch at %v with the plan for %v", p.Patch, q.Point)
+		if err := clash(p, q); err != nil {
+			return nil, fmt.Errorf("%w, which is in the same batch", err)
 		}
 	}
 	for _, l := range s.live {
-		if sharesPatch(p, l.Plan) {
-			return nil, fmt.Errorf("its patch at %v is live", p.Patch)
+		if err := clash(p, l.Plan); err != nil {
+			return nil, fmt.Errorf("%w, which is live", err)
 		}
 	}
 	r, ok := s.heap.Find(p.Patch)
@@ -319,6 +338,11 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	}
 	if p.Board != nil {
 		s.heap.TakeBoard(p.Board.Addr, len(p.Board.New))
+	}
+	if e := evicts(p); e != nil {
+		if err := s.acceptEviction(e); err != nil {
+			return nil, err
+		}
 	}
 	return l, nil
 }
@@ -359,12 +383,8 @@ func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 
 // write puts the patch into memory, sees that it is there, and sets its cells.
 func (s *Splicer) write(l *Live, words []uint64) error {
-	p := l.Plan
-	for _, c := range patchOf(p) {
-		if err := s.poker.WriteCode(c.at, c.code); err != nil {
-			return err
-		}
-		if err := s.holds(c.at, c.code); err != nil {
+	for _, c := range patchOf(l.Plan) {
+		if err := s.put(c.at, c.code); err != nil {
 			return err
 		}
 	}
@@ -376,6 +396,14 @@ func (s *Splicer) write(l *Live, words []uint64) error {
 		c.first, c.since = words[c.word], c.load(c.off)
 	}
 	return nil
+}
+
+// put writes code that nothing leads to yet, and sees that it is there.
+func (s *Splicer) put(a isa.Addr, code []byte) error {
+	if err := s.poker.WriteCode(a, code); err != nil {
+		return err
+	}
+	return s.holds(a, code)
 }
 
 // holds compares kernel memory with what should be there.
@@ -409,8 +437,15 @@ func (s *Splicer) Undo(which []*Live) error {
 			ids, plans = append(ids, l.board), append(plans, l.Plan)
 		}
 	}
+	stale := s.stale(order)
+	for _, e := range stale {
+		ids, plans = append(ids, e.id), append(plans, order[0].Plan)
+	}
 	if err := s.poker.Undo(ids); err != nil {
 		return blame(plans, err)
+	}
+	for _, e := range stale {
+		delete(s.moved, e.Body)
 	}
 	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return slices.Contains(order, l) })
 	for _, l := range order {
@@ -435,6 +470,13 @@ func (s *Splicer) Verify() error {
 		for _, c := range written {
 			if err := s.holds(c.at, c.code); err != nil {
 				errs = append(errs, describe(l.Plan, err))
+			}
+		}
+	}
+	for _, e := range s.moved {
+		for _, err := range []error{s.holds(e.Body, e.New), s.holds(e.Patch, e.Code)} {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s, which runs elsewhere: %w", e.Symbol, err))
 			}
 		}
 	}

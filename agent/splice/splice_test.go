@@ -409,7 +409,7 @@ func TestRefused(t *testing.T) {
 		plans func(*bench) []*plan.Plan
 		in    string
 	}{
-		"live already":  {func(b *bench) []*plan.Plan { return b.plans[1:3] }, "overlaps a live splice"},
+		"live already":  {func(b *bench) []*plan.Plan { return b.plans[1:3] }, "which is live"},
 		"twice":         {func(b *bench) []*plan.Plan { return []*plan.Plan{b.plans[4], b.plans[4]} }, "same batch"},
 		"wrong":         {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.New = p.Old; return []*plan.Plan{&p} }, "do not jump"},
 		"other area":    {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.Cell += 8; return []*plan.Plan{&p} }, "not in an area"},
@@ -552,5 +552,139 @@ func TestLocals(t *testing.T) {
 	full := b.plan(t, 9)
 	if n := slices.IndexFunc(full, func(p *plan.Plan) bool { return p.Locals == nil }); n != 7 {
 		t.Errorf("of 8 words 1 was taken, and %d plans got one", n)
+	}
+}
+
+// TestEvicted: a function runs elsewhere from the first springboard in it to the last,
+// and nobody who reads through the splicer sees that.
+func TestEvicted(t *testing.T) {
+	b := setUp(t, "riscv64")
+	f, err := b.text.Function("", "__riscv_sys_getppid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80"
+	leaf := f.Addr + 0x8000
+	b.k.Add("leaf", leaf, []byte(code))
+	x := b.k.TextWith(t, b.s.Read, ktext.Options{})
+	before, used := b.outside(), b.used()
+	var plans []*plan.Plan
+	for _, at := range []struct {
+		function string
+		off      isa.Off
+	}{{"__riscv_sys_getppid", 0x10}, {"__riscv_sys_getppid", 0x18}} {
+		p, r := plan.Search(x, plan.Request{
+			Function: at.function, Offset: at.off, Mechanism: plan.Springboard, Heap: b.s.Heap(), Taken: b.s.Taken,
+			Spare: func(f ktext.Func) bool { return f.Name != "leaf" },
+			Facts: func(ktext.Func) (plan.Facts, error) {
+				return plan.Facts{Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28) }}, nil
+			},
+		})
+		if r != nil {
+			t.Fatalf("%s: %v", at.function, r)
+		}
+		plans = append(plans, p)
+	}
+	first, err := b.s.Apply(plans[:1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.s.Apply(plans[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := plans[0].Board.In
+	if n := len(b.k.live); n != 5 || !b.k.hold(in.Body, in.New) || !b.k.hold(in.Patch, in.Code) {
+		t.Errorf("%d writes live, not a function, two springboards and two points", n)
+	}
+	seen := make([]byte, len(code))
+	if err := b.s.Read(leaf, seen); err != nil || string(seen) != code {
+		t.Errorf("the function reads %x, %v", seen, err)
+	}
+	if !b.s.Taken(leaf+8, leaf+10) || !b.s.Taken(in.End()-2, in.End()) || b.s.Taken(in.End(), in.End()+2) {
+		t.Error("the function is not taken as a whole")
+	}
+	if err := b.s.Verify(); err != nil {
+		t.Error(err)
+	}
+	b.k.Write(in.Patch+4, []byte{0, 0})
+	if err := b.s.Verify(); err == nil || !strings.Contains(err.Error(), "leaf") {
+		t.Errorf("the copy was changed: %v", err)
+	}
+	b.k.Write(in.Patch, in.Code)
+	if err := b.s.Undo(first); err != nil {
+		t.Fatal(err)
+	}
+	if !b.k.hold(in.Body, in.New) || len(b.s.Heap().Evicted()) != 1 {
+		t.Error("the function is back while a springboard is in it")
+	}
+	if err := b.s.Undo(second); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(before, b.outside()) || len(b.s.Heap().Evicted()) != 0 || b.used() != used || b.s.Heap().Boards() != 0 {
+		t.Errorf("%d functions, %d slots, %d springboards are left, or other bytes", len(b.s.Heap().Evicted()), b.used(), b.s.Heap().Boards())
+	}
+}
+
+// TestEvictionClashes: what must not be live beside a function that runs elsewhere.
+func TestEvictionClashes(t *testing.T) {
+	b := setUp(t, "riscv64")
+	f, err := b.text.Function("", "__riscv_sys_getppid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80"
+	b.k.Add("leaf", f.Addr+0x8000, []byte(code))
+	x := b.k.Text(t)
+	point := func(function string, off isa.Off, m plan.Mechanism) *plan.Plan {
+		p, r := plan.Search(x, plan.Request{
+			Function: function, Offset: off, Mechanism: m, Heap: b.s.Heap(),
+			Spare: func(f ktext.Func) bool { return f.Name != "leaf" },
+			Facts: func(ktext.Func) (plan.Facts, error) {
+				return plan.Facts{Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28) }}, nil
+			},
+		})
+		if r != nil {
+			t.Fatalf("%s+%#x: %v", function, uint64(off), r)
+		}
+		return p
+	}
+	one, inside := point("__riscv_sys_getppid", 0x10, plan.Springboard), point("leaf", 0x10, plan.Quiesced)
+	other := point("__riscv_sys_getppid", 0x18, plan.Springboard)
+	for name, spoil := range map[string]func(p *plan.Plan, b *plan.Board, e *plan.Eviction) *plan.Plan{
+		"a point in it":  func(*plan.Plan, *plan.Board, *plan.Eviction) *plan.Plan { return inside },
+		"the same board": func(p *plan.Plan, v *plan.Board, _ *plan.Eviction) *plan.Plan { *v = *one.Board; return p },
+		"its copy's slot": func(p *plan.Plan, _ *plan.Board, _ *plan.Eviction) *plan.Plan {
+			*p = *inside
+			p.Point = 0x1000
+			return p
+		},
+		"another copy of it": func(p *plan.Plan, _ *plan.Board, e *plan.Eviction) *plan.Plan { e.Patch += 0x1000; return p },
+		"a board in no body": func(p *plan.Plan, v *plan.Board, _ *plan.Eviction) *plan.Plan { v.In = nil; return p },
+	} {
+		for _, together := range []bool{true, false} {
+			p, v, e := *other, *other.Board, *other.Board.In
+			v.In, p.Board = &e, &v
+			bad := spoil(&p, &v, &e)
+			var err error
+			if together {
+				_, err = b.s.Apply([]*plan.Plan{one, bad})
+			} else {
+				var live []*splice.Live
+				if live, err = b.s.Apply([]*plan.Plan{one}); err != nil {
+					t.Fatal(err)
+				}
+				_, err = b.s.Apply([]*plan.Plan{bad})
+				if err2 := b.s.Undo(live); err2 != nil {
+					t.Fatal(err2)
+				}
+			}
+			if err == nil {
+				t.Errorf("%s (in one batch: %v): accepted", name, together)
+			}
+			if len(b.k.live) != 0 {
+				t.Fatalf("%s (in one batch: %v): %d writes are live", name, together, len(b.k.live))
+			}
+		}
 	}
 }

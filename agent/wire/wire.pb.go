@@ -1836,6 +1836,7 @@ type PointResult struct {
 	BoardBytes    []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"`        // of a springboard
 	AnnexAddress  uint64                 `protobuf:"varint,22,opt,name=annex_address,json=annexAddress,proto3" json:"annex_address,omitempty"` // of the patch's second part, if it has one
 	AnnexBytes    []byte                 `protobuf:"bytes,23,opt,name=annex_bytes,json=annexBytes,proto3" json:"annex_bytes,omitempty"`
+	Moved         string                 `protobuf:"bytes,24,opt,name=moved,proto3" json:"moved,omitempty"`                           // the function that runs elsewhere, to make room for the springboard
 	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2002,6 +2003,13 @@ func (x *PointResult) GetAnnexBytes() []byte {
 		return x.AnnexBytes
 	}
 	return nil
+}
+
+func (x *PointResult) GetMoved() string {
+	if x != nil {
+		return x.Moved
+	}
+	return ""
 }
 
 func (x *PointResult) GetWrittenAt() uint64 {
@@ -2616,7 +2624,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xd9\x04\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xef\x04\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2640,7 +2648,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"boardBytes\x12#\n" +
 	"\rannex_address\x18\x16 \x01(\x04R\fannexAddress\x12\x1f\n" +
 	"\vannex_bytes\x18\x17 \x01(\fR\n" +
-	"annexBytes\x12\x1d\n" +
+	"annexBytes\x12\x14\n" +
+	"\x05moved\x18\x18 \x01(\tR\x05moved\x12\x1d\n" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +

@@ -61,7 +61,7 @@ var scenarioProofs = []scenarioProof{
 	{"ab-long", "host", "pairs", nil},
 }
 
-// boards are the toggles of points that are reached by a springboard, on amd64 alone.
+// boards are the toggles of points that are reached by a springboard.
 var boards = []class{{"springboard", "storm.springboard.toggles"}}
 
 // drawn are the classes of drawn points that others cannot speak for; of those with an

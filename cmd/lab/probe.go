@@ -262,6 +262,7 @@ type probePoint struct {
 	Address   string          `json:"address"`
 	Mechanism string          `json:"mechanism,omitempty"`
 	Liveness  string          `json:"liveness,omitempty"`
+	Moved     string          `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
 	Added     int             `json:"added,omitempty"`   // instructions a hit
 	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
 	Refusal   *report.Refusal `json:"refusal,omitempty"`
@@ -357,7 +358,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		}
 	}
 	for _, p := range results["splice"].GetPoints() {
-		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness,
+		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness, Moved: p.Moved,
 			Added: int(p.Added), Spilled: int(p.Spilled)}
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}

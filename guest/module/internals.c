@@ -66,19 +66,21 @@ struct ki_marks ki_marks = {
 	.text_end = (unsigned long)_etext,
 	.jump_table = (unsigned long)__start___jump_table,
 	.jump_end = (unsigned long)__stop___jump_table,
+	.init = (unsigned long)__init_begin,
 };
 
 static int check_marks(void)
 {
 	if (ki_marks.image <= ki_marks.text && ki_marks.text < ki_marks.text_end &&
 	    ki_marks.text_end < ki_marks.image_end &&
+	    ki_marks.text_end < ki_marks.init && ki_marks.init < ki_marks.image_end &&
 	    core_kernel_text(ki_marks.text) && core_kernel_text(ki_marks.text_end - 1) &&
 	    !core_kernel_text(ki_marks.text_end) &&
 	    ki_marks.jump_table < ki_marks.jump_end &&
 	    ki_marks.jump_table > ki_marks.image && ki_marks.jump_end < ki_marks.image_end &&
 	    (ki_marks.jump_end - ki_marks.jump_table) % sizeof(struct jump_entry) == 0)
 		return 0;
-	pr_err(KI_NAME ": the loader gave _text, _stext, _etext, _end or a bound of the jump table a wrong address\n");
+	pr_err(KI_NAME ": the loader gave _text, _stext, _etext, _end, __init_begin or a bound of the jump table a wrong address\n");
 	return -ENOEXEC;
 }
 

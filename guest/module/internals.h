@@ -23,6 +23,7 @@
 	MARK(_text)				\
 	MARK(_stext)				\
 	MARK(_etext)				\
+	MARK(__init_begin)			\
 	MARK(_end)				\
 	MARK(__start___jump_table)		\
 	MARK(__stop___jump_table)		\

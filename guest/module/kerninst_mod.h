@@ -49,6 +49,7 @@ extern struct ki_marks {
 	unsigned long image, image_end;	/* _text, _end */
 	unsigned long text, text_end;	/* _stext, _etext */
 	unsigned long jump_table, jump_end;	/* __start___jump_table, __stop_ */
+	unsigned long init;			/* __init_begin */
 } ki_marks;
 
 /* sites.c: text of the image that is never spliced. */
@@ -151,6 +152,11 @@ u32 ki_arch_sites(unsigned long *to);
 unsigned long ki_arch_site_len(unsigned long site);
 /* The same question for text of modules. */
 bool ki_arch_rewritten(unsigned long first, unsigned long last);
+/*
+ * Is [first, last] in what the image has behind its text that is mapped with it, and is
+ * neither text nor data? Springboards may lie there.
+ */
+bool ki_arch_gap(unsigned long first, unsigned long last);
 void ki_arch_fill_traps(void *code, unsigned long len);
 /* Into memory that is already read-only and executable. */
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);

@@ -68,7 +68,7 @@ FIELD(ki_splice, fault, 32, 8);
 FIELD(ki_splice, original, 40, 8);
 FIELD(ki_splice, annex, 48, 8);
 FIELD(ki_splice, annex_len, 56, 4);
-FIELD(ki_splice, reserved, 60, 4);
+FIELD(ki_splice, span, 60, 4);
 FIELD(ki_splice, old, 64, 16);
 FIELD(ki_splice, new, 80, 16);
 

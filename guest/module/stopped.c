@@ -99,13 +99,18 @@ static u32 chunk_size(const struct ki_poke *p, u32 n)
 	return i;
 }
 
-/* Takes back what earlier chunks wrote. Nobody else writes: text_mutex is held. */
+/*
+ * Takes back what earlier chunks wrote, the last first: what leads somewhere goes
+ * before what it leads to. Nobody else writes: text_mutex is held.
+ */
 static void take_back(struct ki_poke *p, u32 n)
 {
 	u32 i, k, left = n;
 
 	for (i = 0; i < n; i++)
 		swap(p[i].from, p[i].to);
+	for (i = 0; i < n / 2; i++)
+		swap(p[i], p[n - 1 - i]);
 	while (left) {
 		struct chunk c = { .p = p + n - left };
 

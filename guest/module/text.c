@@ -93,8 +93,8 @@ static bool in_patch(const struct ki_splice *s, u64 addr)
 static bool good_annex(const struct ki_splice *s)
 {
 	if (!s->annex_len)
-		return !s->annex && !s->reserved;
-	return s->fault && !s->reserved && IS_ALIGNED(s->annex, ki_arch_insn_align) &&
+		return !s->annex;
+	return s->fault && IS_ALIGNED(s->annex, ki_arch_insn_align) &&
 	       ki_annex_has(s->annex) && !ki_annex_has(s->patch);
 }
 
@@ -109,6 +109,16 @@ static bool good_fault(const struct ki_splice *s)
 	       !(s->flags & KI_SPLICE_SPRINGBOARD);
 }
 
+/* The longest function that is ever moved away, in bytes. */
+#define SPAN_MAX 4096u
+
+static bool good_span(const struct ki_splice *s)
+{
+	return !s->span ||
+	       (s->span > s->len && s->span <= SPAN_MAX && s->patch_len >= s->span && !s->fault &&
+		(s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) == KI_SPLICE_WINDOW);
+}
+
 static int check_form(const struct ki_splice *s)
 {
 	int err;
@@ -117,7 +127,8 @@ static int check_form(const struct ki_splice *s)
 	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE)) ||
 	    ((s->flags & KI_SPLICE_AWAKE) && s->fault) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
-	    !good_fault(s) || !good_annex(s) || !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
+	    !good_fault(s) || !good_annex(s) || !good_span(s) ||
+	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
 	err = ki_arch_check(s);
@@ -175,12 +186,21 @@ static bool module_off_limits(unsigned long first, unsigned long last, unsigned 
 	return yes;
 }
 
+/* A springboard behind the text, where nothing is. */
+static bool in_gap(const struct live *l)
+{
+	return (l->s.flags & KI_SPLICE_SPRINGBOARD) && ki_arch_gap(l->at.start, l->at.last);
+}
+
 static int check_text(struct live *l)
 {
 	unsigned long first = l->at.start, last = l->at.last;
 	unsigned long written = first + l->s.len - 1;
-	int err = own_text(first, last, &l->owner);
+	int err;
 
+	if (in_gap(l))
+		return 0;
+	err = own_text(first, last, &l->owner);
 	if (err)
 		return err;
 	if (l->owner ? module_off_limits(first, last, written) :
@@ -232,7 +252,7 @@ static struct live *new_live(const struct ki_splice *s)
 		return NULL;
 	l->s = *s;
 	l->at.start = s->point;
-	l->at.last = s->point + ki_arch_locked_len(s) - 1;
+	l->at.last = s->point + max(ki_arch_locked_len(s), s->span) - 1;
 	set_part(&l->in, l, s->patch, s->patch_len);
 	set_part(&l->annex, l, s->annex, s->annex_len);
 	l->black.start_addr = l->at.start;
@@ -240,15 +260,37 @@ static struct live *new_live(const struct ki_splice *s)
 	return l;
 }
 
+/* Is a springboard in the dead bytes of a function that was moved away? */
+static bool in_span(const struct live *l, const struct live *o)
+{
+	return (l->s.flags & KI_SPLICE_SPRINGBOARD) && o->s.span &&
+	       l->s.point - o->s.point >= o->s.len &&
+	       l->s.point - o->s.point < o->s.span &&
+	       l->s.len <= o->s.span - (l->s.point - o->s.point);
+}
+
 /*
  * The written bytes must be nobody's, written or operand. Operand bytes may be
- * an older splice's written bytes: that is how a successor is spliced first.
+ * an older splice's written bytes: that is how a successor is spliced first. Dead
+ * bytes must be nobody's at first.
  */
+static bool taken(const struct live *l)
+{
+	unsigned long first = l->s.point, last = first + max(l->s.len, l->s.span) - 1;
+	struct interval_tree_node *node;
+
+	for (node = interval_tree_iter_first(&points, first, last); node;
+	     node = interval_tree_iter_next(node, first, last))
+		if (!in_span(l, container_of(node, struct live, at)))
+			return true;
+	return false;
+}
+
 static int admit(struct live *l)
 {
 	int err;
 
-	if (interval_tree_iter_first(&points, l->s.point, l->s.point + l->s.len - 1))
+	if (taken(l))
 		return -EEXIST;
 	err = check_text(l);
 	if (err)
@@ -380,8 +422,8 @@ static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 		point = l[i]->s.point;
 		if (probed(l[i]->at.start, l[i]->at.last + 1))
 			goto busy;
-		if (point >= start && point < end)
-			continue;	/* the function looked at last */
+		if ((point >= start && point < end) || in_gap(l[i]))
+			continue;	/* the function looked at last, or none */
 		if (!kallsyms_lookup_size_offset(point, &size, &off))
 			continue;
 		start = point - off;
@@ -460,37 +502,49 @@ static int newest_first(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
+/* A springboard, or what made room for some. */
+static bool is_late(const struct live *l)
+{
+	return (l->s.flags & KI_SPLICE_SPRINGBOARD) || l->s.span;
+}
+
+/*
+ * Whoever is on the way to a springboard must find it, and who enters a function
+ * again must find all of it: first points, then what lies in dead bytes, then what
+ * they belong to, which is older.
+ */
 static int springboards_last(const void *a, const void *b)
 {
-	u32 x = (*(struct live **)a)->s.flags & KI_SPLICE_SPRINGBOARD;
-	u32 y = (*(struct live **)b)->s.flags & KI_SPLICE_SPRINGBOARD;
+	bool x = is_late(*(struct live **)a), y = is_late(*(struct live **)b);
 
 	return x != y ? (int)x - (int)y : newest_first(a, b);
 }
 
-static bool board_is_written(const struct live *l)
+static bool late_is_written(const struct live *l)
 {
-	return (l->s.flags & KI_SPLICE_SPRINGBOARD) &&
-	       !memcmp((void *)l->s.point, l->s.new, l->s.len);
+	return is_late(l) && !memcmp((void *)l->s.point, l->s.new, l->s.len);
 }
 
 /*
  * A batch was refused in the middle. Its points are as they were; the boards that
- * were written are not, until nobody can be on the way to one. Sorted with the
- * newest first, those are the last. Needs no memory: it must not fail.
+ * were written are not, until nobody can be on the way to one, nor are the functions
+ * that they lie in. Sorted with the newest first, those are the last. Needs no memory:
+ * it must not fail.
  */
 static void take_back_boards(struct live **l, u32 n)
 {
 	struct ki_poke p;
-	u32 failed;
+	u32 failed, i;
 
 	sort(l, n, sizeof(*l), springboards_last, NULL);
-	if (!board_is_written(l[n - 1]))
+	if (!late_is_written(l[n - 1]))
 		return;
 	ki_quiesce();
 	lock_text();
-	while (n-- && board_is_written(l[n])) {
-		fill_poke(&p, l[n], true);
+	for (i = 0; i < n; i++) {
+		if (!late_is_written(l[i]))
+			continue;
+		fill_poke(&p, l[i], true);
 		WARN_ON(ki_arch_poke(&p, 1, &failed));
 	}
 	unlock_text();
@@ -620,8 +674,9 @@ static int look_up(const u32 *ids, u32 n, struct live **l, u32 *failed)
 }
 
 /*
- * A newer jump that takes operand bytes from this splice must go first. Older
- * overlapping ones are those that this splice takes bytes from.
+ * A newer jump that takes operand bytes from this splice must go first, and so must a
+ * springboard in its span. Older overlapping ones are those that this splice takes
+ * bytes from.
  */
 static int nobody_depends(struct live **l, u32 n, u32 *failed)
 {
@@ -631,7 +686,7 @@ static int nobody_depends(struct live **l, u32 n, u32 *failed)
 	u32 i;
 
 	for (i = 0; i < n; i++) {
-		last = l[i]->s.point + l[i]->s.len - 1;
+		last = l[i]->s.point + max(l[i]->s.len, l[i]->s.span) - 1;
 		for (node = interval_tree_iter_first(&points, l[i]->s.point, last); node;
 		     node = interval_tree_iter_next(node, l[i]->s.point, last)) {
 			o = container_of(node, struct live, at);
@@ -659,7 +714,7 @@ static int still_ours(struct live **l, u32 n, u32 *failed)
 }
 
 /*
- * Restores l[0..first) and, after a quiescence, the springboards behind them.
+ * Restores l[0..first) and, after a quiescence, the springboards and functions behind them.
  * All are checked before the first is written. Should something come to a
  * springboard between the two, it stays live, for a later call.
  */
@@ -722,7 +777,7 @@ static int undo(struct live **l, u32 n, u32 *failed)
 	if (err)
 		return err;
 	sort(l, n, sizeof(*l), springboards_last, NULL);
-	while (first < n && !(l[first]->s.flags & KI_SPLICE_SPRINGBOARD))
+	while (first < n && !is_late(l[first]))
 		first++;
 	return restore(l, first, n, failed);
 }

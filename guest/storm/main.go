@@ -109,6 +109,7 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 	for _, group := range []func() error{
 		func() error { return e.refusals(rng) },
 		func() error { return e.foreigners(rng, calls) },
+		func() error { return e.moves(calls) },
 		func() error { return e.storms(toggles, calls) },
 		e.sleepers,
 		e.faulters,

@@ -125,7 +125,31 @@ func (e *env) riscv64Variants() ([]variant, error) {
 	}
 	s := whole(p)
 	s.Window, s.Old, s.New = false, s.Old[:4], jal(uint32(d))
-	return []variant{{"4 bytes", nil, s, p.Cell}, e.planned()}, nil
+	board, err := e.inAFunction()
+	return []variant{{"4 bytes", nil, s, p.Cell}, board, e.planned()}, err
+}
+
+// inAFunction is one jal to a springboard in a function that was moved away for it. It
+// is behind the window that fail has refused.
+func (e *env) inAFunction() (variant, error) {
+	next, err := e.plan(e.one.Offset + isa.Off(e.one.Back-e.one.Point))
+	if err != nil {
+		return variant{}, err
+	}
+	p, err := e.planBy(plan.Springboard, e.fn.Name, next.Offset+isa.Off(next.Back-next.Point))
+	if err != nil {
+		return variant{}, fmt.Errorf("no springboard in another function: %w", err)
+	}
+	b, in := p.Board, p.Board.In
+	moved := kdev.Splice{
+		Point: in.Body, Patch: in.Patch, PatchLen: len(in.Code), Old: bytes.Clone(in.Code[:len(in.New)]), New: bytes.Clone(in.New),
+		Window: true, Awake: true, Span: len(in.Code),
+	}
+	board := kdev.Splice{
+		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true,
+	}
+	name := fmt.Sprintf("%d bytes to where a function was", len(p.New))
+	return variant{name, []kdev.Splice{moved, board}, whole(p), p.Cell}, e.dev.WriteCode(in.Patch, in.Code)
 }
 
 // jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.

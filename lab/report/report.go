@@ -91,6 +91,7 @@ type Point struct {
 	PatchAddress string   `json:"patch_address,omitempty"`
 	Annex        string   `json:"annex,omitempty"` // the patch's second part, with what is displaced, if it has one
 	AnnexAddress string   `json:"annex_address,omitempty"`
+	Moved        string   `json:"moved,omitempty"`     // the function that runs elsewhere, to make room for the springboard
 	Displaced    []string `json:"displaced,omitempty"` // disassembly
 	Added        int      `json:"added,omitempty"`     // instructions added per hit, by construction
 	Spilled      int      `json:"spilled,omitempty"`   // registers and flag words saved

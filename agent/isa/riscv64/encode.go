@@ -78,11 +78,28 @@ func FarCall(r isa.Reg, from, to isa.Addr) ([]byte, error) {
 // Jump encodes jal x0 (see immJ for the scattered displacement).
 func Jump(from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)
-	if d%2 != 0 || d < -1<<20 || d >= 1<<20 {
+	if d%2 != 0 || d < -JumpReach || d >= JumpReach {
 		return nil, fmt.Errorf("jal: %v is not a halfword within 1 MiB of %v", to, from)
 	}
 	u := uint32(d)
 	return emit32(u>>20&1<<31 | u>>1&0x3ff<<21 | u>>11&1<<20 | u>>12&0xff<<12 | 0x6f), nil
+}
+
+// How far Jump and ShortJump reach, in bytes: up to, but not including, as many ahead.
+const (
+	JumpLen, JumpReach           = 4, 1 << 20
+	ShortJumpLen, ShortJumpReach = 2, 1 << 11
+)
+
+// ShortJump encodes c.j (see immCJ for the scattered displacement).
+func ShortJump(from, to isa.Addr) ([]byte, error) {
+	d := int64(to - from)
+	if d%2 != 0 || d < -ShortJumpReach || d >= ShortJumpReach {
+		return nil, fmt.Errorf("c.j: %v is not a halfword within 2 KiB of %v", to, from)
+	}
+	u := uint32(d)
+	w := u>>11&1<<12 | u>>4&1<<11 | u>>8&3<<9 | u>>10&1<<8 | u>>6&1<<7 | u>>7&1<<6 | u>>1&7<<3 | u>>5&1<<2
+	return []byte{byte(w | 1), byte(w>>8 | 0xa0)}, nil
 }
 
 // Address encodes auipc r and, unless the low twelve bits of the way are zero,

@@ -126,6 +126,12 @@ func (k *Kernel) Dump() map[isa.Addr][]byte {
 	return out
 }
 
+// Add makes a function of some code, and ends it with a symbol behind it.
+func (k *Kernel) Add(name string, a isa.Addr, code []byte) {
+	k.Write(a, code)
+	k.Kallsyms += fmt.Sprintf("%x t %s\n%x t %s_end\n", uint64(a), name, uint64(a)+uint64(len(code)), name)
+}
+
 // Text makes the view of the kernel.
 func (k *Kernel) Text(t testing.TB) *ktext.Text { return k.TextWith(t, k.Read, ktext.Options{}) }
 

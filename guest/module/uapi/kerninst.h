@@ -184,6 +184,11 @@ struct ki_code {
  * looks like an address in the patch, is then an old one.
  */
 #define KI_SPLICE_AWAKE		(1u << 3)
+/*
+ * A window at a function's entry whose patch is a copy of the function: of the bytes
+ * from the point on, `span`, those behind the written ones are run by nobody while it
+ * lives, and springboards may be made there. It is undone when they are gone.
+ */
 
 struct ki_splice {
 	__u64 point;		/* address of the first byte replaced */
@@ -204,7 +209,7 @@ struct ki_splice {
 	 */
 	__u64 annex;
 	__u32 annex_len;
-	__u32 reserved;
+	__u32 span;		/* bytes that are dead, from the point on; 0: none */
 	__u8 old[KI_MAX_PATCH];	/* expected now; compared just before the write */
 	__u8 new[KI_MAX_PATCH];	/* written instead; both are zero beyond len */
 };
@@ -256,7 +261,7 @@ struct ki_batch {
  *
  * ENOENT  no such splice        EINVAL  the same one twice
  * EBUSY   someone put a kprobe on the splice, or a splice that is not in the
- *         list takes operand bytes from it or jumps to it
+ *         list takes operand bytes from it, lies in its span or jumps to it
  * EILSEQ  someone else has changed the bytes
  */
 struct ki_undo {

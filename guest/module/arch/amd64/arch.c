@@ -140,6 +140,12 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last)
 	return static_call_text_reserved((void *)first, (void *)last);
 }
 
+/* Behind the text come constants. */
+bool ki_arch_gap(unsigned long first, unsigned long last)
+{
+	return false;
+}
+
 void ki_arch_fill_traps(void *code, unsigned long len)
 {
 	memset(code, INT3_INSN_OPCODE, len);

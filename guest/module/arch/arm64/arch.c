@@ -100,6 +100,12 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last)
 	return false;
 }
 
+/* Behind the text come constants. */
+bool ki_arch_gap(unsigned long first, unsigned long last)
+{
+	return false;
+}
+
 void ki_arch_fill_traps(void *code, unsigned long len)
 {
 	/* brk with an immediate that no handler claims: an oops with an address. */

@@ -104,7 +104,9 @@ bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
 	return true;
 }
 
-/* One c.j or jal; or, in a window or a springboard, whatever gets there. */
+/*
+ * One c.j or jal; as a springboard auipc and jalr, too; in a window, whatever gets there.
+ */
 int ki_arch_check(const struct ki_splice *s)
 {
 	s64 d;
@@ -114,9 +116,9 @@ int ki_arch_check(const struct ki_splice *s)
 		return -EINVAL;
 	if (s->flags & KI_SPLICE_WINDOW)
 		return 0;
-	if (s->len > LONGEST)
+	if (s->len > LONGEST && !(s->flags & KI_SPLICE_SPRINGBOARD))
 		return -EINVAL;
-	return known_jump(s, &d) || (s->flags & KI_SPLICE_SPRINGBOARD) ? 0 : -EINVAL;
+	return known_jump(s, &d) ? 0 : -EINVAL;
 }
 
 u32 ki_arch_locked_len(const struct ki_splice *s)
@@ -138,6 +140,17 @@ unsigned long ki_arch_site_len(unsigned long site)
 bool ki_arch_rewritten(unsigned long first, unsigned long last)
 {
 	return false;
+}
+
+/*
+ * The image's sections begin at multiples of 2 MiB, so that each can have its own
+ * permissions: what is left behind the text is mapped like it, and is no part of what
+ * is freed after boot (vmlinux.lds.S, mark_rodata_ro() in arch/riscv/mm/init.c).
+ */
+bool ki_arch_gap(unsigned long first, unsigned long last)
+{
+	return IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) && first >= ki_marks.text_end &&
+	       first <= last && last < ki_marks.init;
 }
 
 void ki_arch_fill_traps(void *code, unsigned long len)

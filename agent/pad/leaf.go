@@ -1,0 +1,149 @@
+package pad
+
+import (
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// Leaf is a function that a copy elsewhere can stand in for: its body, once nobody is
+// in it, is room for springboards.
+//
+// Such a body reads the same wherever it is. It calls nothing, jumps only within
+// itself, forms no address, and waits for nothing: none of it has an entry in the
+// exception table, so no task is ever asleep in it. Nothing else in the kernel's code
+// can be read as a jump, call or address of any of it, its entry included: so it is not
+// on a path that anybody calls by name, which is as cold as can be told without running
+// it; system calls are warm all the same. It has an ftrace site, behind which a register is free: who traces it overwrites
+// that one.
+type Leaf struct {
+	ktext.Func
+	Body isa.Addr // behind the ftrace site
+}
+
+// MaxLeaf bounds the body of a Leaf, in bytes: a copy of it takes patch memory.
+const MaxLeaf = 256
+
+// Leaves visits the leaves that overlap [lo, hi) in the code that at is in, the nearest
+// first, until visit returns true. The error is that of text that cannot be read.
+func (f *Finder) Leaves(at, lo, hi isa.Addr, visit func(Leaf) bool) error {
+	r, ok := f.text.RunOf(at)
+	own, located := f.text.Locate(at)
+	if !ok || !located {
+		return nil
+	}
+	lo, hi = max(lo, r.Lo), min(hi, r.Hi)
+	up, down := own.End(), own.Addr
+	for up < hi || down > lo {
+		a := up
+		if up >= hi || down > lo && at-down < up-at {
+			a = down - 1
+		}
+		n, ok := f.text.Locate(a)
+		if !ok || n.Module != r.Module {
+			return nil
+		}
+		if a == up {
+			up = n.End()
+		} else {
+			down = n.Addr
+		}
+		l, ok, err := f.leaf(r, n)
+		if err != nil || ok && visit(l) {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaf reports whether a function is a Leaf. It is remembered, until the text is
+// another: what is written is compared with what was planned.
+func (f *Finder) leaf(r ktext.Run, n ktext.Func) (Leaf, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if body, ok := f.leaves[n.Addr]; ok {
+		return Leaf{n, body}, body != 0, nil
+	}
+	body, err := f.bodyOf(r, n)
+	if err == nil {
+		f.leaves[n.Addr] = body
+	}
+	return Leaf{n, body}, body != 0, err
+}
+
+// called is what names of functions begin with that users call, by way of a table.
+const called = "__riscv_"
+
+// bodyOf is where a Leaf's body begins; 0: the function is none.
+func (f *Finder) bodyOf(r ktext.Run, n ktext.Func) (isa.Addr, error) {
+	if n.Size == 0 || n.Size > MaxLeaf || strings.HasPrefix(n.Name, called) {
+		return 0, nil
+	}
+	code, err := f.text.Code(n)
+	if err != nil {
+		return 0, err
+	}
+	site := f.text.FtraceSite(code)
+	body := n.Addr + isa.Addr(site)
+	if site == 0 || site >= len(code) || f.text.Traced(code) {
+		return 0, nil
+	}
+	if _, reserved, err := f.text.Reserved(n, body, n.End()); reserved || err != nil {
+		return 0, err
+	}
+	inside, ok := Movable(f.text.Arch, code[site:], body)
+	if !ok {
+		return 0, nil
+	}
+	m, err := f.text.Targets(r.Module)
+	if err != nil {
+		return 0, err
+	}
+	for a := n.Addr; ; a++ {
+		a, ok = m.First(a, n.End())
+		if !ok {
+			return body, nil
+		}
+		if !inside[a] {
+			return 0, nil
+		}
+	}
+}
+
+// Movable reports whether code that lies at a does the same wherever it lies, and
+// control leaves it by returning only. inside is where its own branches lead. All of it
+// can be come to from its begin: what cannot is another function, which has no symbol.
+func Movable(arch *isa.Arch, code []byte, a isa.Addr) (inside map[isa.Addr]bool, ok bool) {
+	const never = isa.Lost | isa.Privileged | isa.Exclusive | isa.Landing | isa.Shadow | isa.Rebases
+	inside, begins, ends := map[isa.Addr]bool{}, map[isa.Addr]bool{}, false
+	for k := 0; k < len(code); {
+		i := arch.Decode(code[k:], a+isa.Addr(k))
+		begins[i.Addr] = true
+		if ends && !inside[i.Addr] { // compilers put what only a branch back leads to nowhere else
+			return nil, false
+		}
+		k += i.Len
+		if i.Traits&never != 0 || k > len(code) {
+			return nil, false
+		}
+		switch i.Flow {
+		case isa.FlowNone:
+			if i.Traits&isa.PCRel != 0 {
+				return nil, false
+			}
+		case isa.FlowCond, isa.FlowJump:
+			inside[i.Target] = true
+		case isa.FlowReturn:
+		default:
+			return nil, false
+		}
+		ends = i.Flow.Ends()
+	}
+	for to := range inside {
+		if !begins[to] {
+			return nil, false
+		}
+	}
+	return inside, ends
+}

@@ -1,0 +1,61 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	"kerninst/agent/isa"
+)
+
+// Evicted is a function's body that a copy stands in for: springboards go into Room.
+type Evicted struct {
+	Body  Window   // whole instructions, from the jump to the copy on
+	Room  Window   // of it, what is behind that jump
+	Patch isa.Addr // the copy
+	Slot  int      // bytes of the heap that it holds
+}
+
+// Evicted lists the bodies, in order of address.
+func (h *Heap) Evicted() []Evicted { return h.evicted }
+
+// Moved is the body that a lies in.
+func (h *Heap) Moved(a isa.Addr) (Evicted, bool) {
+	k, _ := h.moved(a + 1)
+	if k == 0 || !h.evicted[k-1].Body.Holds(a, 1) {
+		return Evicted{}, false
+	}
+	return h.evicted[k-1], true
+}
+
+func (h *Heap) moved(a isa.Addr) (int, bool) {
+	return slices.BinarySearchFunc(h.evicted, a, func(e Evicted, a isa.Addr) int { return cmp.Compare(e.Body.Lo, a) })
+}
+
+// Evict takes the slot of a body's copy. A body that is there already stays as it is.
+// It reports whether the heap has e now.
+func (h *Heap) Evict(e Evicted) bool {
+	k, ok := h.moved(e.Body.Lo)
+	if ok {
+		return h.evicted[k] == e
+	}
+	if k > 0 && h.evicted[k-1].Body.Hi > e.Body.Lo || k < len(h.evicted) && h.evicted[k].Body.Lo < e.Body.Hi || !h.Take(e.Patch, e.Slot) {
+		return false
+	}
+	h.evicted = slices.Insert(h.evicted, k, e)
+	return true
+}
+
+// Restore gives the slot of a body's copy back, unless springboards are in the body. It
+// reports whether it did.
+func (h *Heap) Restore(body isa.Addr) bool {
+	k, ok := h.moved(body)
+	if !ok {
+		return false
+	}
+	e := h.evicted[k]
+	if b := h.board(e.Body.Lo); b < len(h.boards) && h.boards[b].Lo < e.Body.Hi {
+		return false
+	}
+	h.evicted = slices.Delete(h.evicted, k, k+1)
+	return h.Free(e.Patch, e.Slot)
+}

@@ -1,0 +1,163 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/riscv64"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
+)
+
+// leafCode is a function of 50 bytes, behind whose ftrace site there is room for four
+// springboards beside the jump to a copy of it.
+var leafCode = strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80"
+
+const leafOf = "__riscv_sys_getppid" // the instruction at +0x10 is four bytes long
+
+// withLeaf is a request by springboard in a kernel that has a leaf so many bytes behind
+// a function, and no other.
+func withLeaf(t *testing.T, behind isa.Addr, gap bool) (*ktext.Text, plan.Request) {
+	t.Helper()
+	k := ktexttest.Load(t, "riscv64")
+	f, err := k.Text(t).Function("", leafOf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Add("leaf", f.Addr+behind, []byte(leafCode))
+	if gap { // the text ends early
+		k.Kallsyms += (f.Addr + 0x20002).String()[2:] + " T _etext\n" + (f.Addr + 0x21000).String()[2:] + " T __init_begin\n"
+	}
+	x := k.Text(t)
+	req := request(x, leafOf, 0x10)
+	req.Mechanism = plan.Springboard
+	req.Spare = func(f ktext.Func) bool { return f.Name != "leaf" }
+	return x, req
+}
+
+// TestEvicted: springboards are in one function until there is no room for another.
+func TestEvicted(t *testing.T) {
+	x, req := withLeaf(t, 0x8000, false)
+	var first *plan.Plan
+	for k, off := range []isa.Off{0x10, 0x10, 0x10, 0x10} {
+		req.Offset = off
+		p, r := plan.Point(x, req)
+		if r != nil {
+			t.Fatalf("+%#x: %v", uint64(off), r)
+		}
+		throughJSON(t, p)
+		if p.Board == nil || p.Board.In == nil || p.Board.In.Symbol != "leaf" || p.Added != 8 || len(p.New) != 4 {
+			t.Fatalf("+%#x: %+v", uint64(off), p)
+		}
+		if first == nil {
+			first = p
+		}
+		if e := p.Board.In; !e.Same(first.Board.In) || p.Board.Addr != e.Body+isa.Addr(8*(k+1)) || p.Patch == e.Patch {
+			t.Errorf("springboard %d of %v is at %v, its patch at %v, the copy at %v", k, e.Body, p.Board.Addr, p.Patch, e.Patch)
+		}
+		for _, b := range []struct {
+			a    isa.Addr
+			want bool
+		}{{p.Board.In.Body, true}, {p.Board.In.End() - 1, true}, {p.Board.In.End(), false}, {p.Point, true}} {
+			if p.Touches(b.a, b.a+1) != b.want {
+				t.Errorf("it touches %v: %v", b.a, !b.want)
+			}
+		}
+	}
+	if _, r := plan.Point(x, req); r == nil || r.Reason != plan.NoSpringboard {
+		t.Errorf("a fifth springboard in room for four: %v", r)
+	}
+}
+
+// TestEvictedNot: why there is no springboard.
+func TestEvictedNot(t *testing.T) {
+	for name, c := range map[string]struct {
+		behind isa.Addr
+		spoil  func(*plan.Request)
+		want   plan.Reason
+	}{
+		"out of reach":       {1 << 20, func(*plan.Request) {}, plan.NoSpringboard},
+		"spared":             {0x8000, func(r *plan.Request) { r.Spare = func(ktext.Func) bool { return true } }, plan.NoSpringboard},
+		"a splice is in it":  {0x8000, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return hi-lo > 8 } }, plan.NoSpringboard},
+		"preemption":         {0x8000, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism},
+		"two bytes, too far": {0x8000, func(r *plan.Request) { r.Offset = 0x14 }, plan.NoSpringboard},
+		"no patch memory": {0x8000, func(r *plan.Request) {
+			h := &place.Heap{}
+			a := r.Heap.Areas()[0]
+			h.Add(place.NewArea(7, a.Addr, (gen.Room(riscv64.Arch, snippet.Counter())+63)&^63))
+			r.Heap = h
+		}, plan.NoSpringboard},
+	} {
+		x, req := withLeaf(t, c.behind, false)
+		c.spoil(&req)
+		if _, r := plan.Point(x, req); r == nil || r.Reason != c.want {
+			t.Errorf("%s: %v, want %v", name, r, c.want)
+		}
+	}
+}
+
+// TestShortHop: two bytes reach a function that is near.
+func TestShortHop(t *testing.T) {
+	x, req := withLeaf(t, 0x400, false)
+	req.Offset = 0x14
+	p, r := plan.Point(x, req)
+	if r != nil || len(p.New) != 2 || p.Board.In.Symbol != "leaf" {
+		t.Fatal(p, r)
+	}
+}
+
+// TestGap: before a function is moved, what is behind the text is used up, on a kernel
+// that preempts itself as well.
+func TestGap(t *testing.T) {
+	x, req := withLeaf(t, 0x8000, true)
+	req.Features.Preempt = true
+	lo, hi := x.Gap()
+	if lo == hi {
+		t.Fatal("no gap behind the text")
+	}
+	p, r := plan.Point(x, req)
+	if r != nil || p.Board.In != nil || p.Board.Addr < lo || p.Board.End() > hi {
+		t.Fatal(p, r)
+	}
+}
+
+// TestCheckCatchesEviction spoils one thing about each part.
+func TestCheckCatchesEviction(t *testing.T) {
+	x, req := withLeaf(t, 0x8000, false)
+	good, r := plan.Point(x, req)
+	if r != nil {
+		t.Fatal(r)
+	}
+	for name, spoil := range map[string]func(p *plan.Plan, b *plan.Board, e *plan.Eviction){
+		"none":                  func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.In = nil; b.Addr = 3 },
+		"board on the jump":     func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
+		"board behind the end":  func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
+		"board on other bytes":  func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
+		"jump elsewhere":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 6) },
+		"copy elsewhere":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 64 },
+		"copy is not aligned":   func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 2 },
+		"slot too short":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Slot = len(e.Code) - 1 },
+		"body that calls":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[16:], "\xef\x00\x00\x01") },
+		"body without an end":   func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[40:], "\x01\x00") },
+		"the point is in it":    func(p *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Body = p.Point - 16 },
+		"body too short":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Code = e.Code[:8] },
+		"body too long":         func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Code = append(e.Code, make([]byte, 512)...) },
+		"through what may live": func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New[1] |= 1; e.New[5] = e.New[5]&0xf | 0xf0 },
+	} {
+		p, b, e := *good, *good.Board, *good.Board.In
+		e.Code, e.New = append([]byte(nil), e.Code...), append([]byte(nil), e.New...)
+		b.In, p.Board = &e, &b
+		if err := p.Check(riscv64.Arch); err != nil {
+			t.Fatalf("%s: wrong before: %v", name, err)
+		}
+		spoil(&p, &b, &e)
+		if err := p.Check(riscv64.Arch); err == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}

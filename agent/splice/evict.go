@@ -1,0 +1,111 @@
+package splice
+
+import (
+	"fmt"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// evicted is a function of which a copy runs: springboards of live splices are in it.
+type evicted struct {
+	*plan.Eviction
+	id uint32
+}
+
+// evicts is the function that a plan moves away for its springboard, or shares.
+func evicts(p *plan.Plan) *plan.Eviction {
+	if p.Board == nil {
+		return nil
+	}
+	return p.Board.In
+}
+
+// clash says what two plans that are live together have in common and must not.
+func clash(p, q *plan.Plan) error {
+	if q.Touches(p.Point, p.Back) {
+		return fmt.Errorf("overlaps the splice of %v", q.Point)
+	}
+	e, o := evicts(p), evicts(q)
+	shared := e != nil && o != nil && e.Same(o)
+	if b := p.Board; b != nil && (q.Writes(b.Addr, b.End()) || !shared && q.Touches(b.Addr, b.End())) {
+		return fmt.Errorf("its springboard overlaps the splice of %v", q.Point)
+	}
+	if e != nil && (q.Point < e.End() && e.Body < q.Back || !shared && q.Touches(e.Body, e.End())) {
+		return fmt.Errorf("%s, which it moves away, overlaps the splice of %v", e.Symbol, q.Point)
+	}
+	for _, v := range slots(p, true) {
+		for _, w := range slots(q, !shared) {
+			if !v.Intersect(w).Empty() {
+				return fmt.Errorf("shares its patch at %v with the splice of %v", v.Lo, q.Point)
+			}
+		}
+	}
+	return nil
+}
+
+// slots are the parts of the heap that a plan takes, with or without that of the
+// function that it moves away.
+func slots(p *plan.Plan, moved bool) []place.Window {
+	out := []place.Window{{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)}}
+	if a := p.Annex; a != nil {
+		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
+	}
+	if e := evicts(p); e != nil && moved {
+		out = append(out, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})
+	}
+	return out
+}
+
+// acceptEviction takes what a plan's function needs to run elsewhere, unless it does so
+// already. Its copy is not in the annex: its faults have no fixup.
+func (s *Splicer) acceptEviction(e *plan.Eviction) error {
+	if r, ok := s.heap.Find(e.Patch); !ok || r.Annex() || !r.Code().Holds(e.Patch, e.Slot) {
+		return fmt.Errorf("the copy of %s at %v is not in an area of this kernel", e.Symbol, e.Patch)
+	}
+	if m, ok := s.moved[e.Body]; ok && !m.Same(e) || !s.heap.Evict(e.Place()) {
+		return fmt.Errorf("%s cannot be moved to %v: it is elsewhere, or other code is there", e.Symbol, e.Patch)
+	}
+	return nil
+}
+
+// fresh lists the functions that plans move away and that nobody has moved yet.
+func (s *Splicer) fresh(plans []*plan.Plan) (out []*plan.Eviction) {
+	seen := map[isa.Addr]bool{}
+	for _, p := range plans {
+		e := evicts(p)
+		if e == nil || seen[e.Body] {
+			continue
+		}
+		seen[e.Body] = true
+		if _, ok := s.moved[e.Body]; !ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// stale lists the functions that nobody needs elsewhere any more, when some splices go.
+func (s *Splicer) stale(going []*Live) (out []evicted) {
+	needed := map[isa.Addr]int{}
+	for _, l := range s.live {
+		if e := evicts(l.Plan); e != nil {
+			needed[e.Body]++
+		}
+	}
+	for _, l := range going {
+		if e := evicts(l.Plan); e != nil {
+			if needed[e.Body]--; needed[e.Body] == 0 {
+				out = append(out, s.moved[e.Body])
+			}
+		}
+	}
+	return out
+}
+
+// moveAway is what is written for it: nobody falls asleep in what has no call and no
+// fault that is waited for.
+func moveAway(e *plan.Eviction) Splice {
+	return Splice{Point: e.Body, Old: e.Code[:len(e.New)], New: e.New, Patch: e.Patch, PatchLen: len(e.Code), Window: true, Awake: true, Span: len(e.Code)}
+}
