@@ -419,10 +419,20 @@ func (s *Splicer) holds(a isa.Addr, want []byte) error {
 }
 
 // Undo takes splices back, all or none, newest first. On success their slots
-// are free.
+// are free, and hold traps.
 func (s *Splicer) Undo(which []*Live) error {
+	which = slices.Clone(which)
+	moved, err := s.undo(which)
+	if err == nil {
+		s.fill(which, moved)
+	}
+	return err
+}
+
+// undo leaves the patches as they are. It tells which functions are back.
+func (s *Splicer) undo(which []*Live) ([]evicted, error) {
 	if len(which) == 0 {
-		return nil
+		return nil, nil
 	}
 	order := slices.Clone(which)
 	slices.SortFunc(order, func(a, b *Live) int { return slices.Index(s.live, b) - slices.Index(s.live, a) })
@@ -430,7 +440,7 @@ func (s *Splicer) Undo(which []*Live) error {
 	var plans []*plan.Plan
 	for k, l := range order {
 		if !slices.Contains(s.live, l) || k > 0 && order[k-1] == l {
-			return describe(l.Plan, errors.New("is not live, or is listed twice"))
+			return nil, describe(l.Plan, errors.New("is not live, or is listed twice"))
 		}
 		ids, plans = append(ids, l.ID), append(plans, l.Plan)
 		if l.Plan.Board != nil {
@@ -442,7 +452,7 @@ func (s *Splicer) Undo(which []*Live) error {
 		ids, plans = append(ids, e.id), append(plans, order[0].Plan)
 	}
 	if err := s.poker.Undo(ids); err != nil {
-		return blame(plans, err)
+		return nil, blame(plans, err)
 	}
 	for _, e := range stale {
 		delete(s.moved, e.Body)
@@ -456,7 +466,7 @@ func (s *Splicer) Undo(which []*Live) error {
 	if n, err := s.poker.Quarantined(); err == nil && n == 0 {
 		s.heap.CleanLocals()
 	}
-	return nil
+	return stale, nil
 }
 
 // Verify checks that every live splice is in memory as it was planned.
@@ -485,7 +495,7 @@ func (s *Splicer) Verify() error {
 
 // Close undoes everything and gives the areas back.
 func (s *Splicer) Close() error {
-	if err := s.Undo(s.live); err != nil {
+	if _, err := s.undo(s.live); err != nil { // its memory goes as a whole
 		return err
 	}
 	var errs []error

@@ -29,7 +29,8 @@ type kernel struct {
 	failAt   int    // 1 is the first call that can fail
 	failWith string // only calls of this name count; "" is all
 	local    [8]uint64
-	asleep   uint64 // bytes of patches in quarantine
+	asleep   uint64   // bytes of patches in quarantine
+	refused  isa.Addr // no code is written over it
 	annexAt  isa.Addr
 }
 
@@ -106,6 +107,9 @@ func (k *kernel) WriteCode(a isa.Addr, code []byte) error {
 			s.Annex < a+isa.Addr(len(code)) && a < s.Annex+isa.Addr(s.AnnexLen) {
 			return errors.New("a live splice leads there")
 		}
+	}
+	if k.refused >= a && k.refused < a+isa.Addr(len(code)) {
+		return errors.New("a task is asleep there")
 	}
 	k.Write(a, code)
 	return nil
@@ -684,6 +688,28 @@ func TestEvictionClashes(t *testing.T) {
 			}
 			if len(b.k.live) != 0 {
 				t.Fatalf("%s (in one batch: %v): %d writes are live", name, together, len(b.k.live))
+			}
+		}
+	}
+}
+
+// TestFill: what was undone is traps, but for what cannot be overwritten.
+func TestFill(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		b := setUp(t, arch)
+		live, err := b.s.Apply(b.plans)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := b.plans[2]
+		b.k.refused = held.Patch
+		if err := b.s.Undo(live); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range b.plans {
+			code := bytes.Repeat(b.k.Arch.Trap, len(p.Code)/len(b.k.Arch.Trap))
+			if got := b.k.hold(p.Patch, code); got != (p != held) {
+				t.Errorf("%s: the patch of %v at %v is traps: %v", arch, p.Point, p.Patch, got)
 			}
 		}
 	}

@@ -42,6 +42,7 @@ var Arch = &isa.Arch{
 	Flags:    Flags,
 	All:      all,
 	NeverUse: isa.Set(RSP),
+	Trap:     []byte{0xcc},
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
 	Move:     Move,

@@ -29,6 +29,7 @@ var Arch = &isa.Arch{
 	Flags:    Flags,
 	All:      all,
 	NeverUse: isa.Set(X18, FP, SP),
+	Trap:     []byte{0x00, 0x20, 0x20, 0xd4},
 	RegName:  regName,
 	Decode:   Decode,
 	Move:     Move,

@@ -1,0 +1,55 @@
+package splice
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/place"
+)
+
+// mostFilled bounds what is written at a time, in bytes.
+const mostFilled = 64 << 10
+
+// fill writes traps over patches that are nobody's any more: who should come to one all
+// the same is found out at once. A patch that a task may be asleep in stays as it is, and
+// so does what is written with it: the kernel's side refuses to overwrite that. It stays
+// dirty either way, and is written as a whole before anything leads there again.
+func (s *Splicer) fill(gone []*Live, moved []evicted) {
+	var all []place.Window
+	for _, l := range gone {
+		all = append(all, slots(l.Plan, false)...)
+	}
+	for _, e := range moved {
+		all = append(all, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})
+	}
+	for _, w := range joined(all) {
+		if s.trap(w) == nil || len(all) == 1 {
+			continue
+		}
+		for _, one := range all { // some of it is held
+			if one.Intersect(w) == one {
+				_ = s.trap(one) // stays as it is
+			}
+		}
+	}
+}
+
+func (s *Splicer) trap(w place.Window) error {
+	n := (int(w.Size()) + place.Line - 1) / place.Line * place.Line
+	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)))
+}
+
+// joined puts slots that follow each other together, up to mostFilled.
+func joined(slots []place.Window) (out []place.Window) {
+	for _, w := range slices.SortedFunc(slices.Values(slots), func(a, b place.Window) int { return cmp.Compare(a.Lo, b.Lo) }) {
+		w.Hi = (w.Hi + place.Line - 1) / place.Line * place.Line
+		if k := len(out) - 1; k >= 0 && out[k].Hi == w.Lo && w.Hi-out[k].Lo <= mostFilled {
+			out[k].Hi = w.Hi
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
