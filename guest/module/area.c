@@ -33,6 +33,9 @@
 
 struct area {
 	struct list_head link;
+#ifdef KI_ARCH_NAMED
+	struct bpf_ksym ksym;	/* makes text of the code for who walks stacks */
+#endif
 	unsigned long addr;	/* code */
 	unsigned long cells;	/* behind it, but for the annex */
 	void __percpu *local;	/* cells of each CPU, and nothing else */
@@ -126,6 +129,32 @@ static int make_code(void *code, u32 len)
 	flush_icache_range((unsigned long)code, (unsigned long)code + len);
 	return set_memory_rox((unsigned long)code, len >> PAGE_SHIFT);
 }
+
+#ifdef KI_ARCH_NAMED
+/*
+ * Code of BPF's that is no program, as its trampolines are: it has a name, and no
+ * exception table is looked for in it. Readers are under RCU.
+ */
+static void give_name(struct area *a)
+{
+	INIT_LIST_HEAD_RCU(&a->ksym.lnode);
+	if (a->local || ki_annex_has(a->addr))
+		return;		/* no code, or a module's, which is text */
+	a->ksym.start = a->addr;
+	a->ksym.end = a->addr + a->code_len;
+	strscpy(a->ksym.name, "kerninst_patches", sizeof(a->ksym.name));
+	bpf_ksym_add(&a->ksym);
+}
+
+static void take_name(struct area *a)
+{
+	bpf_ksym_del(&a->ksym);
+	synchronize_rcu();
+}
+#else
+static void give_name(struct area *a) { }
+static void take_name(struct area *a) { }
+#endif
 
 static bool annex_taken(void)
 {
@@ -226,6 +255,7 @@ int ki_area_alloc(struct ki_area *a)
 	}
 	new->code_len = a->code_len;
 	new->id = ++last_id;
+	give_name(new);
 	list_add(&new->link, &areas);
 	area_count++;
 	area_bytes += new->code_len;
@@ -241,6 +271,7 @@ static void drop(struct area *a)
 	list_del(&a->link);
 	area_count--;
 	area_bytes -= a->code_len;
+	take_name(a);
 	/*
 	 * Pages that a process still has mapped live until it unmaps them. Those of
 	 * local cells do not: they go with the device, which a mapping holds open.

@@ -1,5 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The kernel's walk of a stack ends at what is no text (walk_stackframe() in
+ * arch/riscv/kernel/stacktrace.c), and takes generated code for text if it is BPF's.
+ */
+#ifdef CONFIG_BPF_JIT
+#include <linux/bpf.h>
+#define KI_ARCH_NAMED 1
+#define KI_ARCH_NAMING(CODE)			\
+	CODE(bpf_ksym_add)			\
+	CODE(bpf_ksym_del)
+#else
+#define KI_ARCH_NAMING(CODE)
+#endif
+
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
+	KI_ARCH_NAMING(CODE)			\
 	CODE(set_memory_ro)			\
 	CODE(set_memory_x)			\
 	CODE(stop_machine_cpuslocked)		\
