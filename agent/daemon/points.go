@@ -65,7 +65,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken,
-		Spare: func(f ktext.Func) bool { return d.named[[2]string{f.Module, f.Name}] },
+		Spare: func(f ktext.Func) bool { return d.named[f.Addr] },
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -186,12 +186,28 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 	return out
 }
 
-// named are the functions, by module and name, of points that are asked for: none of
-// them is moved away for the springboard of another.
-func named(points []*wire.Point) map[[2]string]bool {
-	out := map[[2]string]bool{}
+// functionsOf are the functions, by their addresses, of points that are asked for: none
+// of them is moved away for the springboard of another.
+func (d *Daemon) functionsOf(points []*wire.Point) map[isa.Addr]bool {
+	out, seen := map[isa.Addr]bool{}, map[[2]string]bool{}
+	at := func(a isa.Addr) {
+		if f, ok := d.text.Locate(a); ok {
+			out[f.Addr] = true
+		}
+	}
 	for _, p := range points {
-		out[[2]string{p.Module, p.Function}] = true
+		name := [2]string{p.Module, p.Function}
+		switch {
+		case p.Text > 0:
+			at(d.info.TextStart + isa.Addr(p.Text-1))
+		case p.SameAs != "" && len(d.resolved[p.SameAs]) > 0:
+			at(d.resolved[p.SameAs][0])
+		case !seen[name]:
+			seen[name] = true
+			if f, err := d.text.Function(p.Module, p.Function); err == nil {
+				out[f.Addr] = true
+			}
+		}
 	}
 	return out
 }
@@ -205,7 +221,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if err := d.seeModules(modulesOf(s.Points)); err != nil {
 		return err
 	}
-	d.known, d.named = &plan.Functions{}, named(s.Points)
+	d.known, d.named = &plan.Functions{}, d.functionsOf(s.Points)
 	defer func() { d.known, d.named = nil, nil }()
 	made := &set{}
 	var plans []*plan.Plan

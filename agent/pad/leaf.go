@@ -13,10 +13,12 @@ import (
 // Such a body reads the same wherever it is. It calls nothing, jumps only within
 // itself, forms no address, and waits for nothing: none of it has an entry in the
 // exception table, so no task is ever asleep in it. Nothing else in the kernel's code
-// can be read as a jump, call or address of any of it, its entry included: so it is not
-// on a path that anybody calls by name, which is as cold as can be told without running
-// it; system calls are warm all the same. It has an ftrace site, behind which a register is free: who traces it overwrites
-// that one.
+// can be read as a jump, call or address of any of it, its entry included, but for where
+// its own branches lead (who else would lead there is not asked: compilers do not jump
+// into the middle of functions that do not jump out, and assembly has no ftrace site).
+// So it is not on a path that anybody calls by name, which is as cold as can be told
+// without running it; system calls are warm all the same. It has an ftrace site, behind
+// which a register is free: who traces it overwrites that one.
 type Leaf struct {
 	ktext.Func
 	Body isa.Addr // behind the ftrace site

@@ -152,12 +152,13 @@ func (r *Area) Cell(patch isa.Addr) isa.Addr { return patch - r.Addr + r.cells }
 // Code is the window that the area's code fills.
 func (r *Area) Code() Window { return Window{r.Addr, r.Addr + isa.Addr(r.CodeLen)} }
 
-// find is the lowest run of n lines inside w that are in one of the states, or -1.
-func (r *Area) find(n int, states []state, w Window) int {
+// find is the lowest run of n lines inside w, and outside another window, that are in
+// one of the states, or -1.
+func (r *Area) find(n int, states []state, w, not Window) int {
 	run := 0
 	for k, l := range r.lines {
 		at := r.Addr + isa.Addr(k*Line)
-		if !slices.Contains(states, l) || !w.Holds(at, Line) {
+		if !slices.Contains(states, l) || !w.Holds(at, Line) || !not.Intersect(Window{at, at + Line}).Empty() {
 			run = 0
 			continue
 		}
@@ -200,12 +201,17 @@ func lines(n int) int { return (n + Line - 1) / Line }
 // Peek finds where Take would put n bytes inside w; in the annex those that may fault,
 // and only those.
 func (h *Heap) Peek(n int, w Window, faults bool) (isa.Addr, *Area, bool) {
+	return h.PeekBeside(n, w, faults, Window{})
+}
+
+// PeekBeside is Peek, when Take has put something else into a window first.
+func (h *Heap) PeekBeside(n int, w Window, faults bool, other Window) (isa.Addr, *Area, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
 		for _, r := range h.areas {
 			if r.annex != faults {
 				continue
 			}
-			if k := r.find(lines(n), s, w); k >= 0 {
+			if k := r.find(lines(n), s, w, other); k >= 0 {
 				return r.Addr + isa.Addr(k*Line), r, true
 			}
 		}

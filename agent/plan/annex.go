@@ -144,7 +144,7 @@ func (p *Plan) checkHome(arch *isa.Arch, b body, k int, home gen.Leap) error {
 		return fmt.Errorf("the annex leads to %v, and not to where its register is popped", home.To)
 	}
 	k += len(land)
-	return leadsTo(arch, b.code[k:], b.at+isa.Addr(k), p.Back)
+	return leadsTo(arch, b.code[k:], b.at+isa.Addr(k), p.Back, 0)
 }
 
 // readLeap decodes a leap that takes no register but one of those that are free.

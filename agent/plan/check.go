@@ -80,14 +80,14 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 		if p.Point < e.End() && e.Body < p.Back {
 			return fmt.Errorf("%s is moved away, and the point is in it", e.Symbol)
 		}
-		if err := b.In.check(arch, b); err != nil {
+		if err := e.check(arch, p); err != nil {
 			return err
 		}
 	}
 	if b.Whole {
 		return p.checkWhole(arch)
 	}
-	return leadsTo(arch, b.New, b.Addr, p.Patch)
+	return leadsTo(arch, b.New, b.Addr, p.Patch, p.unused(arch))
 }
 
 // checkWhole holds a copy of the patch to be what the patch is when it is made
@@ -110,15 +110,29 @@ func (p *Plan) checkWhole(arch *isa.Arch) error {
 // else.
 func (p *Plan) checkEntry(arch *isa.Arch) error {
 	if p.Board != nil {
-		return leadsTo(arch, p.New, p.Point, p.Board.Addr)
+		return leadsTo(arch, p.New, p.Point, p.Board.Addr, 0)
 	}
-	return leadsTo(arch, p.New, p.Point, p.Patch)
+	return leadsTo(arch, p.New, p.Point, p.Patch, p.unused(arch))
 }
 
-func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr) error {
+// unused is what a jump to the patch may go through: nobody reads it, nor does the
+// snippet.
+func (p *Plan) unused(arch *isa.Arch) isa.RegSet {
+	reads, err := gen.Reads(arch, p.Snippet)
+	if err != nil {
+		return 0
+	}
+	return p.Free[0] &^ reads
+}
+
+// leadsTo holds bytes to be a jump, if through a register then through one of free.
+func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr, free isa.RegSet) error {
 	to, n, ok := followJump(arch, b, a)
 	if !ok || n != len(b) || to != want {
 		return fmt.Errorf("the bytes %x at %v do not jump to %v", b, a, want)
+	}
+	if r := arch.Decode(b, a).Writes &^ (free &^ arch.NeverUse); r != 0 {
+		return fmt.Errorf("the jump at %v overwrites %s", a, arch.Names(r))
 	}
 	return nil
 }
@@ -161,9 +175,8 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 		}
 		return nil
 	}
-	to, n, ok := followJump(arch, b.code[k:], b.at+isa.Addr(k))
-	if !ok || k+n != len(b.code) || to != p.Back {
-		return fmt.Errorf("the patch does not end in a jump back to %v", p.Back)
+	if err := leadsTo(arch, b.code[k:], b.at+isa.Addr(k), p.Back, p.Free[len(p.Free)-1]); err != nil {
+		return fmt.Errorf("the patch does not end in a jump back to %v: %w", p.Back, err)
 	}
 	return nil
 }

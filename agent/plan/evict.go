@@ -111,6 +111,16 @@ func (fn *function) idle() ([]place.Window, error) {
 		return nil, err
 	}
 	body := place.Window{Lo: f.Addr + isa.Addr(fn.text.FtraceSite(code)), Hi: f.End()}
+	if run, ok := fn.text.RunOf(f.Addr); ok { // its end is not known if it is the last
+		body.Hi = min(body.Hi, run.Hi)
+	}
+	m, err := fn.text.Targets(fn.Module)
+	if err != nil {
+		return nil, err
+	}
+	if _, called := m.First(f.Addr, body.Lo+1); called { // by the module itself
+		return nil, nil
+	}
 	if _, site, err := fn.text.Site(body.Lo, body.Hi); site || err != nil {
 		return nil, err // what the kernel rewrites, or looks up
 	}
@@ -135,6 +145,8 @@ func (fn *function) room(req Request, in gen.Input, reach place.Window) (isa.Add
 	var board isa.Addr
 	var moved *Eviction
 	var failed error
+	var full *Refusal
+	patch := place.Window{Lo: in.Patch, Hi: in.Patch + isa.Addr(gen.Room(fn.text.Arch, req.Snippet))} // it takes no more
 	err := fn.finder(req).Leaves(in.Back-1, reach.Lo, reach.Hi, func(l pad.Leaf) bool {
 		if l.Addr == fn.Addr || !req.untouched(l.Addr, l.End()) || req.Spare != nil && req.Spare(l.Func) {
 			return false
@@ -144,17 +156,25 @@ func (fn *function) room(req Request, in gen.Input, reach place.Window) (isa.Add
 		if !ok {
 			return false
 		}
-		behind := place.Reach(fn.text.Arch, l.Body, l.End())
-		behind.Lo = max(behind.Lo, in.Patch+isa.Addr(gen.Room(fn.text.Arch, req.Snippet))) // the patch takes no more
-		if e.Patch, _, ok = req.Heap.Peek(e.Slot, behind, false); !ok {
+		w := place.Reach(fn.text.Arch, l.Body, l.End())
+		if e.Patch, _, ok = req.Heap.PeekBeside(e.Slot, w, false, patch); !ok {
+			full = refuse(MemoryFull, "to make room for a springboard for %v, %v would be moved away, and patch memory has no %d bytes in one piece for it", in.Displaced[0].Addr, l.Func, e.Slot)
+			return false
+		}
+		if moved, failed = fn.evicted(e); failed != nil {
+			return true
+		}
+		if _, ok := pad.Movable(fn.text.Arch, moved.Code, moved.Body); !ok { // somebody has put a probe there
 			return false
 		}
 		board = a
-		moved, failed = fn.evicted(e)
 		return true
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return 0, nil, unreadable(err)
+	}
+	if board == 0 {
+		return 0, nil, full
 	}
 	return board, moved, nil
 }
@@ -188,13 +208,15 @@ func (fn *function) evicted(e place.Evicted) (*Eviction, error) {
 
 // check holds a function to be one that can be evicted, by its bytes, and the board to
 // be in what that leaves.
-func (e *Eviction) check(arch *isa.Arch, b *Board) error {
-	room := e.Place().Room
+func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
+	b, room := p.Board, e.Place().Room
 	switch {
 	case len(e.New) >= len(e.Code) || len(e.Code) > pad.MaxLeaf || e.End() < e.Body:
 		return fmt.Errorf("%d bytes of %s replaced, of %d", len(e.New), e.Symbol, len(e.Code))
 	case !room.Holds(b.Addr, len(b.New)):
 		return fmt.Errorf("the springboard at %v is not in what %s leaves", b.Addr, e.Symbol)
+	case p.Patch < e.Patch+isa.Addr(e.Slot) && e.Patch < p.Patch+isa.Addr(p.Slot):
+		return fmt.Errorf("the patch at %v lies on the copy of %s", p.Patch, e.Symbol)
 	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Code):
 		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Symbol, e.Patch, e.Slot)
 	case b.Whole || string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):

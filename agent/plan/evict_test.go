@@ -91,7 +91,7 @@ func TestEvictedNot(t *testing.T) {
 			a := r.Heap.Areas()[0]
 			h.Add(place.NewArea(7, a.Addr, (gen.Room(riscv64.Arch, snippet.Counter())+63)&^63))
 			r.Heap = h
-		}, plan.NoSpringboard},
+		}, plan.MemoryFull},
 	} {
 		x, req := withLeaf(t, c.behind, false)
 		c.spoil(&req)
@@ -134,17 +134,23 @@ func TestCheckCatchesEviction(t *testing.T) {
 		t.Fatal(r)
 	}
 	for name, spoil := range map[string]func(p *plan.Plan, b *plan.Board, e *plan.Eviction){
-		"none":                  func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.In = nil; b.Addr = 3 },
-		"board on the jump":     func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
-		"board behind the end":  func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
-		"board on other bytes":  func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
-		"jump elsewhere":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 6) },
-		"copy elsewhere":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 64 },
-		"copy is not aligned":   func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 2 },
-		"slot too short":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Slot = len(e.Code) - 1 },
-		"body that calls":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[16:], "\xef\x00\x00\x01") },
-		"body without an end":   func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[40:], "\x01\x00") },
-		"the point is in it":    func(p *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Body = p.Point - 16 },
+		"none":                 func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.In = nil; b.Addr = 3 },
+		"board on the jump":    func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
+		"board behind the end": func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
+		"board on other bytes": func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
+		"jump elsewhere":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 6) },
+		"copy elsewhere":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 64 },
+		"copy is not aligned":  func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Patch += 2 },
+		"slot too short":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Slot = len(e.Code) - 1 },
+		"body that calls":      func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[16:], "\xef\x00\x00\x01") },
+		"body without an end":  func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { copy(e.Code[40:], "\x01\x00") },
+		"the point is in it":   func(p *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Body = p.Point - 16 },
+		"patch on the copy": func(p *plan.Plan, _ *plan.Board, e *plan.Eviction) {
+			e.Patch = p.Patch - 64
+			e.Slot = 128
+			e.New, _ = riscv64.FarJump(5, e.Body, e.Patch)
+		},
+		"board through s1":      func(p *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.New, _ = riscv64.FarJump(9, b.Addr, p.Patch) },
 		"body too short":        func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Code = e.Code[:8] },
 		"body too long":         func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.Code = append(e.Code, make([]byte, 512)...) },
 		"through what may live": func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New[1] |= 1; e.New[5] = e.New[5]&0xf | 0xf0 },

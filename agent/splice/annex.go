@@ -2,7 +2,6 @@ package splice
 
 import (
 	"fmt"
-	"slices"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
@@ -38,8 +37,4 @@ func (s *Splicer) checkAnnex(p *plan.Plan, r *place.Area) error {
 		return fmt.Errorf("the part of a patch at %v is not in the annex of this kernel", p.Annex.Addr)
 	}
 	return nil
-}
-
-func (s *Splicer) annexLive(a isa.Addr) bool {
-	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Annex != nil && l.Plan.Annex.Addr == a })
 }

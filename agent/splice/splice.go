@@ -181,9 +181,10 @@ func overlay(from isa.Addr, old []byte, a isa.Addr, b []byte) {
 func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
 		if !s.patchLive(p.Patch) {
-			s.heap.Free(p.Patch, p.Slot)
-			if p.Annex != nil && !s.annexLive(p.Annex.Addr) {
-				s.heap.Free(p.Annex.Addr, len(p.Annex.Code))
+			for _, w := range slots(p, false) {
+				if !s.held(w) {
+					s.heap.Free(w.Lo, int(w.Size()))
+				}
 			}
 			if p.Board != nil && !s.boardLive(p.Board.Addr) {
 				s.heap.FreeBoard(p.Board.Addr)
@@ -202,6 +203,14 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 
 func (s *Splicer) patchLive(a isa.Addr) bool {
 	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Patch == a })
+}
+
+// held reports whether a live splice has any of a window for its patch, or for the copy
+// of what it moved away: a plan from elsewhere may name it.
+func (s *Splicer) held(w place.Window) bool {
+	return slices.ContainsFunc(s.live, func(l *Live) bool {
+		return slices.ContainsFunc(slots(l.Plan, true), func(v place.Window) bool { return !v.Intersect(w).Empty() })
+	})
 }
 
 func (s *Splicer) boardLive(a isa.Addr) bool {

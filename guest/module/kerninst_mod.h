@@ -157,6 +157,8 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last);
  * neither text nor data? Springboards may lie there.
  */
 bool ki_arch_gap(unsigned long first, unsigned long last);
+/* Does the writer of windows prove that nobody is in a function that calls nobody? */
+extern const bool ki_arch_moves;
 void ki_arch_fill_traps(void *code, unsigned long len);
 /* Into memory that is already read-only and executable. */
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);

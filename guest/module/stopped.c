@@ -101,12 +101,20 @@ static u32 chunk_size(const struct ki_poke *p, u32 n)
 
 /*
  * Takes back what earlier chunks wrote, the last first: what leads somewhere goes
- * before what it leads to. Nobody else writes: text_mutex is held.
+ * before what it leads to. Nobody else writes: text_mutex is held. A task that was
+ * preempted on a springboard goes on there: those are left to the caller.
  */
 static void take_back(struct ki_poke *p, u32 n)
 {
-	u32 i, k, left = n;
+	u32 i, k, left;
 
+	if (IS_ENABLED(CONFIG_PREEMPTION)) {
+		for (i = 0, k = 0; i < n; i++)
+			if (!p[i].board)
+				p[k++] = p[i];
+		n = k;
+	}
+	left = n;
 	for (i = 0; i < n; i++)
 		swap(p[i].from, p[i].to);
 	for (i = 0; i < n / 2; i++)

@@ -115,7 +115,7 @@ static bool good_fault(const struct ki_splice *s)
 static bool good_span(const struct ki_splice *s)
 {
 	return !s->span ||
-	       (s->span > s->len && s->span <= SPAN_MAX && s->patch_len >= s->span && !s->fault &&
+	       (ki_arch_moves && s->span > s->len && s->span <= SPAN_MAX && s->patch_len >= s->span && !s->fault &&
 		(s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) == KI_SPLICE_WINDOW);
 }
 
@@ -192,7 +192,8 @@ static bool in_gap(const struct live *l)
 	return (l->s.flags & KI_SPLICE_SPRINGBOARD) && ki_arch_gap(l->at.start, l->at.last);
 }
 
-static int check_text(struct live *l)
+/* Nothing of a board's host, which was looked at when it was admitted, is off limits. */
+static int check_text(struct live *l, const struct live *host)
 {
 	unsigned long first = l->at.start, last = l->at.last;
 	unsigned long written = first + l->s.len - 1;
@@ -201,7 +202,7 @@ static int check_text(struct live *l)
 	if (in_gap(l))
 		return 0;
 	err = own_text(first, last, &l->owner);
-	if (err)
+	if (err || host)
 		return err;
 	if (l->owner ? module_off_limits(first, last, written) :
 		       core_off_limits(first, last, written)) {
@@ -272,27 +273,31 @@ static bool in_span(const struct live *l, const struct live *o)
 /*
  * The written bytes must be nobody's, written or operand. Operand bytes may be
  * an older splice's written bytes: that is how a successor is spliced first. Dead
- * bytes must be nobody's at first.
+ * bytes must be nobody's at first. *host is the function that a springboard is in.
  */
-static bool taken(const struct live *l)
+static bool taken(const struct live *l, const struct live **host)
 {
 	unsigned long first = l->s.point, last = first + max(l->s.len, l->s.span) - 1;
 	struct interval_tree_node *node;
 
+	*host = NULL;
 	for (node = interval_tree_iter_first(&points, first, last); node;
-	     node = interval_tree_iter_next(node, first, last))
+	     node = interval_tree_iter_next(node, first, last)) {
 		if (!in_span(l, container_of(node, struct live, at)))
 			return true;
+		*host = container_of(node, struct live, at);
+	}
 	return false;
 }
 
 static int admit(struct live *l)
 {
+	const struct live *host;
 	int err;
 
-	if (taken(l))
+	if (taken(l, &host))
 		return -EEXIST;
-	err = check_text(l);
+	err = check_text(l, host);
 	if (err)
 		return err;
 	err = check_target(l);
@@ -735,8 +740,7 @@ static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 	unspliced += first;
 	if (first == n)
 		return 0;
-	if (first)
-		ki_quiesce();
+	ki_quiesce();	/* also for points that an earlier call has restored */
 	lock_text();
 	err = no_probe_on_splices(l + first, n - first, failed);
 	if (!err)

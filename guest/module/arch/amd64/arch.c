@@ -29,6 +29,7 @@
 
 const u32 ki_arch_id = KI_ARCH_AMD64;
 const u32 ki_arch_insn_align = 1;
+const bool ki_arch_moves = false;
 
 #define MIN_WRITE 2	/* jmp rel8; a lone int3 would be a trap of our own */
 #define MAX_WRITE 5	/* what the kernel's writer takes */

@@ -23,6 +23,7 @@
 
 const u32 ki_arch_id = KI_ARCH_ARM64;
 const u32 ki_arch_insn_align = AARCH64_INSN_SIZE;
+const bool ki_arch_moves = false;
 
 u32 ki_arch_features(void)
 {

@@ -25,6 +25,7 @@
 
 const u32 ki_arch_id = KI_ARCH_RISCV64;
 const u32 ki_arch_insn_align = PARCEL;
+const bool ki_arch_moves = true;
 
 u32 ki_arch_features(void)
 {
