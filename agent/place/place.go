@@ -8,9 +8,9 @@
 // (Line bytes) or several; as the cells mirror the code, each patch has the
 // lines behind it to itself, and two counters never share one.
 //
-// Slots are clean (never used), used (a patch is or may be live) or dirty
-// (freed: old bytes are still there). A clean slot is taken before a dirty one, and
-// that before one of both, the lowest first, so that the same requests always get the
+// Slots are clean (never used), used (a patch is or may be live) or dirty (freed: traps,
+// or what a task may be asleep in, are there). A clean slot is taken before a dirty one,
+// and that before one of both, the lowest first, so that the same requests always get the
 // same addresses.
 package place
 
