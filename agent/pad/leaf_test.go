@@ -12,7 +12,7 @@ import (
 
 const (
 	site   = "\x13\x00\x00\x00\x13\x00\x00\x00" // two nops for ftrace
-	traced = "\x97\x02\x00\x00\xe7\x82\x02\x00" // auipc t0; jalr t0, (t0)
+	traced = "\x97\x12\x00\x00\xe7\x82\x02\x00" // auipc t0, 1; jalr t0, (t0): nothing of its own
 	cnop   = "\x01\x00"
 	ret    = "\x82\x80"
 	forked = "\x19\xc1" + cnop + cnop + ret // c.beqz a0, +6

@@ -134,8 +134,12 @@ func TestCheckCatchesEviction(t *testing.T) {
 		t.Fatal(r)
 	}
 	for name, spoil := range map[string]func(p *plan.Plan, b *plan.Board, e *plan.Eviction){
-		"none":                 func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.In = nil; b.Addr = 3 },
-		"board on the jump":    func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
+		"none": func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.In = nil; b.Addr = 3 },
+		"board on the jump": func(p *plan.Plan, b *plan.Board, e *plan.Eviction) {
+			b.Addr, b.Old = e.Body+4, e.Code[4:12]
+			b.New, _ = riscv64.FarJump(12, b.Addr, p.Patch)
+			p.New, _ = riscv64.Jump(p.Point, b.Addr)
+		},
 		"board behind the end": func(_ *plan.Plan, b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
 		"board on other bytes": func(_ *plan.Plan, b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
 		"jump elsewhere":       func(_ *plan.Plan, _ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 6) },

@@ -616,6 +616,11 @@ func TestEvicted(t *testing.T) {
 		t.Errorf("the copy was changed: %v", err)
 	}
 	b.k.Write(in.Patch, in.Code)
+	forged := *plans[0]
+	forged.Patch = in.Patch
+	if _, err := b.s.Apply([]*plan.Plan{&forged}); err == nil || b.s.Heap().Take(in.Patch, in.Slot) {
+		t.Errorf("a patch on the copy: %v, and its slot is free or was given back", err)
+	}
 	if err := b.s.Undo(first); err != nil {
 		t.Fatal(err)
 	}
