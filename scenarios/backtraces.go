@@ -28,41 +28,74 @@ func backtraces() []Scenario {
 type traced struct {
 	name      string
 	functions func(arch string) []string
-	mechanism string // of the walk at the original, too; empty: the first that fits
-	long      bool   // patches in which CPUs spend their time; else those that only count
-	when      string // a predicate: what of op's comes to the functions, and little else
-	from      uint64 // only instructions from there on: what is before needs the padding, too
-	op        string // of guest/bench, which calls the functions
+	mechanism string                           // of the walk at the original, too; empty: the first that fits
+	actions   func(arch string) []*wire.Action // of patches in which CPUs spend their time; nil: to count
+	when      string                           // a predicate: what of op's comes to the functions, and little else
+	from      uint64                           // only instructions from there on: what is before needs the padding, too
+	op        string                           // of guest/bench, which calls the functions; empty: as for busyFunction
 	dumps     int
 	// in says whether a place that a dump names is in such a patch.
 	in   func(place string, points []*wire.PointResult) bool
 	only []string // ISAs; none: all
+	// unsure: the kernel names callers as ones that it is not sure of, since it takes the
+	// place for another (ARCHITECTURE.md, Backtraces).
+	unsure bool
 }
 
-// unsure reports whether the kernel names the callers as ones that it is not sure of:
-// nothing tells it how to get on from a patch (ARCHITECTURE.md, Backtraces).
-func unsure(arch string) bool { return arch == "amd64" }
-
 var tracedKinds = []traced{
-	{name: "patch", only: []string{"amd64", "arm64"}, functions: func(arch string) []string { return []string{syscallEntry(arch, "getppid")} }, long: true, op: "null", dumps: 150,
-		in: inPatch},
-	// Of the shorter function there are hardly any points.
-	{name: "patch", only: []string{"riscv64"}, functions: func(string) []string { return []string{"vfs_read"} }, long: true, op: "read", dumps: 150,
-		in: inPatch},
+	{name: "patch", functions: busyFunction, actions: longActions, dumps: 150, in: inPatch},
+	// What patches call.
+	{name: "load", functions: busyFunction, actions: loadActions, dumps: 150,
+		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "ki_load") }},
 	// Padding is what a symbol of its own is of, which nothing else runs.
 	{name: "copy", only: []string{"amd64"}, mechanism: "springboard", op: "null", dumps: 400,
 		functions: func(arch string) []string {
 			return []string{syscallEntry(arch, "getppid"), "__task_pid_nr_ns"}
 		},
-		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "__pfx_") }},
+		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "__pfx_") }, unsure: true},
 	// The memory of a message, by words of eight bytes, of which there are two.
-	{name: "annex", only: []string{"amd64"}, mechanism: "springboard", from: 0x30, when: `reg("rcx") == 16`, long: true, op: "msg", dumps: 150,
+	{name: "annex", only: []string{"amd64"}, mechanism: "springboard", from: 0x30, when: `reg("rcx") == 16`, actions: longActions, op: "msg", dumps: 150,
 		functions: func(string) []string { return []string{"rep_movs_alternative"} },
-		in:        func(place string, _ []*wire.PointResult) bool { return strings.Contains(place, "[kerninst]") }},
+		in:        func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "ki_annex+") }},
 }
 
 func tracedOn(arch string) []traced {
 	return slices.DeleteFunc(slices.Clone(tracedKinds), func(k traced) bool { return k.only != nil && !contains(k.only, arch) })
+}
+
+// busyFunction is one that is called again and again, with many points: of riscv64's
+// shortest there are hardly any.
+func busyFunction(arch string) []string {
+	if arch == "riscv64" {
+		return []string{"vfs_read"}
+	}
+	return []string{syscallEntry(arch, "getppid")}
+}
+
+// operation is what calls the functions, of guest/bench.
+func (k traced) operation(arch string) string {
+	switch {
+	case k.op != "":
+		return k.op
+	case arch == "riscv64":
+		return "read"
+	}
+	return "null"
+}
+
+func longActions(arch string) []*wire.Action {
+	return []*wire.Action{{Name: "long", Snippet: longSnippet(longRegister[arch])}}
+}
+
+var stackPointer = map[string]string{"amd64": "rsp", "arm64": "sp", "riscv64": "sp"}
+
+// loadActions load from the stack, often.
+func loadActions(arch string) []*wire.Action {
+	words := make([]string, 16)
+	for k := range words {
+		words[k] = fmt.Sprintf("load%d(reg(%q) + %d)", []int{8, 16, 32, 64}[k%4], stackPointer[arch], 8*k)
+	}
+	return []*wire.Action{loadAction("", "sum("+strings.Join(words, " + ")+")")}
 }
 
 func inPatch(place string, points []*wire.PointResult) bool {
@@ -85,7 +118,6 @@ done | sed 's/^\[[ 0-9.]*\] *//' | grep -E '^(NMI backtrace|RIP: 0010:|e?pc : |C
 touch /tmp/stop; wait`
 
 func backtraceGuests(arch string) []Guest {
-	long := []*wire.Action{{Name: "long", Snippet: longSnippet(longRegister[arch])}}
 	steps := []*wire.Step{snapshot("before", "")}
 	for _, k := range tracedOn(arch) {
 		var points []*wire.Point
@@ -94,16 +126,16 @@ func backtraceGuests(arch string) []Guest {
 			start := loading(f, k.when, "stack")
 			start.Mechanism = k.mechanism
 			steps = append(steps, splice(truth, start),
-				shell(truth+" load", fmt.Sprintf("%s %s 20 2 >/dev/null", benchProgram, k.op)), read(truth+" found"), unsplice(truth))
+				shell(truth+" load", fmt.Sprintf("%s %s 20 2 >/dev/null", benchProgram, k.operation(arch))), read(truth+" found"), unsplice(truth))
 			p := &wire.Point{Function: f, Offset: k.from, Every: true, Mechanism: k.mechanism}
-			if k.long {
-				p.Actions = long
+			if k.actions != nil {
+				p.Actions = k.actions(arch)
 			}
 			points = append(points, p)
 		}
 		all := splice(k.name, points...)
 		all.GetSplice().SkipRefused = true
-		steps = append(steps, all, shell(k.name+" load", fmt.Sprintf(dumpsLoad, k.op, k.dumps)), unsplice(k.name))
+		steps = append(steps, all, shell(k.name+" load", fmt.Sprintf(dumpsLoad, k.operation(arch), k.dumps)), unsplice(k.name))
 	}
 	return []Guest{{Name: "2cpu", CPUs: 2, Time: vm.Host, RunTimeout: 10 * time.Minute, Job: job(append(steps, snapshot("after", "before"))...)}}
 }
@@ -164,12 +196,15 @@ func holdsInOrder(list, others []string) bool {
 	return len(others) == 0
 }
 
-// elsewhere reports whether a dump is of another system call than those that walks were
-// made in: programs start, too, meanwhile.
-func elsewhere(prefix string, d dump, truths [][]string) bool {
+// inSystemCall matches the functions that system calls begin in.
+var inSystemCall = regexp.MustCompile(`^__(x64|arm64|riscv|do|se)_sys_`)
+
+// elsewhere reports whether a dump's callers are of another system call than those that
+// walks were made in: programs start, too, meanwhile.
+func elsewhere(callers []string, truths [][]string) bool {
 	other := false
-	for _, name := range d.all {
-		if !strings.HasPrefix(name, prefix) {
+	for _, name := range callers {
+		if !inSystemCall.MatchString(name) {
 			continue
 		}
 		if slices.ContainsFunc(truths, func(truth []string) bool { return slices.Contains(truth, name) }) {
@@ -178,6 +213,14 @@ func elsewhere(prefix string, d dump, truths [][]string) bool {
 		other = true
 	}
 	return other
+}
+
+// known are the callers that a dump can be judged by.
+func (k traced) known(d dump) []string {
+	if k.unsure {
+		return d.all
+	}
+	return d.certain
 }
 
 // fewestDumps is how many must have been inside patches of a kind.
@@ -207,7 +250,7 @@ func checkBacktraces(t *T) {
 func (t *T) traces(k traced, points []*wire.PointResult, truths [][]string, dumps []dump) {
 	inside, certain, missing := 0, 0, []string{}
 	for _, d := range dumps {
-		if !k.in(d.place, points) || elsewhere(syscallEntry(t.Arch, ""), d, truths) {
+		if !k.in(d.place, points) || elsewhere(k.known(d), truths) {
 			continue
 		}
 		inside++
@@ -223,7 +266,7 @@ func (t *T) traces(k traced, points []*wire.PointResult, truths [][]string, dump
 	}
 	t.atLeast(k.name+": backtraces from inside", float64(inside), fewestDumps)
 	t.equal(k.name+": backtraces that miss a caller", missing, []string{})
-	if !unsure(t.Arch) {
+	if !k.unsure {
 		t.equal(k.name+": backtraces whose callers are certain", certain, inside)
 	}
 }

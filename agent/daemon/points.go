@@ -10,6 +10,7 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
@@ -18,7 +19,7 @@ import (
 
 // areaSize is the code of the one area that patches lie in, in bytes: room for
 // 8192 patches, and the most that arm64 allows is 1 MiB.
-const areaSize = 512 << 10
+const areaSize = kdev.ArenaLen
 
 // set is the splices of one step.
 type set struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/splice"
@@ -29,9 +30,8 @@ type cells struct{ area *kdev.Area }
 func (c cells) Load(off int) uint64     { return c.area.Load(c.area.Cells() + isa.Addr(off)) }
 func (c cells) Store(off int, v uint64) { c.area.Store(c.area.Cells()+isa.Addr(off), v) }
 
-func (p *poker) Read(a isa.Addr, b []byte) error         { return p.dev.Read(a, b) }
-func (p *poker) WriteCode(a isa.Addr, code []byte) error { return p.dev.WriteCode(a, code) }
-func (p *poker) Undo(ids []uint32) error                 { return blame(p.dev.Undo(ids)) }
+func (p *poker) Read(a isa.Addr, b []byte) error { return p.dev.Read(a, b) }
+func (p *poker) Undo(ids []uint32) error         { return blame(p.dev.Undo(ids)) }
 
 func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	lo, hi = max(lo, p.info.AreaLo), min(hi, p.info.AreaHi)
@@ -45,7 +45,7 @@ func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 		return splice.Area{}, err
 	}
 	p.areas[a.ID] = a
-	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}}, nil
+	return area(a), nil
 }
 
 func (p *poker) AllocAnnex() (splice.Area, error) {
@@ -54,7 +54,20 @@ func (p *poker) AllocAnnex() (splice.Area, error) {
 		return splice.Area{}, err
 	}
 	p.areas[a.ID] = a
-	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}, CodeLen: a.CodeLen, CellAddr: a.Cells()}, nil
+	return area(a), nil
+}
+
+func area(a *kdev.Area) splice.Area {
+	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}, CodeLen: a.CodeLen, CellAddr: a.Cells()}
+}
+
+func (p *poker) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
+	frames := make([]kdev.Frame, len(states))
+	for k, s := range states {
+		bp, saved := s.FramePointer(p.info.Arch)
+		frames[k] = kdev.Frame{Off: s.Off, Orig: s.Orig, Down: s.SP, BP: bp, Saved: saved}
+	}
+	return p.dev.WriteCode(a, code, frames...)
 }
 
 func (p *poker) AllocLocal() (splice.Local, error) {

@@ -11,8 +11,10 @@ package gen
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/snippet"
 )
 
@@ -59,6 +61,21 @@ type State struct {
 	Saved []isa.Reg `json:"saved,omitempty"` // on the stack from SP upwards, 8 bytes each
 	// Kept says which register holds the flags, where they are not on the stack.
 	Kept *isa.Reg `json:"kept,omitempty"`
+}
+
+// framePointers are those that somebody may walk up a stack by though a patch has pushed
+// them; elsewhere patches leave the frame pointer alone.
+var framePointers = map[string]isa.Reg{"amd64": amd64.RBP}
+
+// FramePointer is where on the stack the frame pointer is, in bytes from its lower end,
+// if it has been pushed.
+func (s State) FramePointer(arch string) (at int, saved bool) {
+	r, ok := framePointers[arch]
+	k := slices.Index(s.Saved, r)
+	if !ok || k < 0 {
+		return 0, false
+	}
+	return 8 * k, true
 }
 
 // Output is a patch.

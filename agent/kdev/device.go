@@ -132,7 +132,7 @@ var hints = map[string]map[unix.Errno]string{
 	"write code": {
 		unix.EBUSY:  "a live splice leads there, or a task sleeps there; use another slot",
 		unix.ERANGE: "not inside the code of one area",
-		unix.EINVAL: "misaligned",
+		unix.EINVAL: "misaligned, or frames that are not in order or too many",
 	},
 	"splice": {
 		unix.EINVAL:     "misaligned, or a length or form that this ISA cannot write",
@@ -353,14 +353,40 @@ func (d *Device) Read(addr isa.Addr, b []byte) error {
 	return nil
 }
 
-// WriteCode writes into the code of an area. Nothing live may lead there.
-func (d *Device) WriteCode(addr isa.Addr, code []byte) error {
+// Frame says how the stack is from an offset of a patch to the next Frame's: as at the
+// kernel's instruction at Orig, but for Down bytes that were pushed since.
+type Frame struct {
+	Off, Down int
+	Orig      isa.Addr
+	// BP is how many bytes above the stack pointer the frame pointer is saved, if Saved.
+	BP    int
+	Saved bool
+}
+
+func (f Frame) encode() kiFrame {
+	k := kiFrame{Orig: uint64(f.Orig), Off: uint16(f.Off), Down: uint16(f.Down), BP: bpKept}
+	if f.Saved {
+		k.BP = uint16(f.BP)
+	}
+	return k
+}
+
+// WriteCode writes into the code of an area. Nothing live may lead there. Frames are for
+// who walks up a stack from there, with the first at 0; without, he ends there.
+func (d *Device) WriteCode(addr isa.Addr, code []byte, frames ...Frame) error {
 	if len(code) == 0 {
 		return nil
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	in := kiCode{Addr: uint64(addr), Buf: address(&pin, &code[0]), Len: uint64(len(code))}
+	in := kiCode{Addr: uint64(addr), Buf: address(&pin, &code[0]), Len: uint64(len(code)), N: uint32(len(frames))}
+	if len(frames) > 0 {
+		ks := make([]kiFrame, len(frames))
+		for i, f := range frames {
+			ks[i] = f.encode()
+		}
+		in.Frames = address(&pin, (*byte)(unsafe.Pointer(&ks[0])))
+	}
 	if err := d.call("write code", iocCode, unsafe.Pointer(&in)); err != nil {
 		return fmt.Errorf("%d bytes at %v: %w", len(code), addr, err)
 	}

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 6
+const ABIVersion = 7
 
 // Limits of the module's calls.
 const (
@@ -9,6 +9,7 @@ const (
 	MaxBatch = 4096     // splices in one call
 	MaxArea  = 16 << 20 // bytes of code and cells in one area
 	AnnexLen = 0x4000   // bytes of the annex's code
+	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
 )
 
@@ -25,6 +26,7 @@ const (
 	spliceCode        = 1 << 2
 	spliceAwake       = 1 << 3
 	undoNoWait        = 1 << 0
+	bpKept            = 0xffff // kiFrame.BP: it is not saved
 	areaWindow        = 0
 	areaAnnex         = 1
 	areaLocal         = 2
@@ -60,6 +62,12 @@ type (
 	}
 	kiCode struct {
 		Addr, Buf, Len uint64
+		Frames         uint64
+		N, Reserved    uint32
+	}
+	kiFrame struct {
+		Orig                    uint64
+		Off, Down, BP, Reserved uint16
 	}
 	kiSplice struct {
 		Point, Patch uint64
@@ -99,7 +107,7 @@ const (
 	iocArea     = 0xc038ce01
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4018ce03
-	iocCode     = 0x4018ce04
+	iocCode     = 0x4028ce04
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8028ce07

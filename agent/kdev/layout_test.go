@@ -21,7 +21,7 @@ func goLayout() []string {
 	var out []string
 	for name, v := range map[string]any{
 		"ki_info": kiInfo{}, "ki_area": kiArea{}, "ki_area_free": kiAreaFree{},
-		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_splice": kiSplice{},
+		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_splice": kiSplice{},
 		"ki_batch": kiBatch{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
 	} {
 		t := reflect.TypeOf(v)
@@ -129,6 +129,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_AREA_ANNEX":         fmt.Sprintf("%du", areaAnnex),
 		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
+		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
+		"KI_BP_KEPT":            fmt.Sprintf("%#xu", bpKept),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)
 		if !re.Match(header) {

@@ -9,7 +9,7 @@ import (
 
 func TestEvicted(t *testing.T) {
 	h := &place.Heap{}
-	h.Add(place.NewArea(1, 0x10000, 256))
+	h.Add(place.NewArea(1, 0x10000, 0x10000+256, 256))
 	body := func(lo, hi, patch isa.Addr) place.Evicted {
 		return place.Evicted{Body: place.Window{Lo: lo, Hi: hi}, Room: place.Window{Lo: lo + 8, Hi: hi}, Patch: patch, Slot: int(hi - lo)}
 	}

@@ -1,10 +1,9 @@
 // Package place does the address arithmetic of patch memory: which windows
 // patches may lie in, and which slots of an area are free.
 //
-// An area is CodeLen bytes of code directly followed by as many bytes of
-// cells. The cell of the code at A is at A + CodeLen, so the way from a patch
-// to its cell is the same everywhere in the area; in the annex, which is part of
-// the module, it is another way. A slot is a whole cache line
+// An area is CodeLen bytes of code and as many bytes of cells, directly behind it or,
+// where the code is in the module's text, elsewhere. The way from a patch to its cell
+// is the same everywhere in the area. A slot is a whole cache line
 // (Line bytes) or several; as the cells mirror the code, each patch has the
 // lines behind it to itself, and two counters never share one.
 //
@@ -126,20 +125,20 @@ type Area struct {
 	lines   []state
 }
 
-// NewArea describes an area of which every slot is clean. It panics if the
-// area is not aligned to lines.
-func NewArea(id uint32, a isa.Addr, codeLen int) *Area {
+// NewArea describes an area with its cells, of which every slot is clean. It panics if
+// the area is not aligned to lines.
+func NewArea(id uint32, a, cells isa.Addr, codeLen int) *Area {
 	if uint64(a)%Line != 0 || codeLen%Line != 0 {
 		panic(fmt.Sprintf("place: area %v of %d bytes is not aligned to %d", a, codeLen, Line))
 	}
-	return &Area{ID: id, Addr: a, CodeLen: codeLen, cells: a + isa.Addr(codeLen), lines: make([]state, codeLen/Line)}
+	return &Area{ID: id, Addr: a, CodeLen: codeLen, cells: cells, lines: make([]state, codeLen/Line)}
 }
 
 // NewAnnex describes the area whose patches may fault, with its cells. It panics as
 // NewArea does.
 func NewAnnex(id uint32, a, cells isa.Addr, codeLen int) *Area {
-	r := NewArea(id, a, codeLen)
-	r.cells, r.annex = cells, true
+	r := NewArea(id, a, cells, codeLen)
+	r.annex = true
 	return r
 }
 

@@ -89,8 +89,8 @@ var everywhere = Window{0, ^isa.Addr(0)}
 
 func TestHeap(t *testing.T) {
 	h := &Heap{}
-	h.Add(NewArea(2, 0x20000, 4096))
-	h.Add(NewArea(1, 0x10000, 4096))
+	h.Add(NewArea(2, 0x20000, 0x20000+4096, 4096))
+	h.Add(NewArea(1, 0x10000, 0x10000+4096, 4096))
 	for k := range isa.Addr(4) {
 		if a := take(t, h, 60, everywhere); a != 0x10000+k*Line {
 			t.Errorf("slot %d at %v", k, a)
@@ -127,7 +127,7 @@ func TestHeap(t *testing.T) {
 // TestDirtyIsReused fills an area, frees one slot and gets exactly that.
 func TestDirtyIsReused(t *testing.T) {
 	h := &Heap{}
-	h.Add(NewArea(1, 0x10000, 4096))
+	h.Add(NewArea(1, 0x10000, 0x10000+4096, 4096))
 	for range 4096 / Line {
 		take(t, h, Line, everywhere)
 	}
@@ -144,7 +144,7 @@ func TestDirtyIsReused(t *testing.T) {
 // used before.
 func TestMixedIsUsed(t *testing.T) {
 	h := &Heap{}
-	h.Add(NewArea(1, 0x10000, 4096))
+	h.Add(NewArea(1, 0x10000, 0x10000+4096, 4096))
 	a := take(t, h, 4096/2, everywhere)
 	h.Free(a, 4096/2)
 	if a, _, ok := h.Peek(4096, everywhere, false); !ok || a != 0x10000 {
@@ -159,7 +159,7 @@ func TestMixedIsUsed(t *testing.T) {
 // TestAnnex: what may fault goes into the annex, and nothing else does.
 func TestAnnex(t *testing.T) {
 	var h Heap
-	h.Add(NewArea(1, 0x10000, 4096))
+	h.Add(NewArea(1, 0x10000, 0x10000+4096, 4096))
 	if a, _, ok := h.Peek(1, everywhere, true); ok {
 		t.Errorf("%v for what may fault, without an annex", a)
 	}

@@ -89,7 +89,8 @@ func TestEvictedNot(t *testing.T) {
 		"no patch memory": {0x8000, func(r *plan.Request) {
 			h := &place.Heap{}
 			a := r.Heap.Areas()[0]
-			h.Add(place.NewArea(7, a.Addr, (gen.Room(riscv64.Arch, snippet.Counter())+63)&^63))
+			n := (gen.Room(riscv64.Arch, snippet.Counter()) + 63) &^ 63
+			h.Add(place.NewArea(7, a.Addr, a.Addr+isa.Addr(n), n))
 			r.Heap = h
 		}, plan.MemoryFull},
 	} {

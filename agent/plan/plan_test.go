@@ -22,7 +22,7 @@ import (
 func heap(x *ktext.Text) *place.Heap {
 	_, hi := x.Bounds()
 	h := &place.Heap{}
-	h.Add(place.NewArea(7, (hi+32<<20)&^4095, 64<<10))
+	h.Add(place.NewArea(7, (hi+32<<20)&^4095, ((hi+32<<20)&^4095)+64<<10, 64<<10))
 	return h
 }
 
@@ -220,7 +220,7 @@ func TestRefusals(t *testing.T) {
 
 func far() *place.Heap {
 	h := &place.Heap{}
-	h.Add(place.NewArea(1, 0x10000, 4096))
+	h.Add(place.NewArea(1, 0x10000, 0x10000+4096, 4096))
 	return h
 }
 

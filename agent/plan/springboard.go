@@ -33,8 +33,8 @@ import (
 //   - A page fault: none, of the jump; of a copy, as in the patch.
 //   - A backtrace from an interrupt there: padding has the unwind rule of its function's
 //     entry (objtool gives it that), so behind a copy for a point with more on the stack
-//     the next frame may be misread, within the stack; in a patch it is guessed from the
-//     frame pointer. Neither is in any backtrace but for those few instructions.
+//     the next frame may be misread, within the stack, while it lasts. In a patch it is
+//     what the module says (guest/module/arch/amd64/frames.c).
 //   - The kernel's own writers: padding is written for mitigations at boot or when a
 //     module is loaded, and only where it still is nops; ours is not. Ours in turn is
 //     undone only where it is still ours. Probes are barred from it while it lives.

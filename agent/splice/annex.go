@@ -3,6 +3,7 @@ package splice
 import (
 	"fmt"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -10,15 +11,16 @@ import (
 
 // part is code at its place.
 type part struct {
-	at   isa.Addr
-	code []byte
+	at     isa.Addr
+	code   []byte
+	states []gen.State
 }
 
 // patchOf is a plan's patch: one part, or the one in reach and the annex's.
 func patchOf(p *plan.Plan) []part {
-	out := []part{{p.Patch, p.Code}}
+	out := []part{{p.Patch, p.Code, p.States}}
 	if p.Annex != nil {
-		out = append(out, part{p.Annex.Addr, p.Annex.Code})
+		out = append(out, part{p.Annex.Addr, p.Annex.Code, p.Annex.States})
 	}
 	return out
 }

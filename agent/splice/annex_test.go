@@ -2,6 +2,7 @@ package splice_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,9 @@ func TestAnnex(t *testing.T) {
 	if got := strings.Join(b.k.calls, " "); got != "alloc alloc code code splice" {
 		t.Errorf("calls %q", got)
 	}
+	if !reflect.DeepEqual(b.k.states[p.Patch], p.States) || !reflect.DeepEqual(b.k.states[p.Annex.Addr], p.Annex.States) {
+		t.Error("the parts were written with other state maps than theirs")
+	}
 	s := b.k.live[live[0].ID]
 	if s.Annex != p.Annex.Addr || s.AnnexLen != len(p.Annex.Code) || s.Fault != p.Fault || s.Original != p.Point || s.Awake {
 		t.Errorf("the kernel is told %+v", s)
@@ -114,12 +118,12 @@ func TestAnnexElsewhere(t *testing.T) {
 	}{
 		"no annex": {func(b *bench, p *plan.Plan) {
 			*b.s.Heap() = place.Heap{}
-			b.s.Heap().Add(place.NewArea(1, p.Patch&^4095, 64<<10))
+			b.s.Heap().Add(place.NewArea(1, p.Patch&^4095, (p.Patch&^4095)+64<<10, 64<<10))
 		}, "not in the annex"},
 		"in an area": {func(b *bench, p *plan.Plan) {
 			*b.s.Heap() = place.Heap{}
-			b.s.Heap().Add(place.NewArea(1, p.Patch&^4095, 64<<10))
-			b.s.Heap().Add(place.NewArea(2, p.Annex.Addr&^4095, 64<<10))
+			b.s.Heap().Add(place.NewArea(1, p.Patch&^4095, (p.Patch&^4095)+64<<10, 64<<10))
+			b.s.Heap().Add(place.NewArea(2, p.Annex.Addr&^4095, (p.Annex.Addr&^4095)+64<<10, 64<<10))
 		}, "not in the annex"},
 		"the first part in an annex": {func(b *bench, p *plan.Plan) {
 			*b.s.Heap() = place.Heap{}

@@ -38,7 +38,7 @@ func (s *Splicer) fill(gone []*Live, moved []evicted) {
 
 func (s *Splicer) trap(w place.Window) error {
 	n := (int(w.Size()) + place.Line - 1) / place.Line * place.Line
-	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)))
+	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)), nil)
 }
 
 // joined puts slots that follow each other together, up to mostFilled.

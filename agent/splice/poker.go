@@ -3,6 +3,7 @@ package splice
 import (
 	"fmt"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 )
 
@@ -12,8 +13,7 @@ import (
 type Poker interface {
 	// Read fills b with kernel memory.
 	Read(a isa.Addr, b []byte) error
-	// AllocArea makes codeLen bytes of code and as many of cells inside
-	// [lo, hi).
+	// AllocArea makes codeLen bytes of code inside [lo, hi) and as many of cells.
 	AllocArea(lo, hi isa.Addr, codeLen int) (Area, error)
 	// AllocAnnex gets the area whose patches may fault, with its cells.
 	AllocAnnex() (Area, error)
@@ -22,8 +22,9 @@ type Poker interface {
 	AllocLocal() (Local, error)
 	// FreeArea gives an area back. No splice may lead into it.
 	FreeArea(id uint32) error
-	// WriteCode writes a patch into an area.
-	WriteCode(a isa.Addr, code []byte) error
+	// WriteCode writes a patch into an area, with its state map, for who walks up a
+	// stack from there; none of code that nobody comes to.
+	WriteCode(a isa.Addr, code []byte, states []gen.State) error
 	// Splice makes all splices of the batch, or none, and sets their IDs. An
 	// error that one of them is to blame for is a *BatchError.
 	Splice(batch []Splice) error
@@ -44,10 +45,9 @@ type Local struct {
 
 // Area is patch memory as the kernel gave it.
 type Area struct {
-	ID    uint32
-	Addr  isa.Addr
-	Cells Cells
-	// CodeLen and CellAddr are of the annex; elsewhere as it was asked for.
+	ID       uint32
+	Addr     isa.Addr
+	Cells    Cells
 	CodeLen  int
 	CellAddr isa.Addr
 }

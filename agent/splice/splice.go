@@ -85,12 +85,12 @@ func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
 	if err != nil {
 		return fmt.Errorf("patch memory of %d bytes in %v to %v: %w", codeLen, w.Lo, w.Hi, err)
 	}
-	if uint64(a.Addr)%place.Line != 0 || !w.Holds(a.Addr, 2*codeLen) {
-		err := fmt.Errorf("patch memory at %v is not aligned or outside %v to %v", a.Addr, w.Lo, w.Hi)
+	if uint64(a.Addr)%place.Line != 0 || !w.Holds(a.Addr, codeLen) || !w.Holds(a.CellAddr, codeLen) {
+		err := fmt.Errorf("patch memory at %v with cells at %v is not aligned or outside %v to %v", a.Addr, a.CellAddr, w.Lo, w.Hi)
 		return errors.Join(err, s.poker.FreeArea(a.ID))
 	}
 	s.areas[a.ID] = a
-	s.heap.Add(place.NewArea(a.ID, a.Addr, codeLen))
+	s.heap.Add(place.NewArea(a.ID, a.Addr, a.CellAddr, codeLen))
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	}
 	moved := s.fresh(plans)
 	for _, e := range moved {
-		if err := s.put(e.Patch, e.Code); err != nil {
+		if err := s.put(part{at: e.Patch, code: e.Code}); err != nil {
 			return nil, fmt.Errorf("copy of %s: %w", e.Symbol, err)
 		}
 	}
@@ -393,7 +393,7 @@ func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 // write puts the patch into memory, sees that it is there, and sets its cells.
 func (s *Splicer) write(l *Live, words []uint64) error {
 	for _, c := range patchOf(l.Plan) {
-		if err := s.put(c.at, c.code); err != nil {
+		if err := s.put(c); err != nil {
 			return err
 		}
 	}
@@ -408,11 +408,11 @@ func (s *Splicer) write(l *Live, words []uint64) error {
 }
 
 // put writes code that nothing leads to yet, and sees that it is there.
-func (s *Splicer) put(a isa.Addr, code []byte) error {
-	if err := s.poker.WriteCode(a, code); err != nil {
+func (s *Splicer) put(c part) error {
+	if err := s.poker.WriteCode(c.at, c.code, c.states); err != nil {
 		return err
 	}
-	return s.holds(a, code)
+	return s.holds(c.at, c.code)
 }
 
 // holds compares kernel memory with what should be there.
@@ -482,9 +482,9 @@ func (s *Splicer) undo(which []*Live) ([]evicted, error) {
 func (s *Splicer) Verify() error {
 	var errs []error
 	for _, l := range s.live {
-		written := append([]part{{l.Plan.Point, l.Plan.New}}, patchOf(l.Plan)...)
+		written := append([]part{{at: l.Plan.Point, code: l.Plan.New}}, patchOf(l.Plan)...)
 		if b := l.Plan.Board; b != nil {
-			written = append(written, part{b.Addr, b.New})
+			written = append(written, part{at: b.Addr, code: b.New})
 		}
 		for _, c := range written {
 			if err := s.holds(c.at, c.code); err != nil {

@@ -32,6 +32,7 @@ type kernel struct {
 	asleep   uint64   // bytes of patches in quarantine
 	refused  isa.Addr // no code is written over it
 	annexAt  isa.Addr
+	states   map[isa.Addr][]gen.State // of code, as it was last written
 }
 
 type area struct {
@@ -43,7 +44,7 @@ type area struct {
 var errInjected = errors.New("injected")
 
 func newKernel(t *testing.T, arch string) *kernel {
-	return &kernel{Kernel: ktexttest.Load(t, arch), areas: map[uint32]area{}, live: map[uint32]splice.Splice{}}
+	return &kernel{Kernel: ktexttest.Load(t, arch), areas: map[uint32]area{}, live: map[uint32]splice.Splice{}, states: map[isa.Addr][]gen.State{}}
 }
 
 // call records a call and fails it when its turn has come.
@@ -70,13 +71,11 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	k.Write(r.addr, bytes.Repeat([]byte{0xcc}, codeLen))
 	k.Write(r.addr+isa.Addr(codeLen), make([]byte, codeLen))
 	k.areas[k.next] = r
-	return splice.Area{ID: k.next, Addr: r.addr, Cells: r}, nil
+	return splice.Area{ID: k.next, Addr: r.addr, Cells: r, CodeLen: codeLen, CellAddr: r.addr + isa.Addr(codeLen)}, nil
 }
 
 func (k *kernel) AllocAnnex() (splice.Area, error) {
-	a, err := k.AllocArea(k.annexAt+0x10000, k.annexAt+0x10000+64<<20, 64<<10)
-	a.CodeLen, a.CellAddr = 64<<10, a.Addr+64<<10
-	return a, err
+	return k.AllocArea(k.annexAt+0x10000, k.annexAt+0x10000+64<<20, 64<<10)
 }
 
 func (k *kernel) AllocLocal() (splice.Local, error) {
@@ -98,7 +97,7 @@ func (k *kernel) FreeArea(id uint32) error {
 	return nil
 }
 
-func (k *kernel) WriteCode(a isa.Addr, code []byte) error {
+func (k *kernel) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
 	if err := k.call("code"); err != nil {
 		return err
 	}
@@ -112,6 +111,7 @@ func (k *kernel) WriteCode(a isa.Addr, code []byte) error {
 		return errors.New("a task is asleep there")
 	}
 	k.Write(a, code)
+	k.states[a] = states
 	return nil
 }
 
@@ -265,6 +265,9 @@ func TestApplyUndo(t *testing.T) {
 		for n, l := range live {
 			if !b.k.hold(l.Plan.Point, l.Plan.New) || !b.k.hold(l.Plan.Patch, l.Plan.Code) {
 				t.Errorf("%s: splice %d is not in memory", arch, n)
+			}
+			if got := b.k.states[l.Plan.Patch]; len(got) == 0 || !reflect.DeepEqual(got, l.Plan.States) {
+				t.Errorf("%s: splice %d was written with the state map %+v", arch, n, got)
 			}
 			if s := l.Plan.Board; s != nil && (!b.k.hold(s.Addr, s.New) || !b.s.Taken(s.End()-1, s.End())) {
 				t.Errorf("%s: the springboard of splice %d is not in memory, or not taken", arch, n)
@@ -715,6 +718,9 @@ func TestFill(t *testing.T) {
 			code := bytes.Repeat(b.k.Arch.Trap, len(p.Code)/len(b.k.Arch.Trap))
 			if got := b.k.hold(p.Patch, code); got != (p != held) {
 				t.Errorf("%s: the patch of %v at %v is traps: %v", arch, p.Point, p.Patch, got)
+			}
+			if got := len(b.k.states[p.Patch]) > 0; got != (p == held) {
+				t.Errorf("%s: what was the patch of %v has a state map: %v", arch, p.Point, got)
 			}
 		}
 	}

@@ -33,13 +33,19 @@
 #define TOTAL	(KI_ANNEX_FAULTS + OWN_MAX)
 
 /*
- * Pages of its own, so that no other code is in them. Nothing leads here. The
- * kernel bars probes from the section.
+ * Pages of their own, so that no other code is in them. Nothing leads here. The
+ * kernel bars probes from the section. Behind the annex, where the ISA has one, lies
+ * the arena: patch memory for what cannot fault, in the module's text for the sake
+ * of who walks up a stack.
  */
 asm(".pushsection .kprobes.text, \"ax\"\n"
     ".balign 4096\n"
     "ki_annex:\n"
     ".fill " __stringify(KI_ANNEX_LEN) " / 4, 4, " KI_ARCH_TRAPS "\n"
+    ".if " __stringify(KI_ARCH_ARENA) "\n"
+    "kerninst_patches:\n"	/* what backtraces show */
+    ".fill " __stringify(KI_ARCH_ARENA) " / 4, 4, " KI_ARCH_TRAPS "\n"
+    ".endif\n"
     ".popsection\n");
 
 extern char ki_annex[];
@@ -69,6 +75,11 @@ static unsigned long fixup_of(const struct exception_table_entry *e)
 unsigned long ki_annex_addr(void)
 {
 	return (unsigned long)ki_annex;
+}
+
+unsigned long ki_arena_addr(void)
+{
+	return (unsigned long)ki_annex + KI_ANNEX_LEN;
 }
 
 bool ki_annex_has(unsigned long addr)

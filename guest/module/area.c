@@ -37,7 +37,7 @@ struct area {
 	struct bpf_ksym ksym;	/* makes text of the code for who walks stacks */
 #endif
 	unsigned long addr;	/* code */
-	unsigned long cells;	/* behind it, but for the annex */
+	unsigned long cells;	/* behind it, but for what is in the module's text */
 	void __percpu *local;	/* cells of each CPU, and nothing else */
 	u32 code_len;
 	u32 id;
@@ -130,6 +130,12 @@ static int make_code(void *code, u32 len)
 	return set_memory_rox((unsigned long)code, len >> PAGE_SHIFT);
 }
 
+/* Its code is in the module's text. */
+static bool built_in(const struct area *a)
+{
+	return ki_annex_has(a->addr) || (KI_ARCH_ARENA && a->addr == ki_arena_addr());
+}
+
 #ifdef KI_ARCH_NAMED
 /*
  * Code of BPF's that is no program, as its trampolines are: it has a name, and no
@@ -138,7 +144,7 @@ static int make_code(void *code, u32 len)
 static void give_name(struct area *a)
 {
 	INIT_LIST_HEAD_RCU(&a->ksym.lnode);
-	if (a->local || ki_annex_has(a->addr))
+	if (a->local || built_in(a))
 		return;		/* no code, or a module's, which is text */
 	a->ksym.start = a->addr;
 	a->ksym.end = a->addr + a->code_len;
@@ -156,20 +162,10 @@ static void give_name(struct area *a) { }
 static void take_name(struct area *a) { }
 #endif
 
-static bool annex_taken(void)
+/* The cells of code in the module's text, as near as the ISA wants them. */
+static void *cells_near(unsigned long at, unsigned long len)
 {
-	struct area *a;
-
-	list_for_each_entry(a, &areas, link)
-		if (ki_annex_has(a->addr))
-			return true;
-	return false;
-}
-
-/* The cells of the annex, as near as the ISA wants them. */
-static void *annex_cells(void)
-{
-	unsigned long at = ki_annex_addr(), lo, hi;
+	unsigned long lo, hi;
 	bool possible;
 
 	ki_arch_area_range(&lo, &hi);
@@ -177,7 +173,26 @@ static void *annex_cells(void)
 		lo = at - KI_ARCH_CELL_REACH;
 	if (hi > at && hi - at > KI_ARCH_CELL_REACH)
 		hi = at + KI_ARCH_CELL_REACH;
-	return place_in_window(lo, hi, KI_ANNEX_LEN, &possible);
+	return place_in_window(lo, hi, len, &possible);
+}
+
+static int get_built_in(struct area *new, unsigned long at, unsigned long len)
+{
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link)
+		if (a->addr == at)
+			return -ENOSPC;
+	new->addr = at;
+	new->cells = (unsigned long)cells_near(at, len);
+	return new->cells ? 0 : -ENOSPC;
+}
+
+/* Is the arena what is asked for? */
+static bool arena_fits(const struct ki_area *a)
+{
+	return KI_ARCH_ARENA && a->code_len == KI_ARCH_ARENA &&
+	       ki_arena_addr() >= a->lo && ki_arena_addr() + KI_ARCH_ARENA <= a->hi;
 }
 
 /*
@@ -206,12 +221,10 @@ static int get_memory(struct area *new, const struct ki_area *a)
 
 	if (a->kind == KI_AREA_LOCAL)
 		return get_local(new);
-	if (a->kind == KI_AREA_ANNEX) {
-		mem = annex_taken() ? NULL : annex_cells();
-		new->addr = ki_annex_addr();
-		new->cells = (unsigned long)mem;
-		return mem ? 0 : -ENOSPC;
-	}
+	if (a->kind == KI_AREA_ANNEX)
+		return get_built_in(new, ki_annex_addr(), KI_ANNEX_LEN);
+	if (arena_fits(a) && !get_built_in(new, ki_arena_addr(), KI_ARCH_ARENA))
+		return 0;
 	mem = place_in_window(a->lo, a->hi, 2ul * a->code_len, &possible);
 	if (!mem)
 		return possible ? -ENOSPC : -EACCES;
@@ -279,7 +292,7 @@ static void drop(struct area *a)
 	if (a->local)
 		free_percpu(a->local);
 	else
-		vfree((void *)(ki_annex_has(a->addr) ? a->cells : a->addr));
+		vfree((void *)(built_in(a) ? a->cells : a->addr));
 	kfree(a);
 }
 

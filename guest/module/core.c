@@ -167,20 +167,28 @@ static long do_read(void __user *arg)
 
 static long do_code(void __user *arg)
 {
+	struct ki_frame *frames = NULL;
 	struct ki_code c;
 	void *code;
 	int err;
 
 	if (copy_from_user(&c, arg, sizeof(c)))
 		return -EFAULT;
-	if (!c.len || c.len > KI_MAX_AREA || c.addr + c.len < c.addr)
+	if (!c.len || c.len > KI_MAX_AREA || c.addr + c.len < c.addr ||
+	    c.n > KI_MAX_FRAMES || c.reserved)
 		return -EINVAL;
 	code = vmemdup_user(u64_to_user_ptr(c.buf), c.len);
 	if (IS_ERR(code))
 		return PTR_ERR(code);
-	mutex_lock(&ki_lock);
-	err = ki_text_write_code(c.addr, code, c.len);
-	mutex_unlock(&ki_lock);
+	if (c.n)
+		frames = vmemdup_user(u64_to_user_ptr(c.frames), array_size(c.n, sizeof(*frames)));
+	err = PTR_ERR_OR_ZERO(frames);
+	if (!err) {
+		mutex_lock(&ki_lock);
+		err = ki_text_write_code(c.addr, code, c.len, frames, c.n);
+		mutex_unlock(&ki_lock);
+		kvfree(frames);
+	}
 	kvfree(code);
 	return err;
 }
@@ -436,6 +444,8 @@ static int __init ki_init(void)
 		return -EPERM;
 	}
 	err = ki_annex_init();
+	if (!err)
+		err = ki_arch_frames_init();
 	if (!err)
 		err = ki_sites_init();
 	if (err)

@@ -82,6 +82,7 @@ void ki_image(unsigned long *start, unsigned long *end);
  */
 int ki_annex_init(void);
 unsigned long ki_annex_addr(void);
+unsigned long ki_arena_addr(void);	/* behind it, KI_ARCH_ARENA bytes */
 bool ki_annex_has(unsigned long addr);
 int ki_annex_add(unsigned long insn, unsigned long original);
 void ki_annex_remove(unsigned long insn);
@@ -90,7 +91,9 @@ void ki_annex_publish(void);
 /* text.c: what is spliced now. All under ki_lock. */
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
-int ki_text_write_code(unsigned long addr, const void *code, unsigned long len);
+/* n frames are said of it. */
+int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
+		       const struct ki_frame *f, u32 n);
 /* Is any patch in the range live, or possibly still being executed? */
 bool ki_text_in_use(unsigned long addr, unsigned long len);
 /* Undoes everything that can be undone; true when nothing is left. */
@@ -170,6 +173,12 @@ int ki_arch_write_code(void *dst, const void *src, unsigned long len);
  */
 int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed);
 void ki_arch_quiesce(void);
+/*
+ * What a walk up a stack finds in the annex and in the arena. Frames are in order and in
+ * the code, which nobody is in; n is 0 for code that nobody comes to.
+ */
+int ki_arch_frames_init(void);
+void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);

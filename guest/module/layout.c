@@ -52,10 +52,20 @@ FIELD(ki_read, addr, 0, 8);
 FIELD(ki_read, buf, 8, 8);
 FIELD(ki_read, len, 16, 8);
 
-SIZE(ki_code, 24);
+SIZE(ki_frame, 16);
+FIELD(ki_frame, orig, 0, 8);
+FIELD(ki_frame, off, 8, 2);
+FIELD(ki_frame, down, 10, 2);
+FIELD(ki_frame, bp, 12, 2);
+FIELD(ki_frame, reserved, 14, 2);
+
+SIZE(ki_code, 40);
 FIELD(ki_code, addr, 0, 8);
 FIELD(ki_code, buf, 8, 8);
 FIELD(ki_code, len, 16, 8);
+FIELD(ki_code, frames, 24, 8);
+FIELD(ki_code, n, 32, 4);
+FIELD(ki_code, reserved, 36, 4);
 
 SIZE(ki_splice, 96);
 FIELD(ki_splice, point, 0, 8);
@@ -96,7 +106,7 @@ IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
 IOCTL(KI_IOC_READ, 0x4018ce03);
-IOCTL(KI_IOC_CODE, 0x4018ce04);
+IOCTL(KI_IOC_CODE, 0x4028ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8028ce07);

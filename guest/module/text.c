@@ -861,15 +861,42 @@ bool ki_text_in_use(unsigned long addr, unsigned long len)
 	return interval_tree_iter_first(&patches, addr, addr + len - 1);
 }
 
-int ki_text_write_code(unsigned long addr, const void *code, unsigned long len)
+static bool good_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n)
 {
+	u32 i, lately = 0;
+
+	if (!n)
+		return true;
+	if (!IS_ALIGNED(addr, KI_LINE) || f[0].off)
+		return false;
+	for (i = 0; i < n; i++) {
+		if (f[i].off >= len || f[i].down > KI_MAX_DOWN || f[i].reserved ||
+		    (f[i].bp != KI_BP_KEPT && f[i].bp >= f[i].down) ||
+		    (i && f[i].off <= f[i - 1].off))
+			return false;
+		lately = i && f[i].off / KI_LINE == f[i - 1].off / KI_LINE ? lately + 1 : 1;
+		/* One more for what goes on from the line before, one for what ends. */
+		if (lately > KI_LINE_FRAMES - 2)
+			return false;
+	}
+	return true;
+}
+
+int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
+		       const struct ki_frame *f, u32 n)
+{
+	int err;
+
 	if (!ki_area_has_code(addr, len))
 		return -ERANGE;
-	if (!IS_ALIGNED(addr | len, ki_arch_insn_align))
+	if (!IS_ALIGNED(addr | len, ki_arch_insn_align) || !good_frames(addr, len, f, n))
 		return -EINVAL;
 	if (ki_text_in_use(addr, len))
 		return -EBUSY;
-	return ki_arch_write_code((void *)addr, code, len);
+	err = ki_arch_write_code((void *)addr, code, len);
+	if (!err)
+		ki_arch_frames(addr, len, f, n);
+	return err;
 }
 
 void ki_text_stats(struct ki_stats *st)

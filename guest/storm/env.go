@@ -18,7 +18,7 @@ import (
 const (
 	moduleFile = "/lib/kerninst/kerninst.ko"
 	peerFile   = "/lib/kerninst/peer.ko"
-	areaSize   = 16 << 10 // of code, in bytes
+	areaSize   = kdev.ArenaLen // of code, in bytes: on amd64 in the module's text
 )
 
 // functions are what getppid runs in the kernel.
@@ -95,7 +95,7 @@ func (e *env) reserve() (err error) {
 	}
 	e.area, err = e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), areaSize)
 	if err == nil {
-		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, areaSize))
+		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, e.area.Cells(), areaSize))
 	}
 	return err
 }

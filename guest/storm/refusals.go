@@ -146,7 +146,7 @@ var refused = []refusal{
 	{"read user memory", unix.EACCES, read(at(0x10000))},
 	{"code outside areas", unix.ERANGE, write(func(e *env) isa.Addr { return e.info.TextStart })},
 	{"code into cells", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Cells() })},
-	{"code across the end", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Cells() - 32 })},
+	{"code across the end", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Addr + areaSize - 32 })},
 	{"splice: other bytes are there", unix.EILSEQ, splice(func(_ *env, s *kdev.Splice) { s.Old[0] ^= 1 })},
 	{"splice: patch in the cells", unix.ERANGE, splice(func(e *env, s *kdev.Splice) { s.Patch = e.area.Cells() })},
 	{"splice: patch without length", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.PatchLen = 0 })},
@@ -280,7 +280,7 @@ func (e *env) refusals(rng *rand.Rand) error {
 	if !gen.Locals(e.arch) {
 		where = []refusal{{"local cells", unix.EOPNOTSUPP, local(func(*env, *kdev.Local) error { return nil })}}
 	}
-	e.refuse(rng, append(slices.Concat(refused, spans, where),
+	e.refuse(rng, append(slices.Concat(refused, spans, frames, where),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
 		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))

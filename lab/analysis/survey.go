@@ -61,7 +61,7 @@ func NewSurvey(d *ktext.Dump, x *index.Index) (*Survey, error) {
 	lo, hi := text.Bounds()
 	heap := &place.Heap{}
 	code := (hi + surveyBehind) &^ 4095
-	heap.Add(place.NewArea(1, code, surveyArea))
+	heap.Add(place.NewArea(1, code, code+surveyArea, surveyArea))
 	annex := code + 2*surveyArea
 	heap.Add(place.NewAnnex(2, annex, annex+surveyArea, surveyArea))
 	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}}

@@ -260,7 +260,7 @@ func (s *Site) plan(r *rand.Rand, v Variant) error {
 		if err != nil {
 			return err
 		}
-		area := place.NewArea(1, a, areaLen)
+		area := place.NewArea(1, a, a+areaLen, areaLen)
 		heap := &place.Heap{}
 		heap.Add(area)
 		req := plan.Request{Function: "f", Offset: isa.Off(s.At - s.function()), Heap: heap,

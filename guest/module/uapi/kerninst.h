@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	6u
+#define KI_ABI_VERSION	7u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -31,6 +31,12 @@
 /* Bytes of the annex, and most splices at once that have a fault there. */
 #define KI_ANNEX_LEN	0x4000
 #define KI_ANNEX_FAULTS	256u
+/* Bytes of code that a window's area has to have to lie in the module's own text. */
+#define KI_ARENA_LEN	0x80000
+/* Most frames of one piece of code, and most that begin in 64 aligned bytes. */
+#define KI_MAX_FRAMES	512u
+#define KI_LINE		64u
+#define KI_LINE_FRAMES	32u
 
 enum ki_arch {
 	KI_ARCH_NONE = 0,
@@ -107,6 +113,9 @@ struct ki_info {
  * another distance. Of its patches the kernel accepts faults (ki_splice.fault).
  * Code is filled with trap instructions until it is written.
  *
+ * On amd64 the first area of KI_ARENA_LEN is in the module's text as well, if all of
+ * that is in the window, and its cells are elsewhere: see ki_frame.
+ *
  * Local cells are a page of cells for each possible CPU, without code. `cells` is
  * their address in per-CPU memory: on amd64 what %gs: takes, in 32 bits with a sign.
  * Mapped, the pages of all CPUs lie one behind the other, in the CPUs' order. They
@@ -155,13 +164,35 @@ struct ki_read {
 };
 
 /*
+ * What a walk up the stack finds from an offset of the code to the next frame's: the
+ * stack is as at the kernel's instruction `orig`, but for `down` bytes that were
+ * pushed since. amd64 looks that up by address, in areas that are in the module's text;
+ * elsewhere frames are ignored.
+ */
+struct ki_frame {
+	__u64 orig;
+	__u16 off;		/* bytes from the code's begin */
+	__u16 down;		/* at most KI_MAX_DOWN */
+	__u16 bp;		/* where rbp is saved: bytes above the stack pointer */
+	__u16 reserved;
+};
+
+#define KI_MAX_DOWN	4096u
+#define KI_BP_KEPT	0xffffu	/* ki_frame.bp: not saved, but as at orig */
+
+/*
  * Write code into an own area. EBUSY where a live splice leads or a task still
- * sleeps, ERANGE outside the code of an area, EINVAL when misaligned.
+ * sleeps, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
+ * to KI_LINE), and for frames that do not begin at 0, do not ascend, are not in the
+ * code or more than there may be.
  */
 struct ki_code {
 	__u64 addr;
 	__u64 buf;		/* user pointer */
 	__u64 len;
+	__u64 frames;		/* user pointer to n struct ki_frame */
+	__u32 n;
+	__u32 reserved;
 };
 
 /* ki_splice.flags */

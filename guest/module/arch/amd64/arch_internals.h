@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 #include <linux/static_call_types.h>
 
+struct orc_entry;
+
 extern struct static_call_site __start_static_call_sites[], __stop_static_call_sites[];
+/* The kernel's tables for walks up a stack: addresses, relative, and what is said of them. */
+extern int __start_orc_unwind_ip[], __stop_orc_unwind_ip[];
+extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	MARK(__start_static_call_sites)		\
 	MARK(__stop_static_call_sites)		\
+	MARK(__start_orc_unwind_ip)		\
+	MARK(__stop_orc_unwind_ip)		\
+	MARK(__start_orc_unwind)		\
+	MARK(__stop_orc_unwind)			\
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\
@@ -18,3 +27,5 @@ extern struct static_call_site __start_static_call_sites[], __stop_static_call_s
 #define KI_ARCH_CELL_REACH (1ul << 30)
 /* What %gs:disp32 reaches of per-CPU memory, whose addresses begin at 0. */
 #define KI_ARCH_LOCAL_REACH (1ul << 31)
+/* Bytes of patch memory in the module's text besides the annex. A number: it is in asm. */
+#define KI_ARCH_ARENA 0x80000

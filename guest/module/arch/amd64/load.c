@@ -13,7 +13,8 @@
  * compiled code wants it. An interrupted string copy of the kernel's may go downwards
  * (std); compiled code takes it that none does.
  *
- * The assembly is in a function for the sake of its constants; nobody calls that.
+ * The assembly is in a function for the sake of its constants; nobody calls that. Each
+ * load is a function by itself, too: what is none has no entry in the unwinder's tables.
  */
 #include <linux/sched.h>
 #include <linux/stringify.h>
@@ -32,6 +33,8 @@
 /* n bytes by `mov`, at their place in the table. */
 #define LOAD(n, mov)								\
 	".org ki_loads + " __stringify(KI_LOAD_STRIDE) " * %c[n" #n "], 0xcc\n\t"	\
+	".type ki_load" #n ", @function\n"					\
+	"ki_load" #n ":\n\t"							\
 	ASM_ENDBR								\
 	"test %%rax, %%rax\n\t"							\
 	"jns 4f\n\t"								\
@@ -56,6 +59,7 @@
 	"4:\txor %%eax, %%eax\n\t"						\
 	"stc\n\t"								\
 	ASM_RET									\
+	".size ki_load" #n ", . - ki_load" #n "\n\t"				\
 	_ASM_EXTABLE(2b, 5b)
 
 #define KEEP(reg)	"mov %%" #reg ", %c[" #reg "](%%rsp)\n\t"
@@ -94,15 +98,13 @@ static void __used loads(void)
 {
 	asm volatile(".pushsection .kprobes.text, \"ax\"\n\t"
 		     ".balign " __stringify(KI_LOAD_STRIDE) "\n\t"
-		     ".globl ki_loads\n\t"
-		     ".type ki_loads, @function\n"
+		     ".globl ki_loads\n"
 		     "ki_loads:\n\t"
 		     LOAD(1, "movzbl (%%rax), %%eax")
 		     LOAD(2, "movzwl (%%rax), %%eax")
 		     LOAD(4, "movl (%%rax), %%eax")
 		     LOAD(8, "movq (%%rax), %%rax")
 		     ".org ki_loads + " __stringify(KI_LOAD_STRIDE) " * 4, 0xcc\n\t"
-		     ".size ki_loads, . - ki_loads\n\t"
 		     ".type ki_walks, @function\n"
 		     "ki_walks:\n\t"
 		     WALK

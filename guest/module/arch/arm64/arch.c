@@ -152,6 +152,16 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 	return ki_poke_stopped(p, n, failed);
 }
 
+/* Frame records tell who called, and patches leave them alone. */
+int ki_arch_frames_init(void)
+{
+	return 0;
+}
+
+void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n)
+{
+}
+
 /* On a kernel without preemption the first wait is that for a normal RCU period. */
 void ki_arch_quiesce(void)
 {

@@ -186,6 +186,16 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 	return ki_poke_stopped(p, n, failed);
 }
 
+/* Walks go by frame pointers, which patches leave alone, from text to text: see give_name(). */
+int ki_arch_frames_init(void)
+{
+	return 0;
+}
+
+void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n)
+{
+}
+
 void ki_arch_quiesce(void)
 {
 	if (IS_ENABLED(CONFIG_PREEMPTION))

@@ -27,3 +27,5 @@
 #define KI_ARCH_CELL_REACH (1ul << 30)
 /* No instruction adds to per-CPU memory in one step. */
 #define KI_ARCH_LOCAL_REACH 0ul
+/* Bytes of patch memory in the module's text besides the annex: none. */
+#define KI_ARCH_ARENA 0
