@@ -53,7 +53,7 @@ var scenarioProofs = []scenarioProof{
 	{"every", "exact", "every.1cpu.executed", nil},
 	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
-	{"backtraces", "host", "backtraces.patch.inside", []class{{"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
+	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
