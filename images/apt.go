@@ -278,11 +278,14 @@ func (a *apt) closure(ctx context.Context, pkgs []string) ([]offer, error) {
 	return parseOffers(out)
 }
 
+// forAll are packages that are for all architectures.
+var forAll = []string{firmwarePackage, "squid-common", "squid-langpack"}
+
 // exactly resolves packages for the target, without what they depend on.
 func (a *apt) exactly(ctx context.Context, pkgs []string) ([]offer, error) {
 	args := []string{"download", "--print-uris", "-qq"}
 	for _, p := range pkgs {
-		if p != firmwarePackage {
+		if !slices.Contains(forAll, p) {
 			p += ":" + a.target
 		}
 		args = append(args, p)

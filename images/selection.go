@@ -332,6 +332,13 @@ func Refresh(ctx context.Context, opt Options) error {
 			lock[guestSet(t.name)] = s.Guest
 			lock[toolchainSet(host, t.name)] = s.Toolchain
 			b.say("%s on %s: kernel %s, %d packages", t.name, host, s.Kernel, len(s.all()))
+			for name, w := range softwares {
+				offers, err := a.exactly(ctx, w.packages)
+				if err != nil {
+					return err
+				}
+				lock[softwareSet(name, t.name)] = packagesOf(offers)
+			}
 		}
 	}
 	return writeFile(filepath.Join(opt.Root, LockFile), lock.format(), 0o644)

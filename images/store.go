@@ -227,6 +227,12 @@ func (b *builder) trace(ctx context.Context) error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
+	for name := range softwares {
+		_, err := b.software(ctx, name)
+		if err != nil && !errors.Is(err, ErrNotCached) {
+			return err
+		}
+	}
 	_, err = b.base(ctx, guest, gob.files, native)
 	return err
 }
@@ -254,6 +260,12 @@ func Export(ctx context.Context, opt Options, arches []string, w io.Writer) erro
 		b.cache.used = newFound()
 		if _, err := b.choose(ctx); err != nil {
 			return err
+		}
+		for name := range softwares {
+			// Notes what of it is there; who has never run it does without.
+			if _, err := b.softwarePackages(ctx, name); err != nil && !errors.Is(err, ErrNotCached) {
+				return err
+			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(b.cache.used.paths)) {
 			rel, err := filepath.Rel(b.cache.dir, name)

@@ -28,6 +28,8 @@ type Env struct {
 	Time    vm.Time // of guests that run in either
 	// Programs are those that guests ask for, by package.
 	Programs map[string]images.File
+	// Software are Debian's files that guests ask for, by name.
+	Software map[string][]images.File
 	// Modules are the files that load the modules that a guest asks for, by ModulesKey.
 	Modules map[string][]images.File
 	// Index is the kernel's, for guests that ask for it.
@@ -161,8 +163,11 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	for _, p := range g.Programs {
 		files = append(files, env.Programs[p])
 	}
+	for _, s := range g.Software {
+		files = append(files, env.Software[s]...)
+	}
 	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
-	again := len(g.Programs) == 0 && !g.Index // the kernel's own, and no program of today's
+	again := len(g.Programs) == 0 && !g.Index // the kernel's own and Debian's, and no program of today's
 	if g.Index {
 		files = append(files, env.Index)
 	}

@@ -49,6 +49,8 @@ type Guest struct {
 	// Programs of the repository that the image does not hold, by package: each
 	// is /programs/ and the package's last name in the guest.
 	Programs []string
+	// Software of Debian's that comes along, by its name (images.Software).
+	Software []string
 	// Modules of the kernel that are loaded before anything else, beside the user's.
 	Modules []string
 	// Index: the daemon knows the whole kernel, not only each function by itself.
@@ -59,7 +61,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), hazards(), inside(), backtraces(), exhausted(), loads(), faults())
+	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), hazards(), inside(), backtraces(), exhausted(), loads(), squid(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -149,6 +149,10 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
+	software, err := broughtSoftware(ctx, opts, list)
+	if err != nil {
+		return nil, none, nil, err
+	}
 	modules, err := f.loadedBy(ctx, img, opts, list)
 	if err != nil {
 		return nil, none, nil, err
@@ -169,7 +173,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		same += " --kernel " + qemu.Quote([]string{f.kernel})
 	}
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Modules: modules,
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules,
 		Keep: f.keep, Keeps: f.host == "",
 		Same: same,
 		Rerun: func(s string) string {
@@ -237,6 +241,22 @@ func addedPrograms(ctx context.Context, opts images.Options, list []scenarios.Sc
 			for _, p := range g.Programs {
 				var err error
 				if out[p], err = images.Program(ctx, opts, p, scenarios.ProgramPath(p)); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// broughtSoftware is what guests bring along of Debian's.
+func broughtSoftware(ctx context.Context, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
+	out := map[string][]images.File{}
+	for _, s := range list {
+		for _, g := range s.Guests(opts.Arch) {
+			for _, name := range g.Software {
+				var err error
+				if out[name], err = images.Software(ctx, opts, name); err != nil {
 					return nil, err
 				}
 			}

@@ -1,0 +1,295 @@
+package images
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// software is what of Debian's a guest can bring along beside the image: some programs
+// and folders of some packages, and the libraries that the programs are linked with.
+// Packages are named one by one, not by what they depend on: most of that is for
+// somebody who administers a system.
+type software struct {
+	packages []string
+	programs []string // by their paths in the packages, as in the guest
+	folders  []string
+}
+
+// softwares are those that there are, by name.
+var softwares = map[string]software{
+	// A proxy, and what makes the file system for its store.
+	"squid": {
+		packages: []string{
+			"e2fsprogs", "libblkid1", "libc6", "libcap2", "libcom-err2", "libecap3", "libext2fs2t64", "libffi8",
+			"libgcc-s1", "libgmp10", "libgnutls30t64", "libgssapi-krb5-2", "libhogweed6t64", "libidn2-0", "libk5crypto3",
+			"libkeyutils1", "libkrb5-3", "libkrb5support0", "libltdl7", "libmnl0", "libnetfilter-conntrack3",
+			"libnettle8t64", "libnfnetlink0", "libp11-kit0", "libstdc++6", "libsystemd0", "libtasn1-6", "libunistring5",
+			"libuuid1", "squid", "squid-common", "squid-langpack",
+		},
+		programs: []string{"/usr/sbin/squid-gnutls", "/usr/lib/squid/unlinkd", "/usr/sbin/mke2fs"},
+		folders:  []string{"/usr/share/squid", "/usr/share/squid-langpack/en", "/etc/mke2fs.conf"},
+	},
+}
+
+// softwareSet names a software's packages in the lock.
+func softwareSet(name, arch string) string { return "software/" + name + "/" + arch }
+
+// Software returns what a guest brings along to run programs of Debian's, by the name
+// of what they make together.
+func Software(ctx context.Context, opt Options, name string) ([]File, error) {
+	b, err := newBuilder(opt)
+	if err == nil {
+		err = b.cache.use(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, err := b.software(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var out []File
+	for _, at := range sortedNames(made) {
+		d := made[at]
+		if err := b.cache.verify(d); err != nil {
+			b.cache.discard(d, at, err)
+			return nil, err
+		}
+		out = append(out, File{Path: at, Mode: softwareMode(at), Source: b.cache.object(d)})
+	}
+	return out, nil
+}
+
+// SoftwarePrograms are the programs among those files, without content.
+func SoftwarePrograms(name string) (out []File) {
+	for _, at := range softwares[name].programs {
+		out = append(out, File{Path: at, Mode: softwareMode(at)})
+	}
+	return out
+}
+
+// softwareMode: programs and libraries, of which one is the loader, are executable.
+func softwareMode(at string) fs.FileMode {
+	if strings.HasPrefix(at, "/usr/share/") || strings.HasPrefix(at, "/etc/") {
+		return 0o644
+	}
+	return 0o755
+}
+
+// software is the files, by their paths in the guest.
+func (b *builder) software(ctx context.Context, name string) (files, error) {
+	want, ok := softwares[name]
+	if !ok {
+		return nil, fmt.Errorf("images: no software %s: there are %v", name, slices.Sorted(maps.Keys(softwares)))
+	}
+	pkgs, err := b.softwarePackages(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	key := slices.Concat([]string{b.t.name}, want.programs, want.folders)
+	for _, p := range pkgs {
+		key = append(key, p.SHA256)
+	}
+	return b.cache.made(ctx, "software", keyOf(key...), func() (files, error) {
+		b.say("unpacking %s for %s", name, b.t.name)
+		dir, err := b.cache.temp("software")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		if err := b.unpackAll(ctx, pkgs, dir); err != nil {
+			return nil, err
+		}
+		return b.pick(want, dir)
+	})
+}
+
+// softwarePackages sees to it that the packages are cached: the locked ones, or what
+// the mirror has of them.
+func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package, error) {
+	lock, err := ReadLock(b.opt.Root)
+	if err != nil {
+		return nil, err
+	}
+	set := softwareSet(name, b.t.name)
+	key := keyOf("1", string(Lock{set: lock[set]}.format()))
+	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
+		return pkgs, nil
+	}
+	switch {
+	case b.cache.look || b.cache.used != nil:
+		return nil, ErrNotCached
+	case b.opt.Offline:
+		return nil, fmt.Errorf("images: offline, and the cache %s lacks packages of %s for %s; run once with a network", b.cache.dir, name, b.t.name)
+	}
+	unlock, err := b.cache.lock(ctx, "packages-"+key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
+		return pkgs, nil
+	}
+	a, err := b.mirror(ctx)
+	if err != nil {
+		return nil, err
+	}
+	offers, err := a.exactly(ctx, softwares[name].packages)
+	if err != nil {
+		return nil, err
+	}
+	pkgs := packagesOf(offers)
+	drift, err := compare(lock[set], pkgs)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range drift {
+		b.say("lock file: %s", m)
+	}
+	if err := b.download(ctx, a, offers); err != nil {
+		return nil, err
+	}
+	return pkgs, b.cache.store("software-packages", key, pkgs)
+}
+
+// cachedSoftware is what an earlier run has chosen, or else what is locked, if all of it
+// is in the cache.
+func (b *builder) cachedSoftware(key string, locked []Package) ([]Package, bool) {
+	var pkgs []Package
+	if !b.cache.load("software-packages", key, &pkgs) || len(pkgs) == 0 {
+		pkgs = locked
+	} else if _, err := compare(locked, pkgs); err != nil {
+		pkgs = locked
+	}
+	for _, p := range pkgs {
+		if b.cache.check(p.Digest) != nil {
+			return nil, false
+		}
+	}
+	return pkgs, len(pkgs) > 0
+}
+
+// pick takes what is wanted out of a folder with unpacked packages.
+func (b *builder) pick(want software, dir string) (files, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	p := picker{b: b, root: root, made: files{}}
+	for _, name := range want.programs {
+		if err := p.program(name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range want.folders {
+		if err := p.folder(name); err != nil {
+			return nil, err
+		}
+	}
+	return p.made, nil
+}
+
+type picker struct {
+	b    *builder
+	root *os.Root
+	made files
+}
+
+// put stores a file of the packages, by its path there, for a place in the guest.
+func (p *picker) put(from, at string) error {
+	f, err := p.root.Open(strings.TrimPrefix(from, "/"))
+	if err != nil {
+		return fmt.Errorf("images: the packages for %s lack %s: %w", at, from, err)
+	}
+	defer f.Close()
+	p.made[at], err = p.b.cache.put(f)
+	return err
+}
+
+// program takes a program, its loader, and the libraries that it and those are linked
+// with.
+func (p *picker) program(name string) error {
+	if err := p.put(name, name); err != nil {
+		return err
+	}
+	todo := []string{name}
+	for len(todo) > 0 {
+		libs, loader, err := p.linked(todo[0])
+		if err != nil {
+			return err
+		}
+		todo = todo[1:]
+		if loader != "" && p.made[loader] == (Digest{}) {
+			if err := p.put(p.library(path.Base(loader)), loader); err != nil {
+				return err
+			}
+		}
+		for _, lib := range libs {
+			at := p.library(lib)
+			if p.made[at] != (Digest{}) {
+				continue
+			}
+			if err := p.put(at, at); err != nil {
+				return err
+			}
+			todo = append(todo, at)
+		}
+	}
+	return nil
+}
+
+// library is where a library is, in the packages and in the guest.
+func (p *picker) library(name string) string { return "/usr/lib/" + p.b.t.triplet + "/" + name }
+
+// linked are the libraries that a file of the packages names, and its loader.
+func (p *picker) linked(name string) (libs []string, loader string, err error) {
+	f, err := p.root.Open(strings.TrimPrefix(name, "/"))
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	e, err := elf.NewFile(f)
+	if err != nil {
+		return nil, "", fmt.Errorf("images: %s: %w", name, err)
+	}
+	for _, s := range e.Progs {
+		if s.Type != elf.PT_INTERP {
+			continue
+		}
+		b := make([]byte, s.Filesz)
+		if _, err := s.ReadAt(b, 0); err != nil {
+			return nil, "", fmt.Errorf("images: %s: %w", name, err)
+		}
+		loader = strings.TrimRight(string(b), "\x00")
+	}
+	libs, err = e.ImportedLibraries()
+	return libs, loader, err
+}
+
+// folder takes what is below a path, which may be a file.
+func (p *picker) folder(name string) error {
+	found := false
+	err := fs.WalkDir(p.root.FS(), strings.TrimPrefix(name, "/"), func(at string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		found = true
+		return p.put(at, "/"+at)
+	})
+	if err == nil && !found {
+		err = errors.New("nothing is in it")
+	}
+	if err != nil {
+		return fmt.Errorf("images: %s of the packages: %w", name, err)
+	}
+	return nil
+}

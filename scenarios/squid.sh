@@ -1,0 +1,125 @@
+# What the scenario squid does in its guests, part by part. Its first word says which.
+
+conf=/etc/squid.conf log=/var/log/squid/cache.log store=/var/spool/squid
+proxy=3128 origin=8000
+tracing=/sys/kernel/tracing
+
+# A disk that takes its time: memory behind a timer. With the directories of its file
+# system written at once, whoever makes a file waits for it.
+disk() {
+	[ -d /sys/kernel/config/nullb ] || mount -t configfs none /sys/kernel/config || exit
+	dev=/sys/kernel/config/nullb/squid
+	mkdir $dev || { echo "this kernel has no null_blk" >&2; exit 1; }
+	echo 1 >$dev/memory_backed && echo "$1" >$dev/size && echo 4096 >$dev/blocksize &&
+	echo 2 >$dev/irqmode && echo 100000 >$dev/completion_nsec && echo 1 >$dev/power || exit
+	/usr/sbin/mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 /dev/squid || exit
+	mkdir -p $store && mount -t ext4 -o dirsync /dev/squid $store && chown nobody $store || exit
+	grep " $store " /proc/mounts
+}
+
+configure() {
+	mkdir -p ${log%/*} && chown nobody ${log%/*}
+	cat >$conf <<-END
+	http_port 127.0.0.1:$proxy
+	visible_hostname proxy
+	cache_effective_user nobody
+	cache_effective_group nogroup
+	cache_dir ufs $store 192 16 256
+	cache_mem 1 MB
+	maximum_object_size_in_memory 8 KB
+	maximum_object_size 4 MB
+	http_access allow all
+	access_log none
+	cache_store_log none
+	cache_log $log
+	pid_filename none
+	coredump_dir none
+	pinger_enable off
+	dns_nameservers 127.0.0.1
+	shutdown_lifetime 0 seconds
+	error_directory /usr/share/squid-langpack/en
+	icon_directory /usr/share/squid/icons
+	$1
+	END
+}
+
+listening() { grep -q "$(printf '0100007F:%04X 00000000:0000 0A' $1)" /proc/net/tcp; }
+
+# Waits, ten seconds at most, until a program takes connections.
+await() {
+	for i in $(seq 100); do
+		listening $1 && return
+		kill -0 $2 2>/dev/null || return
+		sleep 0.1
+	done
+	return 1
+}
+
+start() {
+	ip link set lo up
+	configure "$1"
+	/usr/sbin/squid-gnutls -N -z -f $conf >/run/squid.out 2>&1 &&
+	{ setsid /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
+	echo $! >/run/squid.pid && await $proxy $! && return
+	echo "Squid does not start:" >&2
+	cat /run/squid.out $log >&2
+	exit 1
+}
+
+serve() {
+	setsid /lib/kerninst/bench/wpb origin $origin $1 </dev/null >/dev/null 2>/run/origin.err &
+	echo $! >/run/origin.pid
+	await $origin $! && return
+	echo "the origin does not start:" >&2
+	cat /run/origin.err >&2
+	exit 1
+}
+
+# The time that Squid has run, in nanoseconds, kernel and all; the store's disk.
+usage() {
+	cut -d' ' -f1 /proc/$(cat /run/squid.pid)/schedstat &&
+	awk '$3 == "squid" { print $8, $11, $13 }' /proc/diskstats
+}
+
+drive() {
+	usage &&
+	/lib/kerninst/bench/wpb drive $proxy $origin $1 $2 $3 &&
+	usage && find $store -type f -path '*/??/??/*' | wc -l && return
+	echo "Squid's own words:" >&2
+	tail -n 20 $log >&2
+	df $store >&2
+	exit 1
+}
+
+# Says of each of Squid's system calls how many there were and how long they took, in
+# microseconds.
+trace() {
+	[ -d $tracing/events ] || mount -t tracefs none $tracing || exit
+	cat /run/squid.pid >$tracing/set_event_pid
+	echo 262144 >$tracing/buffer_size_kb
+	echo mono >$tracing/trace_clock
+	echo 1 >$tracing/events/syscalls/enable || exit
+	drive "$@"
+	echo 0 >$tracing/tracing_on
+	awk '/ sys_[a-z0-9_]+\(/ { split($0, a, /: sys_|\(/); enter = stamp($0); next }
+		/ sys_[a-z0-9_]+ -> / { match($0, / sys_[a-z0-9_]+ -> /)
+			name = substr($0, RSTART + 5, RLENGTH - 9)
+			if (enter) { n[name]++; t[name] += stamp($0) - enter }
+			enter = 0 }
+		function stamp(s) { match(s, /[0-9]+\.[0-9]+: sys_/)
+			split(substr(s, RSTART, RLENGTH - 6), b, "."); return b[1] % 100000 * 1000000 + b[2] }
+		END { for (k in n) print "syscall", k, n[k], t[k] }' $tracing/trace
+	cat $tracing/per_cpu/cpu0/stats | grep -E '^(overrun|dropped events)' >&2
+}
+
+stop() {
+	kill $(cat /run/origin.pid)
+	kill $(cat /run/squid.pid) 2>/dev/null || { echo "Squid was gone:" >&2; tail -n 20 $log >&2; exit 1; }
+	for i in $(seq 100); do
+		kill -0 $(cat /run/squid.pid) 2>/dev/null || break
+		sleep 0.1
+	done
+	umount $store
+}
+
+"$@"
