@@ -230,10 +230,10 @@ func below(dir string, src []source) []source {
 	return out
 }
 
-// native builds what needs the C toolchain: the module and the benchmarks.
+// native builds what needs the C toolchain: the module and the workloads.
 func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
-	for _, step := range []func(*selection) (job, error){b.module, b.bench} {
+	for _, step := range []func(*selection) (job, error){b.module, b.bench, b.lmbench} {
 		j, err := step(sel)
 		if err != nil {
 			return nil, err
@@ -326,10 +326,19 @@ func moduleArgv(headers, dir string, t kbuildTools) [][]string {
 	}
 }
 
-// benchFlags link statically at fixed addresses: an emulator plugin looks for
-// the markers where .kimark is put.
-var benchFlags = []string{"-O2", "-static", "-fno-pie", "-no-pie", "-Wall", "-Werror",
-	"-ffile-prefix-map=/build/bench=.", "-Wl,--build-id=none", "-Wl,--section-start=.kimark=0x7ab00000"}
+// cFlags make a guest's program of what lies in the folder of a job. They link statically
+// at fixed addresses: an emulator plugin looks for the markers where .kimark is put.
+func cFlags(job string) []string {
+	return []string{"-O2", "-static", "-fno-pie", "-no-pie", "-Wall", "-Werror",
+		"-ffile-prefix-map=/build/" + job + "=.", "-Wl,--build-id=none", "-Wl,--section-start=.kimark=0x7ab00000"}
+}
+
+// assemble compiles a .S file by itself: the linker records the names of objects
+// that have none of a source in them, and temporary names are random.
+func (b *builder) assemble(name string) (argv []string, object string) {
+	object = name + ".o"
+	return []string{b.t.gcc(), "-Wall", "-Werror", "-c", "-o", object, name}, object
+}
 
 // bench builds guest/bench: every .c file is a program, every .S file is linked
 // into all of them.
@@ -338,16 +347,14 @@ func (b *builder) bench(*selection) (job, error) {
 	j := job{name: "bench", sources: below("guest/bench", src)}
 	var shared []string
 	for _, s := range j.sources {
-		if name, ok := strings.CutSuffix(s.name, ".S"); ok {
-			// By itself: the linker records the names of objects that have
-			// none of a source in them, and temporary names are random.
-			j.argv = append(j.argv, []string{b.t.gcc(), "-Wall", "-Werror", "-c", "-o", name + ".S.o", s.name})
-			shared = append(shared, name+".S.o")
+		if path.Ext(s.name) == ".S" {
+			argv, object := b.assemble(s.name)
+			j.argv, shared = append(j.argv, argv), append(shared, object)
 		}
 	}
 	for _, s := range j.sources {
 		if name, ok := strings.CutSuffix(s.name, ".c"); ok {
-			argv := append(append([]string{b.t.gcc()}, benchFlags...), "-o", name, s.name)
+			argv := append(append([]string{b.t.gcc()}, cFlags(j.name)...), "-o", name, s.name)
 			j.argv = append(j.argv, append(argv, shared...))
 			j.outputs = append(j.outputs, name)
 		}
@@ -356,6 +363,36 @@ func (b *builder) bench(*selection) (job, error) {
 		err = fmt.Errorf("images: no programs in %s", b.source("guest", "bench"))
 	}
 	return j, err
+}
+
+// plainLoops keep a loop over words one: no vector instructions, whose width differs
+// by ISA, and no calls of the C library's memory functions.
+var plainLoops = []string{"-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns"}
+
+// lmbench builds guest/lmbench: all in it is one program, with the marks of guest/bench;
+// every .c file in its folder exec is one that it starts.
+func (b *builder) lmbench(*selection) (job, error) {
+	const dir = "guest/lmbench"
+	src, err := b.read(isCInput, dir)
+	marks, e := b.read(isCInput, "guest/bench/mark.S", "guest/bench/mark.h")
+	j := job{name: "lmbench", sources: append(below(dir, src), below("guest/bench", marks)...), outputs: []string{"lmbench"}}
+	argv := slices.Concat([]string{b.t.gcc()}, cFlags(j.name), plainLoops, []string{"-o", "lmbench"})
+	for _, s := range j.sources {
+		name, ext := strings.TrimSuffix(s.name, path.Ext(s.name)), path.Ext(s.name)
+		switch {
+		case ext == ".S":
+			compile, object := b.assemble(s.name)
+			j.argv, argv = append(j.argv, compile), append(argv, object)
+		case ext == ".c" && path.Dir(name) == "exec":
+			out := path.Base(name)
+			j.argv = append(j.argv, slices.Concat([]string{b.t.gcc()}, cFlags(j.name), []string{"-o", out, s.name}))
+			j.outputs = append(j.outputs, out)
+		case ext == ".c":
+			argv = append(argv, s.name)
+		}
+	}
+	j.argv = append(j.argv, argv)
+	return j, errors.Join(err, e)
 }
 
 // pluginFlags make a shared object that needs nothing of the host but the

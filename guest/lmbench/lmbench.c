@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * lmbench: latencies and bandwidths of a kernel, after what LMbench measures.
+ *
+ *   lmbench [SAMPLES [NAME...]]
+ *
+ * Measures each operation of the table, or those that are named, in SAMPLES
+ * samples, and prints the results in the format of Go's benchmarks. README.md
+ * says how and what. Each operation has a process of its own, so that no memory,
+ * descriptor or signal handler of one is there for the next.
+ * All of it lies between a begin and an end mark (mark.h).
+ */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lmbench.h"
+#include "mark.h"
+
+#define SAMPLES		11
+#define MAX_SAMPLES	1000
+
+#if defined(__x86_64__)
+#define GOARCH "amd64"
+#elif defined(__aarch64__)
+#define GOARCH "arm64"
+#else
+#define GOARCH "riscv64"
+#endif
+
+static int usage(void)
+{
+	fputs("usage: lmbench [SAMPLES [NAME...]], names of", stderr);
+	for (const struct operation *o = operations; o->name; o++)
+		fprintf(stderr, " %s", o->name);
+	fputs("\n", stderr);
+	return 2;
+}
+
+static int known(const char *name)
+{
+	for (const struct operation *o = operations; o->name; o++)
+		if (!strcmp(o->name, name))
+			return 1;
+	return 0;
+}
+
+static int wanted(const struct operation *o, char **names)
+{
+	if (!*names)
+		return 1;
+	for (; *names; names++)
+		if (!strcmp(o->name, *names))
+			return 1;
+	return 0;
+}
+
+/*
+ * Who is woken does not stop who has woken it: batch processes run until they
+ * sleep or their time is over. Else it is up to the scheduler's state whether a
+ * byte that is passed on takes one switch, or three.
+ */
+static void no_preemption(void)
+{
+	struct sched_param p = { 0 };
+
+	if (sched_setscheduler(0, SCHED_BATCH, &p))
+		die("scheduler");
+}
+
+static void configuration(void)
+{
+	struct utsname u;
+
+	if (uname(&u))
+		die("uname");
+	printf("goos: linux\ngoarch: " GOARCH "\npkg: guest/lmbench\nkernel: %s\n", u.release);
+}
+
+/* Measures in a process of its own, and says whether all went well. */
+static int apart(const struct operation *o, int samples, long cpus)
+{
+	int status;
+	pid_t pid;
+
+	fflush(stdout); /* or the other process would print it too */
+	pid = fork();
+	if (pid < 0)
+		die("fork");
+	if (!pid) {
+		measure(o, samples, cpus);
+		exit(0);
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		die("waitpid");
+	if (status)
+		fprintf(stderr, "lmbench: %s: status %#x\n", o->name, status);
+	return !status;
+}
+
+int main(int argc, char **argv)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN), samples = SAMPLES;
+	char **names = argv + (argc > 1 ? 2 : 1), *rest;
+	int good = 1;
+
+	if (argc > 1) {
+		samples = strtol(argv[1], &rest, 10);
+		if (*rest || samples < 2 || samples > MAX_SAMPLES)
+			return usage();
+	}
+	for (char **n = names; *n; n++)
+		if (!known(*n))
+			return usage();
+	no_preemption();
+	configuration();
+	ki_mark_begin();
+	for (const struct operation *o = operations; o->name; o++)
+		if (wanted(o, names))
+			good &= apart(o, samples, cpus);
+	ki_mark_end();
+	return !good;
+}
