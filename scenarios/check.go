@@ -32,14 +32,16 @@ type T struct {
 	Metrics map[string]report.Metric
 	Checks  []report.Check
 	Points  []report.Point
-	g       gomega.Gomega
+	// Files are for other programs to read, by name; see report.FilesDir.
+	Files map[string][]byte
+	g     gomega.Gomega
 }
 
 // NewT makes the state for a check. fail is called with the first assertion
 // that does not hold, and must not return.
 func NewT(arch, release string, guests map[string]*Answer, fail func(message string)) *T {
 	return &T{
-		Arch: arch, Release: release, Guests: guests, Metrics: map[string]report.Metric{},
+		Arch: arch, Release: release, Guests: guests, Metrics: map[string]report.Metric{}, Files: map[string][]byte{},
 		g: gomega.NewGomega(func(message string, _ ...int) { fail(message) }),
 	}
 }

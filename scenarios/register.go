@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,6 +49,8 @@ type Env struct {
 	Cards []card.Card
 	// Results has one entry per scenario that has run, in order.
 	Results []report.Scenario
+	// Files that scenarios leave for other programs, by name.
+	Files map[string][]byte
 	// Took is the host time of each guest in seconds, by name.
 	Took map[string]float64
 	// HelloAfter is the host time from start to hello, likewise.
@@ -65,6 +68,7 @@ type Env struct {
 // spec of each scenario. It has to be called before ginkgo.RunSpecs.
 func Register(env *Env, list []Scenario) {
 	env.Took, env.HelloAfter, env.RunningAfter = map[string]float64{}, map[string]float64{}, map[string]float64{}
+	env.Files = map[string][]byte{}
 	// One container: ginkgo shuffles those of the top, and keeps the order in
 	// each.
 	ginkgo.Describe(env.Arch, func() {
@@ -328,6 +332,7 @@ func (env *Env) check(s Scenario, answers map[string]*Answer, out *report.Scenar
 	t := NewT(env.Arch, env.Release, answers, func(message string) { panic(stop{message}) })
 	defer func() {
 		out.Metrics, out.Checks, out.Points = t.Metrics, t.Checks, t.Points
+		maps.Copy(env.Files, t.Files)
 		switch p := recover().(type) {
 		case nil:
 		case stop:

@@ -61,7 +61,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), hazards(), inside(), backtraces(), exhausted(), loads(), squid(), faults())
+	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), lmbenches(), squid(), hazards(), inside(), backtraces(), exhausted(), loads(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -59,6 +59,7 @@ var scenarioProofs = []scenarioProof{
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
 	{"ab-long", "host", "pairs", nil},
+	{"lmbench-long", "exact", "operations", nil},
 }
 
 // boards are the toggles of points that are reached by a springboard.

@@ -329,6 +329,9 @@ func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest r
 	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
 		return err
 	}
+	if err := report.WriteFiles(f.out, env.Files); err != nil {
+		return err
+	}
 	if err := report.WriteCards(f.out, env.Cards); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func givenDir(dir string, force bool) (release func(), err error) {
 
 // written are the names of all that a run writes into the folder of an ISA.
 var written = []string{
-	report.ResultsFile, report.ManifestFile, report.TimingsFile, report.BenchFile, junitFile,
+	report.ResultsFile, report.ManifestFile, report.TimingsFile, report.BenchFile, report.FilesDir, junitFile,
 	repro.ConsoleFile, argvFile, agentFile, card.TextFile, card.JSONFile, repro.GuestsDir, repro.AddedDir,
 }
 

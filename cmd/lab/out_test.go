@@ -107,7 +107,7 @@ func TestForce(t *testing.T) {
 			}
 		}
 	}
-	write("amd64/results.json", "amd64/guests/null/console.log", "arm64/card.txt", "report.html", "summary.md", "mine", "mips/x")
+	write("amd64/results.json", "amd64/guests/null/console.log", "arm64/card.txt", "report.html", "summary.md", "mine", "mips/x", "arm64/files/lmbench.txt")
 	if err := os.Mkdir(filepath.Join(dir, "riscv64"), 0o755); err != nil { // it failed early
 		t.Fatal(err)
 	}

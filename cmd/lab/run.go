@@ -325,7 +325,7 @@ func headline(s report.Scenario) string {
 		return s.Reason
 	}
 	var parts []string
-	for _, m := range []string{"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit"} {
+	for _, m := range []string{"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit", "Null", "Ctx.2p.0K", "ForkExec"} {
 		if v, ok := s.Metrics[m]; ok {
 			parts = append(parts, fmt.Sprintf("%s %g", m, v.Value))
 		}

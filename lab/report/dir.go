@@ -53,6 +53,24 @@ func WriteArch(dir string, r Results, m Manifest, t Timings) error {
 	return nil
 }
 
+// WriteFiles writes what scenarios leave for other programs into a folder of its own.
+// Names are the scenarios', not a guest's.
+func WriteFiles(dir string, files map[string][]byte) error {
+	for _, name := range sorted(files) {
+		if !nameForm.MatchString(name) {
+			return fmt.Errorf("file %q: name is not of letters, digits and ._-", name)
+		}
+		err := os.MkdirAll(filepath.Join(dir, FilesDir), 0o755)
+		if err == nil {
+			err = writeFile(filepath.Join(dir, FilesDir, name), files[name])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Arch is what WriteArch wrote.
 type Arch struct {
 	Results  Results

@@ -132,6 +132,7 @@ const (
 	ManifestFile = "manifest.json"
 	TimingsFile  = "timings.json"
 	BenchFile    = "bench.txt"
+	FilesDir     = "files" // of what scenarios leave for other programs
 )
 
 // Names of the files over all ISAs.

@@ -611,6 +611,28 @@ func TestUmask(t *testing.T) {
 	}
 }
 
+// What scenarios leave lies in a folder of its own, under their names alone.
+func TestWriteFiles(t *testing.T) {
+	out := t.TempDir()
+	if err := WriteFiles(out, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(out, FilesDir)); err == nil {
+		t.Error("a folder for nothing")
+	}
+	if err := WriteFiles(out, map[string][]byte{"a.txt": []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(out, FilesDir, "a.txt")); err != nil || string(b) != "x" {
+		t.Errorf("%q, %v", b, err)
+	}
+	for _, name := range []string{"", "../a", "a/b", ".a", "a\n"} {
+		if err := WriteFiles(out, map[string][]byte{name: nil}); err == nil || !strings.Contains(err.Error(), "name is not") {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+}
+
 func TestWriteReportRefuses(t *testing.T) {
 	out := t.TempDir()
 	if err := WriteReport(out); err == nil || !strings.Contains(err.Error(), "not the output of a run") {
