@@ -3,6 +3,8 @@ package scenarios
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,14 +74,17 @@ var lmbenchOps = []struct {
 	{mbPerS, 5, "PipeStream UnixStream TCPStream"},
 }
 
+// rounding is what printing two digits behind the point may add.
+const rounding = 0.005
+
 func checkLmbench(t *T, scenario string, samples int) {
 	text := t.ran("first", "work")[0]
-	ops, err := measure.ParseSuite(text)
+	suite, err := measure.ParseSuite(text)
 	t.expect("what the guest prints is Go's benchmark format", err, "no error", gomega.Succeed())
 	t.Files[scenario+".txt"] = text
 	var got, want []string
 	by := map[string]*measure.Operation{}
-	for _, o := range ops {
+	for _, o := range suite.Operations {
 		got, by[o.Name] = append(got, o.Name), o
 	}
 	for _, group := range lmbenchOps {
@@ -93,7 +98,9 @@ func checkLmbench(t *T, scenario string, samples int) {
 			t.atMost(name+": percent by which the two shortest samples differ", by[name].Spread(), group.spread)
 		}
 	}
-	t.Metrics["operations"] = report.Metric{Value: float64(len(ops)), Unit: "operations", N: 1}
+	t.Metrics["operations"] = report.Metric{Value: float64(len(suite.Operations)), Unit: "operations", N: 1}
+	t.equal("Control: samples", len(suite.Control), samples)
+	t.atMost("nanoseconds that nothing takes", math.Abs(slices.Min(suite.Control)), measure.Resolution(t.Arch, by["Null"].N)+rounding)
 	t.plausible(by)
 	t.equal("the second guest printed the same, to the byte", difference(text, t.ran("second", "work")[0]), "")
 }

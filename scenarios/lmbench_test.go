@@ -45,7 +45,10 @@ func lmbenchFails(t *testing.T, first, second string, more float64) (message str
 	guests := map[string]*Answer{}
 	for name, text := range map[string]string{"first": first, "second": second} {
 		a := &Answer{Results: map[string]*wire.Result{"work": {Runs: []*wire.RunResult{{Stdout: []byte(text)}}}}}
-		ops, _ := measure.ParseSuite([]byte(text))
+		var ops []*measure.Operation
+		if suite, err := measure.ParseSuite([]byte(text)); err == nil {
+			ops = suite.Operations
+		}
 		for _, o := range twice {
 			var ns float64
 			for _, op := range ops {
@@ -78,6 +81,7 @@ func TestLmbenchCheck(t *testing.T) {
 	good := lmbenchText(t)
 	without := regexp.MustCompile(`# Mmap .*\nBenchmarkMmap.*\n`).ReplaceAllString(good, "")
 	apart := regexp.MustCompile(`(?m)^# Stat .*`).ReplaceAllString(good, "# Stat 3892.00"+strings.Repeat(" 3933.00", lmbenchSamples-1))
+	more := regexp.MustCompile(`(?m)^# Control .*`).ReplaceAllString(good, "# Control"+strings.Repeat(" 7.00", lmbenchSamples))
 	few := regexp.MustCompile(`(?m)^# Stat .*`).ReplaceAllString(good, "# Stat 3892.00 3892.00")
 	for _, tt := range []struct {
 		name, first, second string
@@ -90,6 +94,7 @@ func TestLmbenchCheck(t *testing.T) {
 		{"the best samples differ", apart, apart, 10, "Stat: percent by which"},
 		{"the guests differ", good, strings.Replace(good, "# Stat 3900.71", "# Stat 3900.72", 1), 10, "to the byte"},
 		{"one guest says more", good, good + "# x 1.00 1.00\n", 10, "to the byte"},
+		{"overhead is not subtracted", more, more, 10, "that nothing takes"},
 		{"guest/bench finds more", good, good, 21, "by which guest/bench finds another"},
 		{"guest/bench finds less", good, good, -21, "by which guest/bench finds another"},
 		{"a program takes longer than a shell with it", scaled(good, "ForkExec", 5), scaled(good, "ForkExec", 5), 10, "ForkSh over ForkExec"},

@@ -35,7 +35,8 @@ struct operation {
 
 extern const struct operation operations[];	/* the last has no name */
 
-/* measure.c: times a row and prints its lines. */
+/* measure.c: times a row and prints its lines; none but samples of nothing. */
+void nothing(uint32_t);
 void measure(const struct operation *, int samples, long cpus);
 
 /* help.c */

@@ -14,7 +14,8 @@
 
 #include "lmbench.h"
 
-static void nothing(uint32_t turn)
+/* An overhead, and an operation as well: what is left of that has to be nothing. */
+void nothing(uint32_t turn)
 {
 	(void)turn;
 }
@@ -78,7 +79,8 @@ static uint64_t overhead(const struct operation *o, int samples)
 
 /*
  * A line of samples in nanoseconds per operation, in the order of measuring,
- * which readers of Go's benchmark format take for a comment; then the result.
+ * which readers of Go's benchmark format take for a comment; then the result, but
+ * for an operation that does nothing.
  */
 static void print(const struct operation *o, const double ns[], int samples, long cpus)
 {
@@ -89,7 +91,10 @@ static void print(const struct operation *o, const double ns[], int samples, lon
 		printf(" %.2f", ns[i]);
 		least = ns[i] < least ? ns[i] : least;
 	}
-	printf("\nBenchmark%s-%ld %u %.2f ns/op", o->name, cpus, o->calls * (o->per ? o->per : 1), least);
+	putchar('\n');
+	if (o->call == nothing)
+		return;
+	printf("Benchmark%s-%ld %u %.2f ns/op", o->name, cpus, o->calls * (o->per ? o->per : 1), least);
 	if (o->moves)
 		printf(" %.2f MB/s", o->moves * 1e3 / least);
 	putchar('\n');

@@ -16,7 +16,7 @@
 
 #define RING(p, k) { "Ctx/" #p "p/" #k "K", 96 / p, .per = p, .setup = ring_setup, .call = ring_call, \
 		     .overhead = ring_overhead, .processes = p, .size = k * KIB }
-#define LATENCY(n, how) { n, 96, .setup = pair_setup, .call = pair_call, .connect = how, .size = 1 }
+#define LATENCY(n, how) { n, 48, .setup = pair_setup, .call = pair_call, .connect = how, .size = 1 }
 #define STREAM(n, how) { n, 1, .moves = MIB, .setup = pair_setup, .call = pair_call, .connect = how, .size = MIB }
 #define CREATE(k) { "FileCreate/" #k "K", 48, .setup = files_setup, .call = create_call, \
 		    .after = files_remove, .size = k * KIB }
@@ -24,6 +24,7 @@
 		    .call = delete_call, .size = k * KIB }
 
 const struct operation operations[] = {
+	{ "Control",	1440, .call = nothing },
 	{ "Null",	1440, .call = null_call },
 	{ "Read",	960, .setup = read_setup,	.call = read_call },
 	{ "Write",	960, .setup = write_setup,	.call = write_call },
@@ -40,7 +41,7 @@ const struct operation operations[] = {
 	{ "ForkExit",	5, .setup = process_setup,	.call = process_call },
 	{ "ForkExec",	2, .setup = process_setup,	.call = process_call, .argv = LIST("nop") },
 	{ "ForkSh",	1, .setup = process_setup,	.call = process_call, .argv = LIST("/bin/sh", "-c", "nop") },
-	{ "Mmap",	20, .setup = mmap_setup,	.call = mmap_call, .size = 512 * KIB },
+	{ "Mmap",	8, .setup = mmap_setup,	.call = mmap_call, .size = 512 * KIB },
 	{ "PageFault",	192, .setup = mapped_setup,	.before = mapped_before, .call = page_call, .after = pages_after },
 	{ "PageFaultAnon", 192, .before = anonymous_before, .call = page_call, .after = pages_after },
 	RING(2, 0), RING(2, 16), RING(2, 64), RING(8, 0), RING(8, 16), RING(16, 0), RING(16, 16),
@@ -49,7 +50,7 @@ const struct operation operations[] = {
 	{ "MemWrite",	2, .moves = MIB, .setup = memory_setup,	.call = memory_write },
 	{ "MemCopy",	2, .moves = MIB, .setup = memory_setup,	.call = memory_copy },
 	{ "FileRead",	2, .moves = MIB, .setup = file_setup,	.call = file_read },
-	{ "FileMmapRead", 2, .moves = MIB, .setup = file_setup,	.call = file_map },
+	{ "FileMmapRead", 1, .moves = MIB, .setup = file_setup,	.call = file_map },
 	STREAM("PipeStream", by_pipe),
 	STREAM("UnixStream", by_unix),
 	STREAM("TCPStream", by_tcp),

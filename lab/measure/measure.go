@@ -75,13 +75,17 @@ func (b *Bench) Min() float64 {
 // QEMU's timer on each ISA.
 var tick = map[string]float64{"amd64": 1, "arm64": 16, "riscv64": 100}
 
+// Resolution is what a figure of n operations in a sample is known to, in nanoseconds:
+// the sample and what is subtracted begin and end at ticks.
+func Resolution(arch string, n int) float64 { return 2 * tick[arch] / float64(n) }
+
 // Added is how many instructions more than base an operation of with takes.
 // Both were rounded to the guest clock's tick, so the difference is only known
 // to two ticks a sample; as instructions are whole, it is rounded to the whole
 // number when one lies within that resolution, and the second result says so.
 func Added(arch string, base, with *Bench) (insns float64, exact bool) {
 	d := with.Min() - base.Min()
-	res := 2 * tick[arch] / float64(min(base.Ops, with.Ops))
+	res := Resolution(arch, int(min(base.Ops, with.Ops)))
 	if whole := math.Round(d); math.Abs(d-whole) <= res {
 		return whole + 0, true // of a tick less, -0 is made: results would print it so
 	}

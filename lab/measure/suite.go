@@ -29,25 +29,25 @@ func (o *Operation) Spread() float64 {
 // suiteLine is all that guest/lmbench prints: configuration, samples, results.
 var suiteLine = regexp.MustCompile(`^([a-z]+: [!-~]+|# [!-~]+( -?[0-9.]+){2,}|Benchmark[A-Z][!-~]*-[0-9]+ [0-9]+( -?[0-9.]+ (ns/op|MB/s))+)$`)
 
+// Suite is the output of guest/lmbench.
+type Suite struct {
+	Operations []*Operation // in the order in which they were measured
+	// Control are the samples of doing nothing, in nanoseconds: of what has to be
+	// left when overhead is subtracted from overhead.
+	Control []float64
+}
+
+// control is what guest/lmbench calls doing nothing.
+const control = "Control"
+
 // ParseSuite reads the output of guest/lmbench, which is in the format of Go's
 // benchmarks. Nothing else may be in it: others read the same text.
-func ParseSuite(out []byte) ([]*Operation, error) {
-	samples := map[string][]float64{}
-	for _, line := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
-		if !suiteLine.MatchString(line) {
-			return nil, fmt.Errorf("benchmark output: unexpected line %q", line)
-		}
-		if f := strings.Fields(line); f[0] == "#" {
-			for _, text := range f[2:] {
-				v, err := strconv.ParseFloat(text, 64)
-				if err != nil {
-					return nil, fmt.Errorf("benchmark output: line %q: %w", line, err)
-				}
-				samples[f[1]] = append(samples[f[1]], v)
-			}
-		}
+func ParseSuite(out []byte) (*Suite, error) {
+	samples, err := suiteSamples(out)
+	if err != nil {
+		return nil, fmt.Errorf("benchmark output: %w", err)
 	}
-	var all []*Operation
+	all := &Suite{Control: samples[control]}
 	for r := benchfmt.NewReader(bytes.NewReader(out), "guest"); r.Scan(); {
 		switch rec := r.Result().(type) {
 		case *benchfmt.Result:
@@ -55,12 +55,34 @@ func ParseSuite(out []byte) ([]*Operation, error) {
 			if err != nil {
 				return nil, fmt.Errorf("benchmark output: %s: %w", rec.Name, err)
 			}
-			all = append(all, o)
+			all.Operations = append(all.Operations, o)
 		case *benchfmt.SyntaxError:
 			return nil, fmt.Errorf("benchmark output: %w", rec)
 		}
 	}
 	return all, nil
+}
+
+// suiteSamples are those of each operation, by name.
+func suiteSamples(out []byte) (map[string][]float64, error) {
+	samples := map[string][]float64{}
+	for _, line := range strings.Split(strings.TrimSuffix(string(out), "\n"), "\n") {
+		if !suiteLine.MatchString(line) {
+			return nil, fmt.Errorf("unexpected line %q", line)
+		}
+		f := strings.Fields(line)
+		if f[0] != "#" {
+			continue
+		}
+		for _, text := range f[2:] {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return nil, fmt.Errorf("line %q: %w", line, err)
+			}
+			samples[f[1]] = append(samples[f[1]], v)
+		}
+	}
+	return samples, nil
 }
 
 // operation joins a result with its samples, of which it has to be the shortest.

@@ -7,6 +7,7 @@ import (
 )
 
 const suite = "goos: linux\n" +
+	"# Control 0.00 -0.01\n" +
 	"# Null 334.50 334.00 340.00\nBenchmarkNull-1 1440 334.00 ns/op\n" +
 	"# Ctx/16p/0K 4900.00 4800.00\nBenchmarkCtx/16p/0K-1 96 4800.00 ns/op\n" +
 	"# MemRead 500000.00 524288.00\nBenchmarkMemRead-1 2 500000.00 ns/op 2097.15 MB/s\n"
@@ -21,10 +22,13 @@ func TestParseSuite(t *testing.T) {
 		{"Ctx/16p/0K", 96, 4800, 0, []float64{4900, 4800}},
 		{"MemRead", 2, 500000, 2097.15, []float64{500000, 524288}},
 	}
-	if !reflect.DeepEqual(got, want) {
-		for _, o := range got {
+	if !reflect.DeepEqual(got.Operations, want) {
+		for _, o := range got.Operations {
 			t.Errorf("%+v", *o)
 		}
+	}
+	if !reflect.DeepEqual(got.Control, []float64{0, -0.01}) {
+		t.Errorf("control %v", got.Control)
 	}
 	if s := want[2].Spread(); s < 4.857 || s > 4.858 {
 		t.Errorf("spread %g, want 4.8576", s)
