@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/onsi/gomega"
 
@@ -43,10 +44,14 @@ func lmbenchGuests(samples int) (all []Guest) {
 		steps = append(steps, run(o.bench, benchProgram, o.bench, strconv.Itoa(twiceOps), strconv.Itoa(samples)))
 	}
 	for _, name := range []string{"first", "second"} {
-		all = append(all, Guest{Name: name, CPUs: 1, Time: vm.Exact, Job: job(steps...)})
+		all = append(all, Guest{Name: name, CPUs: 1, Time: vm.Exact, Job: job(steps...), RunTimeout: time.Duration(samples) * lmbenchPatience})
 	}
 	return all
 }
+
+// lmbenchPatience is what a sample of all operations may take in host time: some 3 s on
+// riscv64, on a host that is not busy.
+const lmbenchPatience = time.Minute
 
 // Units of latencies. A loop in which nobody can sleep takes what its instructions
 // do; of others it is only known how much of the guest's time goes by.
