@@ -124,12 +124,9 @@ func readProxied(out []byte) (*proxied, error) {
 			}
 			units[v.Unit] = v.Value
 		}
-		_, phase, _ := strings.Cut(string(b.Name.Base()), "/")
-		if phase == "" {
-			_, phase, _ = strings.Cut(b.Name.String(), "/")
+		if _, parts := b.Name.Parts(); len(parts) > 0 {
+			p.phases[strings.TrimPrefix(string(parts[0]), "/")] = units
 		}
-		phase, _, _ = strings.Cut(phase, "-")
-		p.phases[phase] = units
 		p.asked += b.Iters
 	}
 	return p, r.Err()
@@ -174,6 +171,7 @@ func (t *T) squidMetrics(p *proxied) {
 	add := func(name string, v float64, unit string) {
 		t.Metrics["squid."+name] = report.Metric{Value: v, Unit: unit, N: p.asked}
 	}
+	add("requests", float64(p.asked), "requests")
 	for phase, units := range p.phases {
 		add(phase+".request", units["ns/op"], "vns/op")
 		add(phase+".rate", units["req/s"], "req/s")
