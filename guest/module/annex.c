@@ -8,7 +8,8 @@
  * module's memory; this is. Each such splice adds an entry to the module's
  * table, with the address that the instruction has in its patch and with the
  * type, the data and the fixup of the original: who faults in the patch goes on
- * where he would have gone on without it.
+ * where he would have gone on without it. Where the kernel wants the fixup to be
+ * the next instruction, it is that of the patch, which leads there, too.
  *
  * The table. Fault handlers search it by halves at any time, on any CPU, in
  * interrupts and NMIs. So a table in use never changes. There are two, of
@@ -96,7 +97,7 @@ static u32 position(unsigned long insn)
 	return k;
 }
 
-static int add(unsigned long insn, const struct exception_table_entry *like)
+static int add(unsigned long insn, unsigned long fixup, const struct exception_table_entry *like)
 {
 	u32 k = position(insn);
 
@@ -105,7 +106,7 @@ static int add(unsigned long insn, const struct exception_table_entry *like)
 	if (k < fault_count && faults[k].insn == insn)
 		return -EEXIST;
 	memmove(&faults[k + 1], &faults[k], (fault_count - k) * sizeof(faults[0]));
-	faults[k] = (struct fault){ insn, fixup_of(like), *like };
+	faults[k] = (struct fault){ insn, fixup, *like };
 	fault_count++;
 	stale = true;
 	return 0;
@@ -114,15 +115,19 @@ static int add(unsigned long insn, const struct exception_table_entry *like)
 int ki_annex_add(unsigned long insn, unsigned long original)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
+	unsigned long fixup;
 	s64 far;
 
 	if (!like || insn_of(like) != original)
 		return -EINVAL;
-	far = (s64)(fixup_of(like) - (unsigned long)tables);
+	fixup = fixup_of(like);
+	if (KI_ARCH_FIXUP_IS_NEXT(like))
+		fixup += insn - original;
+	far = (s64)(fixup - (unsigned long)tables);
 	if (far != (s32)far || far + (s64)sizeof(tables) != (s32)(far + (s64)sizeof(tables)) ||
 	    far - (s64)sizeof(tables) != (s32)(far - (s64)sizeof(tables)))
 		return -ERANGE;
-	return add(insn, like);
+	return add(insn, fixup, like);
 }
 
 /* Nobody can be at the instruction any more. */
@@ -175,7 +180,7 @@ int ki_annex_init(void)
 	int err;
 
 	for (k = 0; k < THIS_MODULE->num_exentries; k++) {
-		err = k < OWN_MAX ? add(insn_of(&e[k]), &e[k]) : -E2BIG;
+		err = k < OWN_MAX ? add(insn_of(&e[k]), fixup_of(&e[k]), &e[k]) : -E2BIG;
 		if (err)
 			return err;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 #include <linux/static_call_types.h>
+#include <asm/extable_fixup_types.h>
 
 struct orc_entry;
 
@@ -29,3 +30,8 @@ extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 #define KI_ARCH_LOCAL_REACH (1ul << 31)
 /* Bytes of patch memory in the module's text besides the annex. A number: it is in asm. */
 #define KI_ARCH_ARENA 0x80000
+/*
+ * Whether a fault is handled only if the fixup is the instruction behind the one that
+ * faulted: a load that is padded with zeros is decoded up to there.
+ */
+#define KI_ARCH_FIXUP_IS_NEXT(e) (((e)->data & EX_DATA_TYPE_MASK) == EX_TYPE_ZEROPAD)

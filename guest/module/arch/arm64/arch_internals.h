@@ -14,3 +14,5 @@
 #define KI_ARCH_LOCAL_REACH 0ul
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
+/* No handler of a fault looks at where the instruction and its fixup are. */
+#define KI_ARCH_FIXUP_IS_NEXT(e) false
