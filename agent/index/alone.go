@@ -11,8 +11,9 @@ const maxAlone = 1 << 20
 // alone analyses one function without knowing anything of others. Whatever is
 // live elsewhere, everything is live where control leaves the function or may
 // be made to: at calls, returns, jumps to what is no instruction of its own,
-// and at sites that the kernel rewrites or whose faults it handles. A function
-// whose end is not known, or that does not decode, has no free registers.
+// and at sites that the kernel rewrites. What has a fixup goes on behind itself or
+// there, if that is in the function. A function whose end is not known, or that does
+// not decode, has no free registers.
 func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 	fn := &Function{Func: f, How: how, arch: v.t.Arch}
 	if f.Size == 0 || f.Size > maxAlone {
@@ -30,25 +31,36 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 			return fn, nil
 		}
 	}
-	leaves, err := v.leaves(f, list)
+	faults, err := v.t.Faults(f.Module, f.Addr, f.End())
 	if err != nil {
 		return nil, err
 	}
-	fn.solve(list, leaves)
+	fixups := map[isa.Addr]ktext.Fault{}
+	for _, e := range faults {
+		fixups[e.Site] = e
+	}
+	leaves, err := v.leaves(f, list, fixups)
+	if err != nil {
+		return nil, err
+	}
+	fn.solve(list, leaves, fixups)
 	return fn, nil
 }
 
 // leaves marks the instructions behind which nothing is known.
-func (v *View) leaves(f ktext.Func, list []isa.Insn) ([]bool, error) {
+func (v *View) leaves(f ktext.Func, list []isa.Insn, fixups map[isa.Addr]ktext.Fault) ([]bool, error) {
 	site := v.t.Site
 	if lo, hi := v.t.Bounds(); f.Module != "" || f.Addr < lo || f.End() > hi { // all of it, if no text is known there
 		site = func(lo, hi isa.Addr) (ktext.Reservation, bool, error) { return v.t.Reserved(f, lo, hi) }
 	}
 	out := make([]bool, len(list))
 	for k, i := range list {
-		_, site, err := site(i.Addr, i.End())
+		r, site, err := site(i.Addr, i.End())
 		if err != nil {
 			return nil, err
+		}
+		if _, ok := fixups[i.Addr]; ok && r.Class == ktext.Exception {
+			site = false
 		}
 		local := i.Flow == isa.FlowNone || i.Flow == isa.FlowCond || i.Flow == isa.FlowJump
 		out[k] = site || !local
@@ -57,8 +69,8 @@ func (v *View) leaves(f ktext.Func, list []isa.Insn) ([]bool, error) {
 }
 
 // solve finds the least solution within the function; leaves are where
-// everything is live.
-func (f *Function) solve(list []isa.Insn, leaves []bool) {
+// everything is live. A fault happens instead of its instruction.
+func (f *Function) solve(list []isa.Insn, leaves []bool, fixups map[isa.Addr]ktext.Fault) {
 	all := f.arch.All
 	for k := range f.before {
 		if !leaves[k] {
@@ -83,7 +95,11 @@ func (f *Function) solve(list []isa.Insn, leaves []bool) {
 			if i.Flow != isa.FlowNone {
 				behind |= f.behindJump(i.Target)
 			}
-			if now := i.Reads | behind&^i.Writes; now != f.before[k] {
+			now := i.Reads | behind&^i.Writes
+			if e, ok := fixups[i.Addr]; ok {
+				now |= e.Reads | f.behindJump(e.Fixup)
+			}
+			if now != f.before[k] {
 				f.before[k], changed = now, true
 			}
 		}

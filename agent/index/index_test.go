@@ -2,6 +2,8 @@ package index_test
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"testing"
 
 	"kerninst/agent/cfg"
@@ -157,4 +159,71 @@ func TestAloneIsNoBolder(t *testing.T) {
 			t.Errorf("%s: %d free registers at %d instructions", arch, free, n)
 		}
 	}
+}
+
+// TestAloneAtFixup: before an instruction that may go to a fixup, a register is free if
+// neither way reads it, and the fixup is the function's own.
+func TestAloneAtFixup(t *testing.T) {
+	const (
+		load  = "\x20\x08\x40\xf8" // ldtr x0, [x1]
+		clear = "\x09\x00\x80\xd2" // mov x9, #0
+		read  = "\xe0\x03\x09\xaa" // mov x0, x9
+		ret   = "\xc0\x03\x5f\xd6"
+		x9    = 9
+	)
+	for name, c := range map[string]struct {
+		code  string
+		fixup int32 // from the load, in bytes
+		free  bool
+	}{
+		"both overwrite it":      {load + clear + ret + clear + ret, 12, true},
+		"the fixup is behind it": {load + clear + ret, 4, true},
+		"the fixup reads it":     {load + clear + ret + read + ret, 12, false},
+		"it is read behind":      {load + read + ret + clear + ret, 12, false},
+		"the fixup leaves":       {load + clear + ret + ret, 12, false},
+		"it is somebody else's":  {load + clear + ret + clear + ret, 0x100, false},
+		"no instruction's begin": {load + clear + ret + clear + ret, 14, false},
+	} {
+		k := ktexttest.Load(t, "arm64")
+		at, err := k.Text(t).Function("", "__arm64_sys_getppid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		site, table := at.Addr+0x8000, exceptionTable(t, k)
+		k.Add("reader", site, []byte(c.code))
+		k.Add("next", site+isa.Addr(len(c.code)), []byte(ret))
+		entry := isa.ByteOrder.AppendUint32(nil, uint32(site-table))
+		k.Write(table, isa.ByteOrder.AppendUint32(entry, uint32(int32(site-table-4)+c.fixup)))
+		v, err := index.NewView(nil, k.Text(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := k.Text(t).Function("", "reader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn, err := v.Function(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fn.Free(site).Has(x9); got != c.free {
+			t.Errorf("%s: x9 is free: %v, want %v", name, got, c.free)
+		}
+	}
+}
+
+// exceptionTable is where the recorded kernel's begins.
+func exceptionTable(t *testing.T, k *ktexttest.Kernel) isa.Addr {
+	t.Helper()
+	for _, line := range strings.Split(k.Kallsyms, "\n") {
+		if words := strings.Fields(line); len(words) == 3 && words[2] == "__start___ex_table" {
+			a, err := strconv.ParseUint(words[0], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return isa.Addr(a)
+		}
+	}
+	t.Fatal("no exception table was recorded")
+	return 0
 }

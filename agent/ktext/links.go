@@ -23,6 +23,7 @@ type Key struct{ Site, Target isa.Addr }
 // Fault is one entry of the exception table.
 type Fault struct {
 	Site, Fixup isa.Addr
+	Type        uint8      // which handler the kernel runs, as it numbers them
 	Reads       isa.RegSet // what the kernel's handler reads of the interrupted state
 }
 
@@ -62,9 +63,7 @@ func (t *Text) Links(module string) (*Links, error) {
 		add func(at isa.Addr, entry []byte)
 	}{
 		{jumpTable, func(at isa.Addr, b []byte) { x.Keys = append(x.Keys, Key{rel(at, b, 0), rel(at, b, 4)}) }},
-		{exTable, func(at isa.Addr, b []byte) {
-			x.Faults = append(x.Faults, Fault{rel(at, b, 0), rel(at, b, 4), t.handlerReads(b)})
-		}},
+		{exTable, func(at isa.Addr, b []byte) { x.Faults = append(x.Faults, t.fault(at, b)) }},
 		{bugTable, func(at isa.Addr, b []byte) {
 			x.Bugs = append(x.Bugs, BugSite{rel(at, b, 0), isa.ByteOrder.Uint16(b[bugFlags:])&bugWarning != 0})
 		}},
@@ -91,6 +90,25 @@ func (t *Text) Links(module string) (*Links, error) {
 		}
 	}
 	return &x, nil
+}
+
+// Faults reads the exception table of a module whose sections are known, for code in
+// [lo, hi); "" is the kernel.
+func (t *Text) Faults(module string, lo, hi isa.Addr) (out []Fault, err error) {
+	from, to, err := t.tableBounds(module, exTable)
+	if err != nil || from == 0 {
+		return nil, err
+	}
+	err = t.eachEntry(exTable, from, to, func(at isa.Addr, b []byte) {
+		if f := t.fault(at, b); f.Site >= lo && f.Site < hi {
+			out = append(out, f)
+		}
+	})
+	return out, err
+}
+
+func (t *Text) fault(at isa.Addr, entry []byte) Fault {
+	return Fault{rel(at, entry, 0), rel(at, entry, 4), entry[8], t.handlerReads(entry)}
 }
 
 // sites are those of the static keys.
