@@ -42,7 +42,9 @@ type Guest struct {
 	Oracle bool    // count arrivals outside the guest
 	// Executed: the oracle tells each instruction with as many arrivals.
 	Executed uint64
-	Job      *wire.Job
+	// Text: the check looks at the text and the tables of the image's kernel.
+	Text bool
+	Job  *wire.Job
 	// After names an earlier guest of the scenario of whose answer Make makes the job.
 	After string
 	Make  func(*Answer) (*wire.Job, error)
@@ -61,7 +63,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), lmbenches(), squid(), hazards(), inside(), backtraces(), exhausted(), loads(), faults())
+	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), lmbenches(), squid(), hazards(), inside(), backtraces(), exhausted(), loads(), annex(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

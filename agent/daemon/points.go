@@ -63,7 +63,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		return d.splicer.Taken(lo, hi)
 	}
 	r := plan.Request{
-		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap,
+		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken,
 		Spare: func(f ktext.Func) bool { return d.named[f.Addr] },
@@ -93,7 +93,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		if !ok {
 			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
 	}
 	if p.Text > 0 {
 		at := d.info.TextStart + isa.Addr(p.Text-1)
@@ -101,7 +101,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		if !ok {
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	req, err := d.request(p, before)
@@ -180,7 +180,7 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 		}
 		for _, off := range offsets {
 			if off >= isa.Off(p.Offset) {
-				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions})
+				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart})
 			}
 		}
 	}

@@ -436,6 +436,7 @@ type Point struct {
 	// Instead of a name: bytes from the start of the kernel's text, which is at 1.
 	Text          uint64    `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
 	Actions       []*Action `protobuf:"bytes,10,rep,name=actions,proto3" json:"actions,omitempty"` // all done in one patch; none: one that counts
+	Apart         bool      `protobuf:"varint,11,opt,name=apart,proto3" json:"apart,omitempty"`    // what may fault, with a fixup, gets a patch of two parts even where one would do; arm64 only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +539,13 @@ func (x *Point) GetActions() []*Action {
 		return x.Actions
 	}
 	return nil
+}
+
+func (x *Point) GetApart() bool {
+	if x != nil {
+		return x.Apart
+	}
+	return false
 }
 
 // Action is what is done at a point.
@@ -2510,7 +2518,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
-	"\x04most\x18\x04 \x01(\rR\x04most\"\x93\x02\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\"\xa9\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2522,7 +2530,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05every\x18\b \x01(\bR\x05every\x12\x12\n" +
 	"\x04text\x18\t \x01(\x04R\x04text\x12/\n" +
 	"\aactions\x18\n" +
-	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\"6\n" +
+	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\x12\x14\n" +
+	"\x05apart\x18\v \x01(\bR\x05apart\"6\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +

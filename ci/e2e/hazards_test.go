@@ -35,6 +35,12 @@ func TestExhausted(t *testing.T) { scenario(t, "exhausted", 10, []string{"arm64"
 // here it is one whose clock is coarse and whose kernel draws random bits.
 func TestLmbench(t *testing.T) { scenario(t, "lmbench", 130, []string{"arm64"}) }
 
+// Instructions whose faults have a fixup, bare and in the annex. What this finds on
+// arm64 is found by `make proof`, with patches of two parts.
+func TestAnnex(t *testing.T) {
+	scenario(t, "equivalence-annex-slice", 15, []string{"amd64", "riscv64"})
+}
+
 // scenario runs one on each of the ISAs, which must pass with some number of checks.
 func scenario(t *testing.T, name string, checks int, isas []string) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 			return err
 		}
 	}
-	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Executed > 0 }) {
+	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Executed > 0 || g.Text }) {
 		if env.Text, err = f.takeText(ctx, f.arch); err != nil {
 			return err
 		}
