@@ -36,6 +36,7 @@ const (
 	accessProgram = "/lib/kerninst/bench/access"
 	accessFile    = "/lib/kerninst/access.ko"
 	accessAt      = "access_at_" // and a form's name: where the instruction is
+	maxSeed       = 1_000_000    // of the program
 )
 
 // annexKind is a guest in which forms are spliced.
@@ -54,11 +55,12 @@ func annexKinds(arch string) []annexKind {
 	return kinds
 }
 
-// annexGuests: of what the first guest lists, the others' jobs are made.
+// annexGuests: of what the first guest lists, the others' jobs are made. The run's seed
+// is the program's.
 func annexGuests(runs int, kinds []annexKind) []Guest {
 	load := shell("load", "insmod "+accessFile)
-	work := func(name string, copies int) *wire.Step {
-		s := run(name, accessProgram, "1", strconv.Itoa(runs), "/tmp/access")
+	work := func(name string, copies, runs int, seed uint64) *wire.Step {
+		s := run(name, accessProgram, strconv.FormatUint(seed%maxSeed+1, 10), strconv.Itoa(runs), "/tmp/access")
 		s.GetRun().Copies = uint32(copies)
 		return s
 	}
@@ -69,7 +71,7 @@ func annexGuests(runs int, kinds []annexKind) []Guest {
 	}
 	spliced := func(k annexKind) func(*Answer) (*wire.Job, error) {
 		return func(listed *Answer) (*wire.Job, error) {
-			forms, err := readForms(listed.Results["bare"])
+			forms, err := readForms(listed.Results["list"])
 			if err != nil {
 				return nil, err
 			}
@@ -79,14 +81,15 @@ func annexGuests(runs int, kinds []annexKind) []Guest {
 			}
 			all := splice("splice", points...)
 			all.GetSplice().SkipRefused = true
-			return job(load, work("bare", 1), look("before", ""), all, work("work", k.cpus), read("count"), unsplice("splice"),
-				work("undone", k.cpus), look("after", "before"), shell("unload", "rmmod "+accessModule)), nil
+			same := func(name string, copies int) *wire.Step { return work(name, copies, runs, listed.Seed) }
+			return job(load, same("bare", 1), look("before", ""), all, same("work", k.cpus), read("count"), unsplice("splice"),
+				same("undone", k.cpus), look("after", "before"), shell("unload", "rmmod "+accessModule)), nil
 		}
 	}
 	const long = 20 * time.Minute
-	guests := []Guest{{Name: "bare", CPUs: 1, Time: vm.Exact, Text: true, RunTimeout: long, Job: job(load, work("bare", 1))}}
+	guests := []Guest{{Name: "list", CPUs: 1, Time: vm.Exact, Text: true, RunTimeout: long, Job: job(load, work("list", 1, 1, 0))}}
 	for _, k := range kinds {
-		guests = append(guests, Guest{Name: k.name, CPUs: k.cpus, Time: k.time, After: "bare", Make: spliced(k), RunTimeout: long})
+		guests = append(guests, Guest{Name: k.name, CPUs: k.cpus, Time: k.time, After: "list", Make: spliced(k), RunTimeout: long})
 	}
 	return guests
 }
@@ -115,12 +118,12 @@ func readForms(res *wire.Result) (out []ranForm, err error) {
 }
 
 func checkAnnex(t *T, kinds []annexKind) {
-	bare := t.ran("bare", "bare")[0]
-	forms, err := readForms(t.result("bare", "bare"))
-	t.g.Expect(err).NotTo(gomega.HaveOccurred())
-	t.atLeast("forms", float64(len(forms)), 1)
 	for _, k := range kinds {
-		for _, step := range []string{"bare", "work", "undone"} {
+		bare := t.ran(k.name, "bare")[0]
+		forms, err := readForms(t.result(k.name, "bare"))
+		t.g.Expect(err).NotTo(gomega.HaveOccurred())
+		t.atLeast(k.name+": forms", float64(len(forms)), 1)
+		for _, step := range []string{"work", "undone"} {
 			for cpu, out := range t.ran(k.name, step) {
 				t.equal(fmt.Sprintf("%s: %s, CPU %d: forms that came to something else", k.name, step, cpu), differing(bare, out), []string{})
 			}

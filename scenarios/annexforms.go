@@ -162,7 +162,7 @@ func (t *T) coverTable(done []splicedForm) {
 	if err != nil {
 		panic(err) // the lab has started a guest of it
 	}
-	table, err := formsOf(t.Guests["bare"].Text)
+	table, err := formsOf(t.Guests["list"].Text)
 	if err != nil {
 		panic(err) // guests with a table that cannot be read do not splice
 	}
