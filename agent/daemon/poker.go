@@ -62,12 +62,7 @@ func area(a *kdev.Area) splice.Area {
 }
 
 func (p *poker) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
-	frames := make([]kdev.Frame, len(states))
-	for k, s := range states {
-		bp, saved := s.FramePointer(p.info.Arch)
-		frames[k] = kdev.Frame{Off: s.Off, Orig: s.Orig, Down: s.SP, BP: bp, Saved: saved}
-	}
-	return p.dev.WriteCode(a, code, frames...)
+	return p.dev.WriteCode(a, code, kdev.Frames(p.info.Arch, states)...)
 }
 
 func (p *poker) AllocLocal() (splice.Local, error) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 )
 
@@ -361,6 +362,16 @@ type Frame struct {
 	// BP is how many bytes above the stack pointer the frame pointer is saved, if Saved.
 	BP    int
 	Saved bool
+}
+
+// Frames are a patch's state map as the module takes it.
+func Frames(arch string, states []gen.State) []Frame {
+	out := make([]Frame, len(states))
+	for k, s := range states {
+		bp, saved := s.FramePointer(arch)
+		out[k] = Frame{Off: s.Off, Orig: s.Orig, Down: s.SP, BP: bp, Saved: saved}
+	}
+	return out
 }
 
 func (f Frame) encode() kiFrame {

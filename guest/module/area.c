@@ -279,8 +279,24 @@ int ki_area_alloc(struct ki_area *a)
 	return 0;
 }
 
+/* Of code that stays when its area goes: what was written is traps again. */
+static void clear_built_in(const struct area *a)
+{
+	static u8 traps[PAGE_SIZE];
+	unsigned long at;
+
+	ki_arch_fill_traps(traps, sizeof(traps));
+	for (at = a->addr; at < a->addr + a->code_len; at += PAGE_SIZE)
+		if (memcmp((void *)at, traps, PAGE_SIZE))
+			WARN_ON(ki_arch_write_code((void *)at, traps, PAGE_SIZE));
+	ki_arch_frames(a->addr, a->code_len, NULL, 0);
+}
+
+/* Nobody is in its code any more. */
 static void drop(struct area *a)
 {
+	if (!a->local && built_in(a))
+		clear_built_in(a);
 	list_del(&a->link);
 	area_count--;
 	area_bytes -= a->code_len;

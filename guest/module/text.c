@@ -55,7 +55,8 @@ struct live {
 	struct kprobe_blacklist_entry black;
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
 	struct ki_splice s;
-	struct module *owner;		/* of the point, kept loaded; NULL: the kernel */
+	struct module *owner;		/* of the point, kept loaded; NULL: the kernel. Patches
+					   lead back into it, so until this is gone */
 	struct live *board;		/* the springboard that the point jumps to */
 	u32 users;			/* points that jump here */
 	u32 leaving;			/* those of them that a call undoes */
@@ -334,7 +335,6 @@ static void forget_point(struct live *l)
 	live_count--;
 	if (l->board)
 		l->board->users--;
-	module_put(l->owner);
 }
 
 static void forget_patch(struct live *l)
@@ -344,6 +344,7 @@ static void forget_patch(struct live *l)
 		interval_tree_remove(&l->annex.node, &patches);
 	if (l->s.fault)
 		ki_annex_remove(l->s.fault);
+	module_put(l->owner);
 	kfree_rcu(l, rcu);
 }
 
@@ -891,7 +892,8 @@ int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
 		return -ERANGE;
 	if (!IS_ALIGNED(addr | len, ki_arch_insn_align) || !good_frames(addr, len, f, n))
 		return -EINVAL;
-	if (ki_text_in_use(addr, len))
+	/* What is said of code's stack is said of whole lines. */
+	if (ki_text_in_use(round_down(addr, KI_LINE), round_up(addr + len, KI_LINE) - round_down(addr, KI_LINE)))
 		return -EBUSY;
 	err = ki_arch_write_code((void *)addr, code, len);
 	if (!err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"time"
 
 	"kerninst/agent/gen"
@@ -18,8 +19,11 @@ import (
 const (
 	moduleFile = "/lib/kerninst/kerninst.ko"
 	peerFile   = "/lib/kerninst/peer.ko"
-	areaSize   = kdev.ArenaLen // of code, in bytes: on amd64 in the module's text
 )
+
+// areaSize is the code of the area, in bytes: on amd64 what is in the module's text, on
+// riscv64 little enough for a jal to reach it and its cells.
+var areaSize = map[string]int{"amd64": kdev.ArenaLen, "arm64": 16 << 10, "riscv64": 16 << 10}[runtime.GOARCH]
 
 // functions are what getppid runs in the kernel.
 var functions = map[string]string{
@@ -119,7 +123,16 @@ func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, fro
 	if refusal != nil {
 		return nil, refusal
 	}
-	return p, e.dev.WriteCode(p.Patch, p.Code)
+	return p, e.write(p)
+}
+
+// write puts a plan's patch where it belongs, with its state map.
+func (e *env) write(p *plan.Plan) error {
+	err := e.dev.WriteCode(p.Patch, p.Code, kdev.Frames(e.arch.Name, p.States)...)
+	if err == nil && p.Annex != nil {
+		err = e.dev.WriteCode(p.Annex.Addr, p.Annex.Code, kdev.Frames(e.arch.Name, p.Annex.States)...)
+	}
+	return err
 }
 
 // whole is the splice that a plan describes. Its bytes are its own.

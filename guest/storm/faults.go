@@ -75,13 +75,8 @@ func (e *env) accesses() (plans []*plan.Plan, refused []string, err error) {
 			if p.Fault == 0 {
 				return nil, nil, fmt.Errorf("%s+%#x has an entry in the exception table, its plan none", name, uint64(p.Offset))
 			}
-			if err := e.dev.WriteCode(p.Patch, p.Code); err != nil {
+			if err := e.write(p); err != nil {
 				return nil, nil, err
-			}
-			if a := p.Annex; a != nil {
-				if err := e.dev.WriteCode(a.Addr, a.Code); err != nil {
-					return nil, nil, err
-				}
 			}
 			e.cells(p).Store(p.Cell, 0)
 			plans = append(plans, p)

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
+
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/place"
 )
 
 // framed writes code with frames that something is wrong about.
 func framed(spoil func(at *isa.Addr, f *[]kdev.Frame)) func(*env) error {
 	return func(e *env) error {
-		at := e.area.Addr + areaSize - 4096
+		at := e.area.Addr + isa.Addr(areaSize) - 4096
 		f := []kdev.Frame{{Orig: e.fn.Addr}, {Off: 8, Orig: e.fn.Addr, Down: 16, Saved: true, BP: 8}, {Off: 16, Orig: e.fn.Addr}}
 		spoil(&at, &f)
 		return e.dev.WriteCode(at, make([]byte, 2048), f...)
@@ -47,4 +51,64 @@ var frames = []refusal{
 		}
 		return e.dev.FreeArea(a)
 	}},
+}
+
+// lineFrames is how many entries a line has in the unwinder's table (KI_LINE_FRAMES).
+const lineFrames = 32
+
+// table checks that what the unwinder searches by halves is in order: each line's entries
+// lie in it, and the first at its begin.
+func (e *env) table() error {
+	if e.arch.Name != "amd64" {
+		return nil // which has no such table
+	}
+	addrs, err := symbol("ki_orc_addrs")
+	if err != nil {
+		return err
+	}
+	first, err := symbol("ki_orc_first")
+	if err != nil {
+		return err
+	}
+	begin := make([]byte, 4)
+	if err := e.dev.Read(first, begin); err != nil {
+		return err
+	}
+	addrs += 4 * isa.Addr(binary.LittleEndian.Uint32(begin))
+	lines := (kdev.AnnexLen + kdev.ArenaLen) / place.Line
+	b := make([]byte, 4*lineFrames*lines)
+	if err := e.dev.Read(addrs, b); err != nil {
+		return err
+	}
+	wrong, before := 0, isa.Addr(0)
+	for k := range lineFrames * lines {
+		line := e.annex.Addr + isa.Addr(k/lineFrames*place.Line)
+		at := addrs + isa.Addr(4*k) + isa.Addr(int32(binary.LittleEndian.Uint32(b[4*k:])))
+		if at < before || at-line >= place.Line || k%lineFrames == 0 && at != line {
+			wrong++
+		}
+		before = at
+	}
+	report("the unwinder's table is in order", lines, wrong == 0, "%d entries are not", wrong)
+	return nil
+}
+
+// anew gives the patch memory back, all of which nobody uses any more, and gets it again.
+func (e *env) anew() error {
+	if _, err := e.settled(); err != nil {
+		return err
+	}
+	if err := e.dev.FreeArea(e.area); err != nil {
+		return err
+	}
+	if err := e.reserve(); err != nil {
+		return err
+	}
+	code := make([]byte, areaSize)
+	if err := e.dev.Read(e.area.Addr, code); err != nil {
+		return err
+	}
+	used := len(code) - bytes.Count(code, e.arch.Trap)*len(e.arch.Trap)
+	report("patch memory that is had again is traps", areaSize, used == 0, "%d bytes are something else", used)
+	return nil
 }

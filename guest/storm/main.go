@@ -113,6 +113,8 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 		func() error { return e.storms(toggles, calls) },
 		e.sleepers,
 		e.faulters,
+		e.table,
+		e.anew,
 	} {
 		if err := group(); err != nil {
 			return errors.Join(err, e.dev.Close())

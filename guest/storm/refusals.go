@@ -140,13 +140,13 @@ var refused = []refusal{
 	{"area of half a page", unix.EINVAL, area(areaLo, areaHi, 2048)},
 	{"area too long", unix.EINVAL, area(areaLo, areaHi, 16<<20)},
 	{"area where one is", unix.ENOSPC, func(e *env) error {
-		_, err := e.dev.AllocArea(e.area.Addr, e.area.Addr+2*areaSize, areaSize)
+		_, err := e.dev.AllocArea(e.area.Addr, e.area.Addr+isa.Addr(2*areaSize), areaSize)
 		return err
 	}},
 	{"read user memory", unix.EACCES, read(at(0x10000))},
 	{"code outside areas", unix.ERANGE, write(func(e *env) isa.Addr { return e.info.TextStart })},
 	{"code into cells", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Cells() })},
-	{"code across the end", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Addr + areaSize - 32 })},
+	{"code across the end", unix.ERANGE, write(func(e *env) isa.Addr { return e.area.Addr + isa.Addr(areaSize) - 32 })},
 	{"splice: other bytes are there", unix.EILSEQ, splice(func(_ *env, s *kdev.Splice) { s.Old[0] ^= 1 })},
 	{"splice: patch in the cells", unix.ERANGE, splice(func(e *env, s *kdev.Splice) { s.Patch = e.area.Cells() })},
 	{"splice: patch without length", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.PatchLen = 0 })},

@@ -196,6 +196,9 @@ func (e *env) storm(v variant, toggles int) error {
 		if ids, err = e.dev.Splice([]kdev.Splice{v.point}); err == nil {
 			err = e.dev.UndoNoWait(ids)
 		}
+		if err == nil && len(v.boards) == 0 && done%max(1, toggles/rewrites) == 0 {
+			err = e.again(v.point)
+		}
 	}
 	took := time.Since(start)
 	calls, loopErr := l.stop()
@@ -206,6 +209,19 @@ func (e *env) storm(v variant, toggles int) error {
 	report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
 		"%d hits in %d calls of another CPU, %v (%v, %v)", hits, calls, took.Round(time.Millisecond), err, loopErr)
 	return nil
+}
+
+// rewrites is how often a storm writes the patch anew: each waits for a quiescence.
+const rewrites = 8
+
+// again writes the patch of a splice that was undone as it is, with what is said of its
+// stack.
+func (e *env) again(s kdev.Splice) error {
+	code := make([]byte, s.PatchLen)
+	if err := e.dev.Read(s.Patch, code); err != nil {
+		return err
+	}
+	return e.dev.WriteCode(s.Patch, code, kdev.Frame{Orig: s.Point})
 }
 
 // fail has batches refused at their last splice while the last CPU passes the point:

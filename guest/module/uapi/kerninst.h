@@ -182,7 +182,7 @@ struct ki_frame {
 
 /*
  * Write code into an own area. EBUSY where a live splice leads or a task still
- * sleeps, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
+ * sleeps, or into the same KI_LINE, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
  * to KI_LINE), and for frames that do not begin at 0, do not ascend, are not in the
  * code or more than there may be.
  */

@@ -35,17 +35,17 @@
 #define LINES	((KI_ANNEX_LEN + KI_ARCH_ARENA) / KI_LINE)
 #define OWN_MAX	8192u	/* entries that the module is built with */
 
-static int addrs[LINES * KI_LINE_FRAMES + OWN_MAX];	/* relative to themselves */
-static struct orc_entry entries[ARRAY_SIZE(addrs)];
-static u32 first_line;	/* where the annex's first line has its entries */
+static int ki_orc_addrs[LINES * KI_LINE_FRAMES + OWN_MAX];	/* relative to themselves */
+static struct orc_entry ki_orc_entries[ARRAY_SIZE(ki_orc_addrs)];
+static u32 ki_orc_first;	/* where the annex's first line has its entries */
 
 static const struct orc_entry nothing;	/* walks end here */
 
-/* Not constant, so that it stays data: see ki_marks. */
-static struct {
+/* Neither constant nor this file's alone, so that it stays data: see ki_marks. */
+struct ki_orc_table {
 	const int *addrs, *addrs_end;
 	const struct orc_entry *entries, *entries_end;
-} kernels = {
+} ki_orc_kernel = {
 	__start_orc_unwind_ip, __stop_orc_unwind_ip, __start_orc_unwind, __stop_orc_unwind,
 };
 
@@ -75,8 +75,8 @@ static struct orc_entry original(unsigned long addr)
 	struct module *mod;
 
 	if (core_kernel_text(addr))
-		return find(kernels.addrs, kernels.entries,
-			    kernels.addrs_end - kernels.addrs, addr);
+		return find(ki_orc_kernel.addrs, ki_orc_kernel.entries,
+			    ki_orc_kernel.addrs_end - ki_orc_kernel.addrs, addr);
 	preempt_disable();	/* __module_text_address() walks modules under RCU */
 	mod = __module_text_address(addr);
 	if (mod)
@@ -104,7 +104,7 @@ static struct orc_entry entry_of(const struct ki_frame *f)
 		if (f->down)
 			return nothing;
 	}
-	if (saved && e.bp_reg == ORC_REG_BP)
+	if (saved && (e.bp_reg == ORC_REG_BP || e.type != ORC_TYPE_CALL))
 		return nothing;
 	if (saved && e.bp_reg == ORC_REG_UNDEFINED && e.sp_reg == ORC_REG_SP) {
 		e.bp_reg = ORC_REG_PREV_SP;
@@ -115,8 +115,8 @@ static struct orc_entry entry_of(const struct ki_frame *f)
 
 static void set(u32 k, unsigned long addr, struct orc_entry e)
 {
-	entries[k] = e;
-	WRITE_ONCE(addrs[k], (int)(addr - (unsigned long)&addrs[k]));
+	ki_orc_entries[k] = e;
+	WRITE_ONCE(ki_orc_addrs[k], (int)(addr - (unsigned long)&ki_orc_addrs[k]));
 }
 
 /* What is said of a line; begins with what holds at its first byte. */
@@ -127,7 +127,7 @@ struct line {
 
 static struct line line_at(unsigned long addr)
 {
-	u32 k = first_line + (addr - ki_annex_addr()) / KI_LINE * KI_LINE_FRAMES;
+	u32 k = ki_orc_first + (addr - ki_annex_addr()) / KI_LINE * KI_LINE_FRAMES;
 
 	return (struct line){ k, k + KI_LINE_FRAMES };
 }
@@ -189,7 +189,7 @@ static void build(u32 *n)
 	u32 to = 0, own;
 
 	own = copy_own(&to, 0, ki_annex_addr());
-	first_line = to;
+	ki_orc_first = to;
 	to += LINES * KI_LINE_FRAMES;
 	*n = to;
 	ki_arch_frames(ki_annex_addr(), end - ki_annex_addr(), NULL, 0);
@@ -211,8 +211,8 @@ static void publish(u32 n)
 
 	WRITE_ONCE(own->num_orcs, 0);
 	synchronize_rcu_expedited();
-	WRITE_ONCE(own->orc_unwind_ip, addrs);
-	WRITE_ONCE(own->orc_unwind, entries);
+	WRITE_ONCE(own->orc_unwind_ip, ki_orc_addrs);
+	WRITE_ONCE(own->orc_unwind, ki_orc_entries);
 	synchronize_rcu_expedited();
 	WRITE_ONCE(own->num_orcs, n);
 }
@@ -222,8 +222,8 @@ int __init ki_arch_frames_init(void)
 	u32 n;
 
 	BUILD_BUG_ON(KI_ANNEX_LEN % KI_LINE || KI_ARCH_ARENA % KI_LINE);
-	if (kernels.addrs_end <= kernels.addrs ||
-	    kernels.addrs_end - kernels.addrs != kernels.entries_end - kernels.entries) {
+	if (ki_orc_kernel.addrs_end <= ki_orc_kernel.addrs ||
+	    ki_orc_kernel.addrs_end - ki_orc_kernel.addrs != ki_orc_kernel.entries_end - ki_orc_kernel.entries) {
 		pr_err(KI_NAME ": the loader gave a bound of the unwinder's tables a wrong address\n");
 		return -ENOEXEC;
 	}
