@@ -35,6 +35,9 @@ func TestExhausted(t *testing.T) { scenario(t, "exhausted", 10, []string{"arm64"
 // here it is one whose clock is coarse and whose kernel draws random bits.
 func TestLmbench(t *testing.T) { scenario(t, "lmbench", 130, []string{"arm64"}) }
 
+// A program of Debian's, with a disk, and what it tells of where its time goes.
+func TestSquid(t *testing.T) { scenario(t, "squid", 45, []string{"amd64"}) }
+
 // Instructions whose faults have a fixup, bare and in the annex. What this finds on
 // arm64 is found by `make proof`, with patches of two parts.
 func TestAnnex(t *testing.T) {
