@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// Entry plans a splice that each call of a function comes to exactly once: on the way
+// straight in, before anything branches off, calls or comes back. There it takes the
+// point at which the patch adds the fewest instructions, the first of those; of
+// mechanisms the best that any of these points allows. When all are refused, the refusal
+// is that of the first.
+func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
+	fn, r := req.Known.function(text, req.Module, req.Function)
+	if r != nil {
+		return nil, r
+	}
+	var first *Refusal
+	last := fn.straight()
+	for _, m := range mechanisms[text.Arch.Name] {
+		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+			continue
+		}
+		next := req
+		next.Mechanism = m.m
+		off, r := fn.leastAdded(next, last)
+		if r == nil {
+			next.Offset = off
+			return fn.plan(next)
+		}
+		if first == nil {
+			first = r
+		}
+	}
+	if first == nil {
+		return nil, refuse(OutsideFunction, "%v: no instruction by that mechanism", fn.Func)
+	}
+	return nil, refuse(first.Reason, "all %d instructions before %v branches or calls are refused, the first because: %s", last, fn.Func, first.Detail)
+}
+
+// straight is how many instructions each call executes exactly once, from the first: to
+// the first that does anything but fall through, itself included, and to before one that
+// a jump of the function leads back to.
+func (fn *function) straight() int {
+	back := map[isa.Addr]bool{}
+	for _, i := range fn.insns {
+		if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
+			back[i.Target] = true
+		}
+	}
+	for k, i := range fn.insns {
+		switch {
+		case back[i.Addr]:
+			return k
+		case i.Flow != isa.FlowNone:
+			return k + 1
+		}
+	}
+	return len(fn.insns)
+}
+
+// leastAdded is the first of those of so many instructions whose patch adds the least.
+// It takes no slot.
+func (fn *function) leastAdded(req Request, of int) (at isa.Off, first *Refusal) {
+	req.dry = true
+	least := -1
+	for k := range of {
+		req.Offset = fn.off(k)
+		p, r := fn.plan(req)
+		switch {
+		case r != nil && first == nil:
+			first = r
+		case r == nil && (least < 0 || p.Added < least):
+			at, least = req.Offset, p.Added
+		}
+	}
+	if least >= 0 {
+		return at, nil
+	}
+	if first == nil { // a jump leads to the first instruction
+		first = refuse(TargetInWindow, "a jump leads to where %v starts", fn.Func)
+	}
+	return 0, first
+}

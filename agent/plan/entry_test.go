@@ -1,0 +1,79 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/plan"
+)
+
+// straightEnd is the offset behind the first instruction of a function that does
+// anything but fall through.
+func straightEnd(t *testing.T, x *ktext.Text, f ktext.Func) isa.Off {
+	t.Helper()
+	code, err := x.Code(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := 0; k < len(code); {
+		i := x.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
+		k += i.Len
+		if i.Flow != isa.FlowNone {
+			return isa.Off(k)
+		}
+	}
+	return f.Size
+}
+
+// TestEntry: the point is before anything branches, no other there costs less, and the
+// heap holds that plan alone.
+func TestEntry(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		planned, refused, later := 0, 0, 0
+		x.Functions("", func(f ktext.Func) bool {
+			if strings.HasPrefix(f.Name, "gap") || f.Size == 0 {
+				return true
+			}
+			req := request(x, f.Name, 0)
+			p, r := plan.Entry(x, req)
+			if r != nil {
+				refused++
+				return true
+			}
+			planned++
+			if end := straightEnd(t, x, f); p.Offset >= end {
+				t.Errorf("%s %v+%#x: calls branch before +%#x", arch, f, uint64(p.Offset), uint64(end))
+			}
+			if _, used, _ := req.Heap.Usage(); used < 1 {
+				t.Errorf("%s %v: no line of the heap taken", arch, f)
+			}
+			if first, r := plan.Search(x, request(x, f.Name, 0)); r != nil || first.Mechanism == p.Mechanism && first.Added < p.Added && first.Offset <= p.Offset {
+				t.Errorf("%s %v: %d added at +%#x, and the first point adds less (%v)", arch, f, p.Added, uint64(p.Offset), r)
+			} else if first.Offset < p.Offset {
+				later++
+			}
+			return true
+		})
+		t.Logf("%s: %d planned, %d of them at a later point that costs less, %d refused", arch, planned, later, refused)
+		if planned == 0 {
+			t.Errorf("%s: nothing was planned", arch)
+		}
+	}
+}
+
+// TestEntryRefuses what is not there.
+func TestEntryRefuses(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	if p, r := plan.Entry(x, request(x, "no_such_function", 0)); r == nil || r.Reason != plan.NoSuchFunction {
+		t.Errorf("got %+v, %v", p, r)
+	}
+	req := request(x, "vfs_read", 0)
+	req.Mechanism = plan.Quiesced // not amd64's
+	if p, r := plan.Entry(x, req); r == nil {
+		t.Errorf("planned at +%#x by a mechanism that amd64 does not have", uint64(p.Offset))
+	}
+}
