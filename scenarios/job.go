@@ -81,6 +81,15 @@ func unkprobe(of string) *wire.Step {
 	return &wire.Step{Name: "un" + of, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Remove: true}}}
 }
 
+// kprobes are as many as a splice had points, each with its own count.
+func kprobes(name, of string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true}}}
+}
+
+func unkprobes(of string) *wire.Step {
+	return &wire.Step{Name: "un" + of, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{All: true, Remove: true}}}
+}
+
 // at is the point at an offset, which must be spliceable.
 func at(function string, offset uint64) *wire.Point {
 	return &wire.Point{Function: function, Offset: offset}
@@ -95,6 +104,11 @@ func cheap(function string) *wire.Point {
 // somewhere is the first point of a function that can be spliced at all.
 func somewhere(function string) *wire.Point {
 	return &wire.Point{Function: function, Search: true}
+}
+
+// entry is the cheapest point that each call of a function comes to once.
+func entry(function string) *wire.Point {
+	return &wire.Point{Function: function, Entry: true}
 }
 
 // syscallEntry is the function of a system call without arguments, which the

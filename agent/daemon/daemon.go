@@ -57,6 +57,7 @@ type Daemon struct {
 	snapshots map[string][]stretch
 	base      map[*splice.Live][]uint64 // cells when the last splice was in
 	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
+	peers     *peers                    // many kprobes that are there, or nil
 	kallsyms  []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
@@ -190,6 +191,12 @@ const unloadLimit = 10 * time.Second
 // kprobe places the kernel's own probe where an earlier splice was, or takes
 // it away again and says how often it was hit.
 func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
+	if k.All && k.Remove {
+		return d.unkprobes(res)
+	}
+	if k.All {
+		return d.kprobes(k.Splice, res)
+	}
 	if k.Remove {
 		hits, err := os.ReadFile("/sys/module/peer/parameters/hits")
 		if err != nil {

@@ -109,7 +109,10 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		return nil, res, err
 	}
 	find := plan.Point
-	if p.Search {
+	switch {
+	case p.Entry:
+		find = plan.Entry
+	case p.Search:
 		find = plan.Search
 	}
 	d.stages.enter(stagePlan)

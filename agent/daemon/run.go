@@ -96,6 +96,9 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 		return m.read(d)
 	}
 	d.counts = d.countAll()
+	if d.peers != nil {
+		return d.peers.look()
+	}
 	return nil
 }
 

@@ -434,9 +434,12 @@ type Point struct {
 	SameAs    string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
 	Every     bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
 	// Instead of a name: bytes from the start of the kernel's text, which is at 1.
-	Text          uint64    `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
-	Actions       []*Action `protobuf:"bytes,10,rep,name=actions,proto3" json:"actions,omitempty"` // all done in one patch; none: one that counts
-	Apart         bool      `protobuf:"varint,11,opt,name=apart,proto3" json:"apart,omitempty"`    // what may fault, with a fixup, gets a patch of two parts even where one would do; arm64 only
+	Text    uint64    `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
+	Actions []*Action `protobuf:"bytes,10,rep,name=actions,proto3" json:"actions,omitempty"` // all done in one patch; none: one that counts
+	Apart   bool      `protobuf:"varint,11,opt,name=apart,proto3" json:"apart,omitempty"`    // what may fault, with a fixup, gets a patch of two parts even where one would do; arm64 only
+	// Where each call of the function comes by exactly once, at the cheapest such point:
+	// before anything branches or calls. The offset is not used.
+	Entry         bool `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,6 +547,13 @@ func (x *Point) GetActions() []*Action {
 func (x *Point) GetApart() bool {
 	if x != nil {
 		return x.Apart
+	}
+	return false
+}
+
+func (x *Point) GetEntry() bool {
+	if x != nil {
+		return x.Entry
 	}
 	return false
 }
@@ -864,12 +874,16 @@ func (x *Module) GetOp() Module_Op {
 // Kprobe places a probe of the kernel's own at the address of a point that an
 // earlier Splice step resolved, with a handler that only counts; or removes it.
 type Kprobe struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Splice        string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
-	Index         uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // which of its points
-	Remove        bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
-	Start         bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
-	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Splice string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"` // name of the Splice step
+	Index  uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // which of its points
+	Remove bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	Start  bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
+	Kind   string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
+	// A kprobe at each of the step's points, each with its own count: the result's points
+	// say which of them the kernel refuses; when they are removed (with all set as well),
+	// its values are the counts, to the end of the last program, of the others.
+	All           bool `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -937,6 +951,13 @@ func (x *Kprobe) GetKind() string {
 		return x.Kind
 	}
 	return ""
+}
+
+func (x *Kprobe) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
 }
 
 // Dump sends the kernel's text, symbols and tables as chunks of one file (see
@@ -2518,7 +2539,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
-	"\x04most\x18\x04 \x01(\rR\x04most\"\xa9\x02\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\"\xbf\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2531,7 +2552,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\t \x01(\x04R\x04text\x12/\n" +
 	"\aactions\x18\n" +
 	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\x12\x14\n" +
-	"\x05apart\x18\v \x01(\bR\x05apart\"6\n" +
+	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
+	"\x05entry\x18\f \x01(\bR\x05entry\"6\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +
@@ -2555,13 +2577,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"OP_INVALID\x10\x00\x12\b\n" +
 	"\x04LOAD\x10\x01\x12\n" +
 	"\n" +
-	"\x06UNLOAD\x10\x02\"x\n" +
+	"\x06UNLOAD\x10\x02\"\x8a\x01\n" +
 	"\x06Kprobe\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x14\n" +
 	"\x05start\x18\x04 \x01(\bR\x05start\x12\x12\n" +
-	"\x04kind\x18\x05 \x01(\tR\x04kind\"\x06\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x10\n" +
+	"\x03all\x18\x06 \x01(\bR\x03all\"\x06\n" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +

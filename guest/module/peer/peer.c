@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * peer.c - one probe of the kernel's own with the smallest useful handler, to
- * compare with.
+ * peer.c - one probe of the kernel's own with the smallest useful handler, or many
+ * of them, to compare with.
  *
  *   insmod peer.ko addr=0xffffffff81234567 [offset=4]     kprobe
+ *   insmod peer.ko kind=kprobes addrs=0x...,0x...         many, each with its own count
  *   insmod peer.ko kind=kretprobe addr=FUNCTION           its entry and return
  *   insmod peer.ko kind=ftrace function=NAME              its entry
  *   cat /sys/module/peer/parameters/hits
+ *   cat /proc/peer                                        of many: address, hits, error
  *   rmmod peer
  *
  * Whether the kernel turns the probe into a jump (amd64, optprobes) is the
@@ -22,6 +24,8 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
 
 static unsigned long addr;
 module_param(addr, ulong, 0400);
@@ -33,7 +37,13 @@ MODULE_PARM_DESC(offset, "bytes to add to addr");
 
 static char *kind = "kprobe";
 module_param(kind, charp, 0400);
-MODULE_PARM_DESC(kind, "kprobe, kretprobe or ftrace");
+MODULE_PARM_DESC(kind, "kprobe, kprobes, kretprobe or ftrace");
+
+#define MANY 1024
+static unsigned long addrs[MANY];
+static int many;
+module_param_array(addrs, ulong, &many, 0400);
+MODULE_PARM_DESC(addrs, "addresses of instructions, for kind=kprobes");
 
 static char *function;
 module_param(function, charp, 0400);
@@ -103,6 +113,87 @@ static void notrace entered(unsigned long ip, unsigned long parent,
 	this_cpu_inc(hit);
 }
 
+/* One of many kprobes: its own count, per CPU as that of a single one. */
+static struct counted {
+	struct kprobe probe;
+	unsigned long __percpu *hits;
+	int error; /* why it is not there, as an errno below zero */
+} *counted;
+
+static int count_own(struct kprobe *p, struct pt_regs *regs)
+{
+	this_cpu_inc(*container_of(p, struct counted, probe)->hits);
+	return 0;
+}
+NOKPROBE_SYMBOL(count_own);
+
+/* One line for each address in the order in which they were given. */
+static int counted_show(struct seq_file *m, void *unused)
+{
+	unsigned long sum;
+	int i, cpu;
+
+	for (i = 0; i < many; i++) {
+		sum = 0;
+		for_each_possible_cpu(cpu)
+			sum += *per_cpu_ptr(counted[i].hits, cpu);
+		seq_printf(m, "%#lx %lu %d\n", addrs[i], sum, counted[i].error);
+	}
+	return 0;
+}
+
+static void free_counted(void)
+{
+	int i;
+
+	for (i = 0; i < many; i++)
+		free_percpu(counted[i].hits);
+	kvfree(counted);
+}
+
+/* Those that the kernel refuses are left out, and say so. */
+static int register_counted_peers(void)
+{
+	int i;
+
+	if (!many)
+		return -EINVAL;
+	counted = kvcalloc(many, sizeof(*counted), GFP_KERNEL);
+	if (!counted)
+		return -ENOMEM;
+	for (i = 0; i < many; i++) {
+		counted[i].hits = alloc_percpu(unsigned long);
+		if (!counted[i].hits)
+			goto no_memory;
+	}
+	if (!proc_create_single("peer", 0400, NULL, counted_show))
+		goto no_memory;
+	for (i = 0; i < many; i++) {
+		counted[i].probe.pre_handler = count_own;
+		counted[i].probe.addr = (kprobe_opcode_t *)addrs[i];
+		counted[i].error = register_kprobe(&counted[i].probe);
+	}
+	return 0;
+no_memory:
+	free_counted(); /* free_percpu(NULL) does nothing */
+	return -ENOMEM;
+}
+
+static void unregister_counted_peers(void)
+{
+	struct kprobe **live = kvmalloc_array(many, sizeof(*live), GFP_KERNEL | __GFP_NOFAIL);
+	int i, n = 0;
+
+	remove_proc_entry("peer", NULL);
+	for (i = 0; i < many; i++)
+		if (!counted[i].error)
+			live[n++] = &counted[i].probe;
+	/* All at once: each call waits until no CPU can be in a handler. */
+	unregister_kprobes(live, n);
+	kvfree(live);
+	free_counted();
+}
+
 static struct ftrace_ops tracer = { .func = entered };
 
 static int register_ftrace_peer(void)
@@ -127,6 +218,7 @@ static const struct peer {
 	void (*end)(void);
 } peers[] = {
 	{ "kprobe", register_kprobe_peer, unregister_kprobe_peer },
+	{ "kprobes", register_counted_peers, unregister_counted_peers },
 	{ "kretprobe", register_kretprobe_peer, unregister_kretprobe_peer },
 	{ "ftrace", register_ftrace_peer, unregister_ftrace_peer },
 };
@@ -137,15 +229,15 @@ static int __init peer_init(void)
 {
 	int i;
 
-	if (!addr) {
-		pr_err("peer: say which instruction: addr=0x...\n");
+	if (!addr && !many) {
+		pr_err("peer: say which instruction: addr=0x..., or addrs=0x...,0x...\n");
 		return -EINVAL;
 	}
 	for (i = 0; i < ARRAY_SIZE(peers); i++)
 		if (!strcmp(kind, peers[i].kind))
 			peer = &peers[i];
 	if (!peer) {
-		pr_err("peer: kind=%s is not known: kprobe, kretprobe or ftrace\n", kind);
+		pr_err("peer: kind=%s is not known: kprobe, kprobes, kretprobe or ftrace\n", kind);
 		return -EINVAL;
 	}
 	return peer->begin();
@@ -159,4 +251,4 @@ static void __exit peer_exit(void)
 module_init(peer_init);
 module_exit(peer_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Counts the hits of one probe of the kernel");
+MODULE_DESCRIPTION("Counts the hits of the kernel's own probes");

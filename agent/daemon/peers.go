@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/wire"
+)
+
+// peersFile is where the peer module says what became of each of many kprobes.
+const peersFile = "/proc/peer"
+
+// peers are the kernel's own kprobes, one at each point of an earlier splice.
+// They are counted like splices: from when all are in to the end of the last program.
+//
+// The file stays open, and is read in one call: what is counted may be opening files.
+type peers struct {
+	file   *os.File
+	points []*wire.PointResult
+	base   []uint64
+	now    []peerLine // at the end of the last program, or when all were in
+}
+
+// peerLine is what the module says of one of its kprobes.
+type peerLine struct {
+	hits uint64
+	err  error // why the kernel does not have it
+}
+
+// kprobes places the kernel's own probes at all points of a splice.
+func (d *Daemon) kprobes(of string, res *wire.Result) error {
+	points := d.resolved[of]
+	if len(points) == 0 {
+		return fmt.Errorf("kprobes: step %q resolved no points", of)
+	}
+	ko, err := os.ReadFile(peerFile)
+	if err != nil {
+		return err
+	}
+	p := &peers{}
+	var list []string
+	for _, at := range points {
+		f, ok := d.text.Locate(at)
+		if !ok {
+			return fmt.Errorf("kprobes: no function at %v", at)
+		}
+		p.points = append(p.points, peerPoint(f.Module, f.Name, at, f.Addr))
+		list = append(list, fmt.Sprintf("%#x", uint64(at)))
+	}
+	if err := kdev.Load(ko, "kind=kprobes addrs="+strings.Join(list, ",")); err != nil {
+		return err
+	}
+	if p.file, err = os.Open(peersFile); err != nil {
+		return fmt.Errorf("kprobes: %w", err)
+	}
+	if err := p.look(); err != nil {
+		return errors.Join(err, p.file.Close())
+	}
+	for i, line := range p.now {
+		p.base = append(p.base, line.hits)
+		if line.err != nil {
+			p.points[i].Refusal = &wire.Refusal{Reason: "kprobe", Detail: line.err.Error()}
+		}
+	}
+	res.Points, d.peers = p.points, p
+	return nil
+}
+
+func peerPoint(module, function string, at, start isa.Addr) *wire.PointResult {
+	off := uint64(at - start)
+	return &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", module, function, off), Symbol: function, Offset: off, Address: uint64(at), Mechanism: "kprobe"}
+}
+
+// unkprobes takes them away, and says how often each was hit.
+func (d *Daemon) unkprobes(res *wire.Result) error {
+	if d.peers == nil {
+		return fmt.Errorf("kprobes: there are none to remove")
+	}
+	for i, p := range d.peers.points {
+		if p.Refusal == nil {
+			res.Values = append(res.Values, &wire.Value{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Count: d.peers.now[i].hits - d.peers.base[i]})
+		}
+	}
+	err := d.peers.file.Close()
+	d.peers = nil
+	return errors.Join(err, kdev.Unload("peer"))
+}
+
+// peerLength is more than a line has, in bytes.
+const peerLength = 64
+
+// look reads all counts.
+func (p *peers) look() error {
+	b := make([]byte, len(p.points)*peerLength)
+	n, err := p.file.ReadAt(b, 0)
+	if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("kprobes: %s: %w", peersFile, err)
+	}
+	if p.now, err = peerLines(string(b[:n])); err == nil && len(p.now) != len(p.points) {
+		err = fmt.Errorf("kprobes: %s has %d lines for %d points", peersFile, len(p.now), len(p.points))
+	}
+	return err
+}
+
+// peerLines reads lines of an address, a count, and an errno below zero, or 0.
+func peerLines(text string) (out []peerLine, err error) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			return nil, fmt.Errorf("kprobes: unexpected line %q", line)
+		}
+		hits, err := strconv.ParseUint(f[1], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("kprobes: line %q: %w", line, err)
+		}
+		errno, err := strconv.Atoi(f[2])
+		if err != nil || errno > 0 {
+			return nil, fmt.Errorf("kprobes: line %q: want an errno below zero, or 0", line)
+		}
+		l := peerLine{hits: hits}
+		if errno < 0 {
+			l.err = unix.Errno(-errno)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
