@@ -1,0 +1,91 @@
+package scenarios
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestBudget(t *testing.T) {
+	b, err := readBudget("# comment\nNull 1.01 3 90 # why\nForkExit 1.05 - -\ngeomean 1.005\ntimes 80\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	null := func(spliced, kprobed float64) probedOp {
+		return probedOp{"Null", insnsPerOp, 1440, 400, spliced, kprobed}
+	}
+	for _, tt := range []struct {
+		op   probedOp
+		over string // all of it, as prefixes
+	}{
+		{null(403, 700), ""},
+		{null(403, 0), ""}, // kprobes were not measured
+		{null(404, 800), "Null: 4.00 insns/op added"},
+		{null(405, 900), "Null: 1.0125 x bare|Null: 5.00 insns/op added"},
+		{null(403, 660), "Null: kprobes add 86.7 times"},
+		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1050, 1001}, ""}, // only the ratio is asserted
+		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1051, 0}, "ForkExit: 1.0510 x bare"},
+		{probedOp{"Other", vnsPerOp, 5, 1000, 1000, 0}, "Other: 1.0000 x bare"}, // has no budget
+	} {
+		got := b.over([]probedOp{tt.op})
+		var want []string
+		if tt.over != "" {
+			want = strings.Split(tt.over, "|")
+		}
+		if len(got) < len(want) {
+			t.Errorf("%+v: got %q, want %q", tt.op, got, want)
+			continue
+		}
+		for k, w := range want {
+			if !strings.HasPrefix(got[k], w) {
+				t.Errorf("%+v: got %q, want %q", tt.op, got, want)
+			}
+		}
+		if len(want) == 0 && len(got) > 0 {
+			t.Errorf("%+v: got %q", tt.op, got)
+		}
+	}
+	if got := b.unmatched([]probedOp{{name: "Null"}, {name: "Other"}}); strings.Join(got, " ") != "Other ForkExit" {
+		t.Errorf("unmatched: %q", got)
+	}
+	for _, bad := range []string{"Null 1.01 3\n", "Null 0.9 3 80\n", "Null 1.01 x 3\n", "geomean 1.005\n", "geomean 1.005 2\n", "times 80\n"} {
+		if _, err := readBudget(bad); err == nil {
+			t.Errorf("%q is read", bad)
+		}
+	}
+}
+
+// TestBudgets: each ISA has one, for each of lmbench's operations.
+func TestBudgets(t *testing.T) {
+	var ops []probedOp
+	for _, group := range lmbenchOps {
+		for _, name := range strings.Fields(group.names) {
+			ops = append(ops, probedOp{name: name})
+		}
+	}
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		if got := NewT(arch, "", nil, nil).allowances().unmatched(ops); len(got) > 0 {
+			t.Errorf("%s: without a budget or an operation: %q", arch, got)
+		}
+	}
+}
+
+func TestProbedPlaces(t *testing.T) {
+	calls, path, err := probedPlaces("amd64", "ffffffff81000010 T __x64_sys_read\nffffffff81000010 W __x64_sys_none\nffffffff81000020 t __x64_sys_x\n"+
+		"ffffffff81000020 t __x64_sys_y\nffffffff81000030 t link_path_walk.part.0\nffffffff81000040 t link_path_walker\nffffffff81000050 t vfs_open\t[mod]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range append(calls, path...) {
+		if !p.Entry {
+			t.Errorf("%s is not asked for at its entry", p.Function)
+		}
+		got = append(got, p.Function)
+	}
+	if want := "__x64_sys_read __x64_sys_x link_path_walk.part.0"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	if _, _, err := probedPlaces("amd64", ""); err == nil {
+		t.Error("no symbols make a job")
+	}
+}
