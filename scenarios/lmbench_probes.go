@@ -31,7 +31,7 @@ const (
 	probedSamples = 7
 	// pathSamples are those of the run that only counts.
 	pathSamples = 2
-	// controlSamples are those of controls, of operations in which nobody sleeps.
+	// controlSamples are those of two guests that have to be equal whatever they find.
 	controlSamples = 3
 )
 
@@ -127,7 +127,7 @@ const (
 )
 
 func plantedGuests(arch string) []Guest {
-	work := measured(controlSamples, controlLoad...)
+	work := measured(probedSamples, controlLoad...)
 	return []Guest{
 		namesGuest(arch),
 		probed(arch, "bare", func(calls, path []*wire.Point) []*wire.Step { return []*wire.Step{work} }),
