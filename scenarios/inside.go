@@ -78,6 +78,7 @@ for i in $(seq %d); do
 	dmesg -c | grep -oE '(RIP: ....:|e?pc : )[^ ]+'
 done
 echo "nmis: $(( $(nmis) - before ))"
+sed -n 's/^\([0-9a-f]*\) . kerninst_patches\b.*/patches: \1/p' /proc/kallsyms
 touch /tmp/stop; wait
 sort -u /tmp/sums | sed 's/^/sum: /'`
 
@@ -95,7 +96,31 @@ func insideGuests(arch string) []Guest {
 		Job: job(snapshot("before", ""), all, load, read("count"), unsplice("splice"), snapshot("after", "before"))}}
 }
 
-var programCounter = regexp.MustCompile(`(?m)^(?:RIP: ....:|e?pc : )0x([0-9a-f]+)$`)
+// A program counter is a number, or behind a name where patch memory has one.
+var (
+	programCounter = regexp.MustCompile(`(?m)^(?:RIP: ....:|e?pc : )(kerninst_patches\+)?0x([0-9a-f]+)(?:/0x[0-9a-f]+)?$`)
+	patchMemory    = regexp.MustCompile(`(?m)^patches: ([0-9a-f]+)$`)
+)
+
+// answered are the program counters in what insideLoad prints. Where kallsyms does not
+// have the name, patch memory begins with the page of the lowest patch.
+func answered(said []byte, points []*wire.PointResult) (all []uint64) {
+	base := ^uint64(0)
+	for _, p := range points {
+		base = min(base, p.PatchAddress&^4095)
+	}
+	if m := patchMemory.FindSubmatch(said); m != nil {
+		base, _ = strconv.ParseUint(string(m[1]), 16, 64)
+	}
+	for _, m := range programCounter.FindAllSubmatch(said, -1) {
+		a, _ := strconv.ParseUint(string(m[2]), 16, 64)
+		if len(m[1]) > 0 {
+			a += base
+		}
+		all = append(all, a)
+	}
+	return all
+}
 
 var tookNMIs = regexp.MustCompile(`nmis: \d+`)
 
@@ -120,8 +145,7 @@ func checkInside(t *T) {
 	}
 	t.equal("points that counted otherwise than was seen outside, or whose values were not as they were", wrong, []string{})
 	interrupts, places := 0, map[uint64]bool{}
-	for _, m := range programCounter.FindAllSubmatch(said, -1) {
-		a, _ := strconv.ParseUint(string(m[1]), 16, 64)
+	for _, a := range answered(said, points) {
 		for _, p := range points {
 			if a-p.PatchAddress < uint64(len(p.PatchBytes)) {
 				interrupts++
