@@ -11,6 +11,9 @@ const (
 	AnnexLen = 0x4000   // bytes of the annex's code
 	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
+	// LineFrames is how many entries a line of patch memory has in the unwinder's table
+	// (amd64). Two of them are for what goes on from the line before, and what ends.
+	LineFrames = 32
 )
 
 // Features of a kernel, in Info.Features.

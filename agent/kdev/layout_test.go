@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kerninst/agent/gen"
+	"kerninst/agent/place"
 )
 
 const moduleDir = "../../guest/module/"
@@ -130,6 +131,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
+		"KI_LINE_FRAMES":        fmt.Sprintf("%du", LineFrames),
+		"KI_LINE":               fmt.Sprintf("%du", place.Line),
 		"KI_BP_KEPT":            fmt.Sprintf("%#xu", bpKept),
 	} {
 		re := regexp.MustCompile(`(?m)^#define ` + name + `\s+` + regexp.QuoteMeta(value) + `(\s|$)`)

@@ -53,9 +53,6 @@ var frames = []refusal{
 	}},
 }
 
-// lineFrames is how many entries a line has in the unwinder's table (KI_LINE_FRAMES).
-const lineFrames = 32
-
 // table checks that what the unwinder searches by halves is in order: each line's entries
 // lie in it, and the first at its begin.
 func (e *env) table() error {
@@ -76,15 +73,15 @@ func (e *env) table() error {
 	}
 	addrs += 4 * isa.Addr(binary.LittleEndian.Uint32(begin))
 	lines := (kdev.AnnexLen + kdev.ArenaLen) / place.Line
-	b := make([]byte, 4*lineFrames*lines)
+	b := make([]byte, 4*kdev.LineFrames*lines)
 	if err := e.dev.Read(addrs, b); err != nil {
 		return err
 	}
 	wrong, before := 0, isa.Addr(0)
-	for k := range lineFrames * lines {
-		line := e.annex.Addr + isa.Addr(k/lineFrames*place.Line)
+	for k := range kdev.LineFrames * lines {
+		line := e.annex.Addr + isa.Addr(k/kdev.LineFrames*place.Line)
 		at := addrs + isa.Addr(4*k) + isa.Addr(int32(binary.LittleEndian.Uint32(b[4*k:])))
-		if at < before || at-line >= place.Line || k%lineFrames == 0 && at != line {
+		if at < before || at-line >= place.Line || k%kdev.LineFrames == 0 && at != line {
 			wrong++
 		}
 		before = at

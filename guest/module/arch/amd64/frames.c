@@ -222,6 +222,7 @@ int __init ki_arch_frames_init(void)
 	u32 n;
 
 	BUILD_BUG_ON(KI_ANNEX_LEN % KI_LINE || KI_ARCH_ARENA % KI_LINE);
+	BUILD_BUG_ON(KI_ARCH_ARENA != KI_ARENA_LEN);
 	if (ki_orc_kernel.addrs_end <= ki_orc_kernel.addrs ||
 	    ki_orc_kernel.addrs_end - ki_orc_kernel.addrs != ki_orc_kernel.entries_end - ki_orc_kernel.entries) {
 		pr_err(KI_NAME ": the loader gave a bound of the unwinder's tables a wrong address\n");
