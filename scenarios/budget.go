@@ -3,7 +3,6 @@ package scenarios
 import (
 	"embed"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -12,13 +11,6 @@ import (
 
 //go:embed budgets/*.txt
 var budgets embed.FS
-
-// probedOp is what an operation takes, in nanoseconds of the guest.
-type probedOp struct {
-	name, unit             string
-	n                      int     // operations in a sample
-	bare, spliced, kprobed float64 // kprobed 0: not measured
-}
 
 // allowance is a line of a budget. What is not asserted is 0, but for added: below 0.
 type allowance struct {
@@ -133,12 +125,4 @@ func (b allowances) unmatched(ops []probedOp) []string {
 		}
 	}
 	return out
-}
-
-func geomean(ops []probedOp, ratio func(probedOp) float64) float64 {
-	var sum float64
-	for _, o := range ops {
-		sum += math.Log(ratio(o))
-	}
-	return math.Exp(sum / float64(len(ops)))
 }
