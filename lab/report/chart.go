@@ -18,11 +18,17 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// bar of a chart.
+// bar of a chart, with what is written behind it. A value of 0 or less has no bar.
 type bar struct {
-	Label string
 	Value float64
+	Text  string
 	Ours  bool
+}
+
+// barRow is what stands at one name of a chart: bars, the first on top.
+type barRow struct {
+	Label string
+	Bars  []bar
 }
 
 // Inks: the plotter wants colours, the page wants its own, which differ by
@@ -42,57 +48,100 @@ var inkNames = strings.NewReplacer(
 	"#444444", "var(--peer)",
 )
 
-// Bars on a logarithmic scale have to begin somewhere: at floor, so that a
-// cost of one instruction is still seen.
-const floor = 0.5
-
-// logLen is the length of a bar in decades.
-func logLen(v float64) float64 {
-	return math.Log10(max(v, floor*1.1)) - math.Log10(floor)
+// scale says how long bars are. From is where those of a logarithmic one begin; it is 0
+// if the scale is linear.
+type scale struct {
+	From, To float64
+	Label    func(float64) string
 }
 
-// decades marks 1, 10, 100…
-type decades struct{}
+// logScale ends at the decade of top, so that several charts can be compared by eye.
+func logScale(from, top float64, label func(float64) string) scale {
+	const last = 308 // of a float64
+	return scale{from, math.Pow10(min(last, int(math.Ceil(math.Log10(top))))), label}
+}
 
-func (decades) Ticks(_, hi float64) []plot.Tick {
-	var out []plot.Tick
-	for v := 1.0; logLen(v) <= hi+1e-9; v *= 10 {
-		out = append(out, plot.Tick{Value: logLen(v), Label: number(v)})
+// length of a bar, in decades if the scale is logarithmic. What is less than From is
+// still seen.
+func (s scale) length(v float64) float64 {
+	switch {
+	case v <= 0:
+		return 0
+	case s.From == 0:
+		return v
+	}
+	return math.Log10(max(v, s.From*1.1)) - math.Log10(s.From)
+}
+
+// Ticks marks quarters, or powers of ten: not all of them, if there are many.
+func (s scale) Ticks(_, _ float64) (out []plot.Tick) {
+	mark := func(v float64) { out = append(out, plot.Tick{Value: s.length(v), Label: s.Label(v)}) }
+	if s.From == 0 {
+		for k := range 5 {
+			mark(s.To * float64(k) / 4)
+		}
+		return out
+	}
+	step := 1 + int(s.length(s.To))/8
+	for e := int(math.Ceil(math.Log10(s.From))); math.Pow10(e) <= s.To*(1+1e-9); e += step {
+		mark(math.Pow10(e))
 	}
 	return out
 }
 
-// costChart draws horizontal bars on a logarithmic scale that ends at the
-// decade of top, so that several charts can be compared by eye.
-func costChart(title string, bars []bar, top float64) (template.HTML, error) {
-	const width, axis, row, margin = 340, 24, 25, 16
+// drawing is what a chart of bars has beside them.
+type drawing struct {
+	Title string
+	About string // for who does not see it
+	Width float64
+	Scale scale
+}
+
+// Widths of drawings: of those that stand side by side, and beside a table.
+const narrow, wide = 340, 480
+
+// barChart draws horizontal bars. Where a row has several, they are thinner.
+func barChart(d drawing, rows []barRow) (template.HTML, error) {
+	const axis, margin = 24, 16
+	several := 0
+	for _, r := range rows {
+		several = max(several, len(r.Bars)-1)
+	}
+	row, thick, font := 25+6*float64(several), 16-5*float64(several), 12-2*float64(several)
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
-	if err := addBars(p, bars); err != nil {
-		return "", err
+	grid := plotter.NewGrid()
+	grid.Horizontal.Width = 0
+	grid.Vertical = draw.LineStyle{Color: inkGrid, Width: vg.Points(0.6)}
+	p.Add(grid)
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		y := len(rows) - 1 - i // the first on top: the axis counts upwards
+		names[y] = r.Label
+		for k, b := range r.Bars {
+			up := (float64(len(r.Bars)-1)/2 - float64(k)) * (thick + 1) / row
+			if err := addBar(p, d.Scale, b, float64(y)+up, thick, font); err != nil {
+				return "", err
+			}
+		}
 	}
-	styleAxes(p, bars, top)
-	height := vg.Points(axis + row*float64(len(bars)))
-	canvas := vgsvg.NewWith(vgsvg.UseWH(vg.Points(width), height))
+	styleNames(p, names)
+	p.X.Min, p.X.Max = 0, d.Scale.length(d.Scale.To)
+	p.X.Tick.Marker = d.Scale
+	height := vg.Points(axis + row*float64(len(rows)))
+	canvas := vgsvg.NewWith(vgsvg.UseWH(vg.Points(d.Width), height))
 	// Half of the last tick's label stands outside the axis.
 	p.Draw(draw.Crop(draw.New(canvas), 0, -margin, 2, -2))
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return "", err
 	}
-	return inline(b.String(), title, width, height.Points()), nil
+	return inline(b.String(), d.Title, d.About, d.Width, height.Points()), nil
 }
 
-// addBars adds the first bar at the top: the plot's axis counts upwards.
-func addBars(p *plot.Plot, bars []bar) error {
-	grid := plotter.NewGrid()
-	grid.Horizontal.Width = 0
-	grid.Vertical = draw.LineStyle{Color: inkGrid, Width: vg.Points(0.6)}
-	p.Add(grid)
-	labels := plotter.XYLabels{}
-	for i, b := range bars {
-		y := float64(len(bars) - 1 - i)
-		c, err := plotter.NewBarChart(plotter.Values{logLen(b.Value)}, vg.Points(16))
+func addBar(p *plot.Plot, s scale, b bar, y, thick, font float64) error {
+	if b.Value > 0 {
+		c, err := plotter.NewBarChart(plotter.Values{s.length(b.Value)}, vg.Points(thick))
 		if err != nil {
 			return err
 		}
@@ -101,43 +150,34 @@ func addBars(p *plot.Plot, bars []bar) error {
 			c.Color = inkOurs
 		}
 		p.Add(c)
-		labels.XYs = append(labels.XYs, plotter.XY{X: logLen(b.Value), Y: y})
-		labels.Labels = append(labels.Labels, number(b.Value))
 	}
-	l, err := plotter.NewLabels(labels)
+	l, err := plotter.NewLabels(plotter.XYLabels{
+		XYs: plotter.XYs{{X: s.length(b.Value), Y: y}}, Labels: []string{b.Text},
+	})
 	if err != nil {
 		return err
 	}
-	for i := range l.TextStyle {
-		l.TextStyle[i].Color = inkText
-		l.TextStyle[i].Font.Size = vg.Points(12)
-		l.TextStyle[i].YAlign = text.YCenter
-	}
+	styleText(&l.TextStyle[0], font)
+	l.TextStyle[0].YAlign = text.YCenter
 	l.Offset.X = vg.Points(4)
 	p.Add(l)
 	return nil
-}
-
-func styleAxes(p *plot.Plot, bars []bar, top float64) {
-	names := make([]string, len(bars))
-	for i, b := range bars {
-		names[len(bars)-1-i] = b.Label
-	}
-	styleNames(p, names)
-	p.X.Min, p.X.Max = 0, logLen(math.Pow(10, math.Ceil(math.Log10(max(top, 10)))))
-	p.X.Tick.Marker = decades{}
 }
 
 // styleNames writes names beside the rows of a chart, the first at the bottom.
 func styleNames(p *plot.Plot, names []string) {
 	p.NominalY(names...)
 	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
-	p.Y.Tick.Label.Color = inkText
-	p.Y.Tick.Label.Font.Size = vg.Points(12)
-	p.X.Tick.Label.Color = inkText
-	p.X.Tick.Label.Font.Size = vg.Points(10)
+	styleText(&p.Y.Tick.Label, 12)
+	styleText(&p.X.Tick.Label, 10)
 	p.X.Tick.Length = 0
 	p.X.LineStyle.Width = 0
+}
+
+// styleText names a font only for what it measures: the page's are as wide.
+func styleText(t *text.Style, points float64) {
+	t.Color = inkText
+	t.Font.Size, t.Font.Variant = vg.Points(points), "Sans"
 }
 
 var (
@@ -147,8 +187,9 @@ var (
 
 // inline makes a drawing part of a page: it takes its size from the page's
 // layout, its font and colours from the page's style, and names no URL.
-func inline(svg, title string, w, h float64) template.HTML {
-	open := fmt.Sprintf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s">`, w, h, html.EscapeString(title))
+func inline(svg, title, about string, w, h float64) template.HTML {
+	title, about = html.EscapeString(title), html.EscapeString(about)
+	open := fmt.Sprintf(`<svg viewBox="0 0 %g %g" role="img" aria-label="%s"><title>%s</title><desc>%s</desc>`, w, h, title, title, about)
 	svg = svgOpen.ReplaceAllLiteralString(svg, open)
 	svg = svgFont.ReplaceAllString(svg, "$1")
 	return template.HTML(inkNames.Replace(svg)) // labels are escaped by vgsvg

@@ -20,6 +20,7 @@ var pageText string
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"figure":  figure,
 	"number":  number,
+	"times":   times,
 	"percent": func(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" },
 	"plural":  plural,
 	"count":   func(n *uint64) string { return grouped(strconv.FormatUint(*n, 10)) },
@@ -43,6 +44,8 @@ type page struct {
 	Troubles  []trouble
 	Costs     []costView
 	Ratios    []ratioView
+	Compared  []comparedView
+	Series    []seriesView
 	Counts    []countView
 	Splices   []spliceView
 	Scenarios []detail
@@ -154,6 +157,12 @@ func htmlPage(runs []run) ([]byte, error) {
 	if p.Ratios, err = ratioViews(runs); err != nil {
 		return nil, err
 	}
+	if p.Compared, err = comparedViews(runs); err != nil {
+		return nil, err
+	}
+	if p.Series, err = seriesViews(runs); err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	err = pageTemplate.Execute(&b, p)
 	return b.Bytes(), err
@@ -235,15 +244,23 @@ func costViews(runs []run) ([]costView, error) {
 	return views, nil
 }
 
+// leastCost is where bars of costs begin, so that one instruction is still seen.
+const leastCost = 0.5
+
 func (v *costView) draw(top float64) (err error) {
-	var bars []bar
+	var rows []barRow
 	for _, c := range v.Rows {
 		if c.PerHit != nil {
-			bars = append(bars, bar{c.Name, c.PerHit.Value, c.Ours()})
+			rows = append(rows, barRow{c.Name, []bar{{c.PerHit.Value, number(c.PerHit.Value), c.Ours()}}})
 		}
 	}
-	if len(bars) > 0 {
-		v.Chart, err = costChart(v.Arch+": instructions added per hit", bars, top)
+	if len(rows) > 0 {
+		v.Chart, err = barChart(drawing{
+			Title: v.Arch + ": instructions added per hit",
+			About: "A bar for each way to reach a probe, on a logarithmic scale. The values are in the table.",
+			Width: narrow,
+			Scale: logScale(leastCost, max(top, 10), number),
+		}, rows)
 	}
 	return err
 }

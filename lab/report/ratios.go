@@ -93,7 +93,7 @@ func ratioChart(title string, rows []ratio, lo, hi float64) (template.HTML, erro
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return "", err
 	}
-	return inline(b.String(), title, width, height.Points()), nil
+	return inline(b.String(), title, "A line for each ratio, its interval, with the median on it. The values are in the table.", width, height.Points()), nil
 }
 
 // addOne adds the line at which both arms take the same, below all else.

@@ -401,7 +401,7 @@ func TestRatios(t *testing.T) {
 		}
 	}
 	svgs := regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1)
-	strip := func(s string) string { return s[strings.Index(s, ">"):] } // its name
+	strip := func(s string) string { return s[strings.Index(s, "</title>"):] } // its name
 	if len(svgs) != 2 || strip(svgs[0]) != strip(svgs[1]) || !strings.Contains(svgs[0], "var(--ours)") {
 		t.Errorf("%d drawings, or they differ", len(svgs))
 	}
@@ -686,4 +686,5 @@ func TestSample(t *testing.T) {
 	}
 	writeSample(t, filepath.Join(dir, "passed"), false)
 	writeSample(t, filepath.Join(dir, "crashed"), true)
+	writeWorkloads(t, filepath.Join(dir, "workloads"))
 }

@@ -21,6 +21,9 @@ func summary(runs []run) []byte {
 	l := looks[overall(runs)]
 	fmt.Fprintf(&b, "## %s Lab run: %s\n\n%s\n\n", l.Glyph, l.Words, md(ranWith(runs)))
 	summaryTable(&b, runs)
+	for _, name := range scenarioNames(runs) {
+		summaryCompared(&b, runs, name)
+	}
 	for _, t := range troubles(runs) {
 		summaryTrouble(&b, t)
 	}
@@ -61,6 +64,34 @@ func summaryCell(s *Scenario) string {
 		cell += "<br>" + md(s.Reason)
 	}
 	return cell
+}
+
+// summaryCompared has one line for each ISA: means, and the operations that probes add
+// most to.
+func summaryCompared(b *strings.Builder, runs []run, scenario string) {
+	var lines []string
+	for i := range runs {
+		s := runs[i].scenario(scenario)
+		if s == nil || len(comparisons(s)) == 0 {
+			continue
+		}
+		ops, splices, kprobes, factor := comparisons(s), "–", "–", "–"
+		if ms := means(s); len(ms) > 0 {
+			splices, kprobes = times(ms[0].Splice.Value), times(ms[0].Kprobe.Value)
+			if f := ms[0].Factor; f != nil {
+				factor = number(f.Value)
+			}
+		}
+		most, mostKprobed := worst(ops, withSplices), worst(ops, withKprobes)
+		lines = append(lines, fmt.Sprintf("| %s | %d | %s | %s | %s | %s %s | %s %s |", runs[i].Results.Arch, len(ops), splices, kprobes, factor,
+			md(most.Name), times(most.Splice.Ratio.Value), md(mostKprobed.Name), times(mostKprobed.Kprobe.Ratio.Value)))
+	}
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n### %s: time of operations with probes, 1 is bare\n\n%s\n%s\n%s\n", md(scenario),
+		"| ISA | operations | splices, mean | kprobes, mean | kprobes add, times as much | most with splices | most with kprobes |",
+		"|---|---:|---:|---:|---:|---|---|", strings.Join(lines, "\n"))
 }
 
 func summaryTrouble(b *strings.Builder, t trouble) {

@@ -216,6 +216,9 @@ func keyFigures(s *Scenario) string {
 			words = append(words, fmt.Sprintf("%s %s", c.Name, number(c.PerHit.Value)))
 		}
 	}
+	if splice, kprobe := typical(s); splice != nil {
+		words = append(words, "splices "+times(splice.Value)+" x", "kprobes "+times(kprobe.Value)+" x")
+	}
 	for _, r := range ratios(s) {
 		words = append(words, fmt.Sprintf("%s %s [%s, %s]", r.Name, number(r.Value), number(*r.Lo), number(*r.Hi)))
 	}
@@ -243,7 +246,12 @@ func number(v float64) string {
 	if abs >= 1e18 || abs < 1 && v != 0 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
-	whole, frac, _ := strings.Cut(strconv.FormatFloat(abs, 'f', 2, 64), ".")
+	return decimal(v, 2)
+}
+
+// decimal prints v with some digits after the point, but for zeros at the end.
+func decimal(v float64, digits int) string {
+	whole, frac, _ := strings.Cut(strconv.FormatFloat(math.Abs(v), 'f', digits, 64), ".")
 	whole = grouped(whole)
 	if frac = strings.TrimRight(frac, "0"); frac != "" {
 		whole += "." + frac
@@ -268,6 +276,9 @@ func figure(m *Metric) string {
 		return "–"
 	}
 	s := number(m.Value)
+	if m.Unit == unitTimes {
+		s = times(m.Value)
+	}
 	if m.Unit != "" && m.Unit != "count" {
 		s += " " + m.Unit
 	}
