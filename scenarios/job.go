@@ -86,6 +86,11 @@ func kprobes(name, of string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true}}}
 }
 
+// kprobesBeside are those at the starts of the functions that a splice has its points in.
+func kprobesBeside(name, of string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true, Start: true}}}
+}
+
 func unkprobes(of string) *wire.Step {
 	return &wire.Step{Name: "un" + of, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{All: true, Remove: true}}}
 }

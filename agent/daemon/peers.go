@@ -20,6 +20,7 @@ const peersFile = "/proc/peer"
 
 // peers are the kernel's own kprobes, one at each point of an earlier splice.
 // They are counted like splices: from when all are in to the end of the last program.
+// Splices that are there already are counted from the same moment.
 //
 // The file stays open, and is read in one call: what is counted may be opening files.
 type peers struct {
@@ -35,8 +36,9 @@ type peerLine struct {
 	err  error // why the kernel does not have it
 }
 
-// kprobes places the kernel's own probes at all points of a splice.
-func (d *Daemon) kprobes(of string, res *wire.Result) error {
+// kprobes places the kernel's own probes at all points of a splice, or where the points'
+// functions start.
+func (d *Daemon) kprobes(of string, start bool, res *wire.Result) error {
 	points := d.resolved[of]
 	if len(points) == 0 {
 		return fmt.Errorf("kprobes: step %q resolved no points", of)
@@ -51,6 +53,9 @@ func (d *Daemon) kprobes(of string, res *wire.Result) error {
 		f, ok := d.text.Locate(at)
 		if !ok {
 			return fmt.Errorf("kprobes: no function at %v", at)
+		}
+		if start {
+			at = f.Addr
 		}
 		p.points = append(p.points, peerPoint(f.Module, f.Name, at, f.Addr))
 		list = append(list, fmt.Sprintf("%#x", uint64(at)))
@@ -67,10 +72,11 @@ func (d *Daemon) kprobes(of string, res *wire.Result) error {
 	for i, line := range p.now {
 		p.base = append(p.base, line.hits)
 		if line.err != nil {
-			p.points[i].Refusal = &wire.Refusal{Reason: "kprobe", Detail: line.err.Error()}
+			p.points[i].Mechanism, p.points[i].Refusal = "", &wire.Refusal{Reason: "kprobe", Detail: line.err.Error()}
 		}
 	}
 	res.Points, d.peers = p.points, p
+	d.base, d.counts = d.countAll(), nil
 	return nil
 }
 

@@ -95,10 +95,13 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 	if m != nil {
 		return m.read(d)
 	}
-	d.counts = d.countAll()
+	// First, since reading them is counted by both.
 	if d.peers != nil {
-		return d.peers.look()
+		if err := d.peers.look(); err != nil {
+			return err
+		}
 	}
+	d.counts = d.countAll()
 	return nil
 }
 

@@ -880,9 +880,10 @@ type Kprobe struct {
 	Remove bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
 	Start  bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
 	Kind   string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
-	// A kprobe at each of the step's points, each with its own count: the result's points
-	// say which of them the kernel refuses; when they are removed (with all set as well),
-	// its values are the counts, to the end of the last program, of the others.
+	// A kprobe at each of the step's points, or with start where their functions start, each
+	// with its own count: the result's points say which of them the kernel refuses; when they
+	// are removed (with all set as well), its values are the counts, to the end of the last
+	// program, of the others. Live splices count from the same moment.
 	All           bool `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
