@@ -62,7 +62,8 @@ start() {
 	{ setsid /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
 	echo $! >/run/squid.pid && await $proxy $! && return
 	echo "Squid does not start:" >&2
-	cat /run/squid.out $log >&2
+	cat /run/squid.out >&2
+	grep -vxFf /run/squid.out $log >&2 # most of it is in both
 	exit 1
 }
 
