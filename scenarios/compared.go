@@ -45,7 +45,7 @@ func (t *T) compared(bare, spliced, kprobed string) (ops []probedOp) {
 			o.kprobed = of[kprobed][name].NS
 		}
 		ops = append(ops, o)
-		t.fileOp(o)
+		t.fileOp(o, probedSamples)
 	}
 	return ops
 }
@@ -60,9 +60,10 @@ func unitOf(name string) string {
 	return vnsPerOp
 }
 
-func (t *T) fileOp(o probedOp) {
+// fileOp files what an operation takes, as of so many samples.
+func (t *T) fileOp(o probedOp, samples int) {
 	file := func(name string, v float64, unit string) {
-		t.Metrics[strings.ReplaceAll(o.name, "/", ".")+"."+name] = report.Metric{Value: v, Unit: unit, Better: report.Lower, N: probedSamples}
+		t.Metrics[strings.ReplaceAll(o.name, "/", ".")+"."+name] = report.Metric{Value: v, Unit: unit, Better: report.Lower, N: samples}
 	}
 	file("bare", o.bare, o.unit)
 	file("splice.added", o.spliced-o.bare, o.unit)

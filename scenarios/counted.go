@@ -20,51 +20,80 @@ var ofDaemon = map[string]uint64{
 	"pread64": 4, "filp_close": 2, // the kprobes' counts are read, and their module
 }
 
+// counted is how often a place was come by, as splices and as kprobes have it.
+type counted struct {
+	spec, function   string // without what all system calls' names begin with
+	splices, kprobes uint64
+}
+
+// apart is by how much the two differ.
+func (c counted) apart() uint64 { return max(c.splices, c.kprobes) - min(c.splices, c.kprobes) }
+
 // sameCounts compares what splices and kprobes have counted at the same places.
 func (t *T) sameCounts(splices string) {
 	places := map[string]string{"calls": "place", "path": "path"}[splices]
 	spliced, probed := t.accepted("spliced", splices), t.accepted("kprobed", places)
 	t.equal(splices+": both are at the same places", specs(probed), specs(spliced))
+	all := t.counted(spliced, t.done("spliced", splices+"-counts").Values, t.hits("kprobed", splices))
+	t.fileCounted(splices, all)
+	t.equal(splices+": places that splices and kprobes count differently, beyond what the daemon does",
+		beyond(all, func(c counted) uint64 { return ofDaemon[c.function] }), []string{})
+}
+
+// counted are places that either has come by.
+func (t *T) counted(points []*wire.PointResult, values []*wire.Value, hits []uint64) (out []counted) {
 	counts := map[string]uint64{}
-	for _, v := range t.done("spliced", splices+"-counts").Values {
+	for _, v := range values {
 		counts[v.Spec] = v.Count
 	}
-	hits := t.hits(splices)
-	var called, total, differ uint64
-	wrong := []string{}
-	lines := fmt.Sprintf("%-52s %10s %10s\n", "place", "splices", "kprobes")
-	for k, p := range spliced {
-		n, hit := counts[p.Spec], hits[k]
-		if n == 0 && hit == 0 {
-			continue
-		}
-		called++
-		total += n
-		lines += fmt.Sprintf("%-52s %10d %10d\n", p.Spec, n, hit)
-		t.count(splices+"."+strings.TrimPrefix(p.Symbol, syscallEntry(t.Arch, "")), n)
-		if n != hit {
-			differ++
-		}
-		if max(n, hit)-min(n, hit) > ofDaemon[strings.TrimPrefix(p.Symbol, syscallEntry(t.Arch, ""))] {
-			wrong = append(wrong, fmt.Sprintf("%s: %d and %d", p.Spec, n, hit))
+	for k, p := range points {
+		c := counted{p.Spec, strings.TrimPrefix(p.Symbol, syscallEntry(t.Arch, "")), counts[p.Spec], hits[k]}
+		if c.splices+c.kprobes > 0 {
+			out = append(out, c)
 		}
 	}
-	t.Files[splices+".txt"] = []byte(lines)
-	t.count(splices+".arrivals", total)
-	t.Metrics[splices+".called"] = report.Metric{Value: float64(called), Unit: "functions", N: 1}
-	t.Metrics[splices+".differ"] = report.Metric{Value: float64(differ), Unit: "functions", N: 1}
-	t.equal(splices+": places that splices and kprobes count differently, beyond what the daemon does", wrong, []string{})
+	return out
+}
+
+// beyond are places where the two differ by more than is allowed there.
+func beyond(all []counted, allowed func(counted) uint64) []string {
+	out := []string{}
+	for _, c := range all {
+		if c.apart() > allowed(c) {
+			out = append(out, fmt.Sprintf("%s: %d and %d", c.spec, c.splices, c.kprobes))
+		}
+	}
+	return out
+}
+
+// fileCounted files them, and how many there are and differ.
+func (t *T) fileCounted(name string, all []counted) {
+	var total uint64
+	differ := 0
+	lines := fmt.Sprintf("%-52s %10s %10s\n", "place", "splices", "kprobes")
+	for _, c := range all {
+		total += c.splices
+		lines += fmt.Sprintf("%-52s %10d %10d\n", c.spec, c.splices, c.kprobes)
+		t.count(name+"."+c.function, c.splices)
+		if c.apart() > 0 {
+			differ++
+		}
+	}
+	t.Files[name+".txt"] = []byte(lines)
+	t.count(name+".arrivals", total)
+	t.Metrics[name+".called"] = report.Metric{Value: float64(len(all)), Unit: "functions", N: 1}
+	t.Metrics[name+".differ"] = report.Metric{Value: float64(differ), Unit: "functions", N: 1}
 }
 
 // hits are those of kprobes, in the order of their points: none where the kernel refuses
 // one, which is filed.
-func (t *T) hits(of string) (out []uint64) {
-	values, refused := t.done("kprobed", "unkprobes-"+of).Values, 0
-	for k, p := range t.done("kprobed", "kprobes-"+of).Points {
+func (t *T) hits(guest, of string) (out []uint64) {
+	values, refused := t.done(guest, "unkprobes-"+of).Values, 0
+	for k, p := range t.done(guest, "kprobes-"+of).Points {
 		if p.Refusal != nil {
 			refused++
 			out = append(out, 0)
-			t.point("kprobed", p)
+			t.point(guest, p)
 			continue
 		}
 		out = append(out, values[k-refused].Count)
@@ -73,18 +102,27 @@ func (t *T) hits(of string) (out []uint64) {
 	return out
 }
 
-// accepted are the points of a splice that were made; it files how many were refused, and why.
-func (t *T) accepted(guest, step string) (out []*wire.PointResult) {
+// made are the points of a splice that were made.
+func (t *T) made(guest, step string) (out []*wire.PointResult) {
 	for _, p := range t.done(guest, step).Points {
 		if p.Refusal == nil {
 			out = append(out, p)
-			continue
 		}
-		name := step + ".refused." + strings.ReplaceAll(p.Refusal.Reason, " ", "-")
-		m := t.Metrics[name]
-		t.Metrics[name] = report.Metric{Value: m.Value + 1, Unit: "points", N: 1}
-		t.point(guest, p)
 	}
+	return out
+}
+
+// accepted are those too; it files how many were refused, and why.
+func (t *T) accepted(guest, step string) []*wire.PointResult {
+	for _, p := range t.done(guest, step).Points {
+		if p.Refusal != nil {
+			name := step + ".refused." + strings.ReplaceAll(p.Refusal.Reason, " ", "-")
+			m := t.Metrics[name]
+			t.Metrics[name] = report.Metric{Value: m.Value + 1, Unit: "points", N: 1}
+			t.point(guest, p)
+		}
+	}
+	out := t.made(guest, step)
 	t.Metrics[step+".points"] = report.Metric{Value: float64(len(out)), Unit: "points", N: 1}
 	return out
 }

@@ -45,23 +45,37 @@ func squidPart(name string, argv ...string) *wire.Step {
 }
 
 func squidGuests(requests int) (all []Guest) {
-	// Two documents of a phase's 100 KiB on average, and as much again for the log.
-	megabytes := 128 + squidClients*requests/4
 	for _, how := range []string{"drive", "trace"} {
-		all = append(all, Guest{
-			Name: how, CPUs: 1, Time: vm.Exact, Software: []string{"squid"},
-			// ext4 asks for the checksum by itself, of a program that guests do not have.
-			Modules: []string{"null_blk", "crc32c_generic", "ext4"}, RunTimeout: 15 * time.Minute,
-			Job: job(
-				squidPart("disk", "disk", strconv.Itoa(megabytes)),
-				squidPart("start", "start", ""),
-				squidPart("serve", "serve", strconv.Itoa(squidDelay)),
-				squidPart("work", how, strconv.Itoa(squidClients), strconv.Itoa(requests), "1"),
-				squidPart("stop", "stop"),
-			),
-		})
+		g := squidGuest(how)
+		g.Job = job(append(squidBegins(requests), squidWork(how, requests), squidPart("stop", "stop"))...)
+		all = append(all, g)
 	}
 	return all
+}
+
+// squidGuest is one in which Squid can run.
+func squidGuest(name string) Guest {
+	return Guest{
+		Name: name, CPUs: 1, Time: vm.Exact, Software: []string{"squid"},
+		// ext4 asks for the checksum by itself, of a program that guests do not have.
+		Modules: []string{"null_blk", "crc32c_generic", "ext4"}, RunTimeout: 15 * time.Minute,
+	}
+}
+
+// squidBegins is all that comes before the clients.
+func squidBegins(requests int) []*wire.Step {
+	// Two documents of a phase's 100 KiB on average, and as much again for the log.
+	megabytes := 128 + squidClients*requests/4
+	return []*wire.Step{
+		squidPart("disk", "disk", strconv.Itoa(megabytes)),
+		squidPart("start", "start", ""),
+		squidPart("serve", "serve", strconv.Itoa(squidDelay)),
+	}
+}
+
+// squidWork has each client make as many requests in each phase; how is drive or trace.
+func squidWork(how string, requests int) *wire.Step {
+	return squidPart("work", how, strconv.Itoa(squidClients), strconv.Itoa(requests), "1")
 }
 
 // proxied is what a guest found of Squid.
@@ -140,14 +154,21 @@ func (t *T) proxied(guest string) *proxied {
 
 func checkSquid(t *T, requests int) {
 	for _, guest := range []string{"drive", "trace"} {
-		t.g.Expect(string(t.ran(guest, "disk")[0])).To(gomega.And(gomega.ContainSubstring(" ext4 "), gomega.ContainSubstring("dirsync")), "%s: the store", guest)
-		for _, part := range []string{"start", "serve", "stop"} {
-			t.ran(guest, part)
-		}
-		t.checkProxied(guest, t.proxied(guest), requests)
+		t.servedBy(guest, requests)
 	}
 	t.squidMetrics(t.proxied("drive"))
 	t.squidShares(t.proxied("drive"), t.proxied("trace"))
+}
+
+// servedBy holds all that a guest did, and gives what was measured.
+func (t *T) servedBy(guest string, requests int) *proxied {
+	t.g.Expect(string(t.ran(guest, "disk")[0])).To(gomega.And(gomega.ContainSubstring(" ext4 "), gomega.ContainSubstring("dirsync")), "%s: the store", guest)
+	for _, part := range []string{"start", "serve", "stop"} {
+		t.ran(guest, part)
+	}
+	p := t.proxied(guest)
+	t.checkProxied(guest, p, requests)
+	return p
 }
 
 // checkProxied holds what was measured against what was asked for: every document was
