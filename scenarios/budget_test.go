@@ -71,7 +71,7 @@ func TestBudgets(t *testing.T) {
 
 func TestProbedPlaces(t *testing.T) {
 	calls, path, err := probedPlaces("amd64", "ffffffff81000010 T __x64_sys_read\nffffffff81000010 W __x64_sys_none\nffffffff81000020 t __x64_sys_x\n"+
-		"ffffffff81000020 t __x64_sys_y\nffffffff81000030 t link_path_walk.part.0\nffffffff81000040 t link_path_walker\nffffffff81000050 t vfs_open\t[mod]\n")
+		"ffffffff81000020 t __x64_sys_y\nffffffff81000028 t __x64_sys_read.cold\nffffffff81000030 t link_path_walk.part.0\nffffffff81000040 t link_path_walker\nffffffff81000050 t vfs_open\t[mod]\n")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,9 @@ import (
 //
 // Two guests of one seed do the same and have to print the same figures, to the byte: one
 // that differs by itself is none that a probe's cost can be read from. Of the samples that
-// are longer than the shortest, a few may differ: on a busy host one of 418 once did, by
-// two instructions of each operation. Why is not shown; an interrupt that says that the
-// host has taken what the guest printed before would come at a time of the host's.
+// are longer than the shortest a few may differ: where a guest sleeps, QEMU's clock can
+// jump too far by what it has just executed (ARCHITECTURE.md, Exact time), after which its
+// ticks come elsewhere.
 
 const lmbenchProgram = "/lib/kerninst/lmbench/lmbench"
 

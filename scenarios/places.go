@@ -39,7 +39,7 @@ func probedPlaces(arch, kallsyms string) (calls, path []*wire.Point, err error) 
 	seen := map[string]bool{}
 	for line := range strings.Lines(kallsyms) {
 		m := kernelSymbol.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || seen[m[1]] {
+		if m == nil || seen[m[1]] || strings.HasSuffix(m[2], ".cold") { // a part of a function
 			continue
 		}
 		base, _, _ := strings.Cut(m[2], ".")
