@@ -21,7 +21,10 @@ func TestBudget(t *testing.T) {
 		{null(403, 0), ""}, // kprobes were not measured
 		{null(404, 800), "Null: 4.00 insns/op added"},
 		{null(405, 900), "Null: 1.0125 x bare|Null: 5.00 insns/op added"},
-		{null(403, 660), "Null: kprobes add 86.7 times"},
+		{null(403, 640), ""}, // 80 times, or 93 where the kernel's data may lie elsewhere
+		{null(403, 630), "Null: kprobes add 76.7 times"},
+		{null(403.4, 0), ""},
+		{null(403.42, 0), "Null: 3.42 insns/op added"},
 		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1050, 1001}, ""}, // only the ratio is asserted
 		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1051, 0}, "ForkExit: 1.0510 x bare"},
 		{probedOp{"Other", vnsPerOp, 5, 1000, 1000, 0}, "Other: 1.0000 x bare"}, // has no budget
