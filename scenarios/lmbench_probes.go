@@ -51,7 +51,7 @@ func lmbenchProbes() []Scenario {
 
 // probed is a guest whose job is made when the kernel's symbols are known.
 func probed(arch, name string, steps func(calls, path []*wire.Point) []*wire.Step) Guest {
-	return Guest{Name: name, CPUs: 1, Time: vm.Exact, RunTimeout: 4 * probedSamples * lmbenchPatience, After: "names",
+	return Guest{Name: name, CPUs: 1, Time: vm.Exact, RunTimeout: 4 * probedSamples * lmbenchPatience, After: "names", Index: true,
 		Make: func(names *Answer) (*wire.Job, error) {
 			calls, path, err := probedPlaces(arch, string(names.Results["names"].GetRuns()[0].GetStdout()))
 			if err != nil {
