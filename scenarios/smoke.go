@@ -205,9 +205,9 @@ func checkUndo(t *T) {
 
 // refusal is a point that must be refused, and the word that says why.
 type refusal struct {
-	step, function string
-	offset         uint64
-	reason         string
+	step   string
+	point  *wire.Point
+	reason string
 }
 
 // noinstr is a function that runs before the kernel knows that it was entered.
@@ -219,10 +219,11 @@ var noinstr = map[string]string{
 
 func refusals(arch string) []refusal {
 	return []refusal{
-		{"unknown", "no_such_function", 0, "no such function"},
-		{"outside", "vfs_read", 1 << 20, "outside the function"},
-		{"entry", "vfs_read", 0, "reserved text"},
-		{"noinstr", noinstr[arch], 4, "reserved text"},
+		{"unknown", at("no_such_function", 0), "no such function"},
+		{"outside", at("vfs_read", 1<<20), "outside the function"},
+		{"entry", at("vfs_read", 0), "reserved text"},
+		{"noinstr", at(noinstr[arch], 4), "reserved text"},
+		{"itself", &wire.Point{Module: "kerninst", Function: "ki_open"}, "reserved text"},
 	}
 }
 
@@ -230,7 +231,7 @@ func refuseGuests(arch string) []Guest {
 	null, redirected := syscallEntry(arch, "getppid"), syscallEntry(arch, "getpgid")
 	steps := []*wire.Step{snapshot("before", "")}
 	for _, r := range refusals(arch) {
-		steps = append(steps, mayFail(splice(r.step, at(r.function, r.offset))))
+		steps = append(steps, mayFail(splice(r.step, r.point)))
 	}
 	steps = append(steps,
 		mayFail(splice("recursion", loading("stack_trace_consume_entry", "", "stack"))),

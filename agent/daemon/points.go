@@ -104,6 +104,10 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
+	if p.Module == kdev.ModuleName { // which the view of the kernel leaves out
+		res.Refusal = &wire.Refusal{Reason: plan.ReservedText.String(), Detail: p.Module + " is the module that splices"}
+		return nil, res, nil
+	}
 	req, err := d.request(p, before)
 	if err != nil {
 		return nil, res, err
