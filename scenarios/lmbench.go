@@ -20,11 +20,8 @@ import (
 // lmbench: what a kernel takes for what LMbench asks of it, without any probe, in
 // exact time. The program's own README says how operations are timed.
 //
-// Two guests of one seed do the same and have to print the same figures, to the byte: one
-// that differs by itself is none that a probe's cost can be read from. Of the samples that
-// are longer than the shortest a few may differ: where a guest sleeps, QEMU's clock can
-// jump too far by what it has just executed (ARCHITECTURE.md, Exact time), after which its
-// ticks come elsewhere.
+// Two guests of one seed do the same and have to print the same, to the byte: a
+// figure that differs by itself is none that a probe's cost can be read from.
 
 const lmbenchProgram = "/lib/kerninst/lmbench/lmbench"
 
@@ -111,9 +108,7 @@ func checkLmbench(t *T, scenario string, samples int) {
 	t.equal("Control: samples", len(suite.Control), samples)
 	t.atMost("nanoseconds that nothing takes", math.Abs(slices.Min(suite.Control)), measure.Resolution(t.Arch, by["Null"].N)+rounding)
 	t.plausible(by)
-	line, differing := apartFrom(text, t.ran("second", "work")[0])
-	t.equal("the second guest printed the same figures, to the byte", line, "")
-	t.atMost("samples that are others in the second guest", float64(differing), otherSamples*float64(samples*len(want)))
+	t.equal("the second guest printed the same, to the byte", difference(text, t.ran("second", "work")[0]), "")
 }
 
 // operation files a figure. That of a bandwidth is that of the shortest sample too.
@@ -123,28 +118,6 @@ func (t *T) operation(o *measure.Operation, unit string) {
 		m.Value, m.Better = o.MBps, report.Higher
 	}
 	t.Metrics[strings.ReplaceAll(o.Name, "/", ".")] = m
-}
-
-// otherSamples is which part of all samples may differ between two guests of one seed.
-const otherSamples = 0.01
-
-// apartFrom is the first line but for samples in which two texts differ, and how many samples
-// do.
-func apartFrom(a, b []byte) (line string, samples int) {
-	first, second := strings.Split(string(a), "\n"), strings.Split(string(b), "\n")
-	for k := range min(len(first), len(second)) {
-		x, y := strings.Fields(first[k]), strings.Fields(second[k])
-		if len(x) < 2 || x[0] != "#" || len(x) != len(y) || x[1] != y[1] {
-			continue
-		}
-		for n := range x {
-			if x[n] != y[n] {
-				samples++
-			}
-		}
-		second[k] = first[k]
-	}
-	return difference([]byte(strings.Join(first, "\n")), []byte(strings.Join(second, "\n"))), samples
 }
 
 // difference is the first line in which two texts differ; nothing if they are the same.
