@@ -87,6 +87,7 @@ func (b Backend) Check(ctx context.Context) (version string, err error) {
 type machine struct {
 	backend Backend
 	arch    string
+	exact   bool
 	dir     string
 	argv    []string
 	mute    bool // it powers off without an event
@@ -127,7 +128,7 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 		return nil, err
 	}
 	m := &machine{
-		backend: b, arch: s.Arch, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
+		backend: b, arch: s.Arch, exact: s.Time == vm.Exact, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
 		reason: make(chan string, 1), killed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := m.start(ctx, s, parts); err != nil {
@@ -252,7 +253,7 @@ func text(c []int8) string {
 }
 
 func (m *machine) freezer() qemu.Freezer {
-	z := qemu.Freezer{Monitor: m.monitor, Arch: m.arch, Dir: m.dir, Root: m.dir}
+	z := qemu.Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, Dir: m.dir, Root: m.dir}
 	if m.process != nil {
 		z.PID = m.process.pid
 	}

@@ -116,6 +116,7 @@ func readable(path *string) error {
 
 type machine struct {
 	arch    string
+	exact   bool
 	argv    []string
 	dir     string
 	jail    *jail
@@ -145,6 +146,7 @@ type machine struct {
 func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	m := &machine{
 		arch:       s.Arch,
+		exact:      s.Time == vm.Exact,
 		argv:       argv,
 		dir:        s.Dir,
 		mute:       rows[s.Arch].mutePowerOff,

@@ -38,6 +38,7 @@ type object = map[string]any
 type Freezer struct {
 	Monitor *qmp.Client
 	Arch    string
+	Exact   bool   // exact time
 	PID     int    // of QEMU; 0: it is not known
 	Dir     string // the machine's run directory
 	// Root is the same as QEMU has it: empty for one that works there.
@@ -47,7 +48,7 @@ type Freezer struct {
 }
 
 func (m *machine) freezer() Freezer {
-	return Freezer{Monitor: m.monitor, Arch: m.arch, PID: m.Pid(), Dir: m.dir, Give: m.jail.give}
+	return Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, PID: m.Pid(), Dir: m.dir, Give: m.jail.give}
 }
 
 // Freeze is vm.Freezer's.
@@ -82,6 +83,11 @@ func (z Freezer) save(ctx context.Context, file string) error {
 	}
 	if err := copyTo(file, filepath.Join(z.Dir, stateName)); err != nil {
 		return fmt.Errorf("state file: %w", err)
+	}
+	if z.Exact {
+		if err := clearCount(file); err != nil {
+			return fmt.Errorf("state file: %w", err)
+		}
 	}
 	return z.saveTimers(ctx, file)
 }

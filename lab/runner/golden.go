@@ -31,7 +31,7 @@ const (
 
 // goldenFormat is part of every state's key: count it up when what a state holds
 // changes and neither the image nor QEMU's arguments show it.
-const goldenFormat = "1"
+const goldenFormat = "2"
 
 // mailModes make the guest wait for its job instead of bringing it along: until a time
 // of its own clock, or until it is there.
