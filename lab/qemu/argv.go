@@ -247,11 +247,23 @@ func clockFlags(s vm.Spec) []string {
 	if s.Time != vm.Exact {
 		return seed
 	}
-	icount := "shift=0,sleep=off"
-	if !s.Mailbox || s.State != "" {
-		icount += ",rr=record,rrfile=/dev/null"
+	flags := append(seed, "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-icount")
+	if s.Mailbox && s.State == "" {
+		return append(flags, exactTime)
 	}
-	return append([]string{"-icount", icount, "-rtc", "base=2025-01-01T00:00:00,clock=vm"}, seed...)
+	return append(append(flags, exactTime+",rr=record,rrfile=/dev/null"), letMonitorIn...)
+}
+
+// exactTime counts instructions: no shift, and no sleep of the host's while all CPUs are idle.
+const exactTime = "shift=0,sleep=off"
+
+// letMonitorIn is a timer of the machine's clock, each 4 ms, which is as often as a
+// kernel's own: QEMU has none by itself, and a filter on a network of nobody's has one.
+// While QEMU records, its monitor waits until what runs the guest comes to the next
+// timer, and for a guest that armed none, as one that hangs, that would be in 2^31
+// instructions. A guest cannot tell.
+var letMonitorIn = []string{
+	"-netdev", "hubport,id=nobody,hubid=0", "-object", "filter-buffer,id=timer,netdev=nobody,interval=4000",
 }
 
 // cpuFor is the CPU of a machine. Under KVM it is the host's: parts that only the
