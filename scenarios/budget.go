@@ -3,11 +3,13 @@ package scenarios
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
 
-// Budgets are what counting every system call may cost, one file for each ISA.
+// Budgets are what counting every system call may cost, one file for each ISA: of the
+// operations of lmbench, and of those of Squid's that are named for it.
 
 //go:embed budgets/*.txt
 var budgets embed.FS
@@ -23,6 +25,16 @@ type allowances struct {
 	ops     map[string]allowance
 	geomean float64 // at most, of the ratios of operations whose added cost is asserted
 	times   float64 // at least, of what the geometric means are above 1
+}
+
+// ofSquid begins the names of Squid's operations.
+const ofSquid = "Squid/"
+
+// suite leaves the operations of Squid, or those of lmbench.
+func (b allowances) suite(squid bool) allowances {
+	b.ops = maps.Clone(b.ops)
+	maps.DeleteFunc(b.ops, func(name string, _ allowance) bool { return strings.HasPrefix(name, ofSquid) != squid })
+	return b
 }
 
 func (t *T) allowances() allowances {

@@ -57,7 +57,23 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgets: each ISA has one, for each of lmbench's operations.
+// Each suite sees its own operations alone.
+func TestSuiteOfBudget(t *testing.T) {
+	b, err := readBudget("Ctx/2p/0K 1.01 3 90\nSquid/request 1.02 5 80\ngeomean 1.005\ntimes 80\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for squid, name := range map[bool]string{false: "Ctx/2p/0K", true: "Squid/request"} {
+		if got := b.suite(squid); len(got.ops) != 1 || got.ops[name] != b.ops[name] || got.geomean != 1.005 || got.times != 80 {
+			t.Errorf("of Squid: %v: %+v", squid, got)
+		}
+	}
+	if len(b.ops) != 2 {
+		t.Errorf("of all, %+v is left", b)
+	}
+}
+
+// TestBudgets: each ISA has one, for each operation of lmbench's and of Squid's.
 func TestBudgets(t *testing.T) {
 	var ops []probedOp
 	for _, group := range lmbenchOps {
@@ -66,7 +82,8 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
-		if got := NewT(arch, "", nil, nil).allowances().unmatched(ops); len(got) > 0 {
+		b := NewT(arch, "", nil, nil).allowances()
+		if got := append(b.suite(false).unmatched(ops), b.suite(true).unmatched(squidOps(&proxied{}, &proxied{}, nil))...); len(got) > 0 {
 			t.Errorf("%s: without a budget or an operation: %q", arch, got)
 		}
 	}

@@ -132,7 +132,7 @@ func plant(arch string, calls []*wire.Point) (out []*wire.Point) {
 
 func checkProbes(t *T) {
 	ops := t.compared("bare", "spliced", "kprobed")
-	b := t.allowances()
+	b := t.allowances().suite(false)
 	splices, times := t.means("", b.steady(ops))
 	t.means(".all", ops)
 	for _, s := range []string{"calls", "path"} {
@@ -153,7 +153,7 @@ func checkEqual(t *T) {
 
 func checkPlanted(t *T) {
 	ops := t.compared("bare", "spliced", "")
-	b := t.allowances()
+	b := t.allowances().suite(false)
 	var over []string
 	for _, s := range b.over(ops) {
 		name, _, _ := strings.Cut(s, ":")

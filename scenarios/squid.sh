@@ -113,6 +113,16 @@ trace() {
 	cat $tracing/per_cpu/cpu0/stats | grep -E '^(overrun|dropped events)' >&2
 }
 
+# Waits until the guest has been up for so many seconds: so guests that have done more
+# than others begin at the same time.
+align() {
+	late=$(awk -v at=$1 '{ print at - $1 }' /proc/uptime)
+	case $late in
+	-*) echo "the guest has been up for more than $1 s" >&2; exit 1 ;;
+	esac
+	sleep $late
+}
+
 stop() {
 	kill $(cat /run/origin.pid)
 	kill $(cat /run/squid.pid) 2>/dev/null || { echo "Squid was gone:" >&2; tail -n 20 $log >&2; exit 1; }

@@ -1,0 +1,190 @@
+package scenarios
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+)
+
+// squid-probes: what it costs to count each system call of a kernel, and each function on
+// the way to an open file, while clients fetch documents through Squid; by splices, and
+// by the kernel's own kprobes at the same places. And whether both count the same.
+
+// probedRequests are those of a client in each phase.
+const probedRequests = 4
+
+// squidBegin is when the clients begin, in seconds since the guest was started: after
+// the slowest has all its probes.
+const squidBegin = 20
+
+// decided are what the documents that are asked for decide, however long that takes:
+// connections, to Squid and of Squid to the origin, and files that are opened.
+var decided = []string{"connect", "do_sys_openat2", "getsockname", "openat", "setsockopt", "socket"}
+
+// betweenReads are system calls of the daemon's runtime that come by while kprobes have
+// been read, and splices have not, and by how much the two may differ: several times what
+// two ISAs show. tgkill, with the others, is how it preempts its own threads.
+var betweenReads = map[string]uint64{"futex": 16, "nanosleep": 64, "sched_yield": 8, "tgkill": 4, "getpid": 4, "rt_sigreturn": 4}
+
+// shortFunctions are at most how many functions have a splice where the kprobe would be.
+const shortFunctions = 8
+
+func squidProbes() []Scenario {
+	return []Scenario{
+		{Name: "squid-probes", Title: "what counting every system call and the way to an open file adds to a request through Squid, by splices and by kprobes, and what they count",
+			Labels: []string{"workload"}, Guests: squidProbesGuests, Check: checkSquidProbes},
+	}
+}
+
+// around are the steps before and behind the clients' work.
+type around struct {
+	before, behind []*wire.Step
+}
+
+// squidProbed is a guest with Squid whose job is made when the kernel's symbols are known.
+func squidProbed(arch, name string, probes func(places []*wire.Point) around) Guest {
+	g := squidGuest(name)
+	g.After = "names"
+	g.Make = func(names *Answer) (*wire.Job, error) {
+		calls, path, err := probedPlaces(arch, string(names.Results["names"].GetRuns()[0].GetStdout()))
+		if err != nil {
+			return nil, err
+		}
+		places := slices.Concat(calls, path)
+		p := probes(places)
+		return job(slices.Concat(
+			[]*wire.Step{noOptprobes(), skipping("place", places), unsplice("place")},
+			squidBegins(probedRequests), p.before,
+			[]*wire.Step{squidPart("align", "align", strconv.Itoa(squidBegin)), squidWork("drive", probedRequests)}, p.behind,
+			[]*wire.Step{squidPart("stop", "stop")})...), nil
+	}
+	return g
+}
+
+func bare([]*wire.Point) around { return around{} }
+
+func squidProbesGuests(arch string) []Guest {
+	return []Guest{
+		namesGuest(arch),
+		squidProbed(arch, "bare", bare),
+		squidProbed(arch, "spliced", func(places []*wire.Point) around {
+			return around{[]*wire.Step{skipping("places", places)}, []*wire.Step{read("places-counts"), unsplice("places")}}
+		}),
+		squidProbed(arch, "kprobed", func([]*wire.Point) around {
+			return around{[]*wire.Step{kprobes("kprobes-places", "place")}, []*wire.Step{unkprobes("kprobes-places")}}
+		}),
+		squidProbed(arch, "both", func(places []*wire.Point) around {
+			return around{[]*wire.Step{skipping("both", places), kprobesBeside("kprobes-both", "both")},
+				[]*wire.Step{read("both-counts"), unkprobes("kprobes-both"), unsplice("both")}}
+		}),
+	}
+}
+
+// checks -----------------------------------------------------------------------
+
+// squidOps are what a request takes; without kprobes if nothing was measured with them.
+// Instructions are those of Squid's task, time is what the clients see.
+func squidOps(bare, spliced, kprobed *proxied) (ops []probedOp) {
+	op := func(name, unit string, n int, of func(*proxied) float64) {
+		o := probedOp{name: ofSquid + name, unit: unit, n: n, bare: of(bare), spliced: of(spliced)}
+		if kprobed != nil {
+			o.kprobed = of(kprobed)
+		}
+		ops = append(ops, o)
+	}
+	op("request", insnsPerOp, bare.asked, func(p *proxied) float64 { return p.nanos / float64(p.asked) })
+	for _, phase := range []string{"miss", "mixed"} {
+		op(phase+".request", vnsPerOp, bare.asked/2, func(p *proxied) float64 { return p.phases[phase]["ns/op"] })
+	}
+	return ops
+}
+
+// squidCompared files what a request takes in each guest; one without a name is left out.
+func (t *T) squidCompared(bare, spliced, kprobed string) []probedOp {
+	of := map[string]*proxied{}
+	for _, g := range []string{bare, spliced, kprobed} {
+		if g != "" {
+			of[g] = t.servedProbed(g)
+		}
+	}
+	ops := squidOps(of[bare], of[spliced], of[kprobed])
+	for _, o := range ops {
+		t.fileOp(o, 1)
+	}
+	return ops
+}
+
+// servedProbed is servedBy of a guest that began when all others did.
+func (t *T) servedProbed(guest string) *proxied {
+	t.ran(guest, "align")
+	return t.servedBy(guest, probedRequests)
+}
+
+func checkSquidProbes(t *T) {
+	ops := t.squidCompared("bare", "spliced", "kprobed")
+	t.servedProbed("both")
+	t.decidedCounts()
+	t.countsOfOneGuest()
+	b := t.allowances().suite(true)
+	t.equal("operations without a budget, and budgets without an operation", b.unmatched(ops), []string{})
+	t.equal("operations over their budget", b.over(ops), []string{})
+}
+
+// decidedCounts compares two guests. All counts are filed; those that the documents decide
+// have to be the same.
+func (t *T) decidedCounts() {
+	spliced, probed := t.accepted("spliced", "places"), t.accepted("kprobed", "place")
+	t.equal("both are at the same places", specs(probed), specs(spliced))
+	all := t.counted(spliced, t.done("spliced", "places-counts").Values, t.hits("kprobed", "places"))
+	t.fileCounted("places", all)
+	t.counters(spliced, all)
+	var found []string
+	for _, c := range all {
+		if contains(decided, c.function) {
+			found = append(found, c.function)
+		}
+	}
+	slices.Sort(found)
+	t.equal("places that the documents decide", found, decided)
+	t.equal("places that the documents decide, where splices and kprobes count differently", beyond(all, func(c counted) uint64 {
+		if contains(decided, c.function) {
+			return 0
+		}
+		return math.MaxUint64
+	}), []string{})
+}
+
+// counters files how many instructions all counters were, for a request, whoever ran them:
+// that is known exactly, while what a request takes is not.
+func (t *T) counters(points []*wire.PointResult, all []counted) {
+	added, insns := map[string]uint32{}, uint64(0)
+	for _, p := range points {
+		added[p.Spec] = p.Added
+	}
+	for _, c := range all {
+		insns += c.splices * uint64(added[c.spec])
+	}
+	asked := 2 * squidClients * probedRequests
+	t.Metrics["splice.counters"] = report.Metric{Value: float64(insns) / float64(asked), Unit: insnsPerOp, Better: report.Lower, N: asked}
+}
+
+// countsOfOneGuest compares splices and kprobes that were there at the same time, but for
+// functions that are so short that the kernel has no place for the kprobe beside the splice.
+func (t *T) countsOfOneGuest() {
+	var places []*wire.PointResult
+	var hits []uint64
+	made, all := t.made("both", "both"), t.hits("both", "both")
+	for k, p := range t.done("both", "kprobes-both").Points {
+		if p.Refusal == nil {
+			places, hits = append(places, made[k]), append(hits, all[k])
+		}
+	}
+	t.atLeast("in one guest: functions with both", float64(len(places)), float64(len(made)-shortFunctions))
+	found := t.counted(places, t.done("both", "both-counts").Values, hits)
+	t.fileCounted("both", found)
+	t.equal("in one guest: places that splices and kprobes count differently, beyond what the daemon does between reading them",
+		beyond(found, func(c counted) uint64 { return betweenReads[c.function] }), []string{})
+}
