@@ -36,6 +36,8 @@ func squidProbes() []Scenario {
 	return []Scenario{
 		{Name: "squid-probes", Title: "what counting every system call and the way to an open file adds to a request through Squid, by splices and by kprobes, and what they count",
 			Labels: []string{"workload"}, Guests: squidProbesGuests, Check: checkSquidProbes},
+		{Name: "squid-probes-equal", Title: "a control: two bare guests, of which one adds nothing to the other",
+			Labels: []string{"workload"}, Guests: squidEqualGuests, Check: checkSquidEqual},
 	}
 }
 
@@ -81,6 +83,10 @@ func squidProbesGuests(arch string) []Guest {
 				[]*wire.Step{read("both-counts"), unkprobes("kprobes-both"), unsplice("both")}}
 		}),
 	}
+}
+
+func squidEqualGuests(arch string) []Guest {
+	return []Guest{namesGuest(arch), squidProbed(arch, "first", bare), squidProbed(arch, "second", bare)}
 }
 
 // checks -----------------------------------------------------------------------
@@ -187,4 +193,10 @@ func (t *T) countsOfOneGuest() {
 	t.fileCounted("both", found)
 	t.equal("in one guest: places that splices and kprobes count differently, beyond what the daemon does between reading them",
 		beyond(found, func(c counted) uint64 { return betweenReads[c.function] }), []string{})
+}
+
+func checkSquidEqual(t *T) {
+	for _, o := range t.squidCompared("first", "second", "") {
+		t.equal(o.name+": added to itself", o.spliced-o.bare, 0.0)
+	}
 }

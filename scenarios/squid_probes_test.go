@@ -113,3 +113,13 @@ func TestSquidProbesCheck(t *testing.T) {
 		})
 	}
 }
+
+func TestSquidEqualCheck(t *testing.T) {
+	for insns, fails := range map[float64]string{900_000: "", 900_001: "added to itself"} {
+		guests := map[string]*Answer{"first": squidAnswer(900_000), "second": squidAnswer(insns)}
+		got := failure(func(fail func(string)) { checkSquidEqual(NewT("amd64", "", guests, fail)) })
+		if (got == "") != (fails == "") || !strings.Contains(got, fails) {
+			t.Errorf("%v instructions: failed with %q, want %q", insns, got, fails)
+		}
+	}
+}
