@@ -3,6 +3,7 @@ package scenarios
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,8 +195,8 @@ func (t *T) annexed(k annexKind, forms []ranForm) (done []splicedForm) {
 		done = append(done, splicedForm{f, p})
 	}
 	t.equal(k.name+": points that did not count each run, or were refused for another reason than theirs", wrong, []string{})
-	for reason, n := range refused {
-		t.annexMetric(k.name+".refused."+strings.ReplaceAll(reason, " ", "-"), "points", n)
+	for _, reason := range slices.Sorted(maps.Keys(refused)) {
+		t.annexMetric(k.name+".refused."+strings.ReplaceAll(reason, " ", "-"), "points", refused[reason])
 	}
 	return done
 }
@@ -221,8 +222,8 @@ func (t *T) annexFigures(k annexKind, done []splicedForm) {
 	t.annexMetric(k.name+".runs", "runs", runs)
 	t.annexMetric(k.name+".faults", "runs", faults)
 	t.annexMetric(k.name+".brought", "runs", brought)
-	for way, n := range ways {
-		t.annexMetric(k.name+"."+way, "points", n)
+	for _, way := range slices.Sorted(maps.Keys(ways)) {
+		t.annexMetric(k.name+"."+way, "points", ways[way])
 	}
 	if apart > 0 {
 		t.annexMetric(k.name+".apart", "points", apart)

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -190,7 +191,8 @@ func (t *T) coverTable(done []splicedForm) {
 	t.annexMetric("entries.covered", "entries", known)
 	t.annexMetric("entries.table", "entries", entries)
 	t.annexMetric("forms.beyond", "forms", len(ran))
-	for reason, forms := range why {
+	for _, reason := range slices.Sorted(maps.Keys(why)) {
+		forms := why[reason]
 		t.atLeast(fmt.Sprintf("forms of the exception table that are not run, %s: %s", reason, strings.Join(forms, "; ")), float64(len(forms)), 1)
 	}
 	t.equal("forms of the exception table that are not run, for no reason", unexplained, []string{})

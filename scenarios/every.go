@@ -2,6 +2,8 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"kerninst/agent/isa"
@@ -84,8 +86,8 @@ func checkEvery(t *T) {
 				t.atLeast(guest+": executed points of the class "+class.name, float64(c.classes[class.name]), 1)
 			}
 		}
-		for way, least := range fewestBy[t.Arch] {
-			t.atLeast(guest+": executed points by "+way, float64(c.ways[way]), least)
+		for _, way := range slices.Sorted(maps.Keys(fewestBy[t.Arch])) {
+			t.atLeast(guest+": executed points by "+way, float64(c.ways[way]), fewestBy[t.Arch][way])
 			t.Metrics["every."+guest+"."+way] = report.Metric{Value: float64(c.ways[way]), Unit: "points", N: 1}
 		}
 	}

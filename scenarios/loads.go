@@ -3,6 +3,7 @@ package scenarios
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -251,7 +252,7 @@ func checkProcess(t *T, what string, _ *wire.PointResult, v *wire.Value, stdout 
 		}
 		seen[p]++
 	}
-	for p := range want {
+	for _, p := range slices.Sorted(maps.Keys(want)) {
 		t.equal(fmt.Sprintf("%s: records of %#x", what, p), seen[p], loadRounds*cpus)
 	}
 	t.equal(what+": loads that came to nothing", v.Faults, uint64(bad*4*loadRounds*cpus))

@@ -277,14 +277,18 @@ func (t *T) added(name string, points []*wire.PointResult, judge bool) {
 			free = append(free, float64(p.Added))
 		}
 	}
-	for what, list := range map[string][]float64{".all": all, ".free": free} {
-		if len(list) > 0 {
-			slices.Sort(list)
-			m := list[len(list)/2]
-			t.Metrics[name+what] = report.Metric{Value: m, Unit: "insns", Better: "lower", N: len(list)}
-			if judge && len(list) >= judged {
-				t.atMost(fmt.Sprintf("%s%s: median of %d points", name, what, len(list)), m, addedMost[t.Arch][what])
-			}
+	for _, of := range []struct {
+		what string
+		list []float64
+	}{{".all", all}, {".free", free}} {
+		if len(of.list) == 0 {
+			continue
+		}
+		slices.Sort(of.list)
+		m := of.list[len(of.list)/2]
+		t.Metrics[name+of.what] = report.Metric{Value: m, Unit: "insns", Better: "lower", N: len(of.list)}
+		if judge && len(of.list) >= judged {
+			t.atMost(fmt.Sprintf("%s%s: median of %d points", name, of.what, len(of.list)), m, addedMost[t.Arch][of.what])
 		}
 	}
 }
