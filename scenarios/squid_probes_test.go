@@ -98,6 +98,7 @@ func TestSquidProbesCheck(t *testing.T) {
 	}{
 		{"as it should be", func(x *squidTest) {}, ""},
 		{"splices cost more than they may", func(x *squidTest) { x.insns[1] = 910_000 }, "over their budget"},
+		{"all splices together cost more than they may", func(x *squidTest) { x.points[0].Added = 30_000 }, "that counters are"},
 		{"a count that documents decide is off by one", func(x *squidTest) { x.kprobes[first]++ }, "that the documents decide, where"},
 		{"a call that documents decide is not there", func(x *squidTest) { x.splices[first], x.kprobes[first] = 0, 0 }, "that the documents decide"},
 		{"a count of one guest is off by one", func(x *squidTest) { x.bothSplices["__x64_sys_epoll_wait"]++ }, "in one guest: places"},
@@ -118,6 +119,16 @@ func TestSquidEqualCheck(t *testing.T) {
 	for insns, fails := range map[float64]string{900_000: "", 900_001: "added to itself"} {
 		guests := map[string]*Answer{"first": squidAnswer(900_000), "second": squidAnswer(insns)}
 		got := failure(func(fail func(string)) { checkSquidEqual(NewT("amd64", "", guests, fail)) })
+		if (got == "") != (fails == "") || !strings.Contains(got, fails) {
+			t.Errorf("%v instructions: failed with %q, want %q", insns, got, fails)
+		}
+	}
+}
+
+func TestSquidPlantedCheck(t *testing.T) {
+	for insns, fails := range map[float64]string{940_000: "", 900_100: "is over"} {
+		guests := map[string]*Answer{"bare": squidAnswer(900_000), "kprobed": squidAnswer(insns)}
+		got := failure(func(fail func(string)) { checkSquidPlanted(NewT("amd64", "", guests, fail)) })
 		if (got == "") != (fails == "") || !strings.Contains(got, fails) {
 			t.Errorf("%v instructions: failed with %q, want %q", insns, got, fails)
 		}
