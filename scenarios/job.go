@@ -86,9 +86,10 @@ func kprobes(name, of string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true}}}
 }
 
-// kprobesBeside are those at the starts of the functions that a splice has its points in.
+// kprobesBeside are those around each point of a live splice, of which the kernel refuses
+// some.
 func kprobesBeside(name, of string) *wire.Step {
-	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true, Start: true}}}
+	return &wire.Step{Name: name, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: of, All: true, Beside: true}}}
 }
 
 func unkprobes(of string) *wire.Step {

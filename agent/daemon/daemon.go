@@ -195,7 +195,7 @@ func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
 		return d.unkprobes(res)
 	}
 	if k.All {
-		return d.kprobes(k.Splice, k.Start, res)
+		return d.kprobes(k, res)
 	}
 	if k.Remove {
 		hits, err := os.ReadFile("/sys/module/peer/parameters/hits")

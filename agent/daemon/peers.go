@@ -12,6 +12,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 )
 
@@ -20,14 +21,13 @@ const peersFile = "/proc/peer"
 
 // peers are the kernel's own kprobes, one at each point of an earlier splice.
 // They are counted like splices: from when all are in to the end of the last program.
-// Splices that are there already are counted from the same moment.
 //
 // The file stays open, and is read in one call: what is counted may be opening files.
 type peers struct {
 	file   *os.File
 	points []*wire.PointResult
-	base   []uint64
-	now    []peerLine // at the end of the last program, or when all were in
+	base   []peerLine // when all were in
+	now    []peerLine // at the end of the last program, or base
 }
 
 // peerLine is what the module says of one of its kprobes.
@@ -36,12 +36,14 @@ type peerLine struct {
 	err  error // why the kernel does not have it
 }
 
-// kprobes places the kernel's own probes at all points of a splice, or where the points'
-// functions start.
-func (d *Daemon) kprobes(of string, start bool, res *wire.Result) error {
-	points := d.resolved[of]
+// kprobes places the kernel's own probes at all points of a splice, or beside them.
+func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
+	points := d.resolved[k.Splice]
+	if k.Beside {
+		points = d.beside(d.sets[k.Splice])
+	}
 	if len(points) == 0 {
-		return fmt.Errorf("kprobes: step %q resolved no points", of)
+		return fmt.Errorf("kprobes: step %q resolved no points", k.Splice)
 	}
 	ko, err := os.ReadFile(peerFile)
 	if err != nil {
@@ -53,9 +55,6 @@ func (d *Daemon) kprobes(of string, start bool, res *wire.Result) error {
 		f, ok := d.text.Locate(at)
 		if !ok {
 			return fmt.Errorf("kprobes: no function at %v", at)
-		}
-		if start {
-			at = f.Addr
 		}
 		p.points = append(p.points, peerPoint(f.Module, f.Name, at, f.Addr))
 		list = append(list, fmt.Sprintf("%#x", uint64(at)))
@@ -70,14 +69,57 @@ func (d *Daemon) kprobes(of string, start bool, res *wire.Result) error {
 		return errors.Join(err, p.file.Close())
 	}
 	for i, line := range p.now {
-		p.base = append(p.base, line.hits)
 		if line.err != nil {
 			p.points[i].Mechanism, p.points[i].Refusal = "", &wire.Refusal{Reason: "kprobe", Detail: line.err.Error()}
 		}
 	}
 	res.Points, d.peers = p.points, p
+	return d.begin()
+}
+
+// begin makes all splices and kprobes that are there count from now on. Kprobes come
+// first, here and in end, since both count how they are read.
+func (d *Daemon) begin() error {
+	if p := d.peers; p != nil {
+		if err := p.look(); err != nil {
+			return err
+		}
+		p.base = p.now
+	}
 	d.base, d.counts = d.countAll(), nil
 	return nil
+}
+
+// end keeps what they have counted.
+func (d *Daemon) end() error {
+	if d.peers != nil {
+		if err := d.peers.look(); err != nil {
+			return err
+		}
+	}
+	d.counts = d.countAll()
+	return nil
+}
+
+// beside are, for each live splice at the entry of a function, the first instruction of the
+// function, and the one to which the patch returns, if that is among those that each call
+// executes exactly once, as it does the point.
+func (d *Daemon) beside(s *set) (out []addr) {
+	if s == nil {
+		return nil
+	}
+	known := &plan.Functions{}
+	for _, l := range s.live {
+		f, ok := d.text.Locate(l.Plan.At())
+		if !ok {
+			continue
+		}
+		out = append(out, f.Addr)
+		if off := isa.Off(l.Plan.Back - f.Addr); off < known.Straight(d.text, f.Module, f.Name) {
+			out = append(out, l.Plan.Back)
+		}
+	}
+	return out
 }
 
 func peerPoint(module, function string, at, start isa.Addr) *wire.PointResult {
@@ -92,7 +134,7 @@ func (d *Daemon) unkprobes(res *wire.Result) error {
 	}
 	for i, p := range d.peers.points {
 		if p.Refusal == nil {
-			res.Values = append(res.Values, &wire.Value{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Count: d.peers.now[i].hits - d.peers.base[i]})
+			res.Values = append(res.Values, &wire.Value{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Count: d.peers.now[i].hits - d.peers.base[i].hits})
 		}
 	}
 	err := d.peers.file.Close()

@@ -275,8 +275,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	for _, l := range d.splicer.Live() {
 		l.Restart()
 	}
-	d.base, d.counts = d.countAll(), nil
-	return nil
+	return d.begin()
 }
 
 // countAll reads the cells of every live splice.

@@ -95,14 +95,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 	if m != nil {
 		return m.read(d)
 	}
-	// First, since reading them is counted by both.
-	if d.peers != nil {
-		if err := d.peers.look(); err != nil {
-			return err
-		}
-	}
-	d.counts = d.countAll()
-	return nil
+	return d.end()
 }
 
 // exitStatus is what a shell would show: 128 + signal for a program that was

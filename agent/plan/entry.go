@@ -38,6 +38,20 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	return nil, refuse(first.Reason, "all %d instructions before %v branches or calls are refused, the first because: %s", last, fn.Func, first.Detail)
 }
 
+// Straight is the offset up to which each call of a function executes each instruction
+// exactly once; 0 if that is not known.
+func (k *Functions) Straight(text *ktext.Text, module, name string) isa.Off {
+	fn, r := k.function(text, module, name)
+	if r != nil {
+		return 0
+	}
+	n := fn.straight()
+	if n == 0 {
+		return 0
+	}
+	return isa.Off(fn.insns[n-1].End() - fn.Addr)
+}
+
 // straight is how many instructions each call executes exactly once, from the first: to
 // the first that does anything but fall through, itself included, and to before one that
 // a jump of the function leads back to.

@@ -880,11 +880,13 @@ type Kprobe struct {
 	Remove bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
 	Start  bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
 	Kind   string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
-	// A kprobe at each of the step's points, or with start where their functions start, each
-	// with its own count: the result's points say which of them the kernel refuses; when they
-	// are removed (with all set as well), its values are the counts, to the end of the last
-	// program, of the others. Live splices count from the same moment.
+	// A kprobe at each of the step's points, or with beside around each of its live splices:
+	// where the function starts, and behind it if each call comes by there; each with its own
+	// count: the result's points say which of them the kernel refuses; when they are removed (with all set as well), its
+	// values are the counts, to the end of the last program, of the others. Live splices and
+	// these count from the same moment, when the last of either was placed.
 	All           bool `protobuf:"varint,6,opt,name=all,proto3" json:"all,omitempty"`
+	Beside        bool `protobuf:"varint,7,opt,name=beside,proto3" json:"beside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,6 +959,13 @@ func (x *Kprobe) GetKind() string {
 func (x *Kprobe) GetAll() bool {
 	if x != nil {
 		return x.All
+	}
+	return false
+}
+
+func (x *Kprobe) GetBeside() bool {
+	if x != nil {
+		return x.Beside
 	}
 	return false
 }
@@ -2578,14 +2587,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"OP_INVALID\x10\x00\x12\b\n" +
 	"\x04LOAD\x10\x01\x12\n" +
 	"\n" +
-	"\x06UNLOAD\x10\x02\"\x8a\x01\n" +
+	"\x06UNLOAD\x10\x02\"\xa2\x01\n" +
 	"\x06Kprobe\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x14\n" +
 	"\x05start\x18\x04 \x01(\bR\x05start\x12\x12\n" +
 	"\x04kind\x18\x05 \x01(\tR\x04kind\x12\x10\n" +
-	"\x03all\x18\x06 \x01(\bR\x03all\"\x06\n" +
+	"\x03all\x18\x06 \x01(\bR\x03all\x12\x16\n" +
+	"\x06beside\x18\a \x01(\bR\x06beside\"\x06\n" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
