@@ -60,10 +60,10 @@ func unitOf(name string) string {
 	return vnsPerOp
 }
 
-// fileOp files what an operation takes, as of so many samples.
+// fileOp files what an operation takes, as of so many samples, in the suite's order.
 func (t *T) fileOp(o probedOp, samples int) {
 	file := func(name string, v float64, unit string) {
-		t.Metrics[strings.ReplaceAll(o.name, "/", ".")+"."+name] = report.Metric{Value: v, Unit: unit, Better: report.Lower, N: samples}
+		t.Metrics[strings.ReplaceAll(o.name, "/", ".")+"."+name] = report.Metric{Value: v, Unit: unit, Better: report.Lower, N: samples, Order: len(t.Metrics) + 1}
 	}
 	file("bare", o.bare, o.unit)
 	file("splice.added", o.spliced-o.bare, o.unit)

@@ -111,9 +111,9 @@ func checkLmbench(t *T, scenario string, samples int) {
 	t.equal("the second guest printed the same, to the byte", difference(text, t.ran("second", "work")[0]), "")
 }
 
-// operation files a figure. That of a bandwidth is that of the shortest sample too.
+// operation files a figure, in the suite's order. That of a bandwidth is that of the shortest sample too.
 func (t *T) operation(o *measure.Operation, unit string) {
-	m := report.Metric{Value: o.NS, Unit: unit, Better: report.Lower, N: len(o.Samples)}
+	m := report.Metric{Value: o.NS, Unit: unit, Better: report.Lower, N: len(o.Samples), Order: len(t.Metrics) + 1}
 	if unit == mbPerS {
 		m.Value, m.Better = o.MBps, report.Higher
 	}

@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -95,5 +97,18 @@ func (f *Failure) bound() {
 }
 
 func invisible(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }
+
+// inOrder has the names of figures as they are shown.
+func inOrder(metrics map[string]Metric) []string {
+	place := func(name string) int {
+		if order := metrics[name].Order; order > 0 {
+			return order
+		}
+		return math.MaxInt
+	}
+	return slices.SortedFunc(maps.Keys(metrics), func(a, b string) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+	})
+}
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -42,7 +42,7 @@ func (p probed) Percent() float64 {
 // comparisons of a scenario: the operations of which all three are known. A control of
 // one kind of probes is none.
 func comparisons(s *Scenario) (out []compared) {
-	for _, name := range sorted(s.Metrics) {
+	for _, name := range inOrder(s.Metrics) {
 		op, ok := strings.CutSuffix(name, ofBare)
 		splice, spliced := probedBy(s, op+ofSplice)
 		kprobe, kprobed := probedBy(s, op+ofKprobe)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -286,6 +287,46 @@ func TestPercentAdded(t *testing.T) {
 	} {
 		if got := percentAdded(tt.in); got != tt.want {
 			t.Errorf("percentAdded(%v) = %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+// Figures stand in the order that their scenario gives them, the others behind, by name.
+func TestOrder(t *testing.T) {
+	ordered := func(of Metric, order int) Metric { of.Order = order; return of }
+	ops := workloads()[3].Metrics
+	ops["Null"], ops["Fork"] = ordered(ops["Null"], 1), ordered(ops["Fork"], 2)
+	ops["Write"] = ordered(ops["Write"], 3) // Read has none
+	if got, want := strings.Join(inOrder(ops), " "), "Null Fork Write Read operations"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+	probes := probedMetrics()
+	for i, p := range probedSample {
+		probes[p.op+ofBare] = ordered(probes[p.op+ofBare], len(probedSample)-i)
+	}
+	r := results(isaSamples[0])
+	r.Scenarios = []Scenario{{Name: "ops", Status: status.Passed, Metrics: ops}, {Name: "probes", Status: status.Passed, Metrics: probes}}
+	out := t.TempDir()
+	if err := WriteArch(filepath.Join(out, r.Arch), r, manifest, timings); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteReport(out); err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, out, HTMLFile)
+	for _, want := range []struct{ chart, names string }{
+		{"amd64: time of operations", "Null Fork"},
+		{"amd64: bandwidth", "Write Read"},
+		{"amd64: per cent that probes add to operations", "Mmap Stat Ctx.2p.0K Null"},
+	} {
+		at := -1
+		d := chartOf(t, page, want.chart)
+		for _, name := range slices.Backward(strings.Fields(want.names)) { // the last is drawn first
+			i := slices.Index(d.labels, name)
+			if i <= at {
+				t.Errorf("%s: texts %q, want %s from the top", want.chart, d.labels, want.names)
+			}
+			at = i
 		}
 	}
 }

@@ -66,6 +66,9 @@ type Metric struct {
 	// Of 0 to 1; 0: the interval is all that was seen.
 	Confidence float64   `json:"confidence,omitempty"`
 	Samples    []float64 `json:"samples,omitempty"` // in the order of measuring
+	// Order is the place among the scenario's figures where it is shown: a suite has an
+	// order that says more than names do. Those of 0 follow, by name.
+	Order int `json:"order,omitempty"`
 }
 
 // Check is one thing that was compared.

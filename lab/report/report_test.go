@@ -245,6 +245,7 @@ func TestValidate(t *testing.T) {
 		{"sample", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Samples: []float64{1, math.NaN()}} }, "finite"},
 		{"confidence", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Confidence: 95} }, "0 to 1"},
 		{"unit", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Unit: "a\nb"} }, "unit"},
+		{"order", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Order: -1} }, "order"},
 		{"better", func(r *Results) { r.Scenarios[0].Metrics["x"] = Metric{Better: "more"} }, "better"},
 		{"address", func(r *Results) { r.Scenarios[1].Points[0].Address = "12" }, "address"},
 		{"hex", func(r *Results) { r.Scenarios[1].Points[0].Old = "0xe9" }, "old"},

@@ -101,14 +101,16 @@ func seriesViews(runs []run) (views []seriesView, err error) {
 
 func seriesOf(runs []run, scenario string, k kind) (v seriesView, err error) {
 	v = seriesView{Scenario: scenario, Kind: k}
-	taken := map[string]bool{}
+	taken := map[string]Metric{}
 	least, top := math.Inf(1), 0.0
 	for i := range runs {
 		for name, m := range metricsOf(&runs[i], scenario) {
 			if !k.takes(name, m) {
 				continue
 			}
-			taken[name] = true
+			if _, ok := taken[name]; !ok {
+				taken[name] = m
+			}
 			if m.Value > 0 {
 				least, top = min(least, m.Value), max(top, m.Value)
 			}
@@ -117,7 +119,7 @@ func seriesOf(runs []run, scenario string, k kind) (v seriesView, err error) {
 	if top == 0 {
 		return v, nil
 	}
-	names := sorted(taken)
+	names := inOrder(taken)
 	group := sharedGroup(names)
 	for _, name := range names {
 		v.Figures = append(v.Figures, figureRow{name[group:], cells(runs, scenario, name)})

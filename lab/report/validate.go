@@ -100,6 +100,9 @@ func (m *Metric) validate() error {
 	if m.N < 0 {
 		return fmt.Errorf("%d samples", m.N)
 	}
+	if m.Order < 0 {
+		return fmt.Errorf("order %d", m.Order)
+	}
 	return nil
 }
 
