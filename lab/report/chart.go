@@ -93,21 +93,22 @@ func (s scale) Ticks(_, _ float64) (out []plot.Tick) {
 type drawing struct {
 	Title string
 	About string // for who does not see it
+	Unit  string // below the axis
 	Width float64
 	Scale scale
 }
 
 // Widths of drawings: of those that stand side by side, and beside a table.
-const narrow, wide = 340, 480
+const narrow, wide = 340, 420
 
 // barChart draws horizontal bars. Where a row has several, they are thinner.
 func barChart(d drawing, rows []barRow) (template.HTML, error) {
-	const axis, margin = 24, 16
+	const axis, margin = 40, 16
 	several := 0
 	for _, r := range rows {
 		several = max(several, len(r.Bars)-1)
 	}
-	row, thick, font := 25+6*float64(several), 16-5*float64(several), 12-2*float64(several)
+	row, thick, font := 25+8*float64(several), 16-4*float64(several), 12-float64(several)
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
 	grid := plotter.NewGrid()
@@ -126,6 +127,7 @@ func barChart(d drawing, rows []barRow) (template.HTML, error) {
 		}
 	}
 	styleNames(p, names)
+	styleUnit(p, d.Unit)
 	p.X.Min, p.X.Max = 0, d.Scale.length(d.Scale.To)
 	p.X.Tick.Marker = d.Scale
 	height := vg.Points(axis + row*float64(len(rows)))
@@ -159,7 +161,8 @@ func addBar(p *plot.Plot, s scale, b bar, y, thick, font float64) error {
 	}
 	styleText(&l.TextStyle[0], font)
 	l.TextStyle[0].YAlign = text.YCenter
-	l.Offset.X = vg.Points(4)
+	// What is centred is the line, with room for descenders, which digits have none of.
+	l.Offset = vg.Point{X: vg.Points(4), Y: vg.Points(0.16 * font)}
 	p.Add(l)
 	return nil
 }
@@ -170,8 +173,16 @@ func styleNames(p *plot.Plot, names []string) {
 	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
 	styleText(&p.Y.Tick.Label, 12)
 	styleText(&p.X.Tick.Label, 10)
+	p.Y.Tick.Length, p.Y.Tick.LineStyle.Width = vg.Points(9), 0 // no marks, but room for wider fonts
 	p.X.Tick.Length = 0
 	p.X.LineStyle.Width = 0
+}
+
+// styleUnit writes what the axis is in, below it.
+func styleUnit(p *plot.Plot, unit string) {
+	p.X.Label.Text = unit
+	p.X.Label.Padding = vg.Points(3)
+	styleText(&p.X.Label.TextStyle, 10)
 }
 
 // styleText names a font only for what it measures: the page's are as wide.

@@ -64,20 +64,23 @@ func probedBy(s *Scenario, name string) (p probed, ok bool) {
 
 // mean is a last row of the table: what a scenario says of its operations together.
 type mean struct {
-	Name                   string
-	Splice, Kprobe, Factor *Metric
+	Name, short            string  // short: in a chart
+	Splice, Kprobe, Factor *Metric // Factor is nil where splices add nothing: it would say nothing
 }
 
 // means that a scenario files: of operations that vary little, and of all.
 func means(s *Scenario) (out []mean) {
-	for _, of := range []struct{ suffix, name string }{{"", "geometric mean"}, {".all", "geometric mean of all"}} {
+	for _, of := range []struct{ suffix, name, short string }{{"", "geometric mean", "geomean"}, {".all", "geometric mean of all", "geomean, all"}} {
 		pick := func(name string) *Metric {
 			if m, ok := s.Metrics[name+of.suffix]; ok {
 				return &m
 			}
 			return nil
 		}
-		m := mean{of.name, pick("splice.geomean"), pick("kprobe.geomean"), pick("kprobe-over-splice")}
+		m := mean{of.name, of.short, pick("splice.geomean"), pick("kprobe.geomean"), pick("kprobe-over-splice")}
+		if m.Factor != nil && m.Factor.Value <= 0 {
+			m.Factor = nil
+		}
 		if m.Splice != nil && m.Kprobe != nil {
 			out = append(out, m)
 		}
@@ -161,9 +164,7 @@ func comparedViews(runs []run) (views []comparedView, err error) {
 			if s := runs[i].scenario(name); s != nil {
 				c.Rows, c.Means = comparisons(s), means(s)
 			}
-			for _, r := range c.Rows {
-				top = max(top, r.Splice.Percent(), r.Kprobe.Percent())
-			}
+			top = max(top, c.most())
 			v.Cards = append(v.Cards, c)
 		}
 		drawn := 0
@@ -180,18 +181,42 @@ func comparedViews(runs []run) (views []comparedView, err error) {
 	return views, nil
 }
 
+// bars of operations, and of their means, which are the answer in short, below.
+func (c *comparedCard) bars() (rows []barRow) {
+	if len(c.Rows) == 0 {
+		return nil
+	}
+	add := func(name string, splice, kprobe probed) {
+		s, k := splice.Percent(), kprobe.Percent()
+		rows = append(rows, barRow{name, []bar{{s, percentAdded(s), true}, {k, percentAdded(k), false}}})
+	}
+	for _, r := range c.Rows {
+		add(r.Name, r.Splice, r.Kprobe)
+	}
+	for _, m := range c.Means {
+		add(m.short, probed{Ratio: *m.Splice}, probed{Ratio: *m.Kprobe})
+	}
+	return rows
+}
+
+// most that is added to any, in per cent.
+func (c *comparedCard) most() (top float64) {
+	for _, r := range c.bars() {
+		for _, b := range r.Bars {
+			top = max(top, b.Value)
+		}
+	}
+	return top
+}
+
 // draw has the part that is added as a bar, and not the ratio: 1.001 and 1.5 are both
 // to be read.
 func (c *comparedCard) draw(top float64) (err error) {
-	var rows []barRow
-	for _, r := range c.Rows {
-		s, k := r.Splice.Percent(), r.Kprobe.Percent()
-		rows = append(rows, barRow{r.Name, []bar{{s, percentAdded(s), true}, {k, percentAdded(k), false}}})
-	}
-	if len(rows) > 0 {
+	if rows := c.bars(); len(rows) > 0 {
 		c.Chart, err = barChart(drawing{
 			Title: c.Arch + ": per cent that probes add to operations",
 			About: "Two bars for each operation, on a logarithmic scale: what splices add to it, and below what kprobes at the same places do. The values are in the table.",
+			Unit:  "per cent added to what an operation takes bare",
 			Width: wide,
 			Scale: logScale(leastAdded, max(top, 100), func(v float64) string { return number(v) + " %" }),
 		}, rows)

@@ -131,25 +131,35 @@ func chartOf(t *testing.T, page, title string) drawn {
 func near(a, b float64) bool { return math.Abs(a-b) < 0.1 } // of a point
 
 // A bar ends at the mark of what it stands for: that is the scale, and its direction.
+// Below it stands what it is in.
 func TestBarsEndAtTheirMarks(t *testing.T) {
 	out := t.TempDir()
 	writeWorkloads(t, out)
 	page := read(t, out, HTMLFile)
 	const probes, operations = ": per cent that probes add to operations", ": time of operations"
+	units := map[string]string{
+		probes[2:]: "per cent added to what an operation takes bare", operations[2:]: "instructions or nanoseconds per operation",
+		"bandwidth": "MB/s", "shares of time": "per cent of all",
+	}
 	for _, tt := range []struct {
 		title, ink, marks string
-		ends              []int // of bars, the first on top: a mark, or -1
+		ends              []int // of bars, the first on top: a mark, or -1; the last are the means
 	}{
 		// Ctx.2p.0K has no bars, Mmap one of splices that is shorter than any mark.
-		{"amd64" + probes, "ours", "0.01 %,0.1 %,1 %,10 %,100 %", []int{-1, 2, 1}},
-		{"amd64" + probes, "peer", "0.01 %,0.1 %,1 %,10 %,100 %", []int{0, 4, 3}},
-		{"arm64" + probes, "peer", "0.01 %,0.1 %,1 %,10 %,100 %", []int{0, 4, 3}},
+		{"amd64" + probes, "ours", "0.01 %,0.1 %,1 %,10 %,100 %", []int{-1, 2, 1, -1}},
+		{"amd64" + probes, "peer", "0.01 %,0.1 %,1 %,10 %,100 %", []int{0, 4, 3, -1}},
+		{"arm64" + probes, "peer", "0.01 %,0.1 %,1 %,10 %,100 %", []int{0, 4, 3, -1}},
 		{"amd64" + operations, "peer", "100,1 k,10 k,100 k,1 M", []int{4, -1}},
 		{"amd64: bandwidth", "peer", "100,1 k", []int{0, 1}},
 		{"amd64: shares of time", "peer", "0 %,25 %,50 %,75 %,100 %", []int{1, 2}},
 	} {
 		d := chartOf(t, page, tt.title)
 		names := strings.Split(tt.marks, ",")
+		_, what, _ := strings.Cut(tt.title, ": ")
+		if unit := d.labels[0]; unit != units[what] {
+			t.Errorf("%s: unit %q, want %q", tt.title, unit, units[what])
+		}
+		d.labels = d.labels[1:]
 		if len(d.marks) != len(names) || !strings.HasPrefix(strings.Join(d.labels, ",")+",", tt.marks+",") {
 			t.Errorf("%s: marks at %v of texts %q, want %s", tt.title, d.marks, d.labels, tt.marks)
 			continue
@@ -181,7 +191,7 @@ func TestPairsOfBars(t *testing.T) {
 			t.Errorf("row %d: splices %+v, kprobes %+v", i, s, k)
 		}
 	}
-	for text, want := range map[string]int{"none": 1, "−2.5 %": 1, "&lt; 0.001 %": 1, "Ctx.2p.0K": 1} {
+	for text, want := range map[string]int{"none": 1, "−2.5 %": 1, "&lt; 0.001 %": 1, "Ctx.2p.0K": 1, "geomean": 1, "0.274 %": 1, "21 %": 1} {
 		if n := strings.Count(d.page, ">"+text+"</text>"); n != want {
 			t.Errorf("%q stands there %d times, want %d", text, n, want)
 		}
@@ -198,10 +208,10 @@ func TestWorkloadPage(t *testing.T) {
 		"operations of control":                          0, "<h2>control": 0,
 		"<h2>ops: time of operations": 1, "<h2>ops: bandwidth": 1, "<h2>proxy: shares of time": 1,
 		"<h2>proxy: time": 0, "<h2>probes: time": 0, // one is none, others are drawn elsewhere
-		`<tr><th>Null</th><td class="n">400 insns/op</td><td class="n">4</td><td class="n">1.0100</td><td class="n">400</td><td class="n">2.0000</td></tr>`:              2,
-		`<tr><th>request</th><td class="n">900,000 insns/op</td><td class="n">–</td><td class="n">1.0020</td><td class="n">–</td><td class="n">1.3000</td></tr>`:         1,
-		`<tr><th>geometric mean</th><td class="n"></td><td class="n"></td><td class="n">1.0027</td><td class="n">76.64 times as much</td><td class="n">1.2100</td></tr>`: 2,
-		`<tr><th>open</th><td class="n">25 %</td><td class="n">–</td></tr>`:                                                                                              1,
+		`<tr><th>Null</th><td class="n">400 insns/op</td><td class="n">4</td><td class="n">1.0100</td><td class="n">400</td><td class="n">2.0000</td></tr>`:      2,
+		`<tr><th>request</th><td class="n">900,000 insns/op</td><td class="n">–</td><td class="n">1.0020</td><td class="n">–</td><td class="n">1.3000</td></tr>`: 1,
+		`<tr><th>geometric mean</th><td class="n"></td><td class="n"></td><td class="n">1.0027</td><td class="n">× 76.64</td><td class="n">1.2100</td></tr>`:     2,
+		`<tr><th>open</th><td class="n">25 %</td><td class="n">–</td></tr>`:                                                                                      1,
 		"No figures: timed out.":              4, // of arm64
 		"splices 1.0027 x · kprobes 1.2100 x": 2,
 		"splices 1.0020 x · kprobes 1.3000 x": 1,
@@ -270,7 +280,7 @@ func TestChartsOfAnything(t *testing.T) {
 		t.Error("a unit is not escaped")
 	}
 	evil := `"><script>alert(1)</script>&`
-	svg, err := barChart(drawing{evil, evil, narrow, logScale(1, 10, func(float64) string { return evil })},
+	svg, err := barChart(drawing{evil, evil, evil, narrow, logScale(1, 10, func(float64) string { return evil })},
 		[]barRow{{evil, []bar{{5, evil, true}}}})
 	if err != nil || strings.Contains(string(svg), "<script") || wellFormed(string(svg)) != nil {
 		t.Errorf("%v, or a drawing does not escape its texts: %s", err, svg)

@@ -258,6 +258,7 @@ func (v *costView) draw(top float64) (err error) {
 		v.Chart, err = barChart(drawing{
 			Title: v.Arch + ": instructions added per hit",
 			About: "A bar for each way to reach a probe, on a logarithmic scale. The values are in the table.",
+			Unit:  "instructions added per hit",
 			Width: narrow,
 			Scale: logScale(leastCost, max(top, 10), number),
 		}, rows)

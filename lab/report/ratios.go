@@ -69,7 +69,7 @@ func ratioViews(runs []run) (views []ratioView, err error) {
 // disc on it and a ring for each pair, on a logarithmic scale on which equal
 // factors are equally far from 1.
 func ratioChart(title string, rows []ratio, lo, hi float64) (template.HTML, error) {
-	const width, axis, row, margin = 340, 24, 30, 16
+	const width, axis, row, margin = 340, 40, 30, 16
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
 	if err := addOne(p, len(rows)); err != nil {
@@ -84,6 +84,7 @@ func ratioChart(title string, rows []ratio, lo, hi float64) (template.HTML, erro
 		}
 	}
 	styleNames(p, names)
+	styleUnit(p, "times as long")
 	p.X.Min, p.X.Max = math.Log2(lo)-0.2, math.Log2(hi)+0.2
 	p.X.Tick.Marker = doublings{}
 	height := vg.Points(axis + row*float64(len(rows)))

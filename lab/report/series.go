@@ -10,6 +10,7 @@ import (
 // kind of figures that a scenario has many of, so that they are drawn as bars.
 type kind struct {
 	Title, Note string
+	Unit        string
 	takes       func(name string, m Metric) bool
 	scale       func(least, top float64) scale
 	text        func(v float64) string
@@ -19,6 +20,7 @@ var kinds = []kind{
 	{
 		Title: "time of operations",
 		Note:  "Guest instructions, or nanoseconds of the guest's clock, of which one is an instruction in exact time; logarithmic scale, the same for all.",
+		Unit:  "instructions or nanoseconds per operation",
 		takes: func(name string, m Metric) bool {
 			return (m.Unit == "insns/op" || m.Unit == "vns/op") && !shownElsewhere(name)
 		},
@@ -27,12 +29,14 @@ var kinds = []kind{
 	{
 		Title: "bandwidth",
 		Note:  "Megabytes per second of the guest's time, logarithmic scale, the same for all. More is better.",
+		Unit:  "MB/s",
 		takes: func(_ string, m Metric) bool { return m.Unit == "MB/s" },
 		scale: decadesOf, text: number,
 	},
 	{
 		Title: "shares of time",
 		Note:  "Per cent, linear scale. What lacks to 100 % are others.",
+		Unit:  "per cent of all",
 		takes: func(name string, m Metric) bool {
 			return m.Unit == "%" && strings.Contains(name, ".share.") && 0 <= m.Value && m.Value <= 100
 		},
@@ -164,6 +168,7 @@ func (c *seriesCard) draw(k kind, names []string, group int, metrics map[string]
 		c.Chart, err = barChart(drawing{
 			Title: c.Arch + ": " + k.Title,
 			About: "A bar for each. " + k.Note + " The values are in the table.",
+			Unit:  k.Unit,
 			Width: narrow,
 			Scale: s,
 		}, rows)

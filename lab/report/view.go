@@ -244,7 +244,11 @@ func fates(points []Point) (spliced, refused int) {
 func number(v float64) string {
 	abs := math.Abs(v)
 	if abs >= 1e18 || abs < 1 && v != 0 {
-		return strconv.FormatFloat(v, 'g', 4, 64)
+		s := strconv.FormatFloat(v, 'g', 4, 64)
+		if v < 0 {
+			s = "−" + s[1:]
+		}
+		return s
 	}
 	return decimal(v, 2)
 }
