@@ -340,3 +340,36 @@ func TestOrder(t *testing.T) {
 		}
 	}
 }
+
+// The first that is seen is the answer: what a hit costs, else what probes add, else how
+// many scenarios passed; then what failed, and how to do it again.
+func TestHeadline(t *testing.T) {
+	all := workloads()
+	for _, tt := range []struct {
+		scenarios []Scenario
+		want      headline
+	}{
+		{append(results(isaSamples[0]).Scenarios, all...), headline{"3", "instructions added per hit", "kprobe: 527, 176 times as many"}},
+		{all, headline{"0.274 %", "added by splices to operations, geometric mean", "kprobes: 21 %"}},
+		{all[2:], headline{"0.2 %", "added by splices to request", "kprobes: 30 %"}},
+		{all[3:], headline{What: "2 of 2 scenarios passed"}},
+		{nil, headline{What: "0 of 0 scenarios passed"}},
+	} {
+		r := run{Arch: Arch{Results: Results{Scenarios: tt.scenarios}}}
+		if got := r.headline(); got != tt.want {
+			t.Errorf("got %+v, want %+v", got, tt.want)
+		}
+	}
+	out := t.TempDir()
+	writeSample(t, out, true)
+	page := read(t, out, HTMLFile)
+	header, _, _ := strings.Cut(page, "</header>")
+	for _, want := range []string{
+		`<span class="big">3</span><span>instructions added per hit</span>`, `1 failure</b>: <a href="#failure-arm64-count">arm64 count</a>`,
+		`<code class="cmd">bin/lab run --arch amd64,arm64,riscv64 --scenario boot,count,cost --time exact --seed 42</code>`,
+	} {
+		if !strings.Contains(header, want) {
+			t.Errorf("the header lacks %s:\n%s", want, header[strings.Index(header, "<body"):])
+		}
+	}
+}

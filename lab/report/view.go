@@ -175,28 +175,67 @@ func costs(s *Scenario) []cost {
 	return out
 }
 
-// headline is the figure that a run is remembered by.
+// headline is the figure that a run is remembered by, and what it is compared to. Value
+// is "" where a run has none.
 type headline struct {
-	Splice, Kprobe *Metric
-	Ratio          string // kprobe over splice, "" when not known
+	Value, What, Beside string
 }
 
+// headlines are tried in this order.
+var headlines = []func(*Scenario) headline{costHeadline, addedHeadline}
+
 func (r *run) headline() headline {
-	var h headline
-	for i := range r.Results.Scenarios {
-		for _, c := range costs(&r.Results.Scenarios[i]) {
-			if c.Name == "splice" && h.Splice == nil {
-				h.Splice = c.PerHit
-			}
-			if c.Name == "kprobe" && h.Kprobe == nil {
-				h.Kprobe = c.PerHit
+	for _, of := range headlines {
+		for i := range r.Results.Scenarios {
+			if h := of(&r.Results.Scenarios[i]); h.Value != "" {
+				return h
 			}
 		}
 	}
-	if h.Splice != nil && h.Kprobe != nil && h.Splice.Value > 0 {
-		h.Ratio = number(math.Round(h.Kprobe.Value / h.Splice.Value))
+	return headline{What: r.passed()}
+}
+
+// passed says how many scenarios did.
+func (r *run) passed() string {
+	n := 0
+	for _, s := range r.Results.Scenarios {
+		if s.Status == status.Passed {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d of %s passed", n, plural(len(r.Results.Scenarios), "scenario"))
+}
+
+func costHeadline(s *Scenario) (h headline) {
+	per := map[string]*Metric{}
+	for _, c := range costs(s) {
+		per[c.Name] = c.PerHit
+	}
+	splice, kprobe := per["splice"], per["kprobe"]
+	if splice == nil {
+		return h
+	}
+	h = headline{Value: number(splice.Value), What: "instructions added per hit"}
+	if kprobe != nil {
+		h.Beside = "kprobe: " + number(kprobe.Value)
+		if splice.Value > 0 {
+			h.Beside += ", " + number(math.Round(kprobe.Value/splice.Value)) + " times as many"
+		}
 	}
 	return h
+}
+
+func addedHeadline(s *Scenario) (h headline) {
+	splice, kprobe := typical(s)
+	if splice == nil {
+		return h
+	}
+	added := func(m *Metric) string { return percentAdded(probed{Ratio: *m}.Percent()) }
+	to := "operations, geometric mean"
+	if len(means(s)) == 0 {
+		to = comparisons(s)[0].Name // the only one
+	}
+	return headline{added(splice), "added by splices to " + to, "kprobes: " + added(kprobe)}
 }
 
 // keyFigures says in a few words what a scenario found, or nothing.
