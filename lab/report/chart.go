@@ -173,7 +173,11 @@ func styleNames(p *plot.Plot, names []string) {
 	p.Y.Min, p.Y.Max = -0.5, float64(len(names))-0.5
 	styleText(&p.Y.Tick.Label, 12)
 	styleText(&p.X.Tick.Label, 10)
-	p.Y.Tick.Length, p.Y.Tick.LineStyle.Width = vg.Points(9), 0 // no marks, but room for wider fonts
+	// Room, for where none of the page's fonts is, another may be wider by an eighth.
+	p.Y.Padding = 0
+	for _, name := range names {
+		p.Y.Padding = max(p.Y.Padding, vg.Points(4)+p.Y.Tick.Label.Width(name)/8)
+	}
 	p.X.Tick.Length = 0
 	p.X.LineStyle.Width = 0
 }
