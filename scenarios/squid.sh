@@ -7,7 +7,7 @@ tracing=/sys/kernel/tracing
 # A disk that takes its time: memory behind a timer. With the directories of its file
 # system written at once, whoever makes a file waits for it.
 disk() {
-	[ -d /sys/kernel/config/nullb ] || mount -t configfs none /sys/kernel/config || exit
+	[ -d /sys/kernel/config/nullb ] || mount -t configfs none /sys/kernel/config
 	dev=/sys/kernel/config/nullb/squid
 	mkdir $dev || { echo "this kernel has no null_blk" >&2; exit 1; }
 	echo 1 >$dev/memory_backed && echo "$1" >$dev/size && echo 4096 >$dev/blocksize &&
@@ -86,6 +86,8 @@ drive() {
 	usage &&
 	/lib/kerninst/bench/wpb drive $proxy $origin $1 $2 $3 &&
 	usage && find $store -type f -path '*/??/??/*' | wc -l && return
+	sleep 0.1 # what dies closes its connections first
+	listening $proxy || echo "Squid was gone." >&2
 	echo "Squid's own words:" >&2
 	tail -n 20 $log >&2
 	df $store >&2

@@ -241,14 +241,15 @@ func (r row) threads(t vm.Time, v Version) bool {
 // times that it wakes, and more on a busy host: guests of one seed then differ by
 // microseconds. While QEMU records, a thread that runs the guest and one that moves its
 // clock exclude each other. It writes no state while it records, so a machine that boots
-// for one is not: what it leaves is the same for all that go on from it (count.go).
+// for one is not: what it leaves is the same for all that go on from it (count.go). And it
+// records no machine with several CPUs, which so is as exact as its host is idle.
 func clockFlags(s vm.Spec) []string {
 	seed := []string{"-seed", strconv.FormatUint(s.Seed, 10)}
 	if s.Time != vm.Exact {
 		return seed
 	}
 	flags := append(seed, "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-icount")
-	if s.Mailbox && s.State == "" {
+	if s.CPUs > 1 || s.Mailbox && s.State == "" {
 		return append(flags, exactTime)
 	}
 	return append(append(flags, exactTime+",rr=record,rrfile=/dev/null"), letMonitorIn...)
@@ -257,13 +258,15 @@ func clockFlags(s vm.Spec) []string {
 // exactTime counts instructions: no shift, and no sleep of the host's while all CPUs are idle.
 const exactTime = "shift=0,sleep=off"
 
-// letMonitorIn is a timer of the machine's clock, each 4 ms, which is as often as a
-// kernel's own: QEMU has none by itself, and a filter on a network of nobody's has one.
-// While QEMU records, its monitor waits until what runs the guest comes to the next
-// timer, and for a guest that armed none, as one that hangs, that would be in 2^31
-// instructions. A guest cannot tell.
+// letMonitorIn is a timer of the machine's clock: QEMU has none by itself, and a filter on
+// a network of nobody's has one. While QEMU records, its monitor waits until what runs the
+// guest comes to the next timer, and for a guest that armed none, as one that hangs, that
+// would be in 2^31 instructions. In 20 ms it is 2*10^7, some tenths of a second; for a guest
+// that sleeps it is two threads' waking each other fifty times a second of the guest's,
+// which on a busy host takes as long. A guest cannot tell.
 var letMonitorIn = []string{
-	"-netdev", "hubport,id=nobody,hubid=0", "-object", "filter-buffer,id=timer,netdev=nobody,interval=4000",
+	"-netdev", "hubport,id=timer-only,hubid=0", // QEMU warns that it has no peer
+	"-object", "filter-buffer,id=timer,netdev=timer-only,interval=20000",
 }
 
 // cpuFor is the CPU of a machine. Under KVM it is the host's: parts that only the

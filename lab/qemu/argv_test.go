@@ -17,7 +17,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func spec(arch string, t vm.Time) vm.Spec {
 	s := vm.Spec{
 		Arch: arch, Kernel: "/images/kernel", Initrd: "/images/initrd",
-		CPUs: 2, MemMiB: 512, Time: t, Seed: 42, Dir: "/run/r1",
+		CPUs: 1, MemMiB: 512, Time: t, Seed: 42, Dir: "/run/r1",
+	}
+	if t == vm.Host {
+		s.CPUs = 2
 	}
 	if arch == "riscv64" {
 		s.Firmware = "/images/firmware"
@@ -48,9 +51,6 @@ func TestArgvGolden(t *testing.T) {
 	for _, arch := range Arches() {
 		for _, mode := range []vm.Time{vm.Exact, vm.Host} {
 			s := spec(arch, mode)
-			if rows[arch].oneCPUExact && mode == vm.Exact {
-				s.CPUs = 1
-			}
 			argv, err := Argv(s, Version{})
 			if err != nil {
 				t.Fatal(err)
@@ -89,7 +89,7 @@ func TestArgvRefuses(t *testing.T) {
 		{"no arch", func(s *vm.Spec) { s.Arch = "" }, `architecture ""`},
 		{"time", func(s *vm.Spec) { s.Time = "" }, `time "" is unknown`},
 		{"no CPU", func(s *vm.Spec) { s.CPUs = 0 }, "0 CPUs"},
-		{"riscv64, exact, 2 CPUs", func(s *vm.Spec) { s.Arch = "riscv64" }, "use 1 CPU, or host time"},
+		{"riscv64, exact, 2 CPUs", func(s *vm.Spec) { s.Arch, s.CPUs = "riscv64", 2 }, "use 1 CPU, or host time"},
 		{"memory", func(s *vm.Spec) { s.MemMiB = 3 }, "3 MiB"},
 		{"state without a mailbox", func(s *vm.Spec) { s.State = "/s" }, "with a mailbox"},
 		{"state and a terminal", func(s *vm.Spec) { s.State, s.Mailbox, s.Interactive = "/s", true, true }, "without a terminal"},
@@ -207,6 +207,26 @@ func TestFirmware(t *testing.T) {
 		parts, err := PartsOf(s, Version{})
 		if got := slices.Contains(parts.Args, "-bios"); err != nil || got != want {
 			t.Errorf("KVM %v, in parts: firmware %v, %v, want %v", kvm, got, err, want)
+		}
+	}
+}
+
+// TestRecorded: QEMU records what it can.
+func TestRecorded(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		spec vm.Spec
+		want bool
+	}{
+		{"exact", vm.Spec{CPUs: 1, Time: vm.Exact}, true},
+		{"from a state", vm.Spec{CPUs: 1, Time: vm.Exact, Mailbox: true, State: "state"}, true},
+		{"for a state", vm.Spec{CPUs: 1, Time: vm.Exact, Mailbox: true}, false},
+		{"two CPUs", vm.Spec{CPUs: 2, Time: vm.Exact}, false},
+		{"host", vm.Spec{CPUs: 1, Time: vm.Host}, false},
+	} {
+		flags := strings.Join(clockFlags(tt.spec), " ")
+		if got := strings.Contains(flags, "rr=record"); got != tt.want || strings.Contains(flags, "filter-buffer") != tt.want {
+			t.Errorf("%s: %s", tt.name, flags)
 		}
 	}
 }
