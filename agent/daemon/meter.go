@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
@@ -144,7 +145,7 @@ func (m *meter) read(d *Daemon) error {
 			}
 			sum += n
 		}
-		base[l], counts[l] = []uint64{0}, []uint64{sum}
+		base[l], counts[l] = []uint64{0}, []uint64{gen.Hits(sum, l.Unit())}
 	}
 	if err := m.end(); err != nil {
 		return err

@@ -15,12 +15,16 @@ var orderArm64 = []isa.Reg{
 	19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 30,
 }
 
-// countArm64 needs a register for the cell's address and one for the number; a CPU
-// without FEAT_LSE a third.
+// countArm64 is adr, stadd: the cell's address is what it adds to it. Where that is
+// not certain enough (see Unit), the number takes a register and an instruction more.
+// A CPU without FEAT_LSE takes two more registers.
 func countArm64(b *builder) {
-	n := 2
-	if !b.in.Features.LSE {
+	n := 1
+	switch {
+	case !b.in.Features.LSE:
 		n = 3
+	case b.unit == 1:
+		n = 2
 	}
 	regs, save := choose(orderArm64, b.in.Free[0], n)
 	b.state(b.point, 0, nil)
@@ -33,8 +37,12 @@ func countArm64(b *builder) {
 	code, err := arm64.Adr(regs[0], b.pc(), b.in.Cell)
 	b.one(code, reach(err))
 	if b.in.Features.LSE {
-		b.one(arm64.MovImm(regs[1], 1))
-		b.one(arm64.AtomicAdd(regs[1], regs[0]))
+		add := regs[0]
+		if b.unit == 1 {
+			add = regs[1]
+			b.one(arm64.MovImm(add, 1))
+		}
+		b.one(arm64.AtomicAdd(add, regs[0]))
 	} else {
 		b.exclusiveArm64(regs[0], regs[1], regs[2])
 	}
@@ -46,7 +54,7 @@ func countArm64(b *builder) {
 	}
 }
 
-// exclusiveArm64 adds one to the cell. Whatever comes between the load and the store
+// exclusiveArm64 adds the unit to the cell. Whatever comes between the load and the store
 // (another CPU's store, an interrupt, an NMI, another task: each exception return
 // clears the monitor, Arm ARM B2.12) makes the store fail, and it is tried again: no
 // addition is lost, and none done twice. A point is never inside such a sequence of
@@ -54,7 +62,11 @@ func countArm64(b *builder) {
 func (b *builder) exclusiveArm64(cell, n, failed isa.Reg) {
 	again := b.pc()
 	b.one(arm64.LoadExclusive(n, cell))
-	b.one(arm64.AddImm(n, n, 1))
+	if b.unit == 1 {
+		b.one(arm64.AddImm(n, n, 1))
+	} else {
+		b.one(arm64.ALUReg(arm64.Add, n, n, cell, 0))
+	}
 	b.one(arm64.StoreExclusive(failed, n, cell))
 	b.one(arm64.JumpIfNotZero(failed, b.pc(), again))
 }

@@ -94,6 +94,7 @@ type builder struct {
 	in    Input
 	out   Output
 	point isa.Addr
+	unit  uint64 // what a counter adds
 	err   error
 }
 
@@ -175,14 +176,15 @@ type generator struct {
 	order []isa.Reg
 	// counter bounds the code of a counter's patch for any input with up to
 	// KI_MAX_PATCH displaced bytes.
-	counter int
-	locals  bool // has cells in per-CPU memory
+	counter   int
+	locals    bool // has cells in per-CPU memory
+	addresses bool // counts in units of a cell's address: see Unit
 }
 
 var generators = map[string]*generator{
-	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true},
-	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false},
-	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false},
+	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true, false},
+	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false, true},
+	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false, true},
 }
 
 // What an instruction of a snippet becomes, in bytes at the most: the longest is a
@@ -241,7 +243,7 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		return Output{}, err
 	}
 	in.Free = without(in.Free, arch.NeverUse)
-	b := &builder{in: in, point: in.Displaced[in.Lead].Addr}
+	b := &builder{in: in, point: in.Displaced[in.Lead].Addr, unit: Unit(arch, in.Snippet, in.Cell)}
 	b.lead(arch.Move)
 	b.out.Begin = len(b.out.Code)
 	if in.Snippet.IsCounter() {

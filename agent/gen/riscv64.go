@@ -15,11 +15,16 @@ var orderRiscv64 = []isa.Reg{
 	9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 5, 1,
 }
 
-// countRiscv64 is auipc, li, amoadd. The cell lies a multiple of 4096 bytes
-// behind the patch, so an auipc that is the patch's first instruction needs no
-// addi; after a save it does.
+// countRiscv64 is auipc, amoadd: the cell's address is what it adds to it, or where that
+// is not certain enough (see Unit), what a li puts into another register. The cell lies
+// a multiple of 4096 bytes behind the patch, so an auipc that is the patch's first
+// instruction needs no addi; after a save it does.
 func countRiscv64(b *builder) {
-	regs, save := choose(orderRiscv64, b.in.Free[0], 2)
+	n := 1
+	if b.unit == 1 {
+		n = 2
+	}
+	regs, save := choose(orderRiscv64, b.in.Free[0], n)
 	b.state(b.point, 0, nil)
 	if len(save) > 0 {
 		b.emit(riscv64.Push(save...))
@@ -28,8 +33,10 @@ func countRiscv64(b *builder) {
 	}
 	code, n, err := riscv64.Address(regs[0], b.pc(), b.in.Cell)
 	b.emit(code, n, reach(err))
-	b.one(riscv64.LoadImm(regs[1], 1))
-	b.one(riscv64.AtomicAdd(regs[1], regs[0]))
+	if b.unit == 1 {
+		b.one(riscv64.LoadImm(regs[1], 1))
+	}
+	b.one(riscv64.AtomicAdd(regs[len(regs)-1], regs[0]))
 	if len(save) > 0 {
 		b.emit(riscv64.Pop(save...))
 	}

@@ -51,7 +51,7 @@ func TestEvicted(t *testing.T) {
 			t.Fatalf("+%#x: %v", uint64(off), r)
 		}
 		throughJSON(t, p)
-		if p.Board == nil || p.Board.In == nil || p.Board.In.Symbol != "leaf" || p.Added != 8 || len(p.New) != 4 {
+		if p.Board == nil || p.Board.In == nil || p.Board.In.Symbol != "leaf" || p.Added != 7 || len(p.New) != 4 {
 			t.Fatalf("+%#x: %+v", uint64(off), p)
 		}
 		if first == nil {

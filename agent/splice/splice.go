@@ -31,7 +31,8 @@ type Live struct {
 	ID    uint32
 	board uint32 // the springboard's, if there is one
 	cells Cells
-	cell  int // offset in cells
+	cell  int    // offset in cells
+	unit  uint64 // that its patch counts in: gen.Unit
 	sums  []sum
 }
 
@@ -43,12 +44,15 @@ type sum struct {
 	load         func(off int) uint64
 }
 
+// Unit is what a hit adds to the word of a counter.
+func (l *Live) Unit() uint64 { return l.unit }
+
 // Words reads the cells, one word after the other: what another CPU changes
-// meanwhile may be in a later one and not in an earlier.
+// meanwhile may be in a later one and not in an earlier. A counter's word is its hits.
 func (l *Live) Words() []uint64 {
 	out := make([]uint64, l.Plan.Snippet.Words())
 	for k := range out {
-		out[k] = l.cells.Load(l.cell + 8*k)
+		out[k] = gen.Hits(l.cells.Load(l.cell+8*k), l.unit)
 	}
 	for _, s := range l.sums {
 		out[s.word] = s.first + s.load(s.off) - s.since
@@ -337,7 +341,7 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if err := s.checkAnnex(p, r); err != nil {
 		return nil, err
 	}
-	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr)}
+	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
 	if err := s.sums(l, before); err != nil {
 		return nil, err
 	}
@@ -398,7 +402,7 @@ func (s *Splicer) write(l *Live, words []uint64) error {
 		}
 	}
 	for k, w := range words {
-		l.cells.Store(l.cell+8*k, w)
+		l.cells.Store(l.cell+8*k, w*l.unit)
 	}
 	for k := range l.sums {
 		c := &l.sums[k]

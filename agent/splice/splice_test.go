@@ -272,7 +272,7 @@ func TestApplyUndo(t *testing.T) {
 			if s := l.Plan.Board; s != nil && (!b.k.hold(s.Addr, s.New) || !b.s.Taken(s.End()-1, s.End())) {
 				t.Errorf("%s: the springboard of splice %d is not in memory, or not taken", arch, n)
 			}
-			b.k.Write(l.Plan.Cell, []byte{byte(n + 1)})
+			b.k.Write(l.Plan.Cell, binary.LittleEndian.AppendUint64(nil, uint64(n+1)*l.Unit()))
 			if l.Words()[0] != uint64(n+1) {
 				t.Errorf("%s: splice %d counts %d", arch, n, l.Words()[0])
 			}

@@ -57,7 +57,7 @@
 enum { TEXT, DATA, CELLS };
 
 struct header {
-	uint64_t entry, cell, patch, patch_len, runs;
+	uint64_t entry, cell, unit, patch, patch_len, runs;	/* a hit adds unit to the cell */
 	uint64_t values;		/* so many of the first pads registers and memory hold */
 	uint64_t indexed;		/* whether it may read below the stack pointer */
 	uint64_t free, free_at_fault;	/* registers that may differ */
@@ -388,7 +388,7 @@ static void compare(struct state *s, uint64_t count)
 		what = "vectors";
 	else if (mem)
 		what = "memory";
-	else if (count != 1)
+	else if (count != c.h.unit)
 		what = "counter";
 	if (!what)
 		return;

@@ -93,6 +93,11 @@ func (e *env) cells(p *plan.Plan) *kdev.Area {
 	return e.area
 }
 
+// hits is what a plan's counter has counted since its cell was 0.
+func (e *env) hits(p *plan.Plan) uint64 {
+	return gen.Hits(e.cells(p).Load(p.Cell), gen.Unit(e.arch, p.Snippet, p.Cell))
+}
+
 // batchOf is what the module is asked for: springboards before their points.
 func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 	for _, p := range plans {
@@ -157,7 +162,7 @@ func (e *env) faulters() error {
 		if p.Annex != nil {
 			parts++
 		}
-		if n := e.cells(p).Load(p.Cell); n > 0 {
+		if n := e.hits(p); n > 0 {
 			came, hits = came+1, hits+n
 		}
 	}

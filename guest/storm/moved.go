@@ -38,12 +38,12 @@ func (e *env) moves(calls int) error {
 	if err != nil {
 		return err
 	}
-	e.area.Store(v.cell, 0)
+	e.area.Store(v.counts.Cell, 0)
 	want, err := e.callAll(calls)
 	if err != nil {
 		return err
 	}
-	report("count of "+v.name+", once", want, e.area.Load(v.cell) == uint64(want), "%d hits, %d calls", e.area.Load(v.cell), want)
+	report("count of "+v.name+", once", want, e.hits(v.counts) == uint64(want), "%d hits, %d calls", e.hits(v.counts), want)
 	reportErrno("undo of a function with a springboard in it", e.dev.Undo(ids[:1]), unix.EBUSY)
 	reportErrno("undo of a springboard that is jumped to", e.dev.Undo(ids[:2]), unix.EBUSY)
 	for name, s := range map[string]kdev.Splice{

@@ -314,7 +314,7 @@ func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
 		return err
 	}
 	reportErrno("code when the sleeper has left", e.dev.WriteCode(s.Patch, code), 0)
-	hits := e.area.Load(counter.Cell)
+	hits := e.hits(counter)
 	report("a sleeper went on to where it belongs", 1, hits == 1 && n.out.String() == "123\n", "%d hits, umask said %q", hits, n.out.String())
 	return nil
 }

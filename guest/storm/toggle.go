@@ -28,7 +28,7 @@ type variant struct {
 	name   string
 	boards []kdev.Splice // that the point jumps to
 	point  kdev.Splice
-	cell   isa.Addr
+	counts *plan.Plan // whose counter it is
 }
 
 // variants are those of each length that the ISA can write.
@@ -41,7 +41,7 @@ var variants = map[string]func(*env) ([]variant, error){
 // planned is the splice as the planner makes it.
 func (e *env) planned() variant {
 	s := whole(e.one)
-	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one.Cell}
+	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one}
 }
 
 // boarded is a splice as the planner makes it for an instruction that is too short for
@@ -60,7 +60,7 @@ func (e *env) boarded(name string, s snippet.Snippet, copied bool) (variant, err
 			Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
 			Springboard: true, Code: b.Whole,
 		}
-		return variant{name, []kdev.Splice{board}, whole(p), p.Cell}, nil
+		return variant{name, []kdev.Splice{board}, whole(p), p}, nil
 	}
 }
 
@@ -94,7 +94,7 @@ func (e *env) amd64Variants() ([]variant, error) {
 		}
 		s.Old = s.Old[:n]
 		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
-		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one.Cell})
+		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one})
 	}
 	long, err := snippet.Parse(tooLong)
 	if err != nil {
@@ -126,7 +126,7 @@ func (e *env) riscv64Variants() ([]variant, error) {
 	s := whole(p)
 	s.Window, s.Old, s.New = false, s.Old[:4], jal(uint32(d))
 	board, err := e.inAFunction()
-	return []variant{{"4 bytes", nil, s, p.Cell}, board, e.planned()}, err
+	return []variant{{"4 bytes", nil, s, p}, board, e.planned()}, err
 }
 
 // inAFunction is one jal to a springboard in a function that was moved away for it. It
@@ -149,7 +149,7 @@ func (e *env) inAFunction() (variant, error) {
 		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true,
 	}
 	name := fmt.Sprintf("%d bytes to where a function was", len(p.New))
-	return variant{name, []kdev.Splice{moved, board}, whole(p), p.Cell}, e.dev.WriteCode(in.Patch, in.Code)
+	return variant{name, []kdev.Splice{moved, board}, whole(p), p}, e.dev.WriteCode(in.Patch, in.Code)
 }
 
 // jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.
@@ -182,7 +182,7 @@ func (e *env) storm(v variant, toggles int) error {
 	if cpu == 0 {
 		return errors.New("needs a second CPU")
 	}
-	e.area.Store(v.cell, 0)
+	e.area.Store(v.counts.Cell, 0)
 	l, err := startLooper(cpu)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (e *env) storm(v variant, toggles int) error {
 	took := time.Since(start)
 	calls, loopErr := l.stop()
 	err = errors.Join(err, e.dev.Undo(boards))
-	hits := e.area.Load(v.cell)
+	hits := e.hits(v.counts)
 	// Arrivals at the unspliced point are not hits, so fewer are expected; a
 	// storm that nobody passed through would show nothing.
 	report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
@@ -268,12 +268,12 @@ func (e *env) exact(v variant, calls int) error {
 	if err != nil {
 		return err
 	}
-	e.area.Store(v.cell, 0)
+	e.area.Store(v.counts.Cell, 0)
 	want, err := e.callAll(calls)
 	if err != nil {
 		return err
 	}
-	got := e.area.Load(v.cell)
+	got := e.hits(v.counts)
 	report("count of "+v.name, want, got == uint64(want), "%d hits, %d calls", got, want)
 	if err := e.dev.Undo(ids); err != nil {
 		return err
@@ -281,7 +281,7 @@ func (e *env) exact(v variant, calls int) error {
 	if _, err := e.callAll(10); err != nil {
 		return err
 	}
-	report("no hit of "+v.name+" after undo", 10, e.area.Load(v.cell) == got, "%d hits more", e.area.Load(v.cell)-got)
+	report("no hit of "+v.name+" after undo", 10, e.hits(v.counts) == got, "%d hits more", e.hits(v.counts)-got)
 	return nil
 }
 

@@ -438,7 +438,7 @@ func (s *Site) Encode() []byte {
 	spliced = append(spliced, chunk{p.Point, p.New})
 	maps := s.maps()
 	var out words
-	out.add(uint64(s.entry), uint64(s.cell), uint64(patch), uint64(len(code)), runs, values, s.indexed(),
+	out.add(uint64(s.entry), uint64(s.cell), gen.Unit(s.arch, p.Snippet, s.cell), uint64(patch), uint64(len(code)), runs, values, s.indexed(),
 		uint64(s.Free|s.differ), uint64(fault|s.differ),
 		uint64(len(maps)/4), uint64(len(s.pads)), uint64(len(states)), uint64(len(bare)), uint64(len(spliced)))
 	out.add(maps...)

@@ -28,6 +28,7 @@ const (
 	snipPoint  = 64
 	snipPatch  = 128
 	snipRegion = 8192
+	snipCell   = snipPage + snipPatch + snipRegion
 	snipRegs   = 34
 )
 
@@ -66,7 +67,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 		return err
 	}
 	point := snipPage + snipPoint
-	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipPage + snipPatch + snipRegion,
+	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipCell,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
 		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true}, Loads: snipLoads}
 	if c.out, err = gen.Patch(arch, in); err != nil {
@@ -165,6 +166,10 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 	want := slices.Clone(c.cells)
 	if err := c.s.Eval(env, want); err != nil {
 		return nil, err
+	}
+	unit := gen.Unit(arch, c.s, snipCell)
+	for k := range cells {
+		cells[k] = gen.Hits(cells[k], unit)
 	}
 	if !slices.Equal(want, cells) {
 		return nil, fmt.Errorf("cells hold %x, not %x", cells, want)

@@ -1,0 +1,39 @@
+package gen
+
+import (
+	"math/bits"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// Unit is what a hit adds to the word of a cell at an address: 1, but for a counter
+// whose patch has the address in a register anyway and no constant. There it adds the
+// address, which saves the instruction that loads 1: as n different hits leave n
+// different sums, Hits finds the number again.
+//
+// Additions wrap at 2^64. An address with z zeros at its end is an odd number times
+// 2^z, so the sum of n of them tells n modulo 2^(64-z): an address with more zeros than
+// keep is not added.
+func Unit(arch *isa.Arch, s snippet.Snippet, cell isa.Addr) uint64 {
+	if !generators[arch.Name].addresses || !s.IsCounter() || bits.TrailingZeros64(uint64(cell)) > 64-hitBits {
+		return 1
+	}
+	return uint64(cell)
+}
+
+// hitBits is how many bits of a counter are certain: at a hit each nanosecond they last
+// for 52 days.
+const hitBits = 52
+
+// Hits is how often a unit was added to a word that began with 0: the word divided by
+// the unit in 2-adic arithmetic.
+func Hits(word, unit uint64) uint64 {
+	z := bits.TrailingZeros64(unit)
+	odd := unit >> z
+	inverse := odd // of the low three bits; each step doubles them (Newton)
+	for range 5 {
+		inverse *= 2 - odd*inverse
+	}
+	return word >> z * inverse << z >> z
+}
