@@ -22,9 +22,10 @@ func Unit(arch *isa.Arch, s snippet.Snippet, cell isa.Addr) uint64 {
 	return uint64(cell)
 }
 
-// hitBits is how many bits of a counter are certain: at a hit each nanosecond they last
-// for 52 days.
-const hitBits = 52
+// hitBits is how many bits of a counter are certain at least, those of the first slot of
+// an area of 64 KiB; most cells have ten more. A word that CPUs add to in turn takes some
+// 50 million additions a second: these bits last for two months.
+const hitBits = 48
 
 // Hits is how often a unit was added to a word that began with 0: the word divided by
 // the unit in 2-adic arithmetic.

@@ -43,9 +43,10 @@ func TestUnit(t *testing.T) {
 	}{
 		{"arm64", snippet.Counter(), 0xffff800082345040, true},
 		{"arm64", snippet.Counter(), 0xffff800082345000, true},
-		{"arm64", snippet.Counter(), 0xffff800082346000, false},
+		{"arm64", snippet.Counter(), 0xffff800082350000, true},
+		{"arm64", snippet.Counter(), 0xffff800082360000, false},
 		{"riscv64", snippet.Counter(), 0xffffffff82341000, true},
-		{"riscv64", snippet.Counter(), 0xffffffff82340000, false},
+		{"riscv64", snippet.Counter(), 0xffffffff82360000, false},
 		{"riscv64", two, 0xffffffff82341000, false},
 		{"amd64", snippet.Counter(), 0xffffffffa0001040, false},
 	} {
@@ -72,20 +73,20 @@ func TestCountOne(t *testing.T) {
 		want string
 	}{
 		{"arm64", isa.Set(3, 20), true,
-			"adr x3, .+0xffc0; mov x20, #0x1; stadd x20, [x3]; mov x29, sp; b 0xffff800081000044"},
+			"adr x3, .+0x1ffc0; mov x20, #0x1; stadd x20, [x3]; mov x29, sp; b 0xffff800081000044"},
 		{"arm64", 0, true,
-			"stp x16, x17, [sp,#-16]!; adr x16, .+0xffbc; mov x17, #0x1; stadd x17, [x16]; ldp x16, x17, [sp],#16; mov x29, sp; b 0xffff800081000044"},
+			"stp x16, x17, [sp,#-16]!; adr x16, .+0x1ffbc; mov x17, #0x1; stadd x17, [x16]; ldp x16, x17, [sp],#16; mov x29, sp; b 0xffff800081000044"},
 		{"arm64", isa.Set(3, 20, 21), false,
-			"adr x3, .+0xffc0; ldxr x20, [x3]; add x20, x20, #0x1; stxr w21, x20, [x3]; cbnz x21, 0xffff800082000044; mov x29, sp; b 0xffff800081000044"},
+			"adr x3, .+0x1ffc0; ldxr x20, [x3]; add x20, x20, #0x1; stxr w21, x20, [x3]; cbnz x21, 0xffff800082000044; mov x29, sp; b 0xffff800081000044"},
 		{"riscv64", isa.Set(12, 14), true,
-			"auipc x14,0x10; addi x14,x14,-64; li x12,1; amoadd.d x0,x12,(x14); addi x2,x2,-16; sd x8,0(x2); sd x1,8(x2); addi x8,x2,16; auipc x6,0xff000; jr -14(x6)"},
+			"auipc x14,0x20; addi x14,x14,-64; li x12,1; amoadd.d x0,x12,(x14); addi x2,x2,-16; sd x8,0(x2); sd x1,8(x2); addi x8,x2,16; auipc x6,0xff000; jr -14(x6)"},
 	} {
 		a, err := all.Lookup(c.arch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		in := input(t, a, c.free)
-		in.Cell = (in.Cell - 1) &^ 0x1fff
+		in.Cell = (in.Cell | 0x1ffff) + 1
 		in.Features.LSE = c.lse
 		out, err := Patch(a, in)
 		if err != nil {
