@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,16 +62,35 @@ static int wanted(const struct operation *o, char **names)
 }
 
 /*
- * Who is woken does not stop who has woken it: batch processes run until they
- * sleep or their time is over. Else it is up to the scheduler's state whether a
- * byte that is passed on takes one switch, or three.
+ * Processes take turns: who is woken waits at the end of one queue and stops nobody.
+ * In the fair class it is up to what happened long before whether a byte that is passed
+ * on takes one switch or three, and since Linux 6.12 there are two ways to switch, 900
+ * instructions apart.
  */
-static void no_preemption(void)
+static void in_turn(void)
 {
-	struct sched_param p = { 0 };
+	struct sched_param p = { .sched_priority = 1 };
 
-	if (sched_setscheduler(0, SCHED_BATCH, &p))
+	if (sched_setscheduler(0, SCHED_FIFO, &p))
 		die("scheduler");
+}
+
+/*
+ * Addresses are the same in each run: how many page tables a process has is up to
+ * where its parts lie. It has to be said before a program begins.
+ */
+static void no_randomness(char **argv)
+{
+	int p = personality(0xffffffff);
+
+	if (p < 0)
+		die("personality");
+	if (p & ADDR_NO_RANDOMIZE)
+		return;
+	if (personality(p | ADDR_NO_RANDOMIZE) < 0)
+		die("personality");
+	execv("/proc/self/exe", argv);
+	die("/proc/self/exe");
 }
 
 static void configuration(void)
@@ -117,12 +137,15 @@ int main(int argc, char **argv)
 	for (char **n = names; *n; n++)
 		if (!known(*n))
 			return usage();
-	no_preemption();
+	no_randomness(argv);
+	in_turn();
 	configuration();
+	occupy();
 	ki_mark_begin();
 	for (const struct operation *o = operations; o->name; o++)
 		if (wanted(o, names))
 			good &= apart(o, samples, cpus);
 	ki_mark_end();
+	give_back();
 	return !good;
 }

@@ -50,6 +50,10 @@ void end_helpers(void);
 void write_all(int fd, const void *p, size_t n);
 void read_all(int fd, void *p, size_t n);
 
+/* occupy.c */
+void occupy(void);			/* memory in pieces */
+void give_back(void);
+
 /* calls.c */
 void null_call(uint32_t);
 void read_setup(const struct operation *);
