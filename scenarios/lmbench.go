@@ -62,10 +62,7 @@ const (
 )
 
 // lmbenchOps are the operations that have to be there, in their order, and by how much,
-// in percent, the two shortest samples may differ: several times what three seeds show on
-// three ISAs. The scheduler has more than one way to switch, by when its ticks come: two
-// processes take 4.4 % longer by one than by the other on arm64, many differ more, and
-// samples of the shortest are few.
+// in percent, the two shortest samples may differ: several times what three ISAs show.
 var lmbenchOps = []struct {
 	unit   string
 	spread float64
@@ -74,11 +71,10 @@ var lmbenchOps = []struct {
 	{insnsPerOp, 0.5, "Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch ProtFault"},
 	{vnsPerOp, 2, "PipeLatency UnixLatency TCPLatency ForkExit ForkExec ForkSh"},
 	{insnsPerOp, 1, "Mmap PageFault PageFaultAnon"},
-	{vnsPerOp, 6, "Ctx/2p/0K Ctx/2p/16K Ctx/2p/64K"},
-	{vnsPerOp, 25, "Ctx/8p/0K Ctx/8p/16K Ctx/16p/0K Ctx/16p/16K"},
+	{vnsPerOp, 1, "Ctx/2p/0K Ctx/2p/16K Ctx/2p/64K Ctx/8p/0K Ctx/8p/16K Ctx/16p/0K Ctx/16p/16K"},
 	{insnsPerOp, 1, "FileCreate/0K FileDelete/0K FileCreate/10K FileDelete/10K"},
-	{mbPerS, 0.5, "MemRead MemWrite MemCopy FileRead FileMmapRead"},
-	{mbPerS, 5, "PipeStream UnixStream TCPStream"},
+	{mbPerS, 1, "MemRead MemWrite MemCopy FileRead FileMmapRead"},
+	{mbPerS, 3, "PipeStream UnixStream TCPStream"},
 }
 
 // rounding is what printing two digits behind the point may add.

@@ -2,8 +2,8 @@ package scenarios
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/onsi/gomega"
 
@@ -32,8 +32,8 @@ type breakage struct {
 }
 
 var breakages = []breakage{
-	{name: "no null_blk", modules: []string{"ext4"}, fails: "disk", says: []string{"this kernel has no null_blk"}},
-	{name: "no room to start", megabytes: 8, fails: "start", says: []string{"Squid does not start:", "No space left on device"}},
+	{name: "no-null_blk", modules: []string{"ext4"}, fails: "disk", says: []string{"this kernel has no null_blk"}},
+	{name: "no-room-to-start", megabytes: 8, fails: "start", says: []string{"Squid does not start:", "No space left on device"}},
 	{name: "full", before: "dd if=/dev/zero of=/var/spool/squid/much bs=1M; true", fails: "work", says: []string{"Squid's own words:", "No space left on device"}},
 	{name: "late", delay: squidPatience + 1000, fails: "work", says: []string{"no answer in time"}},
 	{name: "dead", before: "kill -9 $(cat /run/squid.pid)", fails: "work", says: []string{"Squid was gone.", "Squid's own words:"}},
@@ -54,7 +54,7 @@ func squidBrokenGuests(string) (all []Guest) {
 
 // guest does all parts up to the one that fails.
 func (b breakage) guest() Guest {
-	g := squidGuest(strings.ReplaceAll(b.name, " ", "-"))
+	g := squidGuest(b.name)
 	if b.modules != nil {
 		g.Modules = b.modules
 	}
@@ -65,20 +65,14 @@ func (b breakage) guest() Guest {
 		shell("before", b.before),
 		squidWork("drive", brokenRequests),
 	}
-	for k, s := range steps {
-		if s.Name == b.fails {
-			steps = steps[:k+1]
-			break
-		}
-	}
-	g.Job = job(steps...)
+	last := slices.IndexFunc(steps, func(s *wire.Step) bool { return s.Name == b.fails })
+	g.Job = job(steps[:last+1]...)
 	return g
 }
 
 func checkSquidBroken(t *T) {
 	for _, b := range breakages {
-		guest := strings.ReplaceAll(b.name, " ", "-")
-		r := t.done(guest, b.fails).Runs[0]
+		r := t.done(b.name, b.fails).Runs[0]
 		t.expect(b.name+": exit status of "+b.fails, r.Exit, "other than 0", gomega.Not(gomega.BeZero()))
 		for _, s := range b.says {
 			t.expect(b.name+": what "+b.fails+" says", string(r.Stderr), s, gomega.ContainSubstring(s))

@@ -38,6 +38,15 @@ func TestLmbench(t *testing.T) { scenario(t, "lmbench", 130, []string{"arm64"}) 
 // A program of Debian's, with a disk, and what it tells of where its time goes.
 func TestSquid(t *testing.T) { scenario(t, "squid", 45, []string{"amd64"}) }
 
+// What counting every system call adds, within the budget; a dearer splice is over it, and
+// nothing differs from itself.
+func TestProbes(t *testing.T)        { scenario(t, "lmbench-probes", 30, []string{"riscv64"}) }
+func TestProbesPlanted(t *testing.T) { scenario(t, "lmbench-probes-planted", 8, []string{"arm64"}) }
+func TestProbesEqual(t *testing.T)   { scenario(t, "squid-probes-equal", 40, []string{"amd64"}) }
+
+// What goes wrong in Squid's guest is said by the part that comes upon it.
+func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"amd64"}) }
+
 // Instructions whose faults have a fixup, bare and in the annex. What this finds on
 // arm64 is found by `make proof`, with patches of two parts.
 func TestAnnex(t *testing.T) {
