@@ -16,11 +16,14 @@ import (
 // 2^z, so the sum of n of them tells n modulo 2^(64-z): an address with more zeros than
 // keep is not added.
 func Unit(arch *isa.Arch, s snippet.Snippet, cell isa.Addr) uint64 {
-	if !generators[arch.Name].addresses || !s.IsCounter() || bits.TrailingZeros64(uint64(cell)) > 64-hitBits {
+	if !CountsAddresses(arch) || !s.IsCounter() || bits.TrailingZeros64(uint64(cell)) > 64-hitBits {
 		return 1
 	}
 	return uint64(cell)
 }
+
+// CountsAddresses reports whether there are counters of the ISA that add addresses.
+func CountsAddresses(arch *isa.Arch) bool { return generators[arch.Name].addresses }
 
 // hitBits is how many bits of a counter are certain at least, those of the first slot of
 // an area of 64 KiB; most cells have ten more. A word that CPUs add to in turn takes some

@@ -94,8 +94,18 @@ func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
 		return errors.Join(err, s.poker.FreeArea(a.ID))
 	}
 	s.areas[a.ID] = a
-	s.heap.Add(place.NewArea(a.ID, a.Addr, a.CellAddr, codeLen))
+	spare := s.spare(a)
+	s.heap.Add(place.NewArea(a.ID, a.Addr+isa.Addr(spare), a.CellAddr+isa.Addr(spare), codeLen-spare))
 	return nil
+}
+
+// spare is how many bytes at the begin of an area no patch is placed in: what lies at so
+// round an address would be the first of all, and takes an instruction more to count.
+func (s *Splicer) spare(a Area) int {
+	if gen.CountsAddresses(s.arch) && gen.Unit(s.arch, snippet.Counter(), a.CellAddr) == 1 {
+		return place.Line
+	}
+	return 0
 }
 
 // Reach gets an area for points in [lo, hi) unless there is one that they reach.
@@ -341,7 +351,7 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	if err := s.checkAnnex(p, r); err != nil {
 		return nil, err
 	}
-	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - r.Addr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
+	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - s.areas[r.ID].Addr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
 	if err := s.sums(l, before); err != nil {
 		return nil, err
 	}

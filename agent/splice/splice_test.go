@@ -14,13 +14,16 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 	"kerninst/agent/splice"
 )
 
 // kernel is a Poker over a recorded kernel. It refuses what the module
 // refuses, as far as the tests need it, and fails at call number failAt.
 type kernel struct {
+	round isa.Addr // that areas begin at multiples of
 	*ktexttest.Kernel
 	areas    map[uint32]area
 	live     map[uint32]splice.Splice
@@ -68,6 +71,7 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	if hi > ^isa.Addr(0)-8<<20 { // the recorded kernels end far below
 		r.addr = (lo + 1<<30) &^ 4095
 	}
+	r.addr -= r.addr & (max(k.round, 1) - 1) // of a power of two
 	k.Write(r.addr, bytes.Repeat([]byte{0xcc}, codeLen))
 	k.Write(r.addr+isa.Addr(codeLen), make([]byte, codeLen))
 	k.areas[k.next] = r
@@ -388,6 +392,28 @@ func TestReserve(t *testing.T) {
 	}
 	if len(b.k.areas) != 1 {
 		t.Errorf("%d areas", len(b.k.areas))
+	}
+}
+
+// TestRound: where cells begin at a round address, nobody's cell is there on ISAs that add
+// addresses.
+func TestRound(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		b := setUp(t, arch)
+		b.k.round = 1 << 19
+		lo, hi := b.text.Bounds()
+		if err := b.s.Reserve(lo+1<<22, hi+1<<22, 1<<19); err != nil {
+			t.Fatal(err)
+		}
+		areas := b.s.Heap().Areas()
+		k := slices.IndexFunc(areas, func(r *place.Area) bool { return r.CodeLen > 1<<18 })
+		cell := areas[k].Cell(areas[k].Addr)
+		if first := cell%b.k.round == 0; first != (arch == "amd64") {
+			t.Errorf("%s: the first cell is at %v", arch, cell)
+		}
+		if got := gen.Unit(b.text.Arch, snippet.Counter(), cell); got == 1 && arch != "amd64" {
+			t.Errorf("%s: the counter of the first slot, at %v, adds 1", arch, cell)
+		}
 	}
 }
 
