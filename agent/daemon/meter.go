@@ -102,7 +102,7 @@ func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
 func (p *poker) words(m *mapped, of *plan.Plan) (out []int) {
 	if len(of.Locals) == 0 {
 		area := p.holding(of.Patch)
-		return []int{m.at(area.Offset, area.CodeLen) + int(of.Patch-area.Addr)} // as the cells lie to the patches
+		return []int{m.at(area.Offset, area.CodeLen) + int(of.Cell-area.Cells())}
 	}
 	at := m.at(p.local.Offset, p.local.CPUs*p.local.Len) + int(of.Locals[0]-p.local.Addr)
 	for cpu := range p.local.CPUs {

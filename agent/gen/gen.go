@@ -257,7 +257,7 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	} else if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)
 		if in.Near {
-			b.one(Hop(arch, shortest(arch), b.pc(), in.Back))
+			b.one(Hop(arch, farthest(arch), b.pc(), in.Back))
 		} else {
 			g.back(b)
 		}

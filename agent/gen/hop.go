@@ -36,11 +36,8 @@ func hopFor(arch *isa.Arch, n int) hop {
 	return hop{}
 }
 
-// shortest is the length of an ISA's shortest hop.
-func shortest(arch *isa.Arch) int {
-	h := hops[arch.Name]
-	return h[len(h)-1].n
-}
+// farthest is the length of the hop of an ISA that reaches farthest.
+func farthest(arch *isa.Arch) int { return hops[arch.Name][0].n }
 
 // Hop encodes the jump from a point, an instruction of n bytes, to a springboard.
 func Hop(arch *isa.Arch, n int, from, to isa.Addr) ([]byte, error) {

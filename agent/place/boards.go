@@ -12,19 +12,19 @@ import (
 
 // PeekBoard finds where TakeBoard would put n bytes that begin in w and lie in one of
 // the gaps, which are in order; free says what else may not be touched. The lowest
-// address that is a multiple of step wins, which gaps begin at.
+// address that is a multiple of step wins.
 func (h *Heap) PeekBoard(n, step int, gaps []Window, w Window, free func(lo, hi isa.Addr) bool) (isa.Addr, bool) {
-	by := isa.Addr(step)
+	up := func(a isa.Addr) isa.Addr { return (a + isa.Addr(step) - 1) / isa.Addr(step) * isa.Addr(step) }
 	for _, g := range gaps {
-		for a := (max(g.Lo, w.Lo) + by - 1) / by * by; a < w.Hi && g.Holds(a, n); {
+		for a := up(max(g.Lo, w.Lo)); a < w.Hi && g.Holds(a, n); {
 			if k := h.board(a); k < len(h.boards) && h.boards[k].Lo < a+isa.Addr(n) {
-				a = h.boards[k].Hi
+				a = up(h.boards[k].Hi)
 				continue
 			}
 			if free(a, a+isa.Addr(n)) {
 				return a, true
 			}
-			a += by
+			a = up(a + 1)
 		}
 	}
 	return 0, false

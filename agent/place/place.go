@@ -218,6 +218,25 @@ func (h *Heap) PeekBeside(n int, w Window, faults bool, other Window) (isa.Addr,
 	return 0, nil, false
 }
 
+// PeekOn finds, among slots outside the annex, one of n bytes inside w and outside another
+// window that begins as far behind a page's begin as a does.
+func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
+	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
+		for _, r := range h.areas {
+			first := r.Addr + (a-r.Addr)%page
+			for at := first; !r.annex && r.Code().Holds(at, lines(n)*Line); at += page {
+				slot := Window{at, at + isa.Addr(lines(n)*Line)}
+				if k := r.find(lines(n), s, w.Intersect(slot), other); k >= 0 {
+					return at, true
+				}
+			}
+		}
+	}
+	return 0, false
+}
+
+const page = 4096
+
 // Take marks the slot of n bytes at a as used. It reports whether all of it
 // was free.
 func (h *Heap) Take(a isa.Addr, n int) bool {

@@ -7,30 +7,34 @@ import (
 
 // Entry plans a splice that each call of a function comes to exactly once: on the way
 // straight in, before anything branches off, calls or comes back. There it takes the
-// point at which the patch adds the fewest instructions, the first of those; of
-// mechanisms the best that any of these points allows. When all are refused, the refusal
-// is that of the first.
+// point and the mechanism by which the patch adds the fewest instructions, the best
+// mechanism and the first point of those. When all are refused, the refusal is that of
+// the first.
 func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
 		return nil, r
 	}
 	var first *Refusal
-	last := fn.straight()
+	var best Request
+	last, least := fn.straight(), -1
 	for _, m := range mechanisms[text.Arch.Name] {
 		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
 			continue
 		}
 		next := req
 		next.Mechanism = m.m
-		off, r := fn.leastAdded(next, last)
-		if r == nil {
-			next.Offset = off
-			return fn.plan(next)
-		}
-		if first == nil {
+		off, added, r := fn.leastAdded(next, last)
+		switch {
+		case r != nil && first == nil:
 			first = r
+		case r == nil && (least < 0 || added < least):
+			best, least = next, added
+			best.Offset = off
 		}
+	}
+	if least >= 0 {
+		return fn.plan(best)
 	}
 	if first == nil {
 		return nil, refuse(OutsideFunction, "%v: no instruction by that mechanism", fn.Func)
@@ -73,11 +77,11 @@ func (fn *function) straight() int {
 	return len(fn.insns)
 }
 
-// leastAdded is the first of those of so many instructions whose patch adds the least.
-// It takes no slot.
-func (fn *function) leastAdded(req Request, of int) (at isa.Off, first *Refusal) {
+// leastAdded is the first of those of so many instructions whose patch adds the least, and
+// how much that is. It takes no slot.
+func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, first *Refusal) {
 	req.dry = true
-	least := -1
+	least = -1
 	for k := range of {
 		req.Offset = fn.off(k)
 		p, r := fn.plan(req)
@@ -89,10 +93,10 @@ func (fn *function) leastAdded(req Request, of int) (at isa.Off, first *Refusal)
 		}
 	}
 	if least >= 0 {
-		return at, nil
+		return at, least, nil
 	}
 	if first == nil { // a jump leads to the first instruction
 		first = refuse(TargetInWindow, "a jump leads to where %v starts", fn.Func)
 	}
-	return 0, first
+	return 0, 0, first
 }

@@ -51,6 +51,9 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 	if r != nil {
 		return nil, r
 	}
+	if p, r := fn.copied(req, in, w); r == nil {
+		return p, nil
+	}
 	if w.entry, r = fn.entryRegister(req, at); r != nil {
 		return nil, r
 	}
@@ -66,7 +69,7 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a function that makes room for a springboard")
 	}
-	if w.board, w.in, r = fn.room(req, in, reach); r != nil {
+	if w.board, w.in, r = fn.room(req, in, reach, riscv64JumpLen, fn.text.Arch.MinLen); r != nil {
 		return nil, r
 	}
 	if w.board == 0 {
@@ -75,6 +78,56 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 	}
 	return fn.build(req, w)
 }
+
+// copied replaces one instruction by a jump to a copy of the patch: one jump there and one
+// back, through no register. A copy is that of a counter and of an instruction that is
+// the same elsewhere. Its address and that of its cell end in the same twelve bits, so
+// that one auipc is the way to the cell.
+func (fn *function) copied(req Request, in gen.Input, w window) (*Plan, *Refusal) {
+	arch, i := fn.text.Arch, in.Displaced[0]
+	none := refuse(NoSpringboard, "there is no room for a copy of the patch for %s", fn.name(w.first))
+	area, _ := req.Heap.Find(in.Patch)
+	if !req.Snippet.IsCounter() || req.Features.Preempt || area.Annex() {
+		return nil, none
+	}
+	near := in
+	near.Patch, near.Near = i.Addr&^(page-1)|in.Cell&(page-1), true
+	out, err := gen.Patch(arch, near)
+	if err != nil || len(out.Code) > maxReplaced {
+		return nil, none
+	}
+	_, lo, hi := gen.HopReach(arch, i.Len)
+	n, backLo, backHi := gen.HopReach(arch, maxReplaced)
+	back := in.Back - isa.Addr(len(out.Code)-n) // a jump from the copy's begin would lead as far
+	reach := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}.
+		Intersect(place.Window{Lo: back - isa.Addr(backHi), Hi: back - isa.Addr(backLo) + 1})
+	idle, err := fn.idle()
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	var ok bool
+	if w.board, ok = req.Heap.PeekBoard(len(out.Code), cellLen, idle, reach, req.untouched); !ok {
+		var r *Refusal
+		if w.board, w.in, r = fn.room(req, in, reach, len(out.Code), cellLen); r != nil || w.board == 0 {
+			return nil, none
+		}
+	}
+	var moved place.Window
+	if w.in != nil {
+		moved = place.Window{Lo: w.in.Patch, Hi: w.in.Patch + isa.Addr(w.in.Slot)}
+	}
+	w.into = w.board % place.Line
+	if w.slot, ok = req.Heap.PeekOn(gen.Room(arch, req.Snippet), place.Reach(arch, i.Addr, i.End()), moved, w.board-w.into); !ok {
+		return nil, none
+	}
+	w.whole = true
+	return fn.build(req, w)
+}
+
+const (
+	page    = 4096
+	cellLen = 8
+)
 
 // entryRegister is a register to jump to a patch through, from instruction at.
 func (fn *function) entryRegister(req Request, at int) (isa.Reg, *Refusal) {
@@ -130,11 +183,11 @@ func (fn *function) idle() ([]place.Window, error) {
 // everywhere is no restriction: the heap itself knows what is in dead bytes.
 func everywhere(lo, hi isa.Addr) bool { return true }
 
-// room finds where a springboard may begin in reach: in a function that is evicted
-// already, or in the nearest that can be. 0: nowhere.
-func (fn *function) room(req Request, in gen.Input, reach place.Window) (isa.Addr, *Eviction, *Refusal) {
+// room finds where a springboard of n bytes may begin in reach, at a multiple of step: in
+// a function that is evicted already, or in the nearest that can be. 0: nowhere.
+func (fn *function) room(req Request, in gen.Input, reach place.Window, n, step int) (isa.Addr, *Eviction, *Refusal) {
 	for _, e := range req.Heap.Evicted() {
-		if a, ok := req.Heap.PeekBoard(riscv64JumpLen, fn.text.Arch.MinLen, []place.Window{e.Room}, reach, everywhere); ok {
+		if a, ok := req.Heap.PeekBoard(n, step, []place.Window{e.Room}, reach, everywhere); ok {
 			moved, err := fn.evicted(e)
 			if err != nil {
 				return 0, nil, unreadable(err)
@@ -152,7 +205,7 @@ func (fn *function) room(req Request, in gen.Input, reach place.Window) (isa.Add
 			return false
 		}
 		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body)}
-		a, ok := req.Heap.PeekBoard(riscv64JumpLen, fn.text.Arch.MinLen, []place.Window{e.Room}, reach, everywhere)
+		a, ok := req.Heap.PeekBoard(n, step, []place.Window{e.Room}, reach, everywhere)
 		if !ok {
 			return false
 		}
@@ -219,7 +272,7 @@ func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 		return fmt.Errorf("the patch at %v lies on the copy of %s", p.Patch, e.Symbol)
 	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Code):
 		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Symbol, e.Patch, e.Slot)
-	case b.Whole || string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):
+	case string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):
 		return fmt.Errorf("the springboard at %v is not on the bytes of %s", b.Addr, e.Symbol)
 	}
 	if _, ok := pad.Movable(arch, e.Code, e.Body); !ok {

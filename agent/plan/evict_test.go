@@ -36,6 +36,9 @@ func withLeaf(t *testing.T, behind isa.Addr, gap bool) (*ktext.Text, plan.Reques
 	x := k.Text(t)
 	req := request(x, leafOf, 0x10)
 	req.Mechanism = plan.Springboard
+	if req.Snippet, err = snippet.Parse("c0 sum\nc1 sum\ncount c0 1\ncount c1 1"); err != nil { // too long for a copy
+		t.Fatal(err)
+	}
 	req.Spare = func(f ktext.Func) bool { return f.Name != "leaf" }
 	return x, req
 }
@@ -51,7 +54,7 @@ func TestEvicted(t *testing.T) {
 			t.Fatalf("+%#x: %v", uint64(off), r)
 		}
 		throughJSON(t, p)
-		if p.Board == nil || p.Board.In == nil || p.Board.In.Symbol != "leaf" || p.Added != 7 || len(p.New) != 4 {
+		if p.Board == nil || p.Board.In == nil || p.Board.In.Symbol != "leaf" || p.Added != 13 || len(p.New) != 4 {
 			t.Fatalf("+%#x: %+v", uint64(off), p)
 		}
 		if first == nil {
@@ -71,6 +74,46 @@ func TestEvicted(t *testing.T) {
 	}
 	if _, r := plan.Point(x, req); r == nil || r.Reason != plan.NoSpringboard {
 		t.Errorf("a fifth springboard in room for four: %v", r)
+	}
+}
+
+// TestCopied: the patch of a counter is short enough for a copy of it to be where a
+// function was: a jump there, its two instructions, and a jump back. Its cell is one auipc
+// away. When there is no room for another copy, there may be for a jump.
+func TestCopied(t *testing.T) {
+	x, req := withLeaf(t, 0x8000, false)
+	req.Snippet = snippet.Counter()
+	for k, added := range []int{4, 7} {
+		p, r := plan.Point(x, req)
+		if r != nil {
+			t.Fatal(r)
+		}
+		throughJSON(t, p)
+		b := p.Board
+		if p.Added != added || b.Whole != (added == 4) || b.In.Symbol != "leaf" || len(p.New) != 4 {
+			t.Fatalf("the board of point %d: %+v, %d instructions added", k, b, p.Added)
+		}
+		if b.Whole && (p.Cell%4096 != b.Addr%4096 || p.Cell%8 != 0 || p.Cell-(p.Patch+0x10000) >= place.Line) {
+			t.Errorf("copy at %v, patch at %v, cell at %v", b.Addr, p.Patch, p.Cell)
+		}
+		for name, spoil := range map[string]func(*plan.Board){
+			"another cell":               func(b *plan.Board) { b.New = flip(b.New, 1) },
+			"another way back":           func(b *plan.Board) { b.New = flip(b.New, len(b.New)-1) },
+			"no way back":                func(b *plan.Board) { b.New = b.New[:len(b.New)-4]; b.Old = b.Old[:len(b.New)] },
+			"another place":              func(b *plan.Board) { b.Addr += 2 },
+			"not the whole or the whole": func(b *plan.Board) { b.Whole = !b.Whole },
+		} {
+			q, c := *p, *b
+			spoil(&c)
+			q.Board = &c
+			if err := q.Check(riscv64.Arch); err == nil {
+				t.Errorf("point %d: %s: not noticed", k, name)
+			}
+		}
+	}
+	req.Features.Preempt = true
+	if p, r := plan.Point(x, req); r == nil {
+		t.Errorf("in a function that is preempted: %+v", p)
 	}
 }
 

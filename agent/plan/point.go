@@ -305,6 +305,8 @@ type window struct {
 	board        isa.Addr  // 0: none
 	in           *Eviction // what the board lies in, if that is a function
 	whole        bool      // the board is a copy of the patch
+	slot         isa.Addr  // where the patch lies; 0: in the lowest free slot in reach
+	into         isa.Addr  // how far behind the beginning of its cells the first one is
 	shared       bool      // no cell is in per-CPU memory
 }
 
@@ -343,6 +345,10 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	}
 	n, reach := gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi)
 	patch, area, ok := req.Heap.Peek(n, reach, faults)
+	if w.slot != 0 {
+		patch = w.slot
+		area, ok = req.Heap.Find(patch)
+	}
 	var annex isa.Addr
 	if faults && (!ok || req.Apart) {
 		annex, r = fn.annexed(req, w)
@@ -364,7 +370,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	}
 	from := fn.off(w.first)
 	return gen.Input{
-		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch), Locals: fn.locals(req, w),
+		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch) + w.into, Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Annex: annex,
 	}, nil
@@ -494,7 +500,9 @@ func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, 
 	}
 	if w.whole {
 		in.Near = true
-		b, added, err = wholeAt(arch, in, w.board)
+		if b, added, err = wholeAt(arch, in, w.board); err == nil {
+			b.In = w.in
+		}
 	} else {
 		b = &Board{Addr: w.board, In: w.in}
 		b.New, n, err = gen.Entry(arch, w.board, in.Patch, w.entry)

@@ -345,13 +345,13 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 		}
 	}
 	r, ok := s.heap.Find(p.Patch)
-	if !ok || !r.Code().Holds(p.Patch, p.Slot) || r.Cell(p.Patch) != p.Cell {
+	if !ok || !r.Code().Holds(p.Patch, p.Slot) || p.Cell < r.Cell(p.Patch) || p.Cell-r.Cell(p.Patch)+isa.Addr(8*p.Snippet.Words()) > isa.Addr(p.Slot) {
 		return nil, fmt.Errorf("patch at %v with cell %v is not in an area of this kernel", p.Patch, p.Cell)
 	}
 	if err := s.checkAnnex(p, r); err != nil {
 		return nil, err
 	}
-	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Patch - s.areas[r.ID].Addr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
+	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Cell - s.areas[r.ID].CellAddr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
 	if err := s.sums(l, before); err != nil {
 		return nil, err
 	}

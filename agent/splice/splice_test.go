@@ -445,7 +445,7 @@ func TestRefused(t *testing.T) {
 		"live already":  {func(b *bench) []*plan.Plan { return b.plans[1:3] }, "which is live"},
 		"twice":         {func(b *bench) []*plan.Plan { return []*plan.Plan{b.plans[4], b.plans[4]} }, "same batch"},
 		"wrong":         {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.New = p.Old; return []*plan.Plan{&p} }, "do not jump"},
-		"other area":    {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.Cell += 8; return []*plan.Plan{&p} }, "not in an area"},
+		"other area":    {func(b *bench) []*plan.Plan { p := *b.plans[4]; p.Cell += 64; return []*plan.Plan{&p} }, "not in an area"},
 		"changed bytes": {func(b *bench) []*plan.Plan { b.k.Write(b.plans[4].Point, []byte{0}); return b.plans[4:] }, "other bytes"},
 	} {
 		b := setUp(t, "riscv64")

@@ -48,14 +48,17 @@ void by_unix(struct end ends[2])
 void by_tcp(struct end ends[2])
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int listener = socket(AF_INET, SOCK_STREAM, 0), s[2], on = 1;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), s[2], on = 1, room = 2 * BLOCK;
 	socklen_t len = sizeof(at);
 
-	if (listener < 0 || bind(listener, (struct sockaddr *)&at, len) || listen(listener, 1) ||
+	/* Said once, or the kernel has the window grow from one sample to the next. */
+	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) ||
+	    setsockopt(listener, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) || bind(listener, (struct sockaddr *)&at, len) || listen(listener, 1) ||
 	    getsockname(listener, (struct sockaddr *)&at, &len))
 		die("a TCP port");
 	s[0] = socket(AF_INET, SOCK_STREAM, 0);
-	if (s[0] < 0 || connect(s[0], (struct sockaddr *)&at, len))
+	if (s[0] < 0 || setsockopt(s[0], SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) ||
+	    setsockopt(s[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) || connect(s[0], (struct sockaddr *)&at, len))
 		die("connect");
 	s[1] = accept(listener, NULL, NULL);
 	if (s[1] < 0 || setsockopt(s[0], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||

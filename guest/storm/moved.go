@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/place"
+	"kerninst/agent/snippet"
 )
 
 // spans are about splices that say that a function is nobody's any more. On kernels
@@ -25,7 +26,11 @@ func (e *env) moves(calls int) error {
 	if e.arch.Name != "riscv64" {
 		return nil
 	}
-	v, err := e.inAFunction()
+	long, err := snippet.Parse(tooLong)
+	if err != nil {
+		return err
+	}
+	v, err := e.inAFunction("4 bytes to where a function was", long)
 	if err != nil {
 		return err
 	}

@@ -125,18 +125,27 @@ func (e *env) riscv64Variants() ([]variant, error) {
 	}
 	s := whole(p)
 	s.Window, s.Old, s.New = false, s.Old[:4], jal(uint32(d))
-	board, err := e.inAFunction()
-	return []variant{{"4 bytes", nil, s, p}, board, e.planned()}, err
+	long, err := snippet.Parse(tooLong)
+	if err != nil {
+		return nil, err
+	}
+	board, err := e.inAFunction("4 bytes to where a function was", long)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := e.inAFunction("4 bytes to a copy where a function was", snippet.Counter())
+	return []variant{{"4 bytes", nil, s, p}, board, copied, e.planned()}, err
 }
 
-// inAFunction is one jal to a springboard in a function that was moved away for it. It
-// is behind the window that fail has refused.
-func (e *env) inAFunction() (variant, error) {
+// inAFunction is one jal to a springboard in a function that was moved away for it: a jump
+// on, or a copy of a patch that is short enough. It is behind the window that fail has
+// refused.
+func (e *env) inAFunction(name string, s snippet.Snippet) (variant, error) {
 	next, err := e.plan(e.one.Offset + isa.Off(e.one.Back-e.one.Point))
 	if err != nil {
 		return variant{}, err
 	}
-	p, err := e.planBy(plan.Springboard, e.fn.Name, next.Offset+isa.Off(next.Back-next.Point))
+	p, err := e.planWith(s, plan.Springboard, e.fn.Name, next.Offset+isa.Off(next.Back-next.Point))
 	if err != nil {
 		return variant{}, fmt.Errorf("no springboard in another function: %w", err)
 	}
@@ -146,9 +155,8 @@ func (e *env) inAFunction() (variant, error) {
 		Window: true, Awake: true, Span: len(in.Code),
 	}
 	board := kdev.Splice{
-		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true,
+		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true, Code: b.Whole,
 	}
-	name := fmt.Sprintf("%d bytes to where a function was", len(p.New))
 	return variant{name, []kdev.Splice{moved, board}, whole(p), p}, e.dev.WriteCode(in.Patch, in.Code)
 }
 

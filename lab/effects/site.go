@@ -270,7 +270,7 @@ func (s *Site) plan(r *rand.Rand, v Variant) error {
 		}
 		p, ref := plan.Point(text, req)
 		if ref == nil {
-			s.Plan, s.cell = p, area.Cell(p.Patch)
+			s.Plan, s.cell = p, p.Cell
 			if err := s.map_(p.Patch, len(p.Code), textPage); err != nil {
 				return err
 			}

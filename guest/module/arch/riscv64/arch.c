@@ -99,23 +99,23 @@ bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
 {
 	s64 d;
 
-	if (!known_jump(s, &d))
+	if ((s->flags & KI_SPLICE_CODE) || !known_jump(s, &d))
 		return false;
 	*to = s->point + d;
 	return true;
 }
 
 /*
- * One c.j or jal; as a springboard auipc and jalr, too; in a window, whatever gets there.
+ * One c.j or jal; as a springboard auipc and jalr, too; in a window, whatever gets there;
+ * a copy of a patch, whatever that is.
  */
 int ki_arch_check(const struct ki_splice *s)
 {
 	s64 d;
 
-	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len ||
-	    (s->flags & KI_SPLICE_CODE))
+	if (!IS_ALIGNED(s->point | s->patch | s->len, PARCEL) || !s->len)
 		return -EINVAL;
-	if (s->flags & KI_SPLICE_WINDOW)
+	if (s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_CODE))
 		return 0;
 	if (s->len > LONGEST && !(s->flags & KI_SPLICE_SPRINGBOARD))
 		return -EINVAL;
