@@ -12,7 +12,8 @@ import (
 
 // Springboards in evicted functions (riscv64). One instruction is replaced by one jal,
 // or one of two bytes by one c.j, to a springboard: auipc and jalr, through a register
-// that is free at the point. Functions have no padding there, so the springboard lies
+// that is free at the point, or for a counter a copy of its patch, which ends in a jal back
+// and takes three instructions less. Functions have no padding there, so the springboard lies
 // where a function was that can run as a copy (pad.Leaf): a jump to the copy is written
 // behind its ftrace site, and what is behind that jump is nobody's.
 //
@@ -27,11 +28,14 @@ import (
 //     the springboard, or in the copy, goes on there, and both are there as long as any
 //     CPU has not stopped since the last way to them was taken away.
 //   - A sleeping task: in none of the three. The function has no call, and no access
-//     whose fault is waited for.
+//     whose fault is waited for; nor has a copy of a patch, which sets ra and jumps where
+//     the point has a call.
 //   - A fault in the copy: as in the function, whose faults nobody expects: an oops,
 //     which names an address in the copy.
 //   - A backtrace from an interrupt in the copy: as from one in a patch. The function
-//     has no frame of its own, so its caller is where ra says.
+//     has no frame of its own, so its caller is where ra says. From one in a springboard
+//     likewise, under the name of the function that was there: a copy of a patch saves
+//     nothing, so frames are as at the point.
 //   - ftrace: its site stays where it is and leads to the jump. A kprobe, now or later:
 //     not in the function while it lives; the module bars it, and refuses to evict a
 //     function in which there is one.
