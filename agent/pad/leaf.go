@@ -1,6 +1,8 @@
 package pad
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"kerninst/agent/isa"
@@ -27,51 +29,74 @@ type Leaf struct {
 // MaxLeaf bounds the body of a Leaf, in bytes: a copy of it takes patch memory.
 const MaxLeaf = 256
 
-// Leaves visits the leaves that overlap [lo, hi) in the code that at is in, the nearest
-// first, until visit returns true. The error is that of text that cannot be read.
+// stretch is the part of the text, in bytes, of which the leaves are looked for at a time.
+const stretch = 1 << 14
+
+// Leaves visits the leaves that overlap [lo, hi) in the code that at is in, until visit
+// returns true: those of the stretch around at first, then of the two beside it, and so
+// on; of these the nearest first. The error is that of text that cannot be read.
 func (f *Finder) Leaves(at, lo, hi isa.Addr, visit func(Leaf) bool) error {
 	r, ok := f.text.RunOf(at)
-	own, located := f.text.Locate(at)
-	if !ok || !located {
+	if !ok {
 		return nil
 	}
 	lo, hi = max(lo, r.Lo), min(hi, r.Hi)
-	up, down := own.End(), own.Addr
-	for up < hi || down > lo {
-		a := up
-		if up >= hi || down > lo && at-down < up-at {
-			a = down - 1
-		}
-		n, ok := f.text.Locate(a)
-		if !ok || n.Module != r.Module {
-			return nil
-		}
-		if a == up {
-			up = n.End()
-		} else {
-			down = n.Addr
-		}
-		l, ok, err := f.leaf(r, n)
-		if err != nil || ok && visit(l) {
+	middle, first, last := at/stretch, (lo-MaxLeaf)/stretch, hi/stretch
+	for d := isa.Addr(0); middle >= first+d || middle+d <= last; d++ {
+		near, err := f.beside(r, middle, d)
+		if err != nil {
 			return err
+		}
+		slices.SortStableFunc(near, func(a, b Leaf) int { return cmp.Compare(distance(a.Addr, at), distance(b.Addr, at)) })
+		for _, l := range near {
+			if l.End() > lo && l.Addr < hi && visit(l) {
+				return nil
+			}
 		}
 	}
 	return nil
 }
 
-// leaf reports whether a function is a Leaf. It is remembered, until the text is
+func distance(a, b isa.Addr) isa.Addr { return max(a, b) - min(a, b) }
+
+// beside are the leaves of the two stretches that are d from one.
+func (f *Finder) beside(r ktext.Run, middle, d isa.Addr) ([]Leaf, error) {
+	out, err := f.inStretch(r, middle-d)
+	if err != nil || d == 0 {
+		return slices.Clone(out), err
+	}
+	more, err := f.inStretch(r, middle+d)
+	return slices.Concat(out, more), err
+}
+
+// inStretch are the leaves that begin in a stretch. They are remembered, until the text is
 // another: what is written is compared with what was planned.
-func (f *Finder) leaf(r ktext.Run, n ktext.Func) (Leaf, bool, error) {
+func (f *Finder) inStretch(r ktext.Run, n isa.Addr) (out []Leaf, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if body, ok := f.leaves[n.Addr]; ok {
-		return Leaf{n, body}, body != 0, nil
+	key := [2]isa.Addr{r.Lo, n}
+	out, ok := f.leaves[key]
+	if ok {
+		return out, nil
 	}
-	body, err := f.bodyOf(r, n)
-	if err == nil {
-		f.leaves[n.Addr] = body
+	for a := max(n*stretch, r.Lo); a < min((n+1)*stretch, r.Hi); {
+		fn, ok := f.text.Locate(a)
+		if !ok || fn.Module != r.Module || fn.End() <= a {
+			break
+		}
+		body := isa.Addr(0)
+		if fn.Addr >= n*stretch {
+			if body, err = f.bodyOf(r, fn); err != nil {
+				return nil, err
+			}
+		}
+		if body != 0 {
+			out = append(out, Leaf{fn, body})
+		}
+		a = fn.End()
 	}
-	return Leaf{n, body}, body != 0, err
+	f.leaves[key] = out
+	return out, nil
 }
 
 // called is what names of functions begin with that users call, by way of a table.

@@ -226,7 +226,8 @@ func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
 			first := r.Addr + (a-r.Addr)%page
 			for at := first; !r.annex && r.Code().Holds(at, lines(n)*Line); at += page {
 				slot := Window{at, at + isa.Addr(lines(n)*Line)}
-				if k := r.find(lines(n), s, w.Intersect(slot), other); k >= 0 {
+				k := int(at-r.Addr) / Line
+				if slot.Intersect(w) == slot && slot.Intersect(other).Empty() && !slices.ContainsFunc(r.lines[k:k+lines(n)], func(l state) bool { return !slices.Contains(s, l) }) {
 					return at, true
 				}
 			}

@@ -90,6 +90,9 @@ func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, firs
 			first = r
 		case r == nil && (least < 0 || p.Added < least):
 			at, least = req.Offset, p.Added
+			if p.Board != nil && p.Board.Whole && p.Spilled == 0 { // no springboard adds less
+				return at, least, nil
+			}
 		}
 	}
 	if least >= 0 {
