@@ -284,6 +284,16 @@ func (r *Area) set(first, n int, s state) {
 	}
 }
 
+// Unused reports whether all lines of a window are of one area, and free; none are in an
+// empty window.
+func (h *Heap) Unused(w Window) bool {
+	if w.Empty() {
+		return true
+	}
+	r, first, ok := h.slot(w.Lo, int(w.Size()))
+	return ok && !slices.Contains(r.lines[first:first+lines(int(w.Size()))], used)
+}
+
 // Usage counts the lines of the heap by state.
 func (h *Heap) Usage() (cleanLines, usedLines, dirtyLines int) {
 	for _, r := range h.areas {

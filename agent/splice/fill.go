@@ -24,7 +24,7 @@ func (s *Splicer) fill(gone []*Live, moved []evicted) {
 	for _, e := range moved {
 		all = append(all, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})
 	}
-	for _, w := range joined(all) {
+	for _, w := range s.joined(all) {
 		if s.trap(w) == nil || len(all) == 1 {
 			continue
 		}
@@ -41,11 +41,12 @@ func (s *Splicer) trap(w place.Window) error {
 	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)), nil)
 }
 
-// joined puts slots that follow each other together, up to mostFilled.
-func joined(slots []place.Window) (out []place.Window) {
+// joined puts slots together that have nothing but free ones between them, up to
+// mostFilled: each write waits until nobody can be in what was there.
+func (s *Splicer) joined(slots []place.Window) (out []place.Window) {
 	for _, w := range slices.SortedFunc(slices.Values(slots), func(a, b place.Window) int { return cmp.Compare(a.Lo, b.Lo) }) {
 		w.Hi = (w.Hi + place.Line - 1) / place.Line * place.Line
-		if k := len(out) - 1; k >= 0 && out[k].Hi == w.Lo && w.Hi-out[k].Lo <= mostFilled {
+		if k := len(out) - 1; k >= 0 && w.Hi-out[k].Lo <= mostFilled && s.heap.Unused(place.Window{Lo: out[k].Hi, Hi: w.Lo}) {
 			out[k].Hi = w.Hi
 			continue
 		}
