@@ -18,7 +18,7 @@ const probedRequests = 4
 
 // squidBegin is when the clients begin, in seconds since the guest was started: after
 // the slowest has all its probes.
-const squidBegin = 20
+const squidBegin = 30
 
 // decided are what the documents that are asked for decide, however long that takes:
 // connections, to Squid and of Squid to the origin. Files are opened as they happen to be

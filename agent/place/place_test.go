@@ -177,43 +177,43 @@ func TestAnnex(t *testing.T) {
 // between them.
 func TestOn(t *testing.T) {
 	const at = isa.Addr(0x100000)
-	h := &place.Heap{}
-	h.Add(place.NewArea(1, at+place.Line, at+0x10040, 3*4096-place.Line))
-	all := place.Window{Lo: 0, Hi: 1 << 32}
+	h := &Heap{}
+	h.Add(NewArea(1, at+Line, at+0x10040, 3*4096-Line))
+	all := Window{Lo: 0, Hi: 1 << 32}
 	for _, c := range []struct {
 		like  isa.Addr
-		w     place.Window
-		other place.Window
+		w     Window
+		other Window
 		want  isa.Addr
 	}{
-		{0x7000 + 5*place.Line, all, place.Window{}, at + 5*place.Line},
-		{0x7000, all, place.Window{}, at + 4096}, // the area begins behind its page's begin
-		{0x7000 + 5*place.Line, place.Window{Lo: at + 4096, Hi: 1 << 32}, place.Window{}, at + 4096 + 5*place.Line},
-		{0x7000 + 5*place.Line, all, place.Window{Lo: at + 5*place.Line, Hi: at + 5*place.Line + 1}, at + 4096 + 5*place.Line},
-		{0x7000 + 63*place.Line, place.Window{Lo: 0, Hi: at + 4096}, place.Window{}, at + 63*place.Line},
+		{0x7000 + 5*Line, all, Window{}, at + 5*Line},
+		{0x7000, all, Window{}, at + 4096}, // the area begins behind its page's begin
+		{0x7000 + 5*Line, Window{Lo: at + 4096, Hi: 1 << 32}, Window{}, at + 4096 + 5*Line},
+		{0x7000 + 5*Line, all, Window{Lo: at + 5*Line, Hi: at + 5*Line + 1}, at + 4096 + 5*Line},
+		{0x7000 + 63*Line, Window{Lo: 0, Hi: at + 4096}, Window{}, at + 63*Line},
 	} {
-		if a, ok := h.PeekOn(place.Line, c.w, c.other, c.like); !ok || a != c.want {
+		if a, ok := h.PeekOn(Line, c.w, c.other, c.like); !ok || a != c.want {
 			t.Errorf("like %v in %v: %v, %v; want %v", c.like, c.w, a, ok, c.want)
 		}
 	}
 	for k := range 3 {
-		if a, ok := h.PeekOn(place.Line, all, place.Window{}, 5*place.Line); !ok || a != at+isa.Addr(k*4096+5*place.Line) || !h.Take(a, place.Line) {
+		if a, ok := h.PeekOn(Line, all, Window{}, 5*Line); !ok || a != at+isa.Addr(k*4096+5*Line) || !h.Take(a, Line) {
 			t.Errorf("slot %d of its kind: %v, %v", k, a, ok)
 		}
 	}
-	if a, ok := h.PeekOn(place.Line, all, place.Window{}, 5*place.Line); ok {
+	if a, ok := h.PeekOn(Line, all, Window{}, 5*Line); ok {
 		t.Errorf("a fourth in three pages: %v", a)
 	}
 	for _, c := range []struct {
 		lo, hi isa.Addr
 		want   bool
 	}{
-		{at + 6*place.Line, at + 4096, true},
-		{at + 6*place.Line, at + 6*place.Line, true},
-		{at + 4*place.Line, at + 7*place.Line, false},
-		{at, at + 2*place.Line, false}, // not of the area
+		{at + 6*Line, at + 4096, true},
+		{at + 6*Line, at + 6*Line, true},
+		{at + 4*Line, at + 7*Line, false},
+		{at, at + 2*Line, false}, // not of the area
 	} {
-		if got := h.Unused(place.Window{Lo: c.lo, Hi: c.hi}); got != c.want {
+		if got := h.Unused(Window{Lo: c.lo, Hi: c.hi}); got != c.want {
 			t.Errorf("%v to %v unused: %v", c.lo, c.hi, got)
 		}
 	}
