@@ -274,6 +274,9 @@ type Arch struct {
 	// (amd64). Nil where splices replace one instruction and nothing needs it.
 	Scan     func(b []byte, a Addr, m *Marks)
 	ScanTail int
+	// ScanShort marks where the jumps that Scan leaves out could lead to, read at
+	// every byte as well. Nil where it leaves out none.
+	ScanShort func(b []byte, a Addr, m *Marks)
 	// Absolute lists the parts of the instruction at the start of b that may
 	// hold an address as it is, or its lower half sign-extended: a kernel that
 	// moves itself rewrites them. Nil where code holds no such addresses.

@@ -72,7 +72,7 @@ func TestEntryRefuses(t *testing.T) {
 		t.Errorf("got %+v, %v", p, r)
 	}
 	req := request(x, "vfs_read", 0)
-	req.Mechanism = plan.Quiesced // not amd64's
+	req.Mechanism = plan.Clone // nobody's
 	if p, r := plan.Entry(x, req); r == nil {
 		t.Errorf("planned at +%#x by a mechanism that amd64 does not have", uint64(p.Offset))
 	}

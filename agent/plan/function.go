@@ -22,9 +22,10 @@ type function struct {
 	// rebases is set where any instruction may change what a CPU finds per-CPU memory
 	// with: a function that comes back from sleep finds it only behind the last of them.
 	rebases bool
-	ftrace  isa.Off // bytes at the start that belong to ftrace
-	facts   *Facts  // cached, of Request.Facts
-	jumpsTo *string // cached result of indirectJump
+	own     *isa.Marks // cached, of ownTargets
+	ftrace  isa.Off    // bytes at the start that belong to ftrace
+	facts   *Facts     // cached, of Request.Facts
+	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
 }
 

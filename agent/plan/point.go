@@ -181,7 +181,7 @@ var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}},
 	"arm64":   {{Jump, (*function).jump}},
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}},
 }
@@ -222,9 +222,6 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	return nil, last
 }
 
-// amd64JumpLen is what a jump with a 32-bit displacement needs.
-const amd64JumpLen = 5
-
 // jump replaces one instruction by one jump.
 func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 	i := fn.insns[at]
@@ -236,63 +233,6 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 		n = amd64JumpLen
 	}
 	return fn.build(req, window{mechanism: Jump, first: at, count: 1, replaced: n})
-}
-
-// riscv64JumpLen is auipc and jalr.
-const riscv64JumpLen = 8
-
-// quiesced replaces all instructions that overlap the eight bytes of a far jump.
-// Nothing may enter the window anywhere but at its start. Where none that begins at
-// the point is possible, one that begins before it may be: whoever comes to the point
-// has then come through the window's start.
-func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
-	if req.Features.Preempt {
-		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
-	}
-	p, first := fn.quiescedFrom(req, at, 0)
-	for lead := 1; p == nil && fn.leadsTo(at, lead); lead++ {
-		p, _ = fn.quiescedFrom(req, at, lead)
-	}
-	if p != nil {
-		return p, nil
-	}
-	return nil, first
-}
-
-// leadsTo reports whether a window may begin as many instructions before one: each is
-// followed by the next whenever it runs, and some of the far jump's bytes are left for
-// the point itself.
-func (fn *function) leadsTo(at, lead int) bool {
-	k := at - lead
-	return k >= 0 && fn.insns[k].Flow == isa.FlowNone && fn.off(at)-fn.off(k) < riscv64JumpLen && fn.displaceable(k) == nil
-}
-
-// quiescedFrom plans a window that begins as many instructions before the point.
-func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
-	start := at - lead
-	w := window{mechanism: Quiesced, first: start, lead: lead, replaced: riscv64JumpLen}
-	for n := 0; n < riscv64JumpLen; w.count++ {
-		k := start + w.count
-		if k == len(fn.insns) {
-			return nil, refuse(TooShort, "only %d bytes are left in %v, a window needs %d", n, fn.Func, riscv64JumpLen)
-		}
-		if r := fn.displaceable(k); r != nil {
-			r.Detail = fmt.Sprintf("window from +%#x: %s", fn.off(start), r.Detail)
-			return nil, r
-		}
-		n += fn.insns[k].Len
-		if fn.insns[k].Flow.Ends() && n < riscv64JumpLen {
-			return nil, refuse(TooShort, "%s ends the window from +%#x after %d bytes of %d", fn.name(k), fn.off(start), n, riscv64JumpLen)
-		}
-	}
-	if r := fn.closed(w); r != nil {
-		return nil, r
-	}
-	var r *Refusal
-	if w.entry, r = fn.entryRegister(req, start); r != nil {
-		return nil, r
-	}
-	return fn.build(req, w)
 }
 
 // window is the run of instructions that a splice displaces.
@@ -308,23 +248,6 @@ type window struct {
 	slot         isa.Addr  // where the patch lies; 0: in the lowest free slot in reach
 	into         isa.Addr  // how far behind the beginning of its cells the first one is
 	shared       bool      // no cell is in per-CPU memory
-}
-
-// closed reports why control may enter a window anywhere but at its start.
-func (fn *function) closed(w window) *Refusal {
-	lo, hi := fn.insns[w.first].Addr, fn.insns[w.first+w.count-1].End()
-	if name, k := fn.indirectJump(); k >= 0 {
-		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
-	}
-	m, err := fn.text.Targets(fn.Module)
-	if err != nil {
-		return unreadable(err)
-	}
-	if a, ok := m.First(lo+1, hi); ok {
-		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
-			fn.Func, isa.Off(a-fn.Addr), fn.off(w.first))
-	}
-	return nil
 }
 
 // input is what the patch of a window depends on, but for its own place: where it

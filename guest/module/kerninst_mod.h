@@ -114,6 +114,12 @@ void ki_quiesce(void);
  */
 void ki_stacks_scan(const struct ki_ranges *r);
 
+/* What sends whoever comes to `at` to `to`, while a window waits for its jump. */
+struct ki_diversion {
+	struct hlist_node node;
+	unsigned long at, to;
+};
+
 /* One replacement of bytes in live text. */
 struct ki_poke {
 	void *addr;
@@ -123,6 +129,7 @@ struct ki_poke {
 	bool jump;		/* `to` is a jump and must lead to the patch */
 	bool board;		/* reached only by jumps of others */
 	bool code;		/* that is not a jump but code, longer than one */
+	struct ki_diversion *window;	/* several instructions become a jump; else NULL */
 	u32 index;		/* in the caller's list */
 };
 
@@ -173,6 +180,16 @@ int ki_arch_write_code(void *dst, const void *src, unsigned long len);
  */
 int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed);
 void ki_arch_quiesce(void);
+/*
+ * Windows of a kernel that preempts itself: where ki_arch_diverts, they are diverted, all
+ * or none (-EILSEQ and *failed), then comes a quiescence, then ki_arch_poke() for all of
+ * the batch, and whether that fails or not, undivert. With the same locks as that.
+ */
+extern const bool ki_arch_diverts;
+int ki_arch_divert_init(void);
+void ki_arch_divert_exit(void);
+int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed);
+void ki_arch_undivert(struct ki_poke *p, u32 n);
 /*
  * What a walk up a stack finds in the annex and in the arena. Frames are in order and in
  * the code, which nobody is in; n is 0 for code that nobody comes to.

@@ -155,6 +155,27 @@ static int sync_only(void *arg)
 	return 0;
 }
 
+/* Without kernel preemption, nobody is inside a window while the machine stands still. */
+const bool ki_arch_diverts = false;
+
+int ki_arch_divert_init(void)
+{
+	return 0;
+}
+
+void ki_arch_divert_exit(void)
+{
+}
+
+int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed)
+{
+	return -EOPNOTSUPP;
+}
+
+void ki_arch_undivert(struct ki_poke *p, u32 n)
+{
+}
+
 /*
  * Without kernel preemption, a CPU that runs the stopper thread has left every
  * patch: the task it ran before gave up the CPU by itself.

@@ -53,6 +53,7 @@ struct live {
 	struct part annex;		/* what that leads to, if s.annex_len is not 0 */
 	struct list_head link;		/* in lives, oldest first, or in retired */
 	struct kprobe_blacklist_entry black;
+	struct ki_diversion diversion;
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
 	struct ki_splice s;
 	struct module *owner;		/* of the point, kept loaded; NULL: the kernel. Patches
@@ -135,7 +136,7 @@ static int check_form(const struct ki_splice *s)
 	err = ki_arch_check(s);
 	if (err)
 		return err;
-	if ((s->flags & KI_SPLICE_WINDOW) && IS_ENABLED(CONFIG_PREEMPTION))
+	if ((s->flags & KI_SPLICE_WINDOW) && IS_ENABLED(CONFIG_PREEMPTION) && !ki_arch_diverts)
 		return -EOPNOTSUPP;
 	return ki_area_has_code(s->patch, s->patch_len) &&
 	       (!s->annex_len || ki_area_has_code(s->annex, s->annex_len)) ? 0 : -ERANGE;
@@ -473,7 +474,12 @@ static void unlock_text(void)
 	mutex_unlock(&kprobe_mutex);
 }
 
-static void fill_poke(struct ki_poke *p, const struct live *l, bool undo)
+static bool diverts(const struct live *l)
+{
+	return ki_arch_diverts && (l->s.flags & KI_SPLICE_WINDOW);
+}
+
+static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 {
 	p->addr = (void *)l->s.point;
 	p->from = undo ? l->s.new : l->s.old;
@@ -483,20 +489,47 @@ static void fill_poke(struct ki_poke *p, const struct live *l, bool undo)
 	p->jump = !undo;
 	p->board = l->s.flags & KI_SPLICE_SPRINGBOARD;
 	p->code = l->s.flags & KI_SPLICE_CODE;
+	p->window = !undo && diverts(l) ? &l->diversion : NULL;
 	p->index = l->index;
+}
+
+/*
+ * Nobody comes to the windows of a batch any more, and then nobody is inside one. The
+ * locks are given back while that takes its time: whatever others do to the text
+ * meanwhile, who writes compares it once more, and probes are barred.
+ */
+static int divert(struct ki_poke *p, u32 n, u32 *failed)
+{
+	int err = ki_arch_divert(p, n, failed);
+
+	if (err)
+		return err;
+	unlock_text();
+	ki_quiesce();
+	lock_text();
+	return 0;
 }
 
 static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 {
 	struct ki_poke *p = kvcalloc(n, sizeof(*p), GFP_KERNEL);
-	int err;
+	bool windows = false;
+	int err = 0;
 	u32 i;
 
 	if (!p)
 		return -ENOMEM;
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		fill_poke(&p[i], l[i], undo);
-	err = ki_arch_poke(p, n, failed);
+		windows |= !!p[i].window;
+	}
+	if (windows)
+		err = divert(p, n, failed);
+	if (!err) {
+		err = ki_arch_poke(p, n, failed);
+		if (windows)
+			ki_arch_undivert(p, n);
+	}
 	kvfree(p);
 	return err;
 }

@@ -32,3 +32,14 @@ func Scan(b []byte, a isa.Addr, m *isa.Marks) {
 
 // ScanTail: an opcode of two bytes and a distance, less the byte it begins at.
 const ScanTail = 5
+
+// ScanShort marks whatever the bytes could jump to with a distance of one byte:
+//
+//	70 to 7f, e0 to e3, eb | rel8    jcc, loop and jrcxz, jmp
+func ScanShort(b []byte, a isa.Addr, m *isa.Marks) {
+	for k := range len(b) - 1 {
+		if c := b[k]; c&0xf0 == 0x70 || c&0xfc == 0xe0 || c == 0xeb {
+			m.Add(a + isa.Addr(k+2) + isa.Addr(int64(int8(b[k+1]))))
+		}
+	}
+}

@@ -46,7 +46,7 @@ enum ki_arch {
 };
 
 /* ki_info.features */
-#define KI_FEAT_PREEMPT	(1u << 0)	/* kernel code can be preempted: no windows */
+#define KI_FEAT_PREEMPT	(1u << 0)	/* nothing proves that nobody is inside a window: none */
 #define KI_FEAT_LSE	(1u << 1)	/* arm64: atomics of ARMv8.1 */
 
 struct ki_info {

@@ -11,9 +11,9 @@
  * the old and the new text mean the same during the change. The emulation
  * counts the displacement from point + *bytes written*.
  *
- * A task preempted at the point is before it or past it, never inside: only
- * one instruction is replaced (windows are refused, Debian's kernel can
- * preempt itself).
+ * A task preempted at the point is before it or past it, never inside, where one
+ * instruction is replaced. Where several are, nobody comes to them any more, and
+ * everybody who was there has left: divert.c.
  */
 #include <linux/errno.h>
 #include <linux/rcupdate.h>
@@ -88,6 +88,10 @@ int ki_arch_check(const struct ki_splice *s)
 		return d == (s32)d ? 0 : -EINVAL;
 	if (s->len < MIN_WRITE || s->len > MAX_WRITE || d != (s32)d || k == s->len)
 		return -EINVAL;
+	/* A breakpoint at its first byte says that it waits. */
+	if (s->flags & KI_SPLICE_WINDOW)
+		return s->len == JMP32_INSN_SIZE && s->new[0] == JMP32_INSN_OPCODE &&
+		       s->old[0] != INT3_INSN_OPCODE ? 0 : -EINVAL;
 	if (s->new[k] == JMP8_INSN_OPCODE)
 		return s->len == k + JMP8_INSN_SIZE ? 0 : -EINVAL;
 	return s->new[k] == JMP32_INSN_OPCODE ? 0 : -EINVAL;
@@ -179,6 +183,16 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 	text_poke_bp(p->addr, bytes, p->len, jump);
 }
 
+/* Is the text what it was, but for the breakpoint at a window that waits? */
+static bool as_before(const struct ki_poke *p)
+{
+	const u8 *at = p->addr;
+
+	if (!p->window)
+		return !memcmp(at, p->from, p->len);
+	return *at == INT3_INSN_OPCODE && !memcmp(at + 1, p->from + 1, p->len - 1);
+}
+
 /*
  * Does the jump that will stand there, completed by what is in memory now,
  * lead to the patch? A jmp rel8 was looked at when it was admitted.
@@ -203,7 +217,7 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 
 	for (i = 0; i < n; i++) {
 		/* Earlier ones of the batch may be what completes this jump. */
-		if (memcmp(p[i].addr, p[i].from, p[i].len) ||
+		if (!as_before(&p[i]) ||
 		    (p[i].jump && !leads_to_patch(&p[i])))
 			goto back;
 		poke(&p[i], p[i].to);

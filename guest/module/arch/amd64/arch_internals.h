@@ -20,7 +20,8 @@ extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\
 	CODE(text_poke_bp)			\
-	CODE(text_poke_copy)
+	CODE(text_poke_copy)			\
+	CODE(text_poke_sync)
 
 /* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */
 #define KI_ARCH_TRAPS "0xcccccccc"
