@@ -87,8 +87,8 @@ func assembled(t *testing.T, arch, triplet string) (dir, path string) {
 	must(t,
 		os.CopyFS(in("include"), os.DirFS(filepath.Join(headers, "include"))),
 		os.Symlink(filepath.Join(headers, "arch"), in("arch")),
-		os.Link(filepath.Join(headers, ".config"), in(".config")),
-		os.Link(filepath.Join(headers, "Module.symvers"), in("Module.symvers")),
+		copied(filepath.Join(headers, ".config"), in(".config")),
+		copied(filepath.Join(headers, "Module.symvers"), in("Module.symvers")),
 		os.WriteFile(in("Makefile"), []byte("include "+filepath.Join(root.Path, "usr/src/linux-headers-"+version+"-common/Makefile")+"\n"), 0o644),
 	)
 	for _, programs := range []string{"scripts", "tools"} {
@@ -108,6 +108,15 @@ func assembled(t *testing.T, arch, triplet string) (dir, path string) {
 	}
 	must(t, os.MkdirAll(in("lib/modules"), 0o755), os.Rename(in(modules), in("lib/modules/"+release)))
 	return dir, f.tools(t, triplet) + ":" + os.Getenv("PATH")
+}
+
+// copied is a file once more: the cache may be on another file system.
+func copied(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
 }
 
 // A guest has the kernel of a build directory, with the module built there and

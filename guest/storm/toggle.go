@@ -29,6 +29,26 @@ type variant struct {
 	boards []kdev.Splice // that the point jumps to
 	point  kdev.Splice
 	counts *plan.Plan // whose counter it is
+	waits  bool       // for a quiescence, each time that it is made
+}
+
+// toggles is how often it is made and undone where others are so often.
+func (v variant) toggles(n int) int {
+	if v.waits {
+		return max(4, n/200)
+	}
+	return n
+}
+
+// refusals is how often it is refused: what can be refused half made.
+func (v variant) refusals(n int) int {
+	switch {
+	case v.waits:
+		return 4
+	case len(v.boards) > 0:
+		return n / 50
+	}
+	return 0
 }
 
 // variants are those of each length that the ISA can write.
@@ -41,7 +61,7 @@ var variants = map[string]func(*env) ([]variant, error){
 // planned is the splice as the planner makes it.
 func (e *env) planned() variant {
 	s := whole(e.one)
-	return variant{fmt.Sprintf("%d bytes", len(s.New)), nil, s, e.one}
+	return variant{name: fmt.Sprintf("%d bytes", len(s.New)), point: s, counts: e.one}
 }
 
 // boarded is a splice as the planner makes it for an instruction that is too short for
@@ -60,7 +80,7 @@ func (e *env) boarded(name string, s snippet.Snippet, copied bool) (variant, err
 			Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
 			Springboard: true, Code: b.Whole,
 		}
-		return variant{name, []kdev.Splice{board}, whole(p), p}, nil
+		return variant{name: name, boards: []kdev.Splice{board}, point: whole(p), counts: p}, nil
 	}
 }
 
@@ -94,7 +114,7 @@ func (e *env) amd64Variants() ([]variant, error) {
 		}
 		s.Old = s.Old[:n]
 		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
-		out = append(out, variant{fmt.Sprintf("%d bytes", n), []kdev.Splice{board}, s, e.one})
+		out = append(out, variant{name: fmt.Sprintf("%d bytes", n), boards: []kdev.Splice{board}, point: s, counts: e.one})
 	}
 	long, err := snippet.Parse(tooLong)
 	if err != nil {
@@ -104,8 +124,16 @@ func (e *env) amd64Variants() ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole, err := e.boarded("2 bytes to a copy of the patch", snippet.Counter(), true)
-	return append(out, near, whole, e.planned()), err
+	copied, err := e.boarded("2 bytes to a copy of the patch", snippet.Counter(), true)
+	if err != nil {
+		return nil, err
+	}
+	p, err := e.planBy(plan.Quiesced, e.fn.Name, 0)
+	if err != nil {
+		return nil, err
+	}
+	window := variant{name: fmt.Sprintf("5 bytes of %d instructions", len(p.Displaced)), point: whole(p), counts: p, waits: true}
+	return append(out, near, copied, window, e.planned()), nil
 }
 
 // riscv64Variants adds to the planned window one jal. It replaces only the
@@ -134,7 +162,7 @@ func (e *env) riscv64Variants() ([]variant, error) {
 		return nil, err
 	}
 	copied, err := e.inAFunction("4 bytes to a copy where a function was", snippet.Counter())
-	return []variant{{"4 bytes", nil, s, p}, board, copied, e.planned()}, err
+	return []variant{{name: "4 bytes", point: s, counts: p}, board, copied, e.planned()}, err
 }
 
 // inAFunction is one jal to a springboard in a function that was moved away for it: a jump
@@ -157,7 +185,7 @@ func (e *env) inAFunction(name string, s snippet.Snippet) (variant, error) {
 	board := kdev.Splice{
 		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true, Code: b.Whole,
 	}
-	return variant{name, []kdev.Splice{moved, board}, whole(p), p}, e.dev.WriteCode(in.Patch, in.Code)
+	return variant{name: name, boards: []kdev.Splice{moved, board}, point: whole(p), counts: p}, e.dev.WriteCode(in.Patch, in.Code)
 }
 
 // jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.
@@ -171,13 +199,13 @@ func (e *env) storms(toggles, calls int) error {
 		return err
 	}
 	for _, v := range list {
-		if err := e.storm(v, toggles); err != nil {
+		if err := e.storm(v, v.toggles(toggles)); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 		if err := e.exact(v, calls); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
-		if err := e.fail(v, len(v.boards)*toggles/50); err != nil {
+		if err := e.fail(v, v.refusals(len(v.boards)*toggles)); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 	}
