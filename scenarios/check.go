@@ -139,12 +139,20 @@ func (t *T) value(guest, step string, p *wire.PointResult) uint64 {
 	return 0
 }
 
+// address is one as results have it; none is empty.
+func address(a uint64) string {
+	if a == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%#x", a)
+}
+
 func pointReport(p *wire.PointResult) report.Point {
 	out := report.Point{
 		Spec: p.Spec, Symbol: p.Symbol, Offset: fmt.Sprintf("%#x", p.Offset), Address: fmt.Sprintf("%#x", p.Address),
 		Mechanism: p.Mechanism, Old: hex.EncodeToString(p.OldBytes), New: hex.EncodeToString(p.NewBytes),
 		Patch: hex.EncodeToString(p.PatchBytes), PatchAddress: fmt.Sprintf("%#x", p.PatchAddress),
-		Displaced: p.Displaced, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
+		RunsAt: address(p.RunsAt), WrittenAt: address(p.WrittenAt), Displaced: p.Displaced, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled), Liveness: p.Liveness, Cell: p.Cell,
 	}
 	if p.AnnexAddress != 0 {
 		out.Annex, out.AnnexAddress = hex.EncodeToString(p.AnnexBytes), fmt.Sprintf("%#x", p.AnnexAddress)

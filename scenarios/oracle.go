@@ -10,6 +10,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -245,6 +246,8 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 		arrivals += n
 	}
 	t.equal(guest+": counters", len(counts), len(spliced))
+	t.ways(guest, spliced)
+	t.asOften(guest, spliced, counts)
 	t.atLeast(guest+": points", float64(len(spliced)), float64(points))
 	t.classes(guest, classes)
 	t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
@@ -254,6 +257,41 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 	for reason, n := range refused {
 		t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 	}
+}
+
+// fewestOf is how many points of a hundred each mechanism must have.
+const fewestOf = 1
+
+// ways files how many points each mechanism reached: each has to be seen counting.
+func (t *T) ways(guest string, points []*wire.PointResult) {
+	n := map[string]int{}
+	for _, p := range points {
+		n[p.Mechanism]++
+	}
+	for _, m := range plan.Ladder(t.Arch) {
+		t.Metrics["oracle."+guest+"."+m.String()] = report.Metric{Value: float64(n[m.String()]), Unit: "points", N: 1}
+		t.atLeast(guest+": points by "+m.String(), float64(n[m.String()]), float64(len(points)*fewestOf/100))
+	}
+}
+
+// asOften compares the counters of points that are counted at another instruction with
+// the arrivals at the points themselves, as far as those run where they were.
+func (t *T) asOften(guest string, points []*wire.PointResult, counts []*wire.Value) {
+	n, wrong := 0, []string(nil)
+	for k, p := range points {
+		elsewhere := slices.ContainsFunc(points, func(q *wire.PointResult) bool {
+			return p.Address >= q.WrittenAt && p.Address-q.WrittenAt < uint64(len(q.OldBytes))
+		})
+		if p.RunsAt == 0 || elsewhere || k >= len(counts) {
+			continue
+		}
+		n++
+		if want := t.Guests[guest].Oracle[p.Address].Total; counts[k].Count != want {
+			wrong = append(wrong, fmt.Sprintf("%s counted %d at %#x of %d", p.Spec, counts[k].Count, p.RunsAt, want))
+		}
+	}
+	t.Metrics["oracle."+guest+".as-often"] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+	t.equal(guest+": points whose counter elsewhere is not what was seen at them", wrong, []string(nil))
 }
 
 // addedMost are the medians of what a counter may add to a hit where the whole kernel

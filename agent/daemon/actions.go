@@ -116,7 +116,7 @@ func (d *Daemon) remove(name, what string) error {
 	var plans []*plan.Plan
 	var cells, base [][]uint64
 	for i, p := range rest {
-		one, r, err := d.plan(p, plans)
+		one, r, err := d.plan(p, plans, true)
 		if err == nil && one == nil {
 			err = errors.New(r.Refusal.Detail)
 		}

@@ -22,7 +22,7 @@ const enabledFunctions = "/sys/kernel/tracing/enabled_functions"
 // ones away. Most functions call nobody at their entry, which their bytes tell: the
 // list is made by the kernel from all functions that there are.
 func foreign(text *ktext.Text, p *plan.Plan) (*plan.Refusal, error) {
-	entry := p.At() - isa.Addr(p.Offset)
+	entry := p.Asked() - isa.Addr(p.Offset)
 	site := make([]byte, min(ktext.MostFtrace, p.Back-entry)) // a function may be shorter
 	if err := text.Read(entry, site); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -82,8 +83,9 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	return r, nil
 }
 
-// plan plans one point, with the result to report.
-func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.PointResult, error) {
+// plan plans one point, with the result to report. With block, what only counts may stand
+// elsewhere.
+func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Plan, *wire.PointResult, error) {
 	if p.SameAs != "" {
 		known := d.resolved[p.SameAs]
 		if len(known) == 0 {
@@ -112,6 +114,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan) (*plan.Plan, *wire.Poi
 	if err != nil {
 		return nil, res, err
 	}
+	req.Block = block
 	find := plan.Point
 	switch {
 	case p.Entry:
@@ -147,7 +150,10 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	}
 	res.NewBytes = append(bytes.Clone(p.New), res.OldBytes[len(p.New):]...)
 	res.Spec = fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Symbol, p.Offset)
-	res.Offset, res.Address, res.WrittenAt = uint64(p.Offset), uint64(p.At()), uint64(p.Point)
+	res.Offset, res.Address, res.WrittenAt = uint64(p.Offset), uint64(p.Asked()), uint64(p.Point)
+	if p.For != 0 {
+		res.RunsAt = uint64(p.At())
+	}
 	res.Mechanism = p.Mechanism.String()
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	if p.Annex != nil {
@@ -231,30 +237,9 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	}
 	d.known, d.named = &plan.Functions{}, d.functionsOf(s.Points)
 	defer func() { d.known, d.named = nil, nil }()
-	made := &set{}
-	var plans []*plan.Plan
-	var refused *wire.Refusal
-	for _, p := range d.expand(s.Points) {
-		if s.Most > 0 && len(plans) == int(s.Most) {
-			break
-		}
-		one, r, err := d.plan(p, plans)
-		if err != nil {
-			d.splicer.Release(plans...)
-			return err
-		}
-		res.Points = append(res.Points, r)
-		if one == nil {
-			refused = r.Refusal
-			continue
-		}
-		plans = append(plans, one)
-		made.add(p, one, r)
-		d.resolved[name] = append(d.resolved[name], one.At())
-	}
-	if refused != nil && !s.SkipRefused {
-		d.splicer.Release(plans...)
-		return fmt.Errorf("%s: %s", refused.Reason, refused.Detail)
+	made, plans, err := d.planAll(name, s, res)
+	if err != nil {
+		return err
 	}
 	if s.Announce {
 		if err := announce(plans); err != nil {
@@ -263,7 +248,6 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		}
 	}
 	d.stages.enter(stagePatch)
-	var err error
 	made.live, err = d.splicer.Apply(plans)
 	d.stages.enter("")
 	if err != nil {
@@ -276,6 +260,51 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		l.Restart()
 	}
 	return d.begin()
+}
+
+// planAll plans the points of a step, in their order: first all that can be spliced
+// themselves, then those of the others that another instruction is left for. On error
+// nothing is taken.
+func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, []*plan.Plan, error) {
+	points := d.expand(s.Points)
+	ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
+	var plans []*plan.Plan
+	left := len(points)
+	for _, block := range []bool{false, true} {
+		for k, p := range points[:left] {
+			if s.Most > 0 && len(plans) == int(s.Most) {
+				if !block {
+					left = k
+				}
+				break
+			}
+			if ones[k] != nil {
+				continue
+			}
+			var err error
+			if ones[k], results[k], err = d.plan(p, plans, block); err != nil {
+				d.splicer.Release(plans...)
+				return nil, nil, err
+			}
+			if ones[k] != nil {
+				plans = append(plans, ones[k])
+			}
+		}
+	}
+	made, plans := &set{}, plans[:0]
+	for k, one := range ones[:left] {
+		res.Points = append(res.Points, results[k])
+		switch {
+		case one != nil:
+			plans = append(plans, one)
+			made.add(points[k], one, results[k])
+			d.resolved[name] = append(d.resolved[name], one.Asked())
+		case !s.SkipRefused:
+			d.splicer.Release(slices.DeleteFunc(ones, func(p *plan.Plan) bool { return p == nil })...)
+			return nil, nil, fmt.Errorf("%s: %s", results[k].Refusal.Reason, results[k].Refusal.Detail)
+		}
+	}
+	return made, plans, nil
 }
 
 // countAll reads the cells of every live splice.
@@ -297,6 +326,9 @@ func announce(plans []*plan.Plan) error {
 	args := []string{"point"}
 	for _, p := range plans {
 		args = append(args, p.Point.String())
+		if p.For != 0 {
+			args = append(args, p.For.String())
+		}
 	}
 	if out, err := exec.Command(markFile, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("announce points: %w: %s", err, out)

@@ -309,7 +309,13 @@ func TestFtraceSite(t *testing.T) {
 
 // TestTargets looks for branches of a real function among the collected ones.
 func TestTargets(t *testing.T) {
-	k := ktexttest.Load(t, "riscv64")
+	for _, arch := range []string{"arm64", "riscv64"} {
+		t.Run(arch, func(t *testing.T) { testTargets(t, arch) })
+	}
+}
+
+func testTargets(t *testing.T, arch string) {
+	k := ktexttest.Load(t, arch)
 	x := k.Text(t)
 	m, err := x.Targets("")
 	if err != nil {

@@ -156,12 +156,13 @@ func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 var forbidden = []struct {
 	is     func(isa.Insn) bool
 	reason Reason
+	class  string // of what is reserved
 	what   string
 }{
-	{func(i isa.Insn) bool { return i.Flow == isa.FlowUnknown }, Undecodable, "is not understood"},
-	{func(i isa.Insn) bool { return i.Flow == isa.FlowTrap }, ControlFlow, "is a trap, which the kernel knows by its address"},
-	{func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 }, ReservedText, "is a landing pad"},
-	{func(i isa.Insn) bool { return i.Traits&(isa.Privileged|isa.Shadow) != 0 }, PrivilegedInsn, "is a system instruction"},
+	{func(i isa.Insn) bool { return i.Flow == isa.FlowUnknown }, Undecodable, "", "is not understood"},
+	{func(i isa.Insn) bool { return i.Flow == isa.FlowTrap }, ReservedText, "trap", "is a trap, which the kernel knows by its address"},
+	{func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 }, ReservedText, "landing pad", "is a landing pad"},
+	{func(i isa.Insn) bool { return i.Traits&(isa.Privileged|isa.Shadow) != 0 }, PrivilegedInsn, "", "is a system instruction"},
 }
 
 // rewritable lists first bytes of instructions that the kernel rewrites outside
@@ -177,21 +178,21 @@ var rewritable = map[string]struct {
 func (fn *function) displaceable(k int) *Refusal {
 	i := fn.insns[k]
 	if fn.off(k) < fn.ftrace {
-		return refuse(ReservedText, "%s is an ftrace site", fn.name(k))
+		return reserve("ftrace site", "%s is an ftrace site", fn.name(k))
 	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
 		return unreadable(err)
 	case reserved && res.Class != ktext.Exception: // see faulting
-		return refuse(ReservedText, "%s: %v: %s", fn.name(k), res.Class, res.Why)
+		return reserve(res.Class.String(), "%s: %v: %s", fn.name(k), res.Class, res.Why)
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
-		return refuse(ReservedText, "%s may have %s", fn.name(k), w.why)
+		return reserve("lock prefix", "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {
 		if f.is(i) {
-			return refuse(f.reason, "%s %s", fn.name(k), f.what)
+			return &Refusal{Reason: f.reason, Class: f.class, Detail: fn.name(k) + " " + f.what}
 		}
 	}
 	if fn.exclusive[k] {

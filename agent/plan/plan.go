@@ -140,6 +140,7 @@ func (r *Reason) UnmarshalText(b []byte) error {
 // Refusal is an instrumentation point that must not be spliced.
 type Refusal struct {
 	Reason Reason `json:"reason"`
+	Class  string `json:"class,omitempty"` // of ReservedText: what kind of text that is
 	Detail string `json:"detail"`
 }
 
@@ -150,6 +151,7 @@ type Plan struct {
 	Module    string          `json:"module,omitempty"`
 	Symbol    string          `json:"symbol"`
 	Offset    isa.Off         `json:"offset"` // of the instrumentation point in the function
+	For       isa.Addr        `json:"for,omitempty"` // the point, if the snippet stands at another that runs as often
 	Point     isa.Addr        `json:"point"`  // where New is written: at the first of the displaced
 	Mechanism Mechanism       `json:"mechanism"`
 	Old       []byte          `json:"old"`              // bytes at the point that are expected
@@ -223,7 +225,15 @@ func (e *Eviction) Same(o *Eviction) bool {
 // End is the address behind the springboard.
 func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
 
-// At is the address of the instrumentation point. Whoever comes there has come by
+// Asked is the address of the instrumentation point.
+func (p *Plan) Asked() isa.Addr {
+	if p.For != 0 {
+		return p.For
+	}
+	return p.At()
+}
+
+// At is the address before which the snippet runs. Whoever comes there has come by
 // Point, and from there to it without a jump.
 func (p *Plan) At() isa.Addr { return p.Displaced[p.Lead].Addr }
 

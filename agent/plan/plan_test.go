@@ -345,7 +345,7 @@ func TestEditedText(t *testing.T) {
 		{"unknown before the point", "amd64", "ksys_read", 0x39, 0x20, badAmd, plan.Undecodable},
 		{"shadow", "amd64", "ksys_read", 0x39, 0x36, stiAmd, plan.PrivilegedInsn},
 		{"exclusive before", "arm64", "ksys_read", 0x20, 0x1c, ldxr, plan.ExclusiveSequence},
-		{"trap at the point", "amd64", "ksys_read", 0x39, 0x39, ud2, plan.ControlFlow},
+		{"trap at the point", "amd64", "ksys_read", 0x39, 0x39, ud2, plan.ReservedText},
 	} {
 		x := edited(t, c.arch, c.function, c.at, c.code)
 		req := request(x, c.function, c.point)

@@ -39,6 +39,8 @@ type Request struct {
 	// Padding finds room for springboards in the same text; nil: all of it is
 	// looked at anew.
 	Padding *pad.Finder
+	// Block lets a snippet that only counts stand at another instruction that runs as often.
+	Block bool
 	// dry leaves the heap as it is.
 	dry bool
 	// Spare reports whether a function should not be evicted; nil: all may be.
@@ -58,6 +60,11 @@ func loads(req Request) isa.Addr {
 
 func refuse(r Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: r, Detail: fmt.Sprintf(format, args...)}
+}
+
+// reserve refuses what must not be touched, of some class.
+func reserve(class, format string, args ...any) *Refusal {
+	return &Refusal{Reason: ReservedText, Class: class, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Point plans one splice.
@@ -197,6 +204,15 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	if r := fn.recurs(req); r != nil {
 		return nil, r
 	}
+	p, r := fn.planAt(req, at)
+	if r != nil {
+		return fn.byBlock(req, at, r)
+	}
+	return p, nil
+}
+
+// planAt plans the snippet at instruction at.
+func (fn *function) planAt(req Request, at int) (*Plan, *Refusal) {
 	if r := fn.displaceable(at); r != nil {
 		return nil, r
 	}

@@ -162,6 +162,12 @@ func (s Snippet) IsCounter() bool {
 		s.Code[0].Op == Count && s.Code[0].A == C(1)
 }
 
+// OnlyCounts reports whether all that s does is to add constants to cells: what it finds
+// at the point does not matter, only how often it comes by.
+func (s Snippet) OnlyCounts() bool {
+	return len(s.Code) > 0 && !slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op != Count || !i.A.IsConst })
+}
+
 // Loads reports whether kernel memory is loaded.
 func (s Snippet) Loads() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Load })

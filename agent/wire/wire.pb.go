@@ -1877,6 +1877,7 @@ type PointResult struct {
 	AnnexBytes    []byte                 `protobuf:"bytes,23,opt,name=annex_bytes,json=annexBytes,proto3" json:"annex_bytes,omitempty"`
 	Moved         string                 `protobuf:"bytes,24,opt,name=moved,proto3" json:"moved,omitempty"`                           // the function that runs elsewhere, to make room for the springboard
 	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
+	RunsAt        uint64                 `protobuf:"varint,25,opt,name=runs_at,json=runsAt,proto3" json:"runs_at,omitempty"`          // what the snippet runs before, if it is not what is at address: as often as that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2054,6 +2055,13 @@ func (x *PointResult) GetMoved() string {
 func (x *PointResult) GetWrittenAt() uint64 {
 	if x != nil {
 		return x.WrittenAt
+	}
+	return 0
+}
+
+func (x *PointResult) GetRunsAt() uint64 {
+	if x != nil {
+		return x.RunsAt
 	}
 	return 0
 }
@@ -2667,7 +2675,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xef\x04\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x88\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2694,7 +2702,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"annexBytes\x12\x14\n" +
 	"\x05moved\x18\x18 \x01(\tR\x05moved\x12\x1d\n" +
 	"\n" +
-	"written_at\x18\x14 \x01(\x04R\twrittenAt\"\x8a\x01\n" +
+	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
+	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +

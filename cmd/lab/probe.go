@@ -262,6 +262,7 @@ type probePoint struct {
 	Address   string          `json:"address"`
 	Mechanism string          `json:"mechanism,omitempty"`
 	Liveness  string          `json:"liveness,omitempty"`
+	RunsAt    string          `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
 	Moved     string          `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
 	Added     int             `json:"added,omitempty"`   // instructions a hit
 	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
@@ -360,6 +361,9 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 	for _, p := range results["splice"].GetPoints() {
 		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness, Moved: p.Moved,
 			Added: int(p.Added), Spilled: int(p.Spilled)}
+		if p.RunsAt != 0 {
+			out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
+		}
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
@@ -442,6 +446,11 @@ func (f *probeFlags) table(d *probeDocument) {
 		}
 	}
 	t.Flush()
+	for _, p := range d.Points {
+		if p.RunsAt != "" {
+			progress("probe: %s cannot be spliced itself: counted at %s, which runs exactly as often", p.Spec, p.RunsAt)
+		}
+	}
 	if n := d.saved(); n > 0 && !f.index {
 		progress("probe: registers are saved, %d at the point that saves most; --index, which knows the whole kernel, may do with fewer", n)
 	}

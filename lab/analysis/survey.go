@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 
@@ -28,6 +29,7 @@ type Survey struct {
 	Kernel       string         `json:"kernel"`
 	Instructions int            `json:"instructions"`
 	Reserved     int            `json:"reserved"`
+	ReservedAs   map[string]int `json:"reserved_as"` // of those, by class
 	Mechanisms   map[string]int `json:"mechanisms"`
 	Refused      map[string]int `json:"refused"` // by reason
 }
@@ -64,11 +66,11 @@ func NewSurvey(d *ktext.Dump, x *index.Index) (*Survey, error) {
 	heap.Add(place.NewArea(1, code, code+surveyArea, surveyArea))
 	annex := code + 2*surveyArea
 	heap.Add(place.NewAnnex(2, annex, annex+surveyArea, surveyArea))
-	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}}
+	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}, ReservedAs: map[string]int{}}
 	for _, m := range surveyed {
 		s.Mechanisms[m.String()] = 0
 	}
-	req := plan.Request{Heap: heap, Padding: pad.New(text), Features: gen.Features{LSE: true}}
+	req := plan.Request{Block: true, Heap: heap, Padding: pad.New(text), Features: gen.Features{LSE: true}}
 	text.Functions("", func(f ktext.Func) bool {
 		if f.Addr >= lo && f.Addr < hi {
 			err = s.function(text, view, f, req)
@@ -118,6 +120,7 @@ func (s *Survey) add(p *plan.Plan, r *plan.Refusal) {
 		s.Mechanisms[p.Mechanism.String()]++
 	case r.Reason == plan.ReservedText:
 		s.Reserved++
+		s.ReservedAs[r.Class]++
 	default:
 		s.Refused[r.Reason.String()]++
 	}
@@ -136,15 +139,18 @@ func (s *Survey) Print(w io.Writer) error {
 		line(m.String(), s.Mechanisms[m.String()])
 	}
 	line("reserved", s.Reserved)
-	var reasons []string
-	for r := range s.Refused {
-		reasons = append(reasons, r)
+	for _, c := range largest(s.ReservedAs) {
+		line("reserved: "+c, s.ReservedAs[c])
 	}
-	slices.SortFunc(reasons, func(a, b string) int {
-		return cmp.Or(cmp.Compare(s.Refused[b], s.Refused[a]), cmp.Compare(a, b))
-	})
-	for _, r := range reasons {
+	for _, r := range largest(s.Refused) {
 		line("refused: "+r, s.Refused[r])
 	}
 	return tw.Flush()
+}
+
+// largest are the keys, that of the largest number first.
+func largest(m map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b))
+	})
 }

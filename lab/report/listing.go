@@ -29,10 +29,18 @@ type splice struct {
 func listing(arch string, p *Point) splice {
 	d := disassembler{arch: arch, point: p}
 	return splice{
-		Before: named(d.lines(p.Address, p.Old, false), p.Displaced),
+		Before: named(d.lines(p.begin(), p.Old, false), p.Displaced),
 		After:  d.after(),
 		Patch:  append(d.lines(p.PatchAddress, p.Patch, false), d.lines(p.AnnexAddress, p.Annex, false)...),
 	}
+}
+
+// begin is where the bytes of a point are.
+func (p *Point) begin() string {
+	if p.WrittenAt != "" {
+		return p.WrittenAt
+	}
+	return p.Address
 }
 
 // disassembler lists the code of one point.
@@ -48,7 +56,7 @@ func (d *disassembler) after() []line {
 	if err == nil && d.point.Mechanism == "pun" {
 		return []line{{"+00", show(d.arch, b), "jmp patch (tail shared)"}}
 	}
-	return d.lines(d.point.Address, d.point.New, true)
+	return d.lines(d.point.begin(), d.point.New, true)
 }
 
 // maxLines of one listing: a patch is some ten instructions, a clone more than
@@ -106,7 +114,7 @@ func (d *disassembler) targets(text string, i isa.Insn) string {
 	if i.Target == 0 {
 		return text
 	}
-	point, patch := number64(d.point.Address), number64(d.point.PatchAddress)
+	point, patch := number64(d.point.begin()), number64(d.point.PatchAddress)
 	near := uint64(i.Target) - point // wraps around below the point
 	switch {
 	case uint64(i.Target) == patch:

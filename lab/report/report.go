@@ -94,12 +94,14 @@ type Point struct {
 	PatchAddress string   `json:"patch_address,omitempty"`
 	Annex        string   `json:"annex,omitempty"` // the patch's second part, with what is displaced, if it has one
 	AnnexAddress string   `json:"annex_address,omitempty"`
-	Moved        string   `json:"moved,omitempty"`     // the function that runs elsewhere, to make room for the springboard
-	Displaced    []string `json:"displaced,omitempty"` // disassembly
-	Added        int      `json:"added,omitempty"`     // instructions added per hit, by construction
-	Spilled      int      `json:"spilled,omitempty"`   // registers and flag words saved
-	Liveness     string   `json:"liveness,omitempty"`  // who says that the others are free: block, function, index
-	Cell         string   `json:"cell,omitempty"`      // shared or per-cpu
+	WrittenAt    string   `json:"written_at,omitempty"` // where the bytes are
+	RunsAt       string   `json:"runs_at,omitempty"`    // what the snippet runs before, if it is not the point: as often
+	Moved        string   `json:"moved,omitempty"`      // the function that runs elsewhere, to make room for the springboard
+	Displaced    []string `json:"displaced,omitempty"`  // disassembly
+	Added        int      `json:"added,omitempty"`      // instructions added per hit, by construction
+	Spilled      int      `json:"spilled,omitempty"`    // registers and flag words saved
+	Liveness     string   `json:"liveness,omitempty"`   // who says that the others are free: block, function, index
+	Cell         string   `json:"cell,omitempty"`       // shared or per-cpu
 	Count        *uint64  `json:"count,omitempty"`
 }
 

@@ -109,6 +109,7 @@ func (m *Metric) validate() error {
 func (p *Point) validate() error {
 	for _, a := range []struct{ what, text string }{
 		{"offset", p.Offset}, {"address", p.Address}, {"patch_address", p.PatchAddress}, {"annex_address", p.AnnexAddress},
+		{"written_at", p.WrittenAt}, {"runs_at", p.RunsAt},
 	} {
 		if a.text != "" && !addressForm.MatchString(a.text) {
 			return fmt.Errorf("%s %q is not of the form 0x1f", a.what, a.text)

@@ -35,6 +35,8 @@ var Arch = &isa.Arch{
 	Move:     Move,
 	Text:     Text,
 	Op:       Op,
+	Scan:     Scan,
+	ScanTail: scanTail,
 }
 
 func regName(r isa.Reg) string {

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// The block rule. A snippet that only counts may stand at any instruction that runs
+// exactly as often as the one that was asked for: one of the same straight run, into
+// which nothing leads but its begin, and out of which nothing leads but its end. It is
+// used where the instruction itself cannot be spliced, and the plan says so (Plan.For).
+//
+// What ends a run, besides jumps, calls and returns: what the kernel may rewrite into one
+// (static keys and calls), what may leave by a fault that has a fixup, and ftrace's site,
+// from which a live patch may never come back.
+
+// equivalents are the other instructions of the run of instruction at, the nearest first.
+// None are known where a jump through a register may lead anywhere.
+func (fn *function) equivalents(at int) ([]int, error) {
+	if _, k := fn.indirectJump(); k >= 0 || fn.off(at) < fn.ftrace {
+		return nil, nil
+	}
+	first, last := at, at
+	for first > 0 && fn.off(first-1) >= fn.ftrace {
+		if on, err := fn.goesOn(first - 1); err != nil || !on {
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+		first--
+	}
+	for last+1 < len(fn.insns) {
+		if on, err := fn.goesOn(last); err != nil || !on {
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+		last++
+	}
+	var out []int
+	for d := 1; at-d >= first || at+d <= last; d++ {
+		if at-d >= first {
+			out = append(out, at-d)
+		}
+		if at+d <= last {
+			out = append(out, at+d)
+		}
+	}
+	return out, nil
+}
+
+// goesOn reports whether whoever runs instruction k runs the next one, and whoever runs
+// the next one has run it.
+func (fn *function) goesOn(k int) (bool, error) {
+	i := fn.insns[k]
+	if i.Flow != isa.FlowNone || i.Traits&isa.Lost != 0 || fn.lost >= 0 && k >= fn.lost {
+		return false, nil
+	}
+	if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || site {
+		return false, err
+	}
+	m, err := fn.text.Targets(fn.Module)
+	if err != nil {
+		return false, err
+	}
+	if _, ok := m.First(i.End(), i.End()+1); ok {
+		return false, nil
+	}
+	_, ok, err := fn.shortJump(i.End(), i.End()+1)
+	return !ok && err == nil, err
+}
+
+// placed are the reasons that are about where a snippet stands: elsewhere it may do.
+var placed = map[Reason]bool{
+	ReservedText: true, ControlFlow: true, PCRelative: true, PrivilegedInsn: true, ExclusiveSequence: true,
+	MayFault: true, TooShort: true, TargetInWindow: true, NoDeadRegister: true, OutOfReach: true,
+	AlreadySpliced: true, NeedsSpill: true, NoSpringboard: true,
+}
+
+// byBlock plans a snippet that only counts at the nearest instruction that runs as often
+// as one that is refused for r.
+func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
+	if !req.Block || req.Mechanism != MechanismInvalid || !req.Snippet.OnlyCounts() || !placed[r.Reason] || ownReserved[r.Class] {
+		return nil, r
+	}
+	others, err := fn.equivalents(at)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	for _, k := range others {
+		p, _ := fn.planAt(req, k)
+		if p != nil {
+			p.Offset, p.For = fn.off(at), fn.insns[at].Addr
+			return p, nil
+		}
+	}
+	return nil, r
+}
+
+// ownReserved are classes of text of which no instruction is spliced, whichever it is.
+var ownReserved = map[string]bool{
+	ktext.NoInstr.String(): true, ktext.Entry.String(): true, ktext.Init.String(): true, ktext.Hypervisor.String(): true,
+	ktext.Blacklist.String(): true, ktext.Patching.String(): true, ktext.Thunk.String(): true, ktext.Outside.String(): true,
+}
