@@ -262,49 +262,62 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	return d.begin()
 }
 
-// planAll plans the points of a step, in their order: first all that can be spliced
-// themselves, then those of the others that another instruction is left for. On error
-// nothing is taken.
+// planAll plans the points of a step, in their order. On error nothing is taken.
 func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, []*plan.Plan, error) {
-	points := d.expand(s.Points)
-	ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
+	made, most := &set{}, int(s.Most)
 	var plans []*plan.Plan
-	left := len(points)
-	for _, block := range []bool{false, true} {
-		for k, p := range points[:left] {
-			if s.Most > 0 && len(plans) == int(s.Most) {
-				if !block {
-					left = k
-				}
-				break
+	for points := range slices.Chunk(d.expand(s.Points), together) {
+		if most > 0 && len(plans) == most {
+			break
+		}
+		ones, results, err := d.planSome(points, plans, most)
+		for k, one := range ones {
+			if one != nil {
+				plans = append(plans, one)
+				made.add(points[k], one, results[k])
+				d.resolved[name] = append(d.resolved[name], one.Asked())
+			} else if err == nil && !s.SkipRefused {
+				err = fmt.Errorf("%s: %s", results[k].Refusal.Reason, results[k].Refusal.Detail)
 			}
-			if ones[k] != nil {
+		}
+		res.Points = append(res.Points, results...)
+		if err != nil {
+			d.splicer.Release(plans...)
+			return nil, nil, err
+		}
+	}
+	return made, plans, nil
+}
+
+// together is how many points of a step are planned before others of them may be counted
+// at what they have left.
+const together = 256
+
+// planSome plans points: first all that can be spliced themselves, then those of the
+// others that another instruction is left for, until there are so many plans with those
+// before. A point without a plan is refused; those behind the last are left out.
+func (d *Daemon) planSome(points []*wire.Point, before []*plan.Plan, most int) ([]*plan.Plan, []*wire.PointResult, error) {
+	ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
+	plans := slices.Clone(before)
+	for _, block := range []bool{false, true} {
+		for k, p := range points {
+			if ones[k] != nil || most > 0 && len(plans) == most {
 				continue
 			}
 			var err error
 			if ones[k], results[k], err = d.plan(p, plans, block); err != nil {
-				d.splicer.Release(plans...)
-				return nil, nil, err
+				return ones, results, err
 			}
 			if ones[k] != nil {
 				plans = append(plans, ones[k])
 			}
 		}
 	}
-	made, plans := &set{}, plans[:0]
-	for k, one := range ones[:left] {
-		res.Points = append(res.Points, results[k])
-		switch {
-		case one != nil:
-			plans = append(plans, one)
-			made.add(points[k], one, results[k])
-			d.resolved[name] = append(d.resolved[name], one.Asked())
-		case !s.SkipRefused:
-			d.splicer.Release(slices.DeleteFunc(ones, func(p *plan.Plan) bool { return p == nil })...)
-			return nil, nil, fmt.Errorf("%s: %s", results[k].Refusal.Reason, results[k].Refusal.Detail)
-		}
+	n := slices.Index(results, nil)
+	if n < 0 {
+		n = len(results)
 	}
-	return made, plans, nil
+	return ones[:n], results[:n], nil
 }
 
 // countAll reads the cells of every live splice.
