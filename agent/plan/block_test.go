@@ -1,0 +1,123 @@
+package plan_test
+
+import (
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
+)
+
+// TestBlock: what only counts stands at the nearest instruction that runs as often, or
+// nowhere. ksys_write+0x10 is push, push, sub; all before +0x16 runs as often.
+func TestBlock(t *testing.T) {
+	argument, err := snippet.Parse("c0 sum\nv0 u64 = arg 0\ncount c0 v0\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const jumpToIt = "\xeb\xf6" // at +0x18: jmp to +0x10
+	for _, c := range []struct {
+		name   string
+		code   string // at +0x18
+		change func(*plan.Request)
+		at     isa.Off // where it stands; 0: refused
+	}{
+		{"nearest", "", nil, 0xe},
+		{"not asked for", "", func(r *plan.Request) { r.Block = false }, 0},
+		{"a mechanism is asked for", "", func(r *plan.Request) { r.Mechanism = plan.Jump }, 0},
+		{"does not only count", "", func(r *plan.Request) { r.Snippet = argument }, 0},
+		{"a jump leads to the point", jumpToIt, nil, 0x11},
+	} {
+		x := edited(t, "amd64", "ksys_write", 0x18, c.code)
+		f, err := x.Function("", "ksys_write")
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request(x, "ksys_write", 0x10)
+		req.Block = true
+		// The point itself is taken.
+		req.Taken = func(lo, hi isa.Addr) bool { return lo <= f.Addr+0x10 && f.Addr+0x10 < hi }
+		if c.change != nil {
+			c.change(&req)
+		}
+		p, r := plan.Point(x, req)
+		switch {
+		case c.at == 0 && r == nil:
+			t.Errorf("%s: planned at %v", c.name, p.At())
+		case c.at == 0:
+		case r != nil:
+			t.Errorf("%s: %v", c.name, r)
+		case p.At() != f.Addr+isa.Addr(c.at) || p.Offset != 0x10 || p.For != f.Addr+0x10 || p.Asked() != p.For:
+			t.Errorf("%s: %v for %v, +%#x", c.name, p.At(), p.For, uint64(p.Offset))
+		}
+	}
+}
+
+// TestBlockEnds: nothing that another may run more or less often is counted instead.
+func TestBlockEnds(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		x := ktexttest.Load(t, arch).Text(t)
+		n := 0
+		for _, name := range []string{"ksys_read", "ksys_write", "vfs_read", "vfs_write"} {
+			f, err := x.Function("", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, err := x.Code(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var insns []isa.Insn
+			for k := 0; k < len(code); k += insns[len(insns)-1].Len {
+				insns = append(insns, x.Arch.Decode(code[k:], f.Addr+isa.Addr(k)))
+			}
+			for _, i := range insns {
+				req := request(x, name, isa.Off(i.Addr-f.Addr))
+				req.Block = true
+				req.Taken = func(lo, hi isa.Addr) bool { return lo <= i.Addr && i.Addr < hi }
+				p, r := plan.Point(x, req)
+				if r != nil || p.For == 0 {
+					continue
+				}
+				n++
+				lo, hi := min(p.For, p.At()), max(p.For, p.At())
+				for _, j := range insns {
+					if j.Addr >= lo && j.Addr < hi && j.Flow != isa.FlowNone {
+						t.Errorf("%v for %v, and %v between them is %v", p.At(), p.For, j.Addr, j.Flow)
+					}
+					if j.Target > lo && j.Target <= hi && j.Flow != isa.FlowNone {
+						t.Errorf("%v for %v, and %v leads to %v", p.At(), p.For, j.Addr, j.Target)
+					}
+				}
+			}
+		}
+		if n < 20 {
+			t.Errorf("%s: %d points counted elsewhere", arch, n)
+		}
+	}
+}
+
+// TestShortJump: a jump of two bytes into a window, from the function or from what lies
+// beside it, is seen.
+func TestShortJump(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   isa.Off
+		code string
+		want bool
+	}{
+		{"none", 0, "", true},
+		{"from the function", 0x18, "\xeb\xf7", false}, // to +0x11
+		{"from padding before it", ^isa.Off(1), "\xeb\x11", false},
+		{"from there to the window's begin", ^isa.Off(1), "\xeb\x10", true},
+	} {
+		x := edited(t, "amd64", "ksys_write", c.at, c.code)
+		req := request(x, "ksys_write", 0x10)
+		req.Mechanism = plan.Quiesced
+		p, r := plan.Point(x, req)
+		if (r == nil) != c.want || r != nil && r.Reason != plan.TargetInWindow {
+			t.Errorf("%s: %v, %v", c.name, p, r)
+		}
+	}
+}
