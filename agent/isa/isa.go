@@ -141,6 +141,8 @@ const (
 	// Rebases: may change what the CPU finds the kernel's own memory with: segment,
 	// descriptor-table, control and model-specific registers.
 	Rebases
+	// Apart: what Opens a sequence does so behind a direct jump, too.
+	Apart
 )
 
 // Mem is an access to memory of either kind; a mask to test with, and what an
@@ -148,7 +150,7 @@ const (
 const Mem = Load | Store
 
 var traitNames = [...]string{"pcrel", "load", "store", "privileged", "exclusive", "opens", "landing", "shadow",
-	"serialising", "may-fault", "vector", "repeats", "lost", "rebases"}
+	"serialising", "may-fault", "vector", "repeats", "lost", "rebases", "apart"}
 
 // String lists the traits, joined by commas.
 func (t Traits) String() string {
@@ -220,7 +222,7 @@ func (i Insn) Stays() error {
 		return Stays("a trap, which is known by its address,")
 	case i.Traits&Landing != 0:
 		return Stays("a landing pad")
-	case i.Traits&Exclusive != 0:
+	case i.Traits&(Exclusive|Apart) == Exclusive:
 		return Stays("a part of an exclusive sequence")
 	case i.Traits&(Privileged|Shadow) != 0:
 		return Stays("a system instruction")

@@ -112,7 +112,7 @@ func (fn *function) markExclusive() {
 	fn.exclusive = make([]bool, len(fn.insns))
 	left := 0
 	for k, i := range fn.insns {
-		fn.exclusive[k] = left > 0 || i.Traits&isa.Exclusive != 0
+		fn.exclusive[k] = left > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive
 		switch {
 		case i.Traits&isa.Opens != 0:
 			left = maxExclusive

@@ -151,7 +151,7 @@ func eachBarred(arch *isa.Arch, code []byte, a isa.Addr, visit func(form string,
 // ranks are the reasons that there may be. Where text is off limits anyway, or a fault is
 // handled, the form itself has not been looked at: another place says more.
 var ranks = map[string]int{
-	plan.ReservedText.String(): 1, plan.MayFault.String(): 2,
+	plan.ReservedText.String(): 1, plan.MayFault.String(): 2, "trap": ownReason, "landing pad": ownReason,
 	plan.PrivilegedInsn.String(): ownReason, plan.ControlFlow.String(): ownReason, plan.ExclusiveSequence.String(): ownReason,
 }
 
@@ -174,7 +174,9 @@ func refusedIn(text *ktext.Text, form, function string) (reason string, off isa.
 		}
 		reason, off = "not refused", isa.Off(at-f.Addr)
 		if _, r := plan.At(text, f, plan.Request{Offset: off}); r != nil {
-			reason = r.Reason.String()
+			if reason = r.Reason.String(); ranks[r.Class] == ownReason {
+				reason = r.Class
+			}
 		}
 		return false
 	})

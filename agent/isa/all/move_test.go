@@ -195,7 +195,7 @@ func TestStays(t *testing.T) {
 		{"arm64", "4508005c", "no general register"},
 		{"arm64", "450800d8", "no general register"},
 		{"arm64", "1f080010", "for nobody"},
-		{"arm64", "207c5fc8", "exclusive"},
+		{"arm64", "207c03c8", "exclusive"},
 		{"riscv64", "17000000", "for nobody"},
 		{"riscv64", "0290", "a trap"},
 	} {

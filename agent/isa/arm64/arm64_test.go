@@ -33,7 +33,7 @@ e10740f8 | none | sp | x1,sp |  | load,may-fault | ldr x1, [sp],#0
 00008039 | none | x0 | x0 |  | load,may-fault | ldrsb x0, [x0]
 000080f9 | none | x0 |  |  |  | prfm
 0000003d | none | x0 |  |  | store,may-fault,vector | str b0, [x0]
-207c5fc8 | none | x1 | x0 |  | load,exclusive,opens,may-fault | ldxr
+207c5fc8 | none | x1 | x0 |  | load,exclusive,opens,may-fault,apart | ldxr
 207c02c8 | none | x0,x1 | x2 |  | store,exclusive,may-fault | stxr w2, x0, [x1]
 5f3f03d5 | none |  |  |  | exclusive | clrex
 207ca2c8 | none | x0,x1,x2 | x2 |  | load,store,may-fault | cas x2, x0, [x1]

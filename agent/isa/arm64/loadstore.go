@@ -118,6 +118,11 @@ func tags(w word, i *isa.Insn) bool {
 //
 //	31 30 29    24 23 22 21 20 16 15 14 10 9  5 4  0
 //	size | 001000 |o2| L|o1| Rs  |o0| Rt2 | Rn | Rt
+//
+// Between a load-exclusive and its store there may be direct branches (Arm ARM, B2.12.5:
+// what may not are explicit memory effects, accesses to system registers, barriers of the
+// instruction stream, exceptions and indirect branches): a load may be reached and left
+// by one, and is then as near to its store as any cache line.
 func exclusive(w word, i *isa.Insn) bool {
 	load, data := w.bit(22), w.gpr(rd)
 	i.Traits |= direction(load)
@@ -125,7 +130,7 @@ func exclusive(w word, i *isa.Insn) bool {
 	case !o2 && !o1: // ldxr, stxr and their ordered forms
 		i.Traits |= isa.Exclusive
 		if load {
-			i.Traits |= isa.Opens
+			i.Traits |= isa.Opens | isa.Apart
 			i.Writes = data
 		} else {
 			i.Reads |= data
@@ -135,7 +140,7 @@ func exclusive(w word, i *isa.Insn) bool {
 	case !o2 && w.bit(31): // ldxp, stxp
 		i.Traits |= isa.Exclusive
 		if load {
-			i.Traits |= isa.Opens
+			i.Traits |= isa.Opens | isa.Apart
 			i.Writes = data | w.gpr(rt2)
 		} else {
 			i.Reads |= data | w.gpr(rt2)
