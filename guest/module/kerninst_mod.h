@@ -186,6 +186,8 @@ void ki_arch_quiesce(void);
  * the batch, and whether that fails or not, undivert. With the same locks as that.
  */
 extern const bool ki_arch_diverts;
+/* Does none of what diverts run the function that an address is in? */
+bool ki_arch_divertible(unsigned long addr);
 int ki_arch_divert_init(void);
 void ki_arch_divert_exit(void);
 int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed);

@@ -158,6 +158,11 @@ static int sync_only(void *arg)
 /* Without kernel preemption, nobody is inside a window while the machine stands still. */
 const bool ki_arch_diverts = false;
 
+bool ki_arch_divertible(unsigned long addr)
+{
+	return true;
+}
+
 int ki_arch_divert_init(void)
 {
 	return 0;

@@ -206,8 +206,9 @@ static int check_text(struct live *l, const struct live *host)
 	err = own_text(first, last, &l->owner);
 	if (err || host)
 		return err;
-	if (l->owner ? module_off_limits(first, last, written) :
-		       core_off_limits(first, last, written)) {
+	if (((l->s.flags & KI_SPLICE_WINDOW) && !ki_arch_divertible(first)) ||
+	    (l->owner ? module_off_limits(first, last, written) :
+			core_off_limits(first, last, written))) {
 		module_put(l->owner);
 		return -EACCES;
 	}

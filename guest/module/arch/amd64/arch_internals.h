@@ -3,8 +3,10 @@
 #include <asm/extable_fixup_types.h>
 
 struct orc_entry;
+struct tracepoint;
 
 extern struct static_call_site __start_static_call_sites[], __stop_static_call_sites[];
+extern struct tracepoint __tracepoint_notifier_run;
 /* The kernel's tables for walks up a stack: addresses, relative, and what is said of them. */
 extern int __start_orc_unwind_ip[], __stop_orc_unwind_ip[];
 extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
@@ -16,6 +18,7 @@ extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 	MARK(__stop_orc_unwind_ip)		\
 	MARK(__start_orc_unwind)		\
 	MARK(__stop_orc_unwind)			\
+	DATA(__tracepoint_notifier_run)		\
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\

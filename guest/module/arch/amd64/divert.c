@@ -19,9 +19,12 @@
  *
  *   Any context, NMI included: the kernel's handler runs with interrupts off and
  *     makes RCU watch before it calls notifiers. Nothing in here takes a lock.
- *   Code on the handler's own way: windows are refused where kprobes are (its
- *     functions are NOKPROBE or noinstr), so that no handler meets a second one
- *     before it has looked up the first.
+ *   Code on the handler's own way: would meet the breakpoint again, and again. Most of
+ *     it is NOKPROBE or noinstr, where nothing is spliced. The rest is listed below,
+ *     and a tracepoint leads out of it, to whatever its probes run: while that is
+ *     enabled, nothing is diverted. (Who enables it while somebody waits here is not
+ *     kept from it: that takes jump_label_mutex, inside of which CPUs cannot be kept
+ *     from coming and going, and tasks-RCU waits for who does that.)
  *   A CPU that met one which is gone when it looks: none. Breakpoints are looked
  *     up with interrupts off from the moment they are met, and entries stay until
  *     every CPU has taken an interrupt since the byte was replaced.
@@ -29,15 +32,38 @@
  *     know the address; what they remember of the one they are at stays as it is.
  */
 #include <linux/hashtable.h>
+#include <linux/kallsyms.h>
 #include <linux/kdebug.h>
 #include <linux/kprobes.h>
 #include <linux/ptrace.h>
 #include <linux/string.h>
+#include <linux/tracepoint-defs.h>
 
 #include <asm/text-patching.h>
 
 #include "internals.h"
 #include "kerninst_mod.h"
+
+/*
+ * What notify_die() runs that a kprobe may be in (kernel/notifier.c, kernel/rcu/tree_plugin.h:
+ * in a handler that nests like an NMI's, the third returns at once).
+ */
+static const char *const on_the_way[] = {
+	"__rcu_read_lock", "__rcu_read_unlock", "rcu_read_unlock_special",
+};
+
+bool ki_arch_divertible(unsigned long addr)
+{
+	char name[KSYM_NAME_LEN];
+	u32 i;
+
+	if (lookup_symbol_name(addr, name))
+		return true;	/* not the kernel's */
+	for (i = 0; i < ARRAY_SIZE(on_the_way); i++)
+		if (!strncmp(name, on_the_way[i], strlen(on_the_way[i])))
+			return false;
+	return true;
+}
 
 /* A batch is at most 4096: four to a list. */
 static DEFINE_HASHTABLE(diversions, 10);
@@ -84,6 +110,10 @@ int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed)
 	static const u8 int3 = INT3_INSN_OPCODE;
 	u32 i;
 
+	if (static_key_enabled(&__tracepoint_notifier_run.key)) {
+		*failed = p[0].index;
+		return -EBUSY;
+	}
 	for (i = 0; i < n; i++) {
 		if (p[i].window && memcmp(p[i].addr, p[i].from, p[i].len)) {
 			*failed = p[i].index;
