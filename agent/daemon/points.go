@@ -63,10 +63,14 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		}
 		return d.splicer.Taken(lo, hi)
 	}
+	asked := func(a isa.Addr) bool {
+		return slices.ContainsFunc(before, func(q *plan.Plan) bool { return q.Asked() == a }) ||
+			slices.ContainsFunc(d.splicer.Live(), func(l *splice.Live) bool { return l.Plan.Asked() == a })
+	}
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken,
+		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: func(f ktext.Func) bool { return d.named[f.Addr] },
 	}
 	var err error
@@ -144,7 +148,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Pla
 // describe fills a result in from a plan. Bytes are those of whole displaced
 // instructions, so that people can read them: what is behind the jump stays.
 func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointResult) error {
-	res.OldBytes = make([]byte, p.Back-p.Point)
+	res.OldBytes = make([]byte, p.End()-p.Point)
 	if err := d.text.Read(p.Point, res.OldBytes); err != nil {
 		return err
 	}

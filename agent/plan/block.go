@@ -85,6 +85,9 @@ func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
 	if !req.Block || req.Mechanism != MechanismInvalid || !req.Snippet.OnlyCounts() || !placed[r.Reason] || ownReserved[r.Class] {
 		return nil, r
 	}
+	if req.Asked != nil && req.Asked(fn.insns[at].Addr) {
+		return nil, r
+	}
 	others, err := fn.equivalents(at)
 	if err != nil {
 		return nil, unreadable(err)

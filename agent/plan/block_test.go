@@ -24,6 +24,7 @@ func TestBlock(t *testing.T) {
 		at     isa.Off // where it stands; 0: refused
 	}{
 		{"nearest", "", nil, 0xe},
+		{"its own", "", func(r *plan.Request) { r.Asked = func(isa.Addr) bool { return true } }, 0},
 		{"not asked for", "", func(r *plan.Request) { r.Block = false }, 0},
 		{"a mechanism is asked for", "", func(r *plan.Request) { r.Mechanism = plan.Jump }, 0},
 		{"does not only count", "", func(r *plan.Request) { r.Snippet = argument }, 0},
@@ -119,5 +120,33 @@ func TestShortJump(t *testing.T) {
 		if (r == nil) != c.want || r != nil && r.Reason != plan.TargetInWindow {
 			t.Errorf("%s: %v, %v", c.name, p, r)
 		}
+	}
+}
+
+// TestFiller: what follows a return and is never run is room for a jump, and nothing else.
+func TestFiller(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	req := request(x, "ksys_write", 0xa4) // retq, and four int3
+	p, r := plan.Point(x, req)
+	if r != nil || p.Mechanism != plan.Jump || len(p.Displaced) != 1 || p.Back != p.Point+1 || p.End() != p.Point+5 {
+		t.Fatalf("%+v, %v", p, r)
+	}
+	if p.Writes(p.Point+4, p.Point+5) == false || p.Writes(p.Point+5, p.Point+6) {
+		t.Error("what is written ends elsewhere")
+	}
+	for name, spoil := range map[string]func(*plan.Plan){
+		"no trap":     func(p *plan.Plan) { p.Old = flip(p.Old, 3) },
+		"no return":   func(p *plan.Plan) { p.Original = []byte{0x50}; p.Old = append([]byte{0x50}, p.Old[1:]...) },
+		"other bytes": func(p *plan.Plan) { p.Old = flip(p.Old, 0) },
+	} {
+		q := *p
+		spoil(&q)
+		if q.Check(x.Arch) == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+	y := edited(t, "amd64", "ksys_write", 0xa4+3, "\x90")
+	if p, r := plan.Point(y, request(y, "ksys_write", 0xa4)); r == nil && p.Mechanism == plan.Jump {
+		t.Errorf("planned over what is no trap: %+v", p)
 	}
 }

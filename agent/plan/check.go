@@ -35,9 +35,9 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 	switch {
 	case len(p.Old) != len(p.New) || len(p.New) == 0 || len(p.New) > maxReplaced:
 		return fmt.Errorf("%d bytes replaced by %d", len(p.Old), len(p.New))
-	case len(p.Displaced) == 0 || len(p.New) > n:
+	case len(p.Displaced) == 0 || len(p.New) > n && !p.filled(arch, n):
 		return fmt.Errorf("%d bytes replaced, %d displaced", len(p.New), n)
-	case len(p.Original) != n || !bytes.HasPrefix(p.Original, p.Old):
+	case len(p.Original) != n || !bytes.HasPrefix(p.Original, p.Old[:min(n, len(p.Old))]):
 		return fmt.Errorf("the %d displaced bytes do not begin with those that are replaced", len(p.Original))
 	case len(p.Free) != len(p.Displaced)+1:
 		return fmt.Errorf("%d sets of free registers for %d instructions", len(p.Free), len(p.Displaced))
@@ -62,6 +62,18 @@ func (p *Plan) checkShape(arch *isa.Arch) error {
 	return gen.CheckLocals(arch, p.Snippet, p.Locals)
 }
 
+// filled reports whether what is replaced behind the n displaced bytes is what follows a
+// return and is never run.
+func (p *Plan) filled(arch *isa.Arch, n int) bool {
+	last := p.Displaced[len(p.Displaced)-1]
+	if int(last.Addr-p.Point) >= len(p.Original) {
+		return false
+	}
+	i := arch.Decode(p.Original[last.Addr-p.Point:], last.Addr)
+	return i.Flow == isa.FlowReturn && len(arch.Trap) == 1 && len(p.Old) > n &&
+		len(bytes.Trim(p.Old[n:], string(arch.Trap))) == 0
+}
+
 // checkBoard holds the springboard, which is there exactly if the mechanism is one,
 // to be a jump to the patch or to do the same, outside what is displaced.
 func (p *Plan) checkBoard(arch *isa.Arch) error {
@@ -73,11 +85,11 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 		return nil
 	case len(b.Old) != len(b.New) || len(b.New) == 0 || len(b.New) > maxReplaced:
 		return fmt.Errorf("%d bytes of springboard on %d", len(b.New), len(b.Old))
-	case b.End() < b.Addr || b.Addr < p.Back && p.Point < b.End():
+	case b.End() < b.Addr || b.Addr < p.End() && p.Point < b.End():
 		return fmt.Errorf("springboard at %v on the displaced bytes", b.Addr)
 	}
 	if e := b.In; e != nil {
-		if p.Point < e.End() && e.Body < p.Back {
+		if p.Point < e.End() && e.Body < p.End() {
 			return fmt.Errorf("%s is moved away, and the point is in it", e.Symbol)
 		}
 		if err := e.check(arch, p); err != nil {

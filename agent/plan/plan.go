@@ -150,9 +150,9 @@ func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 type Plan struct {
 	Module    string          `json:"module,omitempty"`
 	Symbol    string          `json:"symbol"`
-	Offset    isa.Off         `json:"offset"` // of the instrumentation point in the function
+	Offset    isa.Off         `json:"offset"`        // of the instrumentation point in the function
 	For       isa.Addr        `json:"for,omitempty"` // the point, if the snippet stands at another that runs as often
-	Point     isa.Addr        `json:"point"`  // where New is written: at the first of the displaced
+	Point     isa.Addr        `json:"point"`         // where New is written: at the first of the displaced
 	Mechanism Mechanism       `json:"mechanism"`
 	Old       []byte          `json:"old"`              // bytes at the point that are expected
 	New       []byte          `json:"new"`              // what is written instead, as many
@@ -225,6 +225,10 @@ func (e *Eviction) Same(o *Eviction) bool {
 // End is the address behind the springboard.
 func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
 
+// End is behind all that is displaced or overwritten: behind Back, if what is displaced
+// ends in a return, by traps that nothing runs.
+func (p *Plan) End() isa.Addr { return max(p.Back, p.Point+isa.Addr(len(p.New))) }
+
 // Asked is the address of the instrumentation point.
 func (p *Plan) Asked() isa.Addr {
 	if p.For != 0 {
@@ -244,5 +248,5 @@ func (p *Plan) Touches(lo, hi isa.Addr) bool {
 
 // Writes reports whether the splice displaces or overwrites any of [lo, hi).
 func (p *Plan) Writes(lo, hi isa.Addr) bool {
-	return p.Point < hi && lo < p.Back || p.Board != nil && p.Board.Addr < hi && lo < p.Board.End()
+	return p.Point < hi && lo < p.End() || p.Board != nil && p.Board.Addr < hi && lo < p.Board.End()
 }

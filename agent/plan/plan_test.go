@@ -261,7 +261,7 @@ func TestSpringboards(t *testing.T) {
 			full += strings.Count(r.Detail, "have no room for another springboard")
 			continue
 		}
-		if (p.Board != nil) != (p.Mechanism == plan.Springboard) || p.Board == nil && (p.Displaced[0].Len < 5 || req.Mechanism != plan.Jump) {
+		if (p.Board != nil) != (p.Mechanism == plan.Springboard) || p.Board == nil && (len(p.New) < 5 || req.Mechanism != plan.Jump) {
 			t.Errorf("+%#x: %v of %d bytes, springboard %v", uint64(off), p.Mechanism, p.Displaced[0].Len, p.Board)
 		}
 		if p.Board != nil && (len(p.New) != 2 || strings.Trim(string(p.Board.Old), "\x90") != "") {

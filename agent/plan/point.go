@@ -41,6 +41,9 @@ type Request struct {
 	Padding *pad.Finder
 	// Block lets a snippet that only counts stand at another instruction that runs as often.
 	Block bool
+	// Asked reports whether a live splice is that of the point at a: Block does not make a
+	// second of it. Nil: none is.
+	Asked func(a isa.Addr) bool
 	// dry leaves the heap as it is.
 	dry bool
 	// Spare reports whether a function should not be evicted; nil: all may be.
@@ -243,7 +246,7 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 	i := fn.insns[at]
 	n := i.Len
 	if fn.text.Arch.Name == "amd64" {
-		if i.Len < amd64JumpLen {
+		if i.Len+fn.filler(at) < amd64JumpLen {
 			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.name(at), i.Len, amd64JumpLen)
 		}
 		n = amd64JumpLen
@@ -272,7 +275,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	arch := fn.text.Arch
 	insns := fn.insns[w.first : w.first+w.count]
 	lo, hi := insns[0].Addr, insns[w.count-1].End()
-	if req.Taken != nil && req.Taken(lo, hi) {
+	if req.Taken != nil && req.Taken(lo, max(hi, lo+isa.Addr(w.replaced))) {
 		return gen.Input{}, refuse(AlreadySpliced, "%s overlaps a live splice", fn.name(w.first))
 	}
 	if req.Heap == nil {
@@ -367,7 +370,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	}
 	p := &Plan{
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
-		Old: clone(in.Bytes[:w.replaced]), New: entry,
+		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w), Original: clone(in.Bytes),

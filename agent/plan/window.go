@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,6 +82,9 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 			return nil, r
 		}
 		n += fn.insns[k].Len
+		if n < far && n+fn.filler(k) >= far {
+			n = far
+		}
 		if fn.insns[k].Flow.Ends() && n < far {
 			return nil, refuse(TooShort, "%s ends the window from +%#x after %d bytes of %d", fn.name(k), fn.off(start), n, far)
 		}
@@ -98,6 +102,18 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 		}
 	}
 	return fn.build(req, w)
+}
+
+// filler is how many bytes behind instruction k are traps that nothing runs, whatever leads
+// there: a return owns them, as they stop a CPU that guesses past it (amd64, and the
+// kernel writes as many as a jump to its return thunk would take).
+func (fn *function) filler(k int) int {
+	trap := fn.text.Arch.Trap
+	if fn.insns[k].Flow != isa.FlowReturn || len(trap) != 1 {
+		return 0
+	}
+	rest := fn.code[int(fn.off(k))+fn.insns[k].Len:]
+	return len(rest) - len(bytes.TrimLeft(rest, string(trap)))
 }
 
 // closed reports why control may enter a window anywhere but at its start.

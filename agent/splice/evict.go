@@ -24,7 +24,7 @@ func evicts(p *plan.Plan) *plan.Eviction {
 
 // clash says what two plans that are live together have in common and must not.
 func clash(p, q *plan.Plan) error {
-	if q.Touches(p.Point, p.Back) {
+	if q.Touches(p.Point, p.End()) {
 		return fmt.Errorf("overlaps the splice of %v", q.Point)
 	}
 	e, o := evicts(p), evicts(q)
@@ -32,7 +32,7 @@ func clash(p, q *plan.Plan) error {
 	if b := p.Board; b != nil && (q.Writes(b.Addr, b.End()) || !shared && q.Touches(b.Addr, b.End())) {
 		return fmt.Errorf("its springboard overlaps the splice of %v", q.Point)
 	}
-	if e != nil && (q.Point < e.End() && e.Body < q.Back || !shared && q.Touches(e.Body, e.End())) {
+	if e != nil && (q.Point < e.End() && e.Body < q.End() || !shared && q.Touches(e.Body, e.End())) {
 		return fmt.Errorf("%s, which it moves away, overlaps the splice of %v", e.Symbol, q.Point)
 	}
 	for _, v := range slots(p, true) {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
 	"text/tabwriter"
 
 	"kerninst/agent/gen"
@@ -31,6 +33,7 @@ type Survey struct {
 	Reserved     int            `json:"reserved"`
 	ReservedAs   map[string]int `json:"reserved_as"` // of those, by class
 	Mechanisms   map[string]int `json:"mechanisms"`
+	AsOften      int            `json:"as_often"` // of those, counted at another instruction that runs as often
 	Refused      map[string]int `json:"refused"` // by reason
 }
 
@@ -60,27 +63,73 @@ func NewSurvey(d *ktext.Dump, x *index.Index) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := newSurvey(d)
+	if err := s.all(text, view); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newSurvey(d *ktext.Dump) *Survey {
+	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}, ReservedAs: map[string]int{}}
+	for _, m := range surveyed {
+		s.Mechanisms[m.String()] = 0
+	}
+	return s
+}
+
+// all adds the functions of the kernel's text, on as many CPUs as there are: how one is
+// planned does not depend on another.
+func (s *Survey) all(text *ktext.Text, view *index.View) error {
 	lo, hi := text.Bounds()
+	padding, functions := pad.New(text), make(chan ktext.Func, 64)
+	parts, errs := make([]*Survey, runtime.GOMAXPROCS(0)), make([]error, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for k := range parts {
+		parts[k] = newSurvey(&ktext.Dump{})
+		req := plan.Request{Block: true, Heap: surveyHeap(hi), Padding: padding, Features: gen.Features{LSE: true}}
+		wg.Go(func() {
+			for f := range functions {
+				if errs[k] == nil { // else only emptied
+					errs[k] = parts[k].function(text, view, f, req)
+				}
+			}
+		})
+	}
+	text.Functions("", func(f ktext.Func) bool {
+		if f.Addr >= lo && f.Addr < hi {
+			functions <- f
+		}
+		return true
+	})
+	close(functions)
+	wg.Wait()
+	for _, p := range parts {
+		s.join(p)
+	}
+	return errors.Join(errs...)
+}
+
+// surveyHeap is the patch memory of a kernel whose text ends at hi.
+func surveyHeap(hi isa.Addr) *place.Heap {
 	heap := &place.Heap{}
 	code := (hi + surveyBehind) &^ 4095
 	heap.Add(place.NewArea(1, code, code+surveyArea, surveyArea))
 	annex := code + 2*surveyArea
 	heap.Add(place.NewAnnex(2, annex, annex+surveyArea, surveyArea))
-	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Mechanisms: map[string]int{}, Refused: map[string]int{}, ReservedAs: map[string]int{}}
-	for _, m := range surveyed {
-		s.Mechanisms[m.String()] = 0
-	}
-	req := plan.Request{Block: true, Heap: heap, Padding: pad.New(text), Features: gen.Features{LSE: true}}
-	text.Functions("", func(f ktext.Func) bool {
-		if f.Addr >= lo && f.Addr < hi {
-			err = s.function(text, view, f, req)
+	return heap
+}
+
+// join adds what another has found.
+func (s *Survey) join(o *Survey) {
+	s.Instructions, s.Reserved, s.AsOften = s.Instructions+o.Instructions, s.Reserved+o.Reserved, s.AsOften+o.AsOften
+	for _, m := range []struct{ to, from map[string]int }{
+		{s.Mechanisms, o.Mechanisms}, {s.Refused, o.Refused}, {s.ReservedAs, o.ReservedAs},
+	} {
+		for key, n := range m.from {
+			m.to[key] += n
 		}
-		return err == nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	return s, nil
 }
 
 // function adds one function's instructions.
@@ -118,6 +167,9 @@ func (s *Survey) add(p *plan.Plan, r *plan.Refusal) {
 	switch {
 	case r == nil:
 		s.Mechanisms[p.Mechanism.String()]++
+		if p.For != 0 {
+			s.AsOften++
+		}
 	case r.Reason == plan.ReservedText:
 		s.Reserved++
 		s.ReservedAs[r.Class]++
@@ -138,6 +190,7 @@ func (s *Survey) Print(w io.Writer) error {
 	for _, m := range surveyed {
 		line(m.String(), s.Mechanisms[m.String()])
 	}
+	line("of those, at another that runs as often", s.AsOften)
 	line("reserved", s.Reserved)
 	for _, c := range largest(s.ReservedAs) {
 		line("reserved: "+c, s.ReservedAs[c])
