@@ -21,6 +21,7 @@ type Answer struct {
 	Oracle  oracle.Report           // where it was asked for
 	Seed    uint64                  // of the guest
 	Text    *ktext.Text             // of the image's kernel as it boots; where a guest's executed instructions are told
+	Crash   string                  // what it said when it ended as Guest.Ends says; empty: it ended well
 	Exact   bool                    // ran in exact time: it says the same each time
 }
 

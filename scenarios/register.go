@@ -205,7 +205,7 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			env.RunningAfter[g.Request.Name] = g.RunningAfter.Seconds()
 		}
 		env.Guests = append(env.Guests, g.Request.Name)
-		if failure, st := env.failure(s, g); failure != nil {
+		if failure, st := env.failure(s, guests[i], g); failure != nil {
 			if status.Worst(out.Status, st) != out.Status {
 				out.Status, out.Failure = st, failure
 			}
@@ -288,12 +288,13 @@ func (env *Env) Abandon() {
 const interrupted = "interrupted"
 
 // failure says why a guest's answers are not worth looking at.
-func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.Status) {
+func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failure, status.Status) {
 	switch {
 	case errors.Is(g.Err, context.Canceled):
 		return &report.Failure{Kind: interrupted, Summary: "interrupted by the user"}, status.LabFailed
 	case g.Err != nil:
 		return &report.Failure{Kind: "lab", Summary: g.Err.Error(), Rerun: env.Rerun(s.Name)}, status.LabFailed
+	case want.Ends != "" && g.Outcome.Status == want.Ends:
 	case g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed:
 		return &report.Failure{
 			Kind: string(g.Outcome.Kind), Summary: g.Request.Name + ": " + g.Outcome.Summary,
@@ -310,6 +311,9 @@ func (env *Env) failure(s Scenario, g *runner.Guest) (*report.Failure, status.St
 
 func (env *Env) answer(g *runner.Guest) *Answer {
 	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
+		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
+	}
 	for _, rec := range g.Outcome.Records {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h

@@ -14,6 +14,7 @@ import (
 
 	"kerninst/agent/wire"
 	"kerninst/lab/near"
+	"kerninst/lab/status"
 	"kerninst/lab/vm"
 )
 
@@ -57,13 +58,15 @@ type Guest struct {
 	Modules []string
 	// Index: the daemon knows the whole kernel, not only each function by itself.
 	Index bool
+	// Ends is how the guest ends if it is to show that it does not end well; empty: well.
+	Ends status.Status
 	// Host time until hello, and from there to done; 0: the lab's own limits.
 	BootTimeout, RunTimeout time.Duration
 }
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), hazards(), inside(), backtraces(), exhausted(), loads(), annex(), faults())
+	return slices.Concat(smoke(), every(), oracles(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), hazards(), inside(), safeties(), backtraces(), exhausted(), loads(), annex(), faults())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

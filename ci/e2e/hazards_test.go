@@ -47,6 +47,9 @@ func TestProbesEqual(t *testing.T)   { scenario(t, "squid-probes-equal", 40, []s
 // What goes wrong in Squid's guest is said by the part that comes upon it.
 func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"amd64"}) }
 
+// Where the kernel's own optimised probes break it.
+func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
+
 // Instructions whose faults have a fixup, bare and in the annex. What this finds on
 // arm64 is found by `make proof`, with patches of two parts.
 func TestAnnex(t *testing.T) {

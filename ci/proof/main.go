@@ -54,6 +54,7 @@ var scenarioProofs = []scenarioProof{
 	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
+	{"safety", "exact", "safety.splices.points", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},

@@ -2,6 +2,7 @@ package arm64
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"golang.org/x/arch/arm64/arm64asm"
@@ -45,7 +46,7 @@ func Text(b []byte, a isa.Addr) string {
 	if i := Decode(b, a); i.Target != 0 {
 		return branchText(w, i)
 	}
-	return arm64asm.GNUSyntax(x)
+	return strings.TrimSuffix(arm64asm.GNUSyntax(x), " ") // of those without operands
 }
 
 func lseText(w word) string {

@@ -1,0 +1,344 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// safety: places at which the kernel's own fast probe, an optimised kprobe, breaks the
+// kernel, and a splice does not. Before it writes a jump of five bytes over several
+// instructions, the kernel looks for jumps to between them in the function that has the
+// symbol (arch/x86/kernel/kprobes/opt.c, can_optimize). Compilers put cold halves of
+// functions elsewhere, under symbols of their own, and those jump back. Such places are
+// found here in the text of the kernel as it runs; one of them is known to be reached by
+// a long parameter, through its cold half.
+//
+// Other ISAs have no such probes. There it is what the kernel's probes are let into, the
+// middle of an exclusive sequence, which may then never store (riscv64), and what they are
+// kept from: functions' entries (riscv64, whose ftrace has them).
+func safeties() []Scenario {
+	return []Scenario{{
+		Name: "safety", Title: "where the kernel's own probes break it, or are refused, splices do not break it, and count right",
+		Labels: []string{"proof"}, Guests: safetyGuests, Check: checkSafety,
+	}}
+}
+
+// The place that the trigger comes to, and who comes there by its cold half.
+const (
+	brokenFunction = "param_set_copystring"
+	trigger        = "cd /sys/module/firmware_class/parameters; echo /lib >path; head -c 300 /dev/zero | tr '\\0' x >path; true"
+)
+
+// jumpBytes is what an optimised kprobe overwrites.
+const jumpBytes = 5
+
+// half is a place behind which, within jumpBytes, a jump from another symbol leads.
+type half struct {
+	f   ktext.Func
+	off isa.Off
+}
+
+func (h half) String() string { return fmt.Sprintf("%s+%#x", h.f.Name, uint64(h.off)) }
+
+// eachFunction visits the functions of the kernel's own text, decoded. Instructions are
+// the visitor's until it returns.
+func eachFunction(x *ktext.Text, visit func(f ktext.Func, insns []isa.Insn)) (err error) {
+	lo, hi := x.Bounds()
+	var insns []isa.Insn
+	x.Functions("", func(f ktext.Func) bool {
+		var code []byte
+		if f.Addr < lo || f.End() > hi {
+			return true
+		}
+		if code, err = x.Code(f); err != nil {
+			return false
+		}
+		insns = insns[:0]
+		for k := 0; k < len(code); k += insns[len(insns)-1].Len {
+			insns = append(insns, x.Arch.Decode(code[k:], f.Addr+isa.Addr(k)))
+		}
+		visit(f, insns)
+		return true
+	})
+	return err
+}
+
+// alone reports whether a function's name is its own.
+func alone(x *ktext.Text, f ktext.Func) bool {
+	g, err := x.Function("", f.Name)
+	return err == nil && g == f
+}
+
+// halves finds those places: what an optimised kprobe would overwrite is of one function,
+// which it does not leave, and nothing in that function jumps to between its instructions.
+func halves(x *ktext.Text) (out []half, err error) {
+	from := map[isa.Addr][]isa.Addr{} // of direct jumps, by target: the functions that they are in
+	err = eachFunction(x, func(f ktext.Func, insns []isa.Insn) {
+		for _, i := range insns {
+			if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
+				from[i.Target] = append(from[i.Target], f.Addr)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = eachFunction(x, func(f ktext.Func, insns []isa.Insn) {
+		for k := range insns {
+			if fromElsewhere(x, f, insns[k:], from) && alone(x, f) {
+				out = append(out, half{f, isa.Off(insns[k].Addr - f.Addr)})
+			}
+		}
+	})
+	return out, err
+}
+
+// fromElsewhere reports whether what an optimised kprobe at the first of the instructions
+// overwrites is entered in its middle, and only from other symbols.
+func fromElsewhere(x *ktext.Text, f ktext.Func, insns []isa.Insn, from map[isa.Addr][]isa.Addr) bool {
+	elsewhere, n := false, 0
+	for k, i := range insns {
+		if n >= jumpBytes {
+			break
+		}
+		if _, reserved, err := x.Reserved(f, i.Addr, i.End()); reserved || err != nil || i.Flow != isa.FlowNone {
+			return false
+		}
+		if k > 0 && slices.Contains(from[i.Addr], f.Addr) {
+			return false
+		}
+		elsewhere = elsewhere || k > 0 && len(from[i.Addr]) > 0
+		n += i.Len
+	}
+	return elsewhere && n >= jumpBytes
+}
+
+// optimise puts kprobes at places, and says how many of them the kernel has optimised.
+const optimise = `cd /sys/kernel/tracing; n=0
+while read place; do echo "p:safety/p$n $place" >>kprobe_events && n=$((n+1)); done
+echo registered $n
+echo 1 >events/safety/enable
+sleep 5
+echo optimised $(grep -c OPTIMIZED /sys/kernel/debug/kprobes/list)`
+
+func safetyGuests(arch string) []Guest {
+	if arch != "amd64" {
+		return barredGuests()
+	}
+	kprobes := func(found *Answer) (*wire.Job, error) {
+		places, err := halves(found.Text)
+		if err != nil {
+			return nil, err
+		}
+		var lines []string
+		for _, h := range apart(places) {
+			lines = append(lines, h.String())
+		}
+		return job(shell("optimise", "echo '"+strings.Join(lines, "\n")+"' | ( "+optimise+" )"), shell("trigger", trigger)), nil
+	}
+	splices := func(found *Answer) (*wire.Job, error) {
+		places, err := halves(found.Text)
+		if err != nil {
+			return nil, err
+		}
+		var points []*wire.Point
+		for _, h := range places {
+			points = append(points, at(h.f.Name, uint64(h.off)))
+		}
+		return job(snapshot("before", ""), announced(skipping("splice", points)), safetyLoad(trigger),
+			read("count"), unsplice("splice"), snapshot("after", "before")), nil
+	}
+	return []Guest{
+		{Name: "found", CPUs: 1, Time: vm.Exact, Text: true, Job: job(shell("trigger", trigger))},
+		{Name: "kprobes", CPUs: 1, Time: vm.Exact, After: "found", Make: kprobes, Ends: status.Crashed},
+		{Name: "splices", CPUs: 1, Time: vm.Exact, Oracle: true, After: "found", Make: splices},
+	}
+}
+
+// safetyLoad runs a command, and what reaches much of a kernel, while counters and observer
+// count the same.
+func safetyLoad(first string) *wire.Step {
+	s := shell("load", first+"; "+fmt.Sprintf(oracleLoad, 1))
+	s.GetRun().Metered = true
+	return s
+}
+
+// apart leaves out places within the bytes of the one before: two optimised probes cannot
+// overlap.
+func apart(places []half) (out []half) {
+	for _, h := range places {
+		if n := len(out); n == 0 || out[n-1].f != h.f || h.off >= out[n-1].off+2*jumpBytes {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// fewestHalves and fewestSpliced are how many there have to be for the scenario to show
+// anything: the kernel that it was first run on has 289 by another count.
+const fewestHalves, fewestSpliced = 100, 50
+
+func checkSafety(t *T) {
+	if t.Arch != "amd64" {
+		checkBarred(t)
+		return
+	}
+	places, err := halves(t.Guests["found"].Text)
+	t.equal("the kernel's text is read", err == nil, true)
+	t.atLeast("places that are entered from another symbol", float64(len(places)), fewestHalves)
+	t.file("safety.places", len(places))
+
+	said := t.said("optimise")
+	t.file("safety.kprobes", said["registered"])
+	t.file("safety.optimised", said["optimised"])
+	t.atLeast("places at which the kernel has optimised a probe", float64(said["optimised"]), fewestHalves)
+	t.equal("with the kernel's own probes, the kernel broke", strings.Contains(t.Guests["kprobes"].Crash, brokenFunction), true)
+
+	c := t.coverage("safety", "splices")
+	t.atLeast("of those, that were executed", float64(c.executed), 1)
+	spliced := 0
+	for _, p := range t.done("splices", "splice").Points {
+		if p.Refusal == nil {
+			spliced++
+		}
+	}
+	t.atLeast("places that are spliced", float64(spliced), fewestSpliced)
+	t.equal("with splices, the load came to its end", len(t.ran("splices", "load")), 1)
+}
+
+// file files a number of places.
+func (t *T) file(name string, n int) {
+	t.Metrics[name] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+}
+
+// said is the numbers that a program said, by name.
+func (t *T) said(step string) map[string]int {
+	out := map[string]int{}
+	for _, line := range strings.Split(string(t.ran("kprobes", step)[0]), "\n") {
+		if f := strings.Fields(line); len(f) == 2 {
+			out[f[0]], _ = strconv.Atoi(f[1])
+		}
+	}
+	return out
+}
+
+// barredPlaces is how many places of each kind are looked at.
+const barredPlaces = 50
+
+// sequences are places between an exclusive load and its store, and entries are behind
+// functions' ftrace sites, where the function begins: some of each, from all over the text.
+func sequences(x *ktext.Text) (between, entries []half, err error) {
+	err = eachFunction(x, func(f ktext.Func, insns []isa.Insn) {
+		open := false
+		for k, i := range insns {
+			if open && i.Traits&isa.Exclusive == 0 && alone(x, f) {
+				between = append(between, half{f, isa.Off(i.Addr - f.Addr)})
+			}
+			if i.Traits&isa.Exclusive != 0 {
+				open = i.Traits&isa.Opens != 0 && closes(insns[k+1:])
+			}
+		}
+		code, e := x.Code(f)
+		if _, reserved, _ := x.Reserved(f, f.Addr, f.Addr+1); e == nil && !reserved && x.FtraceSite(code) > 0 && alone(x, f) {
+			entries = append(entries, half{f, 0})
+		}
+	})
+	return some(between), some(entries), err
+}
+
+// closes reports whether a store ends the sequence before anything jumps out of it.
+func closes(insns []isa.Insn) bool {
+	for _, i := range insns[:min(8, len(insns))] {
+		switch {
+		case i.Traits&isa.Exclusive != 0:
+			return i.Traits&isa.Opens == 0
+		case i.Flow.Ends():
+			return false
+		}
+	}
+	return false
+}
+
+// some are barredPlaces of many, evenly.
+func some(all []half) (out []half) {
+	for k := range min(barredPlaces, len(all)) {
+		out = append(out, all[k*len(all)/min(barredPlaces, len(all))])
+	}
+	return out
+}
+
+// attempt asks for kprobes, which are never armed, and says how many there were.
+const attempt = `cd /sys/kernel/tracing; n=0
+while read place; do { echo "p:safety/p$n $place" >>kprobe_events; } 2>/dev/null && n=$((n+1)); done
+echo accepted $n`
+
+func barredGuests() []Guest {
+	after := func(made func(between, entries []half) *wire.Job) func(*Answer) (*wire.Job, error) {
+		return func(found *Answer) (*wire.Job, error) {
+			between, entries, err := sequences(found.Text)
+			return made(between, entries), err
+		}
+	}
+	ask := func(name string, places []half) *wire.Step {
+		var lines []string
+		for _, h := range places {
+			lines = append(lines, h.String())
+		}
+		return shell(name, "echo '"+strings.Join(lines, "\n")+"' | ( "+attempt+" )")
+	}
+	return []Guest{
+		{Name: "found", CPUs: 1, Time: vm.Exact, Text: true, Job: job(shell("true", "true"))},
+		{Name: "kprobes", CPUs: 1, Time: vm.Exact, After: "found", Make: after(func(between, entries []half) *wire.Job {
+			return job(ask("between", between), ask("entries", entries))
+		})},
+		{Name: "splices", CPUs: 1, Time: vm.Exact, Oracle: true, After: "found", Make: after(func(between, entries []half) *wire.Job {
+			var in, begin []*wire.Point
+			for _, h := range between {
+				in = append(in, at(h.f.Name, uint64(h.off)))
+			}
+			for _, h := range entries {
+				begin = append(begin, &wire.Point{Function: h.f.Name, Entry: true})
+			}
+			return job(snapshot("before", ""), skipping("between", in), unsplice("between"), announced(skipping("splice", begin)),
+				safetyLoad("true"), read("count"), unsplice("splice"), snapshot("after", "before"))
+		})},
+	}
+}
+
+func checkBarred(t *T) {
+	between, entries, err := sequences(t.Guests["found"].Text)
+	t.equal("the kernel's text is read", err == nil, true)
+	t.equal("places that are looked at", []int{len(between), len(entries)}, []int{barredPlaces, barredPlaces})
+	accepted, taken := t.said("between")["accepted"], t.said("entries")["accepted"]
+	t.file("safety.kprobes.between", accepted)
+	t.file("safety.kprobes.entries", taken)
+	inside := []string{}
+	for _, p := range t.done("splices", "between").Points {
+		if p.Refusal == nil && p.RunsAt == 0 {
+			inside = append(inside, p.Spec)
+		}
+	}
+	t.equal("exclusive sequences in which there is a splice", inside, []string{})
+	t.coverage("safety", "splices")
+	n := 0
+	for _, p := range t.done("splices", "splice").Points {
+		if p.Refusal == nil {
+			n++
+		}
+	}
+	t.file("safety.splices.entries", n)
+	t.atLeast("functions that have a splice at their entry", float64(n), barredPlaces*8/10)
+	if t.Arch == "riscv64" {
+		t.atLeast("places in exclusive sequences that the kernel puts a probe in", float64(accepted), 1)
+		t.equal("functions at whose entry the kernel puts a probe", taken, 0)
+	}
+}
