@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/index"
 	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/live"
 )
@@ -108,6 +109,7 @@ func sameInstructions(t *testing.T, x *index.Index, s index.Source) (n int) {
 		if fn.How != index.Indexed {
 			t.Fatalf("%v: %v", f, fn.How)
 		}
+		sameBegins(t, fn, f, s.Graph)
 		fn.Each(func(a isa.Addr, before isa.RegSet) {
 			n++
 			if want, err := s.Live.Before(a); err != nil || want != before {
@@ -119,6 +121,27 @@ func sameInstructions(t *testing.T, x *index.Index, s index.Source) (n int) {
 		})
 	}
 	return n
+}
+
+// sameBegins compares where jumps of a function may lead: to its blocks, as far as all of
+// its jumps are understood.
+func sameBegins(t *testing.T, fn *index.Function, f ktext.Func, g *cfg.Graph) {
+	t.Helper()
+	want := true
+	var starts []isa.Addr
+	for b := range cfg.Block(g.Blocks()) {
+		if a := g.Start(b); a >= f.Addr && a < f.End() && g.Kind(b) != cfg.KindPad && g.Marks(b)&cfg.Data == 0 {
+			starts, want = append(starts, a), want && g.Kind(b) != cfg.KindIndirectJump
+		}
+	}
+	for _, a := range starts {
+		if at, ok, known := fn.Begins(a, a+1); known != want || ok != want || ok && at != a {
+			t.Fatalf("%v: a block begins at %v: %v, %v, known %v of %v", f, a, at, ok, known, want)
+		}
+	}
+	if at, ok, _ := fn.Begins(starts[0]+1, starts[min(1, len(starts)-1)]); ok {
+		t.Fatalf("%v: a block begins at %v, inside another", f, at)
+	}
 }
 
 // TestAloneIsNoBolder: what one function by itself calls free is free to who

@@ -62,6 +62,17 @@ type Function struct {
 	arch   *isa.Arch
 	insns  []isa.Insn // in order
 	before []isa.RegSet
+	begins []isa.Addr // of blocks, in order; nil where some jump may lead anywhere
+}
+
+// Begins finds the first block that begins in [lo, hi): elsewhere no jump of the function
+// leads. known is false where some of them may lead anywhere, and of what is not indexed.
+func (f *Function) Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool) {
+	k := sort.Search(len(f.begins), func(k int) bool { return f.begins[k] >= lo })
+	if k < len(f.begins) && f.begins[k] < hi {
+		return f.begins[k], true, true
+	}
+	return 0, false, f.begins != nil
 }
 
 // Instructions is how many are known; padding has none.
@@ -169,11 +180,24 @@ func (v *View) blocks(f Func) (out []numbered, err error) {
 	return out, nil
 }
 
+// begins are where blocks of one function begin, unless a jump in one is not understood.
+func begins(lo isa.Addr, blocks []numbered) []isa.Addr {
+	out := make([]isa.Addr, 0, len(blocks))
+	for _, b := range blocks {
+		if b.Kind == cfg.KindIndirectJump {
+			return nil
+		}
+		out = append(out, lo+isa.Addr(b.Start))
+	}
+	return out
+}
+
 // indexed takes what is live behind each block from the index, and goes back
 // from there.
 func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte) (*Function, error) {
 	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch}
 	lo, _ := v.t.Bounds()
+	fn.begins = begins(lo, blocks)
 	for k := range blocks {
 		b := &blocks[k]
 		if b.Odd {

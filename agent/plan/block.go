@@ -68,6 +68,9 @@ func (fn *function) goesOn(k int) (bool, error) {
 	if _, ok := m.First(i.End(), i.End()+1); ok {
 		return false, nil
 	}
+	if _, ok := fn.ledTo(i.End(), i.End()+1); ok {
+		return false, nil
+	}
 	_, ok, err := fn.shortJump(i.End(), i.End()+1)
 	return !ok && err == nil, err
 }
@@ -86,6 +89,9 @@ func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
 		return nil, r
 	}
 	if req.Asked != nil && req.Asked(fn.insns[at].Addr) {
+		return nil, r
+	}
+	if r := fn.learn(req); r != nil {
 		return nil, r
 	}
 	others, err := fn.equivalents(at)

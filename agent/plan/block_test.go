@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
@@ -148,5 +149,46 @@ func TestFiller(t *testing.T) {
 	y := edited(t, "amd64", "ksys_write", 0xa4+3, "\x90")
 	if p, r := plan.Point(y, request(y, "ksys_write", 0xa4)); r == nil && p.Mechanism == plan.Jump {
 		t.Errorf("planned over what is no trap: %+v", p)
+	}
+}
+
+// TestJumpsKnown: a jump through a register bars windows unless it is known where it leads,
+// and then where it leads does.
+func TestJumpsKnown(t *testing.T) {
+	const jrT1 = "\x02\x83"
+	x := edited(t, "riscv64", "__riscv_sys_getppid", 0x1c, jrT1)
+	f, err := x.Function("", "__riscv_sys_getppid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		known bool
+		to    isa.Off
+		want  plan.Reason // ReasonInvalid: none
+	}{
+		{"not known", false, 0, plan.IndirectJump},
+		{"to the begin", true, 0x8, plan.ReasonInvalid},
+		{"inside", true, 0xa, plan.TargetInWindow},
+		{"behind", true, 0x10, plan.ReasonInvalid},
+	} {
+		req := request(x, f.Name, 0x8)
+		req.Mechanism = plan.Quiesced
+		req.Facts = func(ktext.Func) (plan.Facts, error) {
+			return plan.Facts{
+				Source: plan.SourceIndex, Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7) },
+				Begins: func(lo, hi isa.Addr) (isa.Addr, bool, bool) {
+					a := f.Addr + isa.Addr(c.to)
+					return a, c.known && lo <= a && a < hi, c.known
+				},
+			}, nil
+		}
+		p, r := plan.Point(x, req)
+		switch {
+		case r == nil && c.want != plan.ReasonInvalid:
+			t.Errorf("%s: planned: %+v", c.name, p)
+		case r != nil && r.Reason != c.want:
+			t.Errorf("%s: %v", c.name, r)
+		}
 	}
 }

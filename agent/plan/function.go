@@ -293,6 +293,10 @@ type Facts struct {
 	// Free is what a snippet before the instruction at a may overwrite; nothing
 	// where none is known to begin.
 	Free func(a isa.Addr) isa.RegSet
+	// Begins finds an address in [lo, hi) that a jump of the function may lead to, those
+	// through registers included; known is false where one of those may lead anywhere.
+	// Nil: nothing is known of them.
+	Begins func(lo, hi isa.Addr) (a isa.Addr, ok, known bool)
 }
 
 // learn asks for the facts of the function, once.
@@ -327,7 +331,8 @@ func (fn *function) free(k int) (isa.RegSet, error) {
 }
 
 // indirectJump finds a jump whose targets are not known: through a register
-// that no auipc just before it has loaded, in this function or, for a cold
+// that no auipc just before it has loaded, and of which the index does not know more, in
+// this function or, for a cold
 // half, in the function it was split from. It returns the function's name and
 // the offset, or -1.
 func (fn *function) indirectJump() (string, int) {
@@ -335,6 +340,9 @@ func (fn *function) indirectJump() (string, int) {
 		return *fn.jumpsTo, fn.jumpsAt
 	}
 	name, at := fn.Name, fn.ownIndirectJump()
+	if at >= 0 && fn.jumpsKnown() {
+		at = -1
+	}
 	if hot, _, cold := strings.Cut(fn.Name, ".cold"); at < 0 && cold {
 		name = hot
 		parent, r := analyse(fn.text, fn.Module, hot)
@@ -355,6 +363,25 @@ func (fn *function) indirectJump() (string, int) {
 	}
 	fn.jumpsTo, fn.jumpsAt = &name, at
 	return name, at
+}
+
+// jumpsKnown reports whether it is known where all of the function's own jumps lead.
+func (fn *function) jumpsKnown() bool {
+	if fn.facts == nil || fn.facts.Begins == nil {
+		return false
+	}
+	_, _, known := fn.facts.Begins(fn.Addr, fn.Addr)
+	return known
+}
+
+// ledTo finds an address in [lo, hi) that a jump through a register, of which it is known
+// where it leads, may lead to.
+func (fn *function) ledTo(lo, hi isa.Addr) (isa.Addr, bool) {
+	if !fn.jumpsKnown() || fn.ownIndirectJump() < 0 {
+		return 0, false
+	}
+	a, ok, _ := fn.facts.Begins(lo, hi)
+	return a, ok
 }
 
 func (fn *function) ownIndirectJump() int {

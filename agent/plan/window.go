@@ -128,6 +128,9 @@ func (fn *function) closed(w window) *Refusal {
 	}
 	a, ok := m.First(lo+1, hi)
 	if !ok {
+		a, ok = fn.ledTo(lo+1, hi)
+	}
+	if !ok {
 		if a, ok, err = fn.shortJump(lo+1, hi); err != nil {
 			return unreadable(err)
 		}

@@ -144,7 +144,7 @@ func (s *Survey) function(text *ktext.Text, view *index.View, f ktext.Func, req 
 	}
 	n := 0
 	req.Facts = func(ktext.Func) (plan.Facts, error) {
-		return plan.Facts{Source: plan.SourceIndex, Free: facts.Free}, nil
+		return plan.Facts{Source: plan.SourceIndex, Free: facts.Free, Begins: facts.Begins}, nil
 	}
 	whole := plan.Survey(text, f, req, func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
 		if _, ok := known.Before(f.Addr + isa.Addr(off)); ok {
