@@ -74,12 +74,16 @@ func (t *T) fileOp(o probedOp, samples int) {
 	}
 }
 
+// leastAdded is the least that splices are taken to add to what operations take, for a
+// quotient that has a number.
+const leastAdded = 1e-6
+
 // means files geometric means: of what operations take with splices over what they take
 // bare, the same with kprobes, and how many times as much the latter is above 1.
 func (t *T) means(of string, ops []probedOp) (splices, times float64) {
 	splices = geomean(ops, func(o probedOp) float64 { return o.spliced / o.bare })
 	kprobes := geomean(ops, func(o probedOp) float64 { return o.kprobed / o.bare })
-	times = (kprobes - 1) / (splices - 1)
+	times = (kprobes - 1) / max(splices-1, leastAdded)
 	t.fileRatio("splice.geomean"+of, splices)
 	t.fileRatio("kprobe.geomean"+of, kprobes)
 	t.fileRatio("kprobe-over-splice"+of, times)

@@ -33,6 +33,9 @@ type Env struct {
 	Software map[string][]images.File
 	// Modules are the files that load the modules that a guest asks for, by ModulesKey.
 	Modules map[string][]images.File
+	// Lacks says what a kernel has none of, by ModulesKey: scenarios that need it fail, the
+	// others run.
+	Lacks map[string]error
 	// Index is the kernel's, for guests that ask for it.
 	Index images.File
 	// Text is the kernel's, for guests of which points are drawn.
@@ -77,6 +80,9 @@ func Register(env *Env, list []Scenario) {
 			guests[k] = s.Guests(env.Arch)
 		}
 		for _, k := range env.longestFirst(guests) {
+			if env.lacking(guests[k]) != nil {
+				continue
+			}
 			pending[k] = env.start(list[k], guests[k])
 			env.pending = append(env.pending, pending[k]...)
 		}
@@ -109,13 +115,29 @@ func (env *Env) longestFirst(guests [][]Guest) []int {
 func (env *Env) register(s Scenario, guests []Guest, pending []*runner.Pending) {
 	ginkgo.It(s.Name+": "+s.Title, ginkgo.Label(s.Labels...), func() {
 		out := report.Scenario{Name: s.Name, Metrics: map[string]report.Metric{}}
-		message := env.run(s, guests, pending, &out)
+		message := ""
+		if err := env.lacking(guests); err != nil {
+			message = err.Error()
+			out.Status, out.Failure = status.Failed, &report.Failure{Kind: "kernel", Summary: message, Rerun: env.Rerun(s.Name)}
+		} else {
+			message = env.run(s, guests, pending, &out)
+		}
 		env.Results = append(env.Results, out)
 		env.Runner.Progress("%s: %s: %s", env.Arch, s.Name, strings.Join(strings.Fields(string(out.Status)+" "+report.CleanText(message)), " "))
 		if message != "" {
 			ginkgo.Fail(message)
 		}
 	})
+}
+
+// lacking says what some of the guests need and the kernel has none of.
+func (env *Env) lacking(guests []Guest) error {
+	for _, g := range guests {
+		if err := env.Lacks[ModulesKey(g.Modules)]; err != nil {
+			return fmt.Errorf("guest %s: %w", g.Name, err)
+		}
+	}
+	return nil
 }
 
 func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {

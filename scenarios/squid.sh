@@ -98,8 +98,8 @@ drive() {
 # microseconds.
 trace() {
 	[ -d $tracing/events ] || mount -t tracefs none $tracing || exit
-	cat /run/squid.pid >$tracing/set_event_pid
-	echo 262144 >$tracing/buffer_size_kb
+	cat /run/squid.pid >$tracing/set_event_pid || exit
+	echo 262144 >$tracing/buffer_size_kb || exit
 	echo mono >$tracing/trace_clock
 	echo 1 >$tracing/events/syscalls/enable || exit
 	drive "$@"
@@ -112,7 +112,8 @@ trace() {
 		function stamp(s) { match(s, /[0-9]+\.[0-9]+: sys_/)
 			split(substr(s, RSTART, RLENGTH - 6), b, "."); return b[1] % 100000 * 1000000 + b[2] }
 		END { for (k in n) print "syscall", k, n[k], t[k] }' $tracing/trace
-	cat $tracing/per_cpu/cpu0/stats | grep -E '^(overrun|dropped events)' >&2
+	lost=$(awk -F: '/^(overrun|dropped events)/ { n += $2 } END { print n + 0 }' $tracing/per_cpu/cpu0/stats)
+	[ "$lost" = 0 ] || { echo "$lost events of Squid's system calls were lost" >&2; exit 1; }
 }
 
 # Waits until the guest has been up for so many seconds: so guests that have done more

@@ -179,7 +179,7 @@ func (t *T) decidedCounts() {
 // them: that is known exactly, while what a request takes is not.
 func (t *T) counters() float64 {
 	added, insns := map[string]uint32{}, uint64(0)
-	for _, p := range t.accepted("spliced", "places") {
+	for _, p := range t.made("spliced", "places") {
 		added[p.Spec] = p.Added
 	}
 	for _, v := range t.done("spliced", "places-counts").Values {

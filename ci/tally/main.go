@@ -4,7 +4,8 @@
 //	N passed, N failed, N skipped
 //
 // that counts tests and subtests which have no subtests of their own, and those that
-// failed though none of theirs did. It exits 1 when something failed or nothing ran.
+// failed though none of theirs did. It exits 1 when something failed, was skipped without a
+// line in ci/skips.md, or nothing ran.
 package main
 
 import (
@@ -17,7 +18,12 @@ import (
 )
 
 func main() {
-	failed, err := tally(os.Stdin, os.Stdout)
+	ledger, err := os.ReadFile(ledgerFile)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally: run it where the repository begins:", err)
+		os.Exit(1)
+	}
+	failed, err := tally(os.Stdin, os.Stdout, string(ledger))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tally:", err)
 	}
@@ -25,6 +31,10 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// ledgerFile lists what is skipped, with the reason: a line "* `package test`: reason"
+// of each.
+const ledgerFile = "ci/skips.md"
 
 // event is a line of `go test -json` (see `go doc test2json`).
 type event struct {
@@ -52,7 +62,7 @@ const slow = 30
 // maxLine bounds a line of input: a test may print a whole console.
 const maxLine = 64 << 20
 
-func tally(r io.Reader, w io.Writer) (failed bool, err error) {
+func tally(r io.Reader, w io.Writer, ledger string) (failed bool, err error) {
 	tests := map[string]*run{}
 	var order []string
 	get := func(key string) *run {
@@ -103,7 +113,7 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 	if err := sc.Err(); err != nil {
 		return true, err
 	}
-	n := map[string]int{}
+	n, unlisted := map[string]int{}, 0
 	for _, key := range order {
 		t := tests[key]
 		if own := t.outcome == "fail" && !t.below; strings.HasSuffix(key, "\x00") || t.parent && !own {
@@ -114,7 +124,11 @@ func tally(r io.Reader, w io.Writer) (failed bool, err error) {
 			fmt.Fprintf(w, "--- DIED: %s\n%s", strings.ReplaceAll(key, "\x00", " "), strings.Join(t.output, ""))
 		}
 		n[t.outcome]++
+		if name := strings.ReplaceAll(key, "\x00", " "); t.outcome == "skip" && !strings.Contains(ledger, "\n* `"+name+"`: ") {
+			unlisted++
+			fmt.Fprintf(w, "--- SKIPPED, and not in ci/skips.md: %s\n", name)
+		}
 	}
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", n["pass"], n["fail"], n["skip"])
-	return failed || n["fail"] > 0 || n["pass"] == 0, nil
+	return failed || unlisted > 0 || n["fail"] > 0 || n["pass"] == 0, nil
 }

@@ -153,7 +153,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
-	modules, err := f.loadedBy(ctx, img, opts, list)
+	modules, lacks, err := f.loadedBy(ctx, img, opts, list)
 	if err != nil {
 		return nil, none, nil, err
 	}
@@ -173,7 +173,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		same += " --kernel " + qemu.Quote([]string{f.kernel})
 	}
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules,
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules, Lacks: lacks,
 		Keep: f.keep, Keeps: f.host == "",
 		Same: same,
 		Rerun: func(s string) string {
@@ -266,9 +266,9 @@ func broughtSoftware(ctx context.Context, opts images.Options, list []scenarios.
 }
 
 // loadedBy are the files with which guests load the modules that they ask for, and
-// what the user wants loaded.
-func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
-	out := map[string][]images.File{}
+// what the user wants loaded; and of which modules the kernel has none.
+func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, map[string]error, error) {
+	out, lacks := map[string][]images.File{}, map[string]error{}
 	for _, s := range list {
 		for _, g := range s.Guests(opts.Arch) {
 			key := scenarios.ModulesKey(g.Modules)
@@ -278,12 +278,17 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 			both := *o
 			both.modules = slices.Concat(o.modules, g.Modules)
 			var err error
-			if out[key], err = both.load(ctx, img, opts); err != nil {
-				return nil, err
+			var none *images.NoModuleError
+			out[key], err = both.load(ctx, img, opts)
+			switch {
+			case errors.As(err, &none) && slices.Contains(g.Modules, none.Name):
+				lacks[key] = none
+			case err != nil:
+				return nil, nil, err
 			}
 		}
 	}
-	return out, nil
+	return out, lacks, nil
 }
 
 // manifestOf says what the run is made of.

@@ -59,9 +59,11 @@ void occupy(void)
 	close(ready[0]);
 }
 
-/* Waits, or its end would be counted at times. */
+/* Waits, or its end would be counted at times. It must have held all that until now. */
 void give_back(void)
 {
+	if (waitpid(holder, NULL, WNOHANG))
+		die("the process that holds memory has ended before");
 	if (kill(holder, SIGKILL) || waitpid(holder, NULL, 0) != holder)
 		die("the process that holds memory");
 }
