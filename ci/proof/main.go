@@ -63,6 +63,8 @@ var scenarioProofs = []scenarioProof{
 	{"equivalence-annex", "exact", "annex.1cpu.runs", []class{{"faults", "annex.1cpu.faults"}, {"forms", "annex.forms.covered"}, {"parts", "annex.apart.apart"}}},
 	{"ab-long", "host", "pairs", nil},
 	{"lmbench-long", "exact", "operations", nil},
+	{"lmbench-probes", "exact", "spliced.calls.points", nil},
+	{"squid-probes", "exact", "spliced.places.points", nil},
 }
 
 // boards are the toggles of points that are reached by a springboard.
