@@ -41,7 +41,7 @@ var controlLoad = []string{"Null", "Read", "Write", "Stat", "Fstat", "OpenClose"
 func lmbenchProbes() []Scenario {
 	return []Scenario{
 		{Name: "lmbench-probes", Title: "what counting every system call adds to LMbench's operations, by splices and by kprobes, and what they count",
-			Labels: []string{"measure"}, Guests: probesGuests, Check: checkProbes},
+			Labels: []string{"measure", "proof"}, Guests: probesGuests, Check: checkProbes},
 		{Name: "lmbench-probes-equal", Title: "a control: two bare guests, of which one adds nothing to the other",
 			Labels: []string{"measure"}, Guests: equalGuests, Check: checkEqual},
 		{Name: "lmbench-probes-planted", Title: "a control: an operation whose splice is dearer than it should be is over its budget, and no other is",

@@ -36,7 +36,7 @@ const withoutKprobe = 8
 func squidProbes() []Scenario {
 	return []Scenario{
 		{Name: "squid-probes", Title: "what counting every system call and the way to an open file adds to a request through Squid, by splices and by kprobes, and what they count",
-			Labels: []string{"workload"}, Guests: squidProbesGuests, Check: checkSquidProbes},
+			Labels: []string{"workload", "proof"}, Guests: squidProbesGuests, Check: checkSquidProbes},
 		{Name: "squid-probes-equal", Title: "a control: two bare guests, of which one adds nothing to the other",
 			Labels: []string{"workload"}, Guests: squidEqualGuests, Check: checkSquidEqual},
 		{Name: "squid-probes-planted", Title: "a control: with kprobes, which take much longer, a request through Squid is over the budget of splices",
