@@ -152,6 +152,11 @@ func (img *Image) Load(ctx context.Context, opt Options, names []string) ([]File
 	var made files
 	if sum := img.modules.key(); sum != "" {
 		made, err = b.cache.made(ctx, "modules", keyOf(append([]string{sum}, names...)...), step)
+		if errors.Is(err, ErrNotCached) { // nothing is made, but a name that is none is said
+			if _, none := loadable(ctx, img.modules, img.Release, names); none != nil {
+				err = none
+			}
+		}
 	} else {
 		made, err = step()
 	}

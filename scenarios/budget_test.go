@@ -6,12 +6,12 @@ import (
 )
 
 func TestBudget(t *testing.T) {
-	b, err := readBudget("# comment\nNull 1.01 3 90 # why\nForkExit 1.05 - -\ngeomean 1.005\ntimes 80\n")
+	b, err := readBudget("# comment\nNull 1.01 3 90 0 # why\nStat 1.01 3 - 8\nForkExit 1.05 - - 0\ngeomean 1.005\ntimes 80\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	null := func(spliced, kprobed float64) probedOp {
-		return probedOp{"Null", insnsPerOp, 1440, 400, spliced, kprobed}
+		return probedOp{"Null", insnsPerOp, 1440, 400, spliced, kprobed, 0.1}
 	}
 	for _, tt := range []struct {
 		op   probedOp
@@ -21,13 +21,20 @@ func TestBudget(t *testing.T) {
 		{null(403, 0), ""}, // kprobes were not measured
 		{null(404, 800), "Null: 4.00 insns/op added"},
 		{null(405, 900), "Null: 1.0125 x bare|Null: 5.00 insns/op added"},
-		{null(403, 640), ""}, // 80 times, or 93 where the kernel's data may lie elsewhere
-		{null(403, 630), "Null: kprobes add 76.7 times"},
-		{null(403.4, 0), ""},
-		{null(403.42, 0), "Null: 3.42 insns/op added"},
-		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1050, 1001}, ""}, // only the ratio is asserted
-		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1051, 0}, "ForkExit: 1.0510 x bare"},
-		{probedOp{"Other", vnsPerOp, 5, 1000, 1000, 0}, "Other: 1.0000 x bare"}, // has no budget
+		{null(403, 662), ""}, // 87 times, or 90 of what is known
+		{null(403, 660), "Null: kprobes add 86.7 times"},
+		{null(403.09, 1000), ""},
+		{null(403.12, 1000), "Null: 3.12 insns/op added"},
+		{null(400, 400), "Null: 0.00 insns/op added, no more than differs"}, // nothing adds nothing: no probe is there
+		{null(399.92, 0), ""},
+		{null(399.88, 0), "Null: -0.12 insns/op added, less than nothing"},
+		{probedOp{"Stat", insnsPerOp, 384, 4000, 4011, 0, 0.1}, ""}, // where names happen to be
+		{probedOp{"Stat", insnsPerOp, 384, 4000, 3992, 0, 0.1}, ""},
+		{probedOp{"Stat", insnsPerOp, 384, 4000, 4012, 0, 0.1}, "Stat: 12.00 insns/op added"},
+		{probedOp{"Stat", insnsPerOp, 384, 4000, 3991, 0, 0.1}, "Stat: -9.00 insns/op added, less than nothing"},
+		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1050, 1001, 0.1}, ""}, // only the ratio is asserted
+		{probedOp{"ForkExit", vnsPerOp, 5, 1000, 1051, 0, 0.1}, "ForkExit: 1.0510 x bare"},
+		{probedOp{"Other", vnsPerOp, 5, 1000, 1000, 0, 0.1}, "Other: 1.0000 x bare"}, // has no budget
 	} {
 		got := b.over([]probedOp{tt.op})
 		var want []string
@@ -47,10 +54,10 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%+v: got %q", tt.op, got)
 		}
 	}
-	if got := b.unmatched([]probedOp{{name: "Null"}, {name: "Other"}}); strings.Join(got, " ") != "Other ForkExit" {
+	if got := b.unmatched([]probedOp{{name: "Null"}, {name: "Stat"}, {name: "Other"}}); strings.Join(got, " ") != "Other ForkExit" {
 		t.Errorf("unmatched: %q", got)
 	}
-	for _, bad := range []string{"Null 1.01 3\n", "Null 0.9 3 80\n", "Null 1.01 x 3\n", "geomean 1.005\n", "geomean 1.005 2\n", "times 80\n"} {
+	for _, bad := range []string{"Null 1.01 3 80\n", "Null 0.9 3 80 0\n", "Null 1.01 x 3 0\n", "Null 1.01 3 80 -\n", "Null 1.01 3 80 0\nNull 1.01 3 80 0\n", "geomean 1.005\n", "geomean 1.005 2\n", "times 80\n"} {
 		if _, err := readBudget(bad); err == nil {
 			t.Errorf("%q is read", bad)
 		}
@@ -59,7 +66,7 @@ func TestBudget(t *testing.T) {
 
 // Each suite sees its own operations alone.
 func TestSuiteOfBudget(t *testing.T) {
-	b, err := readBudget("Ctx/2p/0K 1.01 3 90\nSquid/request 1.02 5 80\ngeomean 1.005\ntimes 80\n")
+	b, err := readBudget("Ctx/2p/0K 1.01 3 90 0\nSquid/request 1.02 5 80 0\ngeomean 1.005\ntimes 80\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +83,8 @@ func TestSuiteOfBudget(t *testing.T) {
 // TestBudgets: each ISA has one, for each operation of lmbench's and of Squid's.
 func TestBudgets(t *testing.T) {
 	var ops []probedOp
-	for _, group := range lmbenchOps {
-		for _, name := range strings.Fields(group.names) {
-			ops = append(ops, probedOp{name: name})
-		}
+	for _, name := range allOps() {
+		ops = append(ops, probedOp{name: name})
 	}
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		b := NewT(arch, "", nil, nil).allowances()

@@ -17,13 +17,13 @@ type probedOp struct {
 	name, unit             string
 	n                      int     // operations in a sample
 	bare, spliced, kprobed float64 // kprobed 0: not measured
+	known                  float64 // to what a difference of two of them is
 }
 
-// compared files what operations take in each guest, and what is added. A guest without
-// a name is left out.
-func (t *T) compared(bare, spliced, kprobed string) (ops []probedOp) {
+// compared files what operations take in each guest, which must have done those and no
+// others, and what is added. A guest without a name is left out.
+func (t *T) compared(names []string, bare, spliced, kprobed string) (ops []probedOp) {
 	of := map[string]map[string]*measure.Operation{}
-	var names []string
 	for _, g := range []string{bare, spliced, kprobed} {
 		if g == "" || of[g] != nil {
 			continue
@@ -34,13 +34,17 @@ func (t *T) compared(bare, spliced, kprobed string) (ops []probedOp) {
 		if kprobed != "" { // a control's are not for others
 			t.Files["lmbench-"+g+".txt"] = text
 		}
-		of[g], names = map[string]*measure.Operation{}, nil
+		of[g] = map[string]*measure.Operation{}
+		var done []string
 		for _, o := range suite.Operations {
-			of[g][o.Name], names = o, append(names, o.Name)
+			of[g][o.Name], done = o, append(done, o.Name)
 		}
+		t.equal(g+": operations", done, names)
 	}
+	t.Metrics["operations"] = report.Metric{Value: float64(len(names)), Unit: "operations", N: 1}
 	for _, name := range names {
 		o := probedOp{name: name, unit: unitOf(name), n: of[bare][name].N, bare: of[bare][name].NS, spliced: of[spliced][name].NS}
+		o.known = 2*measure.Resolution(t.Arch, o.n) + 2*rounding // an overhead is subtracted from each
 		if kprobed != "" {
 			o.kprobed = of[kprobed][name].NS
 		}

@@ -112,35 +112,20 @@ func (t *T) made(guest, step string) (out []*wire.PointResult) {
 	return out
 }
 
-// accepted are those too; it files how many were refused, and why. Once for each step of
-// a guest.
+// accepted are those too, which must be all. Once for each step of a guest.
 func (t *T) accepted(guest, step string) []*wire.PointResult {
-	refused := map[string]int{}
+	all := []string{}
 	for _, p := range t.done(guest, step).Points {
 		if p.Refusal != nil {
-			refused[p.Refusal.Reason]++
+			all = append(all, p.Spec+": "+p.Refusal.Reason)
 			t.point(guest, p)
 		}
 	}
 	of := guest + "." + step
-	for reason, n := range refused {
-		t.Metrics[of+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
-	}
 	out := t.made(guest, step)
 	t.Metrics[of+".points"] = report.Metric{Value: float64(len(out)), Unit: "points", N: 1}
-	t.atLeast(of+": points that are not refused", float64(len(out)), fewestAccepted*float64(len(out)+sum(refused)))
+	t.equal(of+": points that are refused", all, []string{})
 	return out
-}
-
-// fewestAccepted is which part of the functions that a scenario asks for it must have: each
-// ISA refuses a few, whose text is reserved.
-const fewestAccepted = 0.95
-
-func sum(of map[string]int) (n int) {
-	for _, v := range of {
-		n += v
-	}
-	return n
 }
 
 func specs(points []*wire.PointResult) (out []string) {

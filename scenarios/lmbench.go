@@ -77,6 +77,14 @@ var lmbenchOps = []struct {
 	{mbPerS, 3, "PipeStream UnixStream TCPStream"},
 }
 
+// allOps are their names.
+func allOps() (names []string) {
+	for _, group := range lmbenchOps {
+		names = append(names, strings.Fields(group.names)...)
+	}
+	return names
+}
+
 // rounding is what printing two digits behind the point may add.
 const rounding = 0.005
 
@@ -85,15 +93,12 @@ func checkLmbench(t *T, scenario string, samples int) {
 	suite, err := measure.ParseSuite(text)
 	t.expect("what the guest prints is Go's benchmark format", err, "no error", gomega.Succeed())
 	t.Files[scenario+".txt"] = text
-	var got, want []string
+	var got []string
 	by := map[string]*measure.Operation{}
 	for _, o := range suite.Operations {
 		got, by[o.Name] = append(got, o.Name), o
 	}
-	for _, group := range lmbenchOps {
-		want = append(want, strings.Fields(group.names)...)
-	}
-	t.equal("operations", strings.Join(got, " "), strings.Join(want, " "))
+	t.equal("operations", got, allOps())
 	for _, group := range lmbenchOps {
 		for _, name := range strings.Fields(group.names) {
 			t.operation(by[name], group.unit)

@@ -29,6 +29,15 @@ func namesGuest(arch string) Guest {
 	return Guest{Name: "names", CPUs: 1, Time: vm.Exact, Job: job(list)}
 }
 
+// places are those of a kernel whose symbols a guest has listed.
+func places(arch string, names *Answer) (calls, path []*wire.Point, err error) {
+	r := names.Results["names"]
+	if len(r.GetRuns()) != 1 || r.GetError() != "" || r.Runs[0].Exit != 0 || r.Runs[0].Truncated {
+		return nil, nil, fmt.Errorf("guest names has not listed the kernel's symbols: %v %s", r, names.Done.GetError())
+	}
+	return probedPlaces(arch, string(r.Runs[0].Stdout))
+}
+
 // kernelSymbol is a line of /proc/kallsyms, of the kernel itself.
 var kernelSymbol = regexp.MustCompile(`^([0-9a-f]+) [tT] (\S+)$`)
 

@@ -38,9 +38,9 @@ func squidProbes() []Scenario {
 		{Name: "squid-probes", Title: "what counting every system call and the way to an open file adds to a request through Squid, by splices and by kprobes, and what they count",
 			Labels: []string{"workload", "proof"}, Guests: squidProbesGuests, Check: checkSquidProbes},
 		{Name: "squid-probes-equal", Title: "a control: two bare guests, of which one adds nothing to the other",
-			Labels: []string{"workload"}, Guests: squidEqualGuests, Check: checkSquidEqual},
+			Labels: []string{"workload", "proof"}, Guests: squidEqualGuests, Check: checkSquidEqual},
 		{Name: "squid-probes-planted", Title: "a control: with kprobes, which take much longer, a request through Squid is over the budget of splices",
-			Labels: []string{"workload"}, Guests: squidPlantedGuests, Check: checkSquidPlanted},
+			Labels: []string{"workload", "proof"}, Guests: squidPlantedGuests, Check: checkSquidPlanted},
 	}
 }
 
@@ -50,18 +50,18 @@ type around struct {
 }
 
 // squidProbed is a guest with Squid whose job is made when the kernel's symbols are known.
-func squidProbed(arch, name string, probes func(places []*wire.Point) around) Guest {
+func squidProbed(arch, name string, probes func(points []*wire.Point) around) Guest {
 	g := squidGuest(name)
 	g.After = "names"
 	g.Make = func(names *Answer) (*wire.Job, error) {
-		calls, path, err := probedPlaces(arch, string(names.Results["names"].GetRuns()[0].GetStdout()))
+		calls, path, err := places(arch, names)
 		if err != nil {
 			return nil, err
 		}
-		places := slices.Concat(calls, path)
-		p := probes(places)
+		points := slices.Concat(calls, path)
+		p := probes(points)
 		return job(slices.Concat(
-			[]*wire.Step{noOptprobes(), skipping("place", places), unsplice("place")},
+			[]*wire.Step{noOptprobes(), skipping("place", points), unsplice("place")},
 			squidBegins(probedRequests), p.before,
 			[]*wire.Step{squidPart("align", "align", strconv.Itoa(squidBegin)), squidWork("drive", probedRequests)}, p.behind,
 			[]*wire.Step{squidPart("stop", "stop")})...), nil
@@ -128,6 +128,7 @@ func (t *T) squidCompared(bare, spliced, kprobed string) []probedOp {
 			of[g] = t.servedProbed(g)
 		}
 	}
+	t.Metrics["requests"] = report.Metric{Value: float64(of[bare].asked), Unit: "requests", N: 1}
 	ops := squidOps(of[bare], of[spliced], of[kprobed])
 	for _, o := range ops {
 		t.fileOp(o, 1)

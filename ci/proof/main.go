@@ -64,7 +64,11 @@ var scenarioProofs = []scenarioProof{
 	{"ab-long", "host", "pairs", nil},
 	{"lmbench-long", "exact", "operations", nil},
 	{"lmbench-probes", "exact", "spliced.calls.points", nil},
+	{"lmbench-probes-equal", "exact", "operations", nil},
+	{"lmbench-probes-planted", "exact", "operations", nil},
 	{"squid-probes", "exact", "spliced.places.points", nil},
+	{"squid-probes-equal", "exact", "requests", nil},
+	{"squid-probes-planted", "exact", "requests", nil},
 }
 
 // boards are the toggles of points that are reached by a springboard.

@@ -316,6 +316,13 @@ func (f *runFlags) print(out string, isas []string) error {
 	return w.Flush()
 }
 
+// headlines are the metrics that a table has, of scenarios that have them.
+var headlines = []string{
+	"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit", "Null", "Ctx.2p.0K", "ForkExec",
+	"splice.geomean", "kprobe-over-splice", "Null.splice.added", "squid.insns_per_request", "Squid.request.splice.ratio", "splice.counters",
+	"safety.splices.points",
+}
+
 // headline is the one thing to say about a scenario in a table.
 func headline(s report.Scenario) string {
 	switch {
@@ -325,9 +332,9 @@ func headline(s report.Scenario) string {
 		return s.Reason
 	}
 	var parts []string
-	for _, m := range []string{"null-1cpu.counter", "null-2cpu.counter", "splice.insns_per_hit", "kprobe.insns_per_hit", "Null", "Ctx.2p.0K", "ForkExec"} {
+	for _, m := range headlines {
 		if v, ok := s.Metrics[m]; ok {
-			parts = append(parts, fmt.Sprintf("%s %g", m, v.Value))
+			parts = append(parts, fmt.Sprintf("%s %.6g", m, v.Value))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Metrics)) {

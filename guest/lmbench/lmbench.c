@@ -2,11 +2,12 @@
 /*
  * lmbench: latencies and bandwidths of a kernel, after what LMbench measures.
  *
- *   lmbench [SAMPLES [NAME...]]
+ *   lmbench [-whole] [SAMPLES [NAME...]]
  *
  * Measures each operation of the table, or those that are named, in SAMPLES
  * samples, and prints the results in the format of Go's benchmarks. README.md
- * says how and what. Each operation has a process of its own, so that no memory,
+ * says how and what. With -whole only what is no system call is subtracted: probes
+ * of the kernel are in what is measured, all of them. Each operation has a process of its own, so that no memory,
  * descriptor or signal handler of one is there for the next.
  * All of it lies between a begin and an end mark (mark.h).
  */
@@ -36,7 +37,7 @@
 
 static int usage(void)
 {
-	fputs("usage: lmbench [SAMPLES [NAME...]], names of", stderr);
+	fputs("usage: lmbench [-whole] [SAMPLES [NAME...]], names of", stderr);
 	for (const struct operation *o = operations; o->name; o++)
 		fprintf(stderr, " %s", o->name);
 	fputs("\n", stderr);
@@ -103,7 +104,7 @@ static void configuration(void)
 }
 
 /* Measures in a process of its own, and says whether all went well. */
-static int apart(const struct operation *o, int samples, long cpus)
+static int apart(const struct operation *o, struct sampling s, long cpus)
 {
 	int status;
 	pid_t pid;
@@ -113,7 +114,7 @@ static int apart(const struct operation *o, int samples, long cpus)
 	if (pid < 0)
 		die("fork");
 	if (!pid) {
-		measure(o, samples, cpus);
+		measure(o, s, cpus);
 		exit(0);
 	}
 	if (waitpid(pid, &status, 0) != pid)
@@ -125,13 +126,16 @@ static int apart(const struct operation *o, int samples, long cpus)
 
 int main(int argc, char **argv)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN), samples = SAMPLES;
-	char **names = argv + (argc > 1 ? 2 : 1), *rest;
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	struct sampling s = { .samples = SAMPLES };
+	char **names = argv + 1, *rest;
 	int good = 1;
 
-	if (argc > 1) {
-		samples = strtol(argv[1], &rest, 10);
-		if (*rest || samples < 2 || samples > MAX_SAMPLES)
+	if (*names && !strcmp(*names, "-whole"))
+		s.whole = !!*names++;
+	if (*names) {
+		s.samples = strtol(*names++, &rest, 10);
+		if (*rest || s.samples < 2 || s.samples > MAX_SAMPLES)
 			return usage();
 	}
 	for (char **n = names; *n; n++)
@@ -144,7 +148,7 @@ int main(int argc, char **argv)
 	ki_mark_begin();
 	for (const struct operation *o = operations; o->name; o++)
 		if (wanted(o, names))
-			good &= apart(o, samples, cpus);
+			good &= apart(o, s, cpus);
 	ki_mark_end();
 	give_back();
 	return !good;

@@ -26,6 +26,8 @@ struct operation {
 	/* What a call does besides the operation, in as many calls; it is timed
 	 * in the same way and subtracted. NULL: the loop and the clock alone. */
 	void (*overhead)(uint32_t turn);
+	/* As much of the overhead as is no system call; NULL: as NULL there. */
+	void (*own)(uint32_t turn);
 	/* What setup makes of it; each is explained where it is used. */
 	uint32_t size;
 	uint32_t processes;
@@ -37,7 +39,10 @@ extern const struct operation operations[];	/* the last has no name */
 
 /* measure.c: times a row and prints its lines; none but samples of nothing. */
 void nothing(uint32_t);
-void measure(const struct operation *, int samples, long cpus);
+
+/* How operations are sampled; whole: what system calls take for overhead is left in. */
+struct sampling { long samples; int whole; };
+void measure(const struct operation *, struct sampling, long cpus);
 
 /* help.c */
 void die(const char *what) __attribute__((noreturn));
@@ -85,6 +90,7 @@ void pair_call(uint32_t);
 void ring_setup(const struct operation *);
 void ring_call(uint32_t);
 void ring_overhead(uint32_t);
+void ring_own(uint32_t);
 
 /* process.c */
 void process_setup(const struct operation *);

@@ -63,11 +63,12 @@ static uint64_t sample(const struct operation *o)
 	return ns;
 }
 
-static uint64_t overhead(const struct operation *o, int samples)
+static uint64_t overhead(void (*call)(uint32_t), const struct operation *o, int samples)
 {
-	void (*call)(uint32_t) = o->overhead ? o->overhead : nothing;
 	uint64_t least = UINT64_MAX;
 
+	if (!call)
+		call = nothing;
 	timed(call, o->calls);
 	for (int i = 0; i < samples; i++) {
 		uint64_t ns = timed(call, o->calls);
@@ -100,9 +101,9 @@ static void print(const struct operation *o, const double ns[], int samples, lon
 	putchar('\n');
 }
 
-void measure(const struct operation *o, int samples, long cpus)
+void measure(const struct operation *o, struct sampling s, long cpus)
 {
-	double *ns = calloc(samples, sizeof(*ns));
+	double *ns = calloc(s.samples, sizeof(*ns));
 	double n = (double)o->calls * (o->per ? o->per : 1);
 	uint64_t other;
 
@@ -110,10 +111,10 @@ void measure(const struct operation *o, int samples, long cpus)
 		die("memory");
 	if (o->setup)
 		o->setup(o);
-	other = overhead(o, samples);
+	other = overhead(s.whole ? o->own : o->overhead, o, s.samples);
 	sample(o);
-	for (int i = 0; i < samples; i++)
+	for (int i = 0; i < s.samples; i++)
 		ns[i] = ((double)sample(o) - other) / n;
 	end_helpers();
-	print(o, ns, samples, cpus);
+	print(o, ns, s.samples, cpus);
 }

@@ -15,7 +15,7 @@
 #include "lmbench.h"
 
 #define RING(p, k) { "Ctx/" #p "p/" #k "K", (k < 64 ? 96 : 24) / p, .per = p, .setup = ring_setup, .call = ring_call, \
-		     .overhead = ring_overhead, .processes = p, .size = k * KIB }
+		     .overhead = ring_overhead, .own = ring_own, .processes = p, .size = k * KIB }
 #define LATENCY(n, how) { n, 48, .setup = pair_setup, .call = pair_call, .connect = how, .size = 1 }
 #define STREAM(n, how) { n, 1, .moves = MIB, .setup = pair_setup, .call = pair_call, .connect = how, .size = MIB }
 #define CREATE(k) { "FileCreate/" #k "K", 48, .setup = files_setup, .call = create_call, \
