@@ -31,11 +31,20 @@ func namesGuest(arch string) Guest {
 
 // places are those of a kernel whose symbols a guest has listed.
 func places(arch string, names *Answer) (calls, path []*wire.Point, err error) {
+	all, err := listed(names)
+	if err != nil {
+		return nil, nil, err
+	}
+	return probedPlaces(arch, all)
+}
+
+// listed is what a guest has listed of the kernel's symbols.
+func listed(names *Answer) (string, error) {
 	r := names.Results["names"]
 	if len(r.GetRuns()) != 1 || r.GetError() != "" || r.Runs[0].Exit != 0 || r.Runs[0].Truncated {
-		return nil, nil, fmt.Errorf("guest names has not listed the kernel's symbols: %v %s", r, names.Done.GetError())
+		return "", fmt.Errorf("guest names has not listed the kernel's symbols: %v %s", r, names.Done.GetError())
 	}
-	return probedPlaces(arch, string(r.Runs[0].Stdout))
+	return string(r.Runs[0].Stdout), nil
 }
 
 // kernelSymbol is a line of /proc/kallsyms, of the kernel itself.

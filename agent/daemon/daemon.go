@@ -276,11 +276,11 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	if d.dev == nil && step.GetModule() == nil && step.GetRun() == nil {
 		return errors.New("the module is unloaded: only a module step or a program can come now")
 	}
+	d.stages = stages{}
+	defer func() { d.stages.enter(""); res.Stages = d.stages.all }()
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:
-		d.stages = stages{}
 		err := d.splice(step.Name, do.Splice, res)
-		res.Stages = d.stages.all
 		if d.index.err != nil {
 			s.log("no index: " + d.index.err.Error())
 		}
@@ -289,6 +289,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		if do.Unsplice.Action != "" {
 			return d.remove(do.Unsplice.Splice, do.Unsplice.Action)
 		}
+		d.stages.enter(stageUndo)
 		return d.unsplice(do.Unsplice.Splice)
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, res)

@@ -59,7 +59,10 @@ func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
 		p.points = append(p.points, peerPoint(f.Module, f.Name, at, f.Addr))
 		list = append(list, fmt.Sprintf("%#x", uint64(at)))
 	}
-	if err := kdev.Load(ko, "kind=kprobes addrs="+strings.Join(list, ",")); err != nil {
+	d.stages.enter(stageRegister)
+	err = kdev.Load(ko, "kind=kprobes addrs="+strings.Join(list, ","))
+	d.stages.enter("")
+	if err != nil {
 		return err
 	}
 	if p.file, err = os.Open(peersFile); err != nil {

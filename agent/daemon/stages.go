@@ -7,13 +7,16 @@ import (
 	"kerninst/agent/wire"
 )
 
-// The parts of a splice, as they are reported: what KernInst's paper has in figure 4.
+// The parts of a splice, as they are reported: what KernInst's paper has in figure 4. And
+// the whole of what is compared with it.
 const (
 	stageLiveness = "find what is live in the function"
 	stagePlan     = "choose the bytes, generate the patch and relocate"
 	stageForeign  = "ask whether others have a probe there"
 	stagePatch    = "write the patch and its cells"
 	stagePoint    = "write the point, and what it needs on the way"
+	stageUndo     = "undo"
+	stageRegister = "register kprobes"
 )
 
 // stages is how long each part of a step took. One of them, or none, is under way.

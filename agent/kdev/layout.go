@@ -6,7 +6,7 @@ const ABIVersion = 7
 // Limits of the module's calls.
 const (
 	MaxPatch = 16       // bytes replaced at a point
-	MaxBatch = 4096     // splices in one call
+	MaxBatch = 16384    // splices in one call
 	MaxArea  = 16 << 20 // bytes of code and cells in one area
 	AnnexLen = 0x4000   // bytes of the annex's code
 	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text

@@ -1566,7 +1566,7 @@ type Result struct {
 	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
 	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
 	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
-	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"` // of a Splice step, in order
+	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"` // in order, of a step that has some
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -869,8 +869,8 @@ static void undo_each(void)
 /*
  * In batches, newest first: what depends on a splice (a jump to a springboard,
  * one that takes operand bytes) is newer than it. Should a batch be refused,
- * one by one, so that one foreign probe keeps one splice alive and not four
- * thousand.
+ * one by one, so that one foreign probe keeps one splice alive and not
+ * thousands.
  */
 bool ki_text_undo_all(void)
 {

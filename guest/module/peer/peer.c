@@ -39,7 +39,7 @@ static char *kind = "kprobe";
 module_param(kind, charp, 0400);
 MODULE_PARM_DESC(kind, "kprobe, kprobes, kretprobe or ftrace");
 
-#define MANY 1024
+#define MANY 8192
 static unsigned long addrs[MANY];
 static int many;
 module_param_array(addrs, ulong, &many, 0400);

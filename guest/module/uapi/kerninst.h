@@ -24,7 +24,7 @@
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
 /* Most splices in one batch. */
-#define KI_MAX_BATCH	4096u
+#define KI_MAX_BATCH	16384u
 /* Most bytes of code plus cells in one area. */
 #define KI_MAX_AREA	(16u << 20)
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * amd64: text is written under execution, one instruction at a time, by the
- * kernel's own three steps (int3 over the first byte; the tail; the first
- * byte), with every CPU serialised after each.
+ * amd64: text is written under execution, by the kernel's own three steps (int3
+ * over the first byte; the tail; the first byte), with every CPU serialised after
+ * each: once for as many instructions as the kernel's list holds (256), which has
+ * them in the order of their addresses.
  *
  * A CPU, an interrupt or an NMI that meets the int3 in between is sent on by
  * the kernel, which emulates the instruction that it was told to: here always
@@ -17,6 +18,7 @@
  */
 #include <linux/errno.h>
 #include <linux/rcupdate.h>
+#include <linux/sort.h>
 #include <linux/static_call.h>
 #include <linux/string.h>
 
@@ -180,7 +182,7 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 		return;
 	}
 	memcpy(jump + 1, &d, sizeof(d));
-	text_poke_bp(p->addr, bytes, p->len, jump);
+	text_poke_queue(p->addr, bytes, p->len, jump);
 }
 
 /* Is the text what it was, but for the breakpoint at a window that waits? */
@@ -211,23 +213,54 @@ static bool leads_to_patch(const struct ki_poke *p)
 	return (unsigned long)p->addr + k + JMP32_INSN_SIZE + d == p->patch;
 }
 
+/* Is the jump's tail what is in memory, where earlier ones of the batch may write? */
+static bool is_pun(const struct ki_poke *p)
+{
+	u32 k = prefixes(p->to, p->len);
+
+	return p->jump && !p->code && p->to[k] == JMP32_INSN_OPCODE && k + JMP32_INSN_SIZE > p->len;
+}
+
+/* What is jumped to first, then by addresses: else the kernel writes each by itself. */
+static int boards_first(const void *a, const void *b)
+{
+	const struct ki_poke *x = a, *y = b;
+
+	if (x->code != y->code)
+		return x->code ? -1 : 1;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/*
+ * What is queued is written by the time that it is looked at: written bytes are
+ * nobody else's, and before a pun is looked at the queue is emptied.
+ */
 int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 {
+	bool puns = false;
 	u32 i;
 
+	for (i = 0; i < n; i++)
+		puns |= is_pun(&p[i]);
+	if (!puns)
+		sort(p, n, sizeof(*p), boards_first, NULL);
 	for (i = 0; i < n; i++) {
-		/* Earlier ones of the batch may be what completes this jump. */
+		if (puns)
+			text_poke_finish();
 		if (!as_before(&p[i]) ||
 		    (p[i].jump && !leads_to_patch(&p[i])))
 			goto back;
 		poke(&p[i], p[i].to);
 	}
+	text_poke_finish();
 	return 0;
 back:
 	*failed = p[i].index;
+	text_poke_finish();
 	while (i--)
 		if (!p[i].board)
 			poke(&p[i], p[i].from);
+	text_poke_finish();
 	return -EILSEQ;
 }
 

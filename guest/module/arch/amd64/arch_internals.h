@@ -22,8 +22,9 @@ extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\
-	CODE(text_poke_bp)			\
 	CODE(text_poke_copy)			\
+	CODE(text_poke_finish)			\
+	CODE(text_poke_queue)			\
 	CODE(text_poke_sync)
 
 /* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */

@@ -65,7 +65,7 @@ bool ki_arch_divertible(unsigned long addr)
 	return true;
 }
 
-/* A batch is at most 4096: four to a list. */
+/* A batch is at most 16384: sixteen to a list. */
 static DEFINE_HASHTABLE(diversions, 10);
 
 static int on_int3(struct notifier_block *nb, unsigned long why, void *data)

@@ -1,0 +1,99 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// batch: thousands of points at once, in one batch that is written with few
+// synchronisations and undone likewise, and how long that takes beside registering as
+// many kprobes at the same addresses.
+
+// batched are the points of the batch, and batchDrawn the functions of which it takes one
+// instruction each, for as long as there are some.
+const (
+	batched    = 5000
+	batchDrawn = 8000
+)
+
+// batchNames lists functions that no other has the name of, evenly spread over the text.
+var batchNames = fmt.Sprintf(`awk 'NF==3 && ($2=="t"||$2=="T") && $3!~/[.$]|^__(pfx|cfi|probestub|traceiter|SCT|SCK)_|^__inittext|_end$|_start$/ {n[$3]++; o[++k]=$3}
+END {for (i=1;i<=k;i++) if (n[o[i]]==1) u[++m]=o[i]; for (i=0;i<%[1]d;i++) print u[int(i*m/%[1]d)+1]}' /proc/kallsyms`, batchDrawn)
+
+func batches() []Scenario {
+	return []Scenario{{
+		Name: "batch", Title: fmt.Sprintf("%d points in one batch, and as many kprobes at the same addresses", batched), Labels: []string{"proof"},
+		Guests: batchGuests, Check: checkBatch,
+	}}
+}
+
+func batchGuests(arch string) []Guest {
+	return []Guest{
+		{Name: "names", CPUs: 1, Time: vm.Exact, Job: job(shell("names", batchNames))},
+		{Name: "guest", CPUs: 1, Time: vm.Exact, After: "names", Index: true, RunTimeout: time.Hour, Make: func(names *Answer) (*wire.Job, error) {
+			functions, err := listed(names)
+			if err != nil {
+				return nil, err
+			}
+			var points []*wire.Point
+			for name := range strings.FieldsSeq(functions) {
+				points = append(points, somewhere(name))
+			}
+			all := skipping("batch", points)
+			all.GetSplice().Most = batched
+			return job(noOptprobes(), snapshot("before", ""), all, bench("work", "null", 1), read("counts"), unsplice("batch"),
+				snapshot("after", "before"), kprobes("kprobes", "batch"), unkprobes("kprobes")), nil
+		}},
+	}
+}
+
+func checkBatch(t *T) {
+	const g = "guest"
+	made := t.made(g, "batch")
+	t.equal("points of the batch", len(made), batched)
+	mechanisms := map[string]int{}
+	for _, p := range made {
+		mechanisms[p.Mechanism]++
+	}
+	for m, n := range mechanisms {
+		t.Metrics["batch."+m] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+	}
+	t.benches(g, "work")
+	came := 0
+	for _, v := range t.done(g, "counts").Values {
+		if v.Count > 0 {
+			came++
+		}
+	}
+	t.atLeast("points that a few system calls come by", float64(came), 100)
+	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	refused := 0
+	for _, p := range t.done(g, "kprobes").Points {
+		if p.Refusal != nil {
+			refused++
+		}
+	}
+	t.Metrics["batch.points"] = report.Metric{Value: float64(len(made)), Unit: "points", N: 1}
+	t.Metrics["batch.kprobes-refused"] = report.Metric{Value: float64(refused), Unit: "points", N: 1}
+	kprobe := t.stages("kprobe", g, "kprobes", batched-refused)
+	splice := t.stages("splice", g, "batch", batched)
+	t.stages("undo", g, "unbatch", batched)
+	t.Metrics["batch.rate"] = report.Metric{Value: kprobe / splice, Unit: "x", Better: report.Higher, N: batched}
+}
+
+// stages files what each part of a step took for one of n points, in instructions, and
+// answers with the sum.
+func (t *T) stages(as, guest, step string, n int) (sum float64) {
+	for k, s := range t.done(guest, step).Stages {
+		each := float64(s.Ns) / float64(n)
+		sum += each
+		t.Metrics[fmt.Sprintf("batch.%s.%d.%s", as, k, strings.ReplaceAll(strings.ReplaceAll(s.Name, ",", ""), " ", "-"))] = report.Metric{Value: each, Unit: "insns/point", Better: report.Lower, N: n}
+	}
+	t.Metrics["batch."+as] = report.Metric{Value: sum, Unit: "insns/point", Better: report.Lower, N: n}
+	return sum
+}
