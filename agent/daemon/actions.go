@@ -114,9 +114,10 @@ func (d *Daemon) remove(name, what string) error {
 	delete(d.sets, name)
 	made := &set{}
 	var plans []*plan.Plan
+	var before plan.Set
 	var cells, base [][]uint64
 	for i, p := range rest {
-		one, r, err := d.plan(p, plans, true)
+		one, r, err := d.plan(p, &before, true)
 		if err == nil && one == nil {
 			err = errors.New(r.Refusal.Detail)
 		}
@@ -125,6 +126,7 @@ func (d *Daemon) remove(name, what string) error {
 			return fmt.Errorf("the splices of step %q are gone: without %s, %s cannot be spliced again: %w", name, what, old.specs[i], err)
 		}
 		plans = append(plans, one)
+		before.Add(one)
 		made.add(p, one, r)
 		l := old.live[i]
 		cells = append(cells, old.keep(i, made.actions[i], l.Words()))

@@ -54,19 +54,9 @@ func (d *Daemon) prepare() error {
 
 // request is what a point's plan is asked for with.
 // before are the plans of the same batch: they will be live together.
-func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, error) {
-	taken := func(lo, hi isa.Addr) bool {
-		for _, q := range before {
-			if q.Touches(lo, hi) {
-				return true
-			}
-		}
-		return d.splicer.Taken(lo, hi)
-	}
-	asked := func(a isa.Addr) bool {
-		return slices.ContainsFunc(before, func(q *plan.Plan) bool { return q.Asked() == a }) ||
-			slices.ContainsFunc(d.splicer.Live(), func(l *splice.Live) bool { return l.Plan.Asked() == a })
-	}
+func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) {
+	taken := func(lo, hi isa.Addr) bool { return before.Touches(lo, hi) || d.splicer.Taken(lo, hi) }
+	asked := func(a isa.Addr) bool { return before.Asked(a) || d.splicer.Asked(a) }
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
@@ -89,7 +79,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 
 // plan plans one point, with the result to report. With block, what only counts may stand
 // elsewhere.
-func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Plan, *wire.PointResult, error) {
+func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, *wire.PointResult, error) {
 	if p.SameAs != "" {
 		known := d.resolved[p.SameAs]
 		if len(known) == 0 {
@@ -270,11 +260,12 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, []*plan.Plan, error) {
 	made, most := &set{}, int(s.Most)
 	var plans []*plan.Plan
+	var before plan.Set
 	for points := range slices.Chunk(d.expand(s.Points), together) {
 		if most > 0 && len(plans) == most {
 			break
 		}
-		ones, results, err := d.planSome(points, plans, most)
+		ones, results, err := d.planSome(points, &before, most)
 		for k, one := range ones {
 			if one != nil {
 				plans = append(plans, one)
@@ -300,12 +291,11 @@ const together = 256
 // planSome plans points: first all that can be spliced themselves, then those of the
 // others that another instruction is left for, until there are so many plans with those
 // before. A point without a plan is refused; those behind the last are left out.
-func (d *Daemon) planSome(points []*wire.Point, before []*plan.Plan, most int) ([]*plan.Plan, []*wire.PointResult, error) {
+func (d *Daemon) planSome(points []*wire.Point, plans *plan.Set, most int) ([]*plan.Plan, []*wire.PointResult, error) {
 	ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
-	plans := slices.Clone(before)
 	for _, block := range []bool{false, true} {
 		for k, p := range points {
-			if ones[k] != nil || most > 0 && len(plans) == most {
+			if ones[k] != nil || most > 0 && plans.Len() == most {
 				continue
 			}
 			var err error
@@ -313,7 +303,7 @@ func (d *Daemon) planSome(points []*wire.Point, before []*plan.Plan, most int) (
 				return ones, results, err
 			}
 			if ones[k] != nil {
-				plans = append(plans, ones[k])
+				plans.Add(ones[k])
 			}
 		}
 	}

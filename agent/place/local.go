@@ -12,6 +12,7 @@ import (
 type Locals struct {
 	addr  isa.Addr
 	words []state
+	low   int // below which none is clean
 }
 
 // localWord is the size of a cell in bytes.
@@ -23,17 +24,18 @@ func (h *Heap) AddLocals(a isa.Addr, n int) {
 	if a == 0 || a%localWord != 0 || n%localWord != 0 || h.locals.words != nil {
 		panic(fmt.Sprintf("place: %d bytes of local cells at %v, which are not words, or there are some", n, a))
 	}
-	h.locals = Locals{a, make([]state, n/localWord)}
+	h.locals = Locals{addr: a, words: make([]state, n/localWord)}
 }
 
 // PeekLocals finds n words, the lowest that are free; false: there are not as many.
 func (h *Heap) PeekLocals(n int) (out []isa.Addr, ok bool) {
-	for k, s := range h.locals.words {
-		if len(out) == n {
-			break
-		}
-		if s == clean {
-			out = append(out, h.locals.addr+isa.Addr(k*localWord))
+	l := &h.locals
+	for l.low < len(l.words) && l.words[l.low] != clean {
+		l.low++
+	}
+	for k := l.low; k < len(l.words) && len(out) < n; k++ {
+		if l.words[k] == clean {
+			out = append(out, l.addr+isa.Addr(k*localWord))
 		}
 	}
 	return out, len(out) == n
@@ -70,6 +72,7 @@ func (h *Heap) CleanLocals() {
 	for k, s := range h.locals.words {
 		if s == dirty {
 			h.locals.words[k] = clean
+			h.locals.low = min(h.locals.low, k)
 		}
 	}
 }

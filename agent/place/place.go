@@ -123,6 +123,7 @@ type Area struct {
 	cells   isa.Addr
 	annex   bool
 	lines   []state
+	low     [dirty + 1]int // below which no line is clean, or dirty
 }
 
 // NewArea describes an area with its cells, of which every slot is clean. It panics if
@@ -154,8 +155,15 @@ func (r *Area) Code() Window { return Window{r.Addr, r.Addr + isa.Addr(r.CodeLen
 // find is the lowest run of n lines inside w, and outside another window, that are in
 // one of the states, or -1.
 func (r *Area) find(n int, states []state, w, not Window) int {
-	run := 0
-	for k, l := range r.lines {
+	run, from := 0, len(r.lines)
+	for _, s := range states {
+		for r.low[s] < len(r.lines) && r.lines[r.low[s]] != s {
+			r.low[s]++
+		}
+		from = min(from, r.low[s])
+	}
+	for k, l := range r.lines[from:] {
+		k += from
 		at := r.Addr + isa.Addr(k*Line)
 		if !slices.Contains(states, l) || !w.Holds(at, Line) || !not.Intersect(Window{at, at + Line}).Empty() {
 			run = 0
@@ -281,6 +289,7 @@ func (h *Heap) slot(a isa.Addr, n int) (*Area, int, bool) {
 func (r *Area) set(first, n int, s state) {
 	for k := first; k < first+n; k++ {
 		r.lines[k] = s
+		r.low[s] = min(r.low[s], k)
 	}
 }
 

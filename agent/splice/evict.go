@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"kerninst/agent/isa"
-	"kerninst/agent/place"
 	"kerninst/agent/plan"
 )
 
@@ -35,27 +34,14 @@ func clash(p, q *plan.Plan) error {
 	if e != nil && (q.Point < e.End() && e.Body < q.End() || !shared && q.Touches(e.Body, e.End())) {
 		return fmt.Errorf("%s, which it moves away, overlaps the splice of %v", e.Symbol, q.Point)
 	}
-	for _, v := range slots(p, true) {
-		for _, w := range slots(q, !shared) {
+	for _, v := range p.Slots(true) {
+		for _, w := range q.Slots(!shared) {
 			if !v.Intersect(w).Empty() {
 				return fmt.Errorf("shares its patch at %v with the splice of %v", v.Lo, q.Point)
 			}
 		}
 	}
 	return nil
-}
-
-// slots are the parts of the heap that a plan takes, with or without that of the
-// function that it moves away.
-func slots(p *plan.Plan, moved bool) []place.Window {
-	out := []place.Window{{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)}}
-	if a := p.Annex; a != nil {
-		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
-	}
-	if e := evicts(p); e != nil && moved {
-		out = append(out, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})
-	}
-	return out
 }
 
 // acceptEviction takes what a plan's function needs to run elsewhere, unless it does so

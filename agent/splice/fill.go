@@ -19,7 +19,7 @@ const mostFilled = 64 << 10
 func (s *Splicer) fill(gone []*Live, moved []evicted) {
 	var all []place.Window
 	for _, l := range gone {
-		all = append(all, slots(l.Plan, false)...)
+		all = append(all, l.Plan.Slots(false)...)
 	}
 	for _, e := range moved {
 		all = append(all, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})

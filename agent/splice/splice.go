@@ -2,6 +2,7 @@ package splice
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type Splicer struct {
 	areas map[uint32]Area
 	local Local
 	live  []*Live              // in the order in which they were made
+	set   plan.Set             // of them
 	moved map[isa.Addr]evicted // by where their bodies begin
 }
 
@@ -153,9 +155,10 @@ func (s *Splicer) Live() []*Live { return slices.Clone(s.live) }
 
 // Taken reports whether a live splice touches [lo, hi), for plan.Request. What
 // counts is all that it displaced, not only what it overwrote, and its springboard.
-func (s *Splicer) Taken(lo, hi isa.Addr) bool {
-	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Touches(lo, hi) })
-}
+func (s *Splicer) Taken(lo, hi isa.Addr) bool { return s.set.Touches(lo, hi) }
+
+// Asked reports whether a live splice is that of the point at a.
+func (s *Splicer) Asked(a isa.Addr) bool { return s.set.Asked(a) }
 
 // Read reads kernel memory as it would be without the live splices. It is the
 // reader to make a ktext.Text with: instructions can only be told apart in
@@ -164,14 +167,28 @@ func (s *Splicer) Read(a isa.Addr, b []byte) error {
 	if err := s.poker.Read(a, b); err != nil {
 		return err
 	}
-	for _, l := range s.live {
-		restore(l.Plan, a, b)
+	for _, p := range s.near(a, len(b)) {
+		restore(p, a, b)
 	}
 	for _, e := range s.moved {
 		overlay(e.Body, e.Code[:len(e.New)], a, b)
 	}
 	return nil
 }
+
+// near are the live plans that may have any of n bytes at a.
+func (s *Splicer) near(a isa.Addr, n int) (out []*plan.Plan) {
+	if n < manyBytes {
+		return s.set.Near(place.Window{Lo: a, Hi: a + isa.Addr(n)})
+	}
+	for _, l := range s.live {
+		out = append(out, l.Plan)
+	}
+	return out
+}
+
+// manyBytes is so much that asking for those of each place takes longer than going through all.
+const manyBytes = 1 << 20
 
 // restore puts a plan's old bytes into b, which was read at a.
 func restore(p *plan.Plan, a isa.Addr, b []byte) {
@@ -195,7 +212,7 @@ func overlay(from isa.Addr, old []byte, a isa.Addr, b []byte) {
 func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
 		if !s.patchLive(p.Patch) {
-			for _, w := range slots(p, false) {
+			for _, w := range p.Slots(false) {
 				if !s.held(w) {
 					s.heap.Free(w.Lo, int(w.Size()))
 				}
@@ -207,7 +224,7 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 				s.heap.Restore(e.Body) // unless others are in it
 			}
 			for _, a := range p.Locals {
-				if s.holder(a, nil) == nil { // a plan that was refused may name a live one's
+				if s.set.Local(a) == nil { // a plan that was refused may name a live one's
 					s.heap.FreeLocal(a)
 				}
 			}
@@ -216,19 +233,19 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 }
 
 func (s *Splicer) patchLive(a isa.Addr) bool {
-	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Patch == a })
+	return slices.ContainsFunc(s.near(a, 1), func(p *plan.Plan) bool { return p.Patch == a })
 }
 
 // held reports whether a live splice has any of a window for its patch, or for the copy
 // of what it moved away: a plan from elsewhere may name it.
 func (s *Splicer) held(w place.Window) bool {
-	return slices.ContainsFunc(s.live, func(l *Live) bool {
-		return slices.ContainsFunc(slots(l.Plan, true), func(v place.Window) bool { return !v.Intersect(w).Empty() })
+	return slices.ContainsFunc(s.set.Near(w), func(p *plan.Plan) bool {
+		return slices.ContainsFunc(p.Slots(true), func(v place.Window) bool { return !v.Intersect(w).Empty() })
 	})
 }
 
 func (s *Splicer) boardLive(a isa.Addr) bool {
-	return slices.ContainsFunc(s.live, func(l *Live) bool { return l.Plan.Board != nil && l.Plan.Board.Addr == a })
+	return slices.ContainsFunc(s.near(a, 1), func(p *plan.Plan) bool { return p.Board != nil && p.Board.Addr == a })
 }
 
 // Apply makes all plans live, or none. Patches are written first, then all
@@ -245,6 +262,9 @@ func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, erro
 		return nil, err
 	}
 	s.live = append(s.live, live...)
+	for _, l := range live {
+		s.set.Add(l.Plan)
+	}
 	return live, nil
 }
 
@@ -253,12 +273,14 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		return nil, fmt.Errorf("cells of %d splices for %d", len(cells), len(plans))
 	}
 	live := make([]*Live, len(plans))
+	var before plan.Set
 	for k, p := range plans {
-		l, err := s.accept(p, plans[:k])
+		l, err := s.accept(p, &before)
 		if err != nil {
 			return nil, describe(p, err)
 		}
 		live[k] = l
+		before.Add(p)
 	}
 	if len(plans) == 0 {
 		return nil, nil
@@ -330,17 +352,17 @@ func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*p
 
 // accept checks a plan against what is live, what is before it in the batch,
 // and the areas.
-func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
+func (s *Splicer) accept(p *plan.Plan, before *plan.Set) (*Live, error) {
 	if err := p.Check(s.arch); err != nil {
 		return nil, err
 	}
-	for _, q := range before {
+	for _, q := range before.Near(p.Windows()...) {
 		if err := clash(p, q); err != nil {
 			return nil, fmt.Errorf("%w, which is in the same batch", err)
 		}
 	}
-	for _, l := range s.live {
-		if err := clash(p, l.Plan); err != nil {
+	for _, q := range s.set.Near(p.Windows()...) {
+		if err := clash(p, q); err != nil {
 			return nil, fmt.Errorf("%w, which is live", err)
 		}
 	}
@@ -370,23 +392,8 @@ func (s *Splicer) accept(p *plan.Plan, before []*plan.Plan) (*Live, error) {
 	return l, nil
 }
 
-// holder is the plan, live or one of those given, that has a cell in per-CPU memory.
-func (s *Splicer) holder(a isa.Addr, plans []*plan.Plan) *plan.Plan {
-	for _, p := range plans {
-		if slices.Contains(p.Locals, a) {
-			return p
-		}
-	}
-	for _, l := range s.live {
-		if slices.Contains(l.Plan.Locals, a) {
-			return l.Plan
-		}
-	}
-	return nil
-}
-
 // sums finds the cells in per-CPU memory, each of which is this splice's alone.
-func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
+func (s *Splicer) sums(l *Live, before *plan.Set) error {
 	for k, a := range l.Plan.Locals {
 		if a == 0 {
 			continue
@@ -395,7 +402,7 @@ func (s *Splicer) sums(l *Live, before []*plan.Plan) error {
 		if !ok {
 			return fmt.Errorf("cell %d at %v is not in per-CPU memory of this kernel", k, a)
 		}
-		if q := s.holder(a, before); q != nil {
+		if q := cmp.Or(before.Local(a), s.set.Local(a)); q != nil {
 			return fmt.Errorf("shares its cell at %v of per-CPU memory with the splice of %v", a, q.Point)
 		}
 		s.heap.TakeLocal(a)
@@ -457,12 +464,15 @@ func (s *Splicer) undo(which []*Live) ([]evicted, error) {
 	if len(which) == 0 {
 		return nil, nil
 	}
-	order := slices.Clone(which)
-	slices.SortFunc(order, func(a, b *Live) int { return slices.Index(s.live, b) - slices.Index(s.live, a) })
+	order, made := slices.Clone(which), map[*Live]int{} // counted from 1
+	for k, l := range s.live {
+		made[l] = k + 1
+	}
+	slices.SortFunc(order, func(a, b *Live) int { return made[b] - made[a] })
 	var ids []uint32
 	var plans []*plan.Plan
 	for k, l := range order {
-		if !slices.Contains(s.live, l) || k > 0 && order[k-1] == l {
+		if made[l] == 0 || k > 0 && order[k-1] == l {
 			return nil, describe(l.Plan, errors.New("is not live, or is listed twice"))
 		}
 		ids, plans = append(ids, l.ID), append(plans, l.Plan)
@@ -480,7 +490,11 @@ func (s *Splicer) undo(which []*Live) ([]evicted, error) {
 	for _, e := range stale {
 		delete(s.moved, e.Body)
 	}
-	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return slices.Contains(order, l) })
+	for _, l := range order {
+		s.set.Remove(l.Plan)
+		delete(made, l)
+	}
+	s.live = slices.DeleteFunc(s.live, func(l *Live) bool { return made[l] == 0 })
 	for _, l := range order {
 		s.Release(l.Plan)
 	}
