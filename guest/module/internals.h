@@ -31,6 +31,7 @@
 	DATA(text_mutex)			\
 	DATA(kprobe_mutex)			\
 	DATA(kprobe_blacklist)			\
+	DATA(kprobe_table)			\
 	CODE(get_kprobe)			\
 	CODE(within_kprobe_blacklist)		\
 	CODE(arch_within_kprobe_blacklist)	\
@@ -52,5 +53,6 @@
 /* Those that no header of the kernel declares. */
 extern struct mutex kprobe_mutex;
 extern struct list_head kprobe_blacklist;
+extern struct hlist_head kprobe_table[];
 
 #endif /* _KERNINST_INTERNALS_H */

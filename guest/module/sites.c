@@ -27,7 +27,7 @@ struct ban {
 
 static unsigned long *sites;
 static u32 site_count;
-static struct ban *banned;
+static struct ban *banned;	/* in order, none overlaps another */
 static u32 banned_count;
 
 static int by_value(const void *a, const void *b)
@@ -53,6 +53,26 @@ static int copy_sites(void)
 	return 0;
 }
 
+static int by_start(const void *a, const void *b)
+{
+	return by_value(&((const struct ban *)a)->start, &((const struct ban *)b)->start);
+}
+
+/* A function may be banned by itself, and with its section. */
+static void join_banned(void)
+{
+	u32 i, n = 0;
+
+	sort(banned, banned_count, sizeof(*banned), by_start, NULL);
+	for (i = 0; i < banned_count; i++) {
+		if (n && banned[i].start <= banned[n - 1].end)
+			banned[n - 1].end = max(banned[n - 1].end, banned[i].end);
+		else
+			banned[n++] = banned[i];
+	}
+	banned_count = n;
+}
+
 static int copy_banned(void)
 {
 	struct kprobe_blacklist_entry *b;
@@ -69,6 +89,7 @@ static int copy_banned(void)
 	else
 		err = -ENOMEM;
 	mutex_unlock(&kprobe_mutex);
+	join_banned();
 	return err;
 }
 
@@ -131,12 +152,18 @@ bool ki_blacklisted(unsigned long addr)
 bool ki_core_banned(unsigned long addr)
 {
 	char name[KSYM_NAME_LEN];
-	u32 i;
+	u32 lo = 0, hi = banned_count, mid;
 
 	if (arch_within_kprobe_blacklist(addr))
 		return true;
-	for (i = 0; i < banned_count; i++)
-		if (addr >= banned[i].start && addr < banned[i].end)
-			return true;
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (banned[mid].end <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (lo < banned_count && banned[lo].start <= addr)
+		return true;
 	return !lookup_symbol_name(addr, name) && strchr(name, '.') && ki_blacklisted(addr);
 }

@@ -408,12 +408,76 @@ static void blacklist_remove(struct live **l, u32 n)
 	mutex_unlock(&kprobe_mutex);
 }
 
-static bool probed(unsigned long start, unsigned long end)
+/* Where all kprobes are, armed or not, in order. */
+struct probes {
+	unsigned long *at;
+	u32 n, room;
+};
+
+static int by_address(const void *a, const void *b)
 {
-	for (; start < end; start += ki_arch_insn_align)
-		if (get_kprobe((void *)start))
-			return true;
-	return false;
+	unsigned long x = *(unsigned long *)a, y = *(unsigned long *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The kernel's table: how long it is, only its symbol says. */
+static u32 probe_buckets(void)
+{
+	unsigned long size = 0, off;
+
+	kallsyms_lookup_size_offset((unsigned long)kprobe_table, &size, &off);
+	return size / sizeof(kprobe_table[0]);
+}
+
+/* Fills the list as far as there is room, and counts all. False: that is no such table. */
+static bool count_probes(struct probes *all)
+{
+	struct kprobe *p;
+	u32 i;
+
+	all->n = 0;
+	for (i = 0; i < probe_buckets(); i++) {
+		hlist_for_each_entry(p, &kprobe_table[i], hlist) {
+			if (get_kprobe(p->addr) != p)
+				return false;
+			if (all->n < all->room)
+				all->at[all->n] = (unsigned long)p->addr;
+			all->n++;
+		}
+	}
+	return true;
+}
+
+static int list_probes(struct probes *all)
+{
+	lockdep_assert_held(&kprobe_mutex);
+	*all = (struct probes){ };
+	if (!count_probes(all))
+		return -EPROTO;
+	if (!all->n)
+		return 0;
+	all->room = all->n;
+	all->at = kvcalloc(all->room, sizeof(*all->at), GFP_KERNEL);
+	if (!all->at)
+		return -ENOMEM;
+	count_probes(all);
+	sort(all->at, all->n, sizeof(*all->at), by_address, NULL);
+	return 0;
+}
+
+static bool probed(const struct probes *all, unsigned long start, unsigned long end)
+{
+	u32 lo = 0, hi = all->n, mid;
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (all->at[mid] < start)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < all->n && all->at[lo] < end;
 }
 
 /*
@@ -423,12 +487,15 @@ static bool probed(unsigned long start, unsigned long end)
 static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 {
 	unsigned long start = 0, end = 0, size, off, point;
+	struct probes all;
 	u32 i;
+	int err = list_probes(&all);
 
-	lockdep_assert_held(&kprobe_mutex);
+	if (err)
+		return err;
 	for (i = 0; i < n; i++) {
 		point = l[i]->s.point;
-		if (probed(l[i]->at.start, l[i]->at.last + 1))
+		if (probed(&all, l[i]->at.start, l[i]->at.last + 1))
 			goto busy;
 		if ((point >= start && point < end) || in_gap(l[i]))
 			continue;	/* the function looked at last, or none */
@@ -436,27 +503,32 @@ static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 			continue;
 		start = point - off;
 		end = start + size;
-		if (probed(start, end))
+		if (probed(&all, start, end))
 			goto busy;
 	}
-	return 0;
+	goto out;
 busy:
 	*failed = l[i]->index;
-	return -EBUSY;
+	err = -EBUSY;
+out:
+	kvfree(all.at);
+	return err;
 }
 
 static int no_probe_on_splices(struct live **l, u32 n, u32 *failed)
 {
+	struct probes all;
 	u32 i;
+	int err = list_probes(&all);
 
-	lockdep_assert_held(&kprobe_mutex);
-	for (i = 0; i < n; i++) {
-		if (probed(l[i]->at.start, l[i]->at.last + 1)) {
+	for (i = 0; !err && i < n; i++) {
+		if (probed(&all, l[i]->at.start, l[i]->at.last + 1)) {
 			*failed = l[i]->index;
-			return -EBUSY;
+			err = -EBUSY;
 		}
 	}
-	return 0;
+	kvfree(all.at);
+	return err;
 }
 
 /* --- writing --- */
