@@ -2,9 +2,13 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -96,4 +100,71 @@ func (t *T) stages(as, guest, step string, n int) (sum float64) {
 	}
 	t.Metrics["batch."+as] = report.Metric{Value: sum, Unit: "insns/point", Better: report.Lower, N: n}
 	return sum
+}
+
+// waits: windows are asked for, and forbidden; while they are written, how many wait can
+// be read; and a point says why it is not reached otherwise.
+
+// waiters are so many points, far enough apart for windows.
+const waiters = 12
+
+// watchWaiting writes down what the module says for as long as it is not killed.
+const watchWaiting = `{ while :; do cat /sys/module/kerninst/parameters/waiting; sleep 0.01; done >/tmp/waiting 2>/dev/null </dev/null & echo $! >/tmp/watcher; }`
+
+func waits() []Scenario {
+	return []Scenario{{
+		Name: "waits", Title: "windows are asked for, forbidden, and seen to wait", Labels: []string{"counts"},
+		Guests: waitsGuests, Check: checkWaits,
+	}}
+}
+
+// windowed are points at windows, and the same points with something else.
+func windowed(mechanism string, without ...string) (out []*wire.Point) {
+	for k := range uint64(waiters) {
+		out = append(out, &wire.Point{Function: "copy_process", Offset: 24 + 96*k, Search: mechanism != "", Mechanism: mechanism, Without: without})
+	}
+	return out
+}
+
+func waitsGuests(arch string) []Guest {
+	steps := []*wire.Step{shell("watch", watchWaiting)}
+	if hasWindows(arch) {
+		steps = append(steps, splice("windows", windowed("quiesced")...), read("counts"), unsplice("windows"))
+	}
+	return []Guest{{Name: "guest", CPUs: 1, Time: vm.Exact, Job: job(append(steps,
+		shell("waited", "kill $(cat /tmp/watcher); sort -nu /tmp/waiting | tr '\\n' ' '"),
+		skipping("others", windowed("", "quiesced")), unsplice("others"),
+		mayFail(splice("none", &wire.Point{Function: syscallEntry(arch, "getppid"), Search: true, Mechanism: "jump", Without: []string{"jump"}})),
+		skipping("every", []*wire.Point{{Function: "vfs_read", Every: true}}))...)}}
+}
+
+// hasWindows reports whether an ISA replaces several instructions at once.
+func hasWindows(arch string) bool { return slices.Contains(plan.Ladder(arch), plan.Quiesced) }
+
+func checkWaits(t *T) {
+	const g = "guest"
+	want := "0 "
+	if t.Arch == "amd64" { // on the others all stand still while windows are written
+		want = fmt.Sprintf("0 %d ", waiters)
+	}
+	if hasWindows(t.Arch) {
+		for _, p := range t.done(g, "windows").Points {
+			t.equal(p.Spec+": mechanism", p.Mechanism, plan.Quiesced.String())
+		}
+	}
+	t.equal("windows that were seen to wait", string(t.ran(g, "waited")[0]), want)
+	for _, p := range t.done(g, "others").Points {
+		t.expect(p.Spec+": mechanism, without windows", p.Mechanism, "another", gomega.Not(gomega.Equal(plan.Quiesced.String())))
+	}
+	ladder := plan.Ladder(t.Arch)
+	for _, p := range t.made(g, "every") {
+		var passed []string
+		for _, r := range p.Passed {
+			name, _, _ := strings.Cut(r.Detail, ":")
+			passed = append(passed, name)
+		}
+		passed = append(passed, p.Mechanism)
+		t.equal(p.Spec+": what was tried", passed, strings.Fields(strings.Trim(fmt.Sprint(ladder[:min(len(passed), len(ladder))]), "[]")))
+	}
+	t.expect("what is both asked for and forbidden", t.result(g, "none").Error, "is refused", gomega.ContainSubstring("forbidden"))
 }

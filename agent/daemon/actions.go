@@ -154,7 +154,7 @@ func (s *set) without(what string) (out []*wire.Point, err error) {
 		if len(left) == len(p.Actions) || len(left) == 0 {
 			return nil, fmt.Errorf("%s: %q is not one of several actions", s.specs[i], what)
 		}
-		out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Mechanism: p.Mechanism, Actions: left})
+		out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Mechanism: p.Mechanism, Without: p.Without, Actions: left})
 	}
 	return out, nil
 }

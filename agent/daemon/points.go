@@ -74,6 +74,13 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		}
 		r.Mechanism = m
 	}
+	for _, name := range p.Without {
+		m, ok := plan.ParseMechanism(name)
+		if !ok {
+			return r, fmt.Errorf("mechanism %q is not known", name)
+		}
+		r.Without = append(r.Without, m)
+	}
 	return r, nil
 }
 
@@ -97,7 +104,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		if !ok {
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	if p.Module == kdev.ModuleName { // which the view of the kernel leaves out
@@ -149,6 +156,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 		res.RunsAt = uint64(p.At())
 	}
 	res.Mechanism = p.Mechanism.String()
+	for _, t := range p.Passed {
+		res.Passed = append(res.Passed, &wire.Refusal{Reason: t.Refusal.Reason.String(), Detail: t.Mechanism.String() + ": " + t.Refusal.Detail})
+	}
 	res.PatchAddress, res.PatchBytes = uint64(p.Patch), p.Code
 	if p.Annex != nil {
 		res.AnnexAddress, res.AnnexBytes = uint64(p.Annex.Addr), p.Annex.Code
@@ -187,7 +197,7 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 		}
 		for _, off := range offsets {
 			if off >= isa.Off(p.Offset) {
-				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart})
+				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart})
 			}
 		}
 	}

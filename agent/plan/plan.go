@@ -146,6 +146,13 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
 
+// Passed is a mechanism that was tried before the one that a plan has, and why it is not
+// that one.
+type Passed struct {
+	Mechanism Mechanism `json:"mechanism"`
+	Refusal   *Refusal  `json:"refusal"`
+}
+
 // Plan is one splice, ready to be applied.
 type Plan struct {
 	Module    string          `json:"module,omitempty"`
@@ -175,6 +182,7 @@ type Plan struct {
 	Liveness  Source          `json:"liveness"`         // who says that the others are free
 	Window    bool            `json:"window"`           // several instructions are replaced
 	States    []gen.State     `json:"states"`           // the state map of Code
+	Passed    []Passed        `json:"passed,omitempty"` // in the ladder's order
 	// Fault is the first of the displaced as it is in Code, if faults of it have a
 	// fixup: the patch is then in the module's own text, or this part of it is.
 	Fault isa.Addr `json:"fault,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kerninst/agent/gen"
@@ -21,6 +22,7 @@ type Request struct {
 	Offset    isa.Off
 	Snippet   snippet.Snippet // zero: count
 	Mechanism Mechanism       // MechanismInvalid: the first that fits
+	Without   []Mechanism     // are not used
 	NoSpill   bool            // refuse what would have to save a register
 	Features  gen.Features
 	Loads     isa.Addr // what patches load kernel memory and walk its stack with; 0: nothing
@@ -134,7 +136,7 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	var first *Refusal
 	tried := 0
 	for _, m := range mechanisms[text.Arch.Name] {
-		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+		if !req.allows(m.m) {
 			continue
 		}
 		next := req
@@ -158,7 +160,7 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	case req.Offset >= fn.Size:
 		return nil, refuse(OutsideFunction, "%v has %d bytes, %#x asked for", fn.Func, fn.Size, req.Offset)
 	}
-	return fn.plan(req) // a mechanism that there is not
+	return nil, req.none(text.Arch)
 }
 
 // search plans the first point at or after the requested offset that is not refused.
@@ -214,6 +216,22 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	return p, nil
 }
 
+// allows reports whether a mechanism may be used.
+func (req *Request) allows(m Mechanism) bool {
+	return (req.Mechanism == MechanismInvalid || req.Mechanism == m) && !slices.Contains(req.Without, m)
+}
+
+// none is the refusal of a point for which an ISA has no mechanism that may be used.
+func (req *Request) none(arch *isa.Arch) *Refusal {
+	switch {
+	case req.Mechanism == MechanismInvalid:
+		return refuse(UnsupportedMechanism, "%s has no mechanisms but those that are forbidden: %v", arch.Name, req.Without)
+	case slices.Contains(req.Without, req.Mechanism):
+		return refuse(UnsupportedMechanism, "%v is asked for, and forbidden", req.Mechanism)
+	}
+	return refuse(UnsupportedMechanism, "%s has no mechanism %v yet", arch.Name, req.Mechanism)
+}
+
 // planAt plans the snippet at instruction at.
 func (fn *function) planAt(req Request, at int) (*Plan, *Refusal) {
 	if r := fn.displaceable(at); r != nil {
@@ -225,15 +243,18 @@ func (fn *function) planAt(req Request, at int) (*Plan, *Refusal) {
 	if r := fn.learn(req); r != nil {
 		return nil, r
 	}
-	last := refuse(UnsupportedMechanism, "%s has no mechanism %v yet", fn.text.Arch.Name, req.Mechanism)
+	last := req.none(fn.text.Arch)
+	var passed []Passed
 	for _, m := range mechanisms[fn.text.Arch.Name] {
-		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+		if !req.allows(m.m) {
 			continue
 		}
 		p, r := m.plan(fn, req, at)
 		if r == nil {
+			p.Passed = passed
 			return p, nil
 		}
+		passed = append(passed, Passed{m.m, r})
 		if last.Reason == UnsupportedMechanism || last.Reason == TooShort { // the first that says more
 			last = r
 		}

@@ -439,7 +439,8 @@ type Point struct {
 	Apart   bool      `protobuf:"varint,11,opt,name=apart,proto3" json:"apart,omitempty"`    // what may fault, with a fixup, gets a patch of two parts even where one would do; arm64 only
 	// Where each call of the function comes by exactly once, at the cheapest such point:
 	// before anything branches or calls. The offset is not used.
-	Entry         bool `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
+	Entry         bool     `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
+	Without       []string `protobuf:"bytes,13,rep,name=without,proto3" json:"without,omitempty"` // mechanisms that are not to be used; other points may have them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -556,6 +557,13 @@ func (x *Point) GetEntry() bool {
 		return x.Entry
 	}
 	return false
+}
+
+func (x *Point) GetWithout() []string {
+	if x != nil {
+		return x.Without
+	}
+	return nil
 }
 
 // Action is what is done at a point.
@@ -1855,29 +1863,32 @@ func (x *Refusal) GetDetail() string {
 
 // PointResult says what became of a point: mechanism or refusal.
 type PointResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	Symbol        string                 `protobuf:"bytes,2,opt,name=symbol,proto3" json:"symbol,omitempty"`
-	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Address       uint64                 `protobuf:"varint,4,opt,name=address,proto3" json:"address,omitempty"`
-	Mechanism     string                 `protobuf:"bytes,5,opt,name=mechanism,proto3" json:"mechanism,omitempty"`
-	Refusal       *Refusal               `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"`
-	OldBytes      []byte                 `protobuf:"bytes,7,opt,name=old_bytes,json=oldBytes,proto3" json:"old_bytes,omitempty"`
-	NewBytes      []byte                 `protobuf:"bytes,8,opt,name=new_bytes,json=newBytes,proto3" json:"new_bytes,omitempty"`
-	PatchAddress  uint64                 `protobuf:"varint,9,opt,name=patch_address,json=patchAddress,proto3" json:"patch_address,omitempty"`
-	PatchBytes    []byte                 `protobuf:"bytes,10,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
-	Displaced     []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                            // disassembly
-	Added         uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                                   // instructions added per hit, by construction
-	Spilled       uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                               // registers and flag words saved
-	Cell          string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                                      // "shared" or "per-cpu"
-	Liveness      string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                              // who says that registers are free: plan.Source in words
-	Actions       []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                                // names of those of the point
-	BoardBytes    []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"`        // of a springboard
-	AnnexAddress  uint64                 `protobuf:"varint,22,opt,name=annex_address,json=annexAddress,proto3" json:"annex_address,omitempty"` // of the patch's second part, if it has one
-	AnnexBytes    []byte                 `protobuf:"bytes,23,opt,name=annex_bytes,json=annexBytes,proto3" json:"annex_bytes,omitempty"`
-	Moved         string                 `protobuf:"bytes,24,opt,name=moved,proto3" json:"moved,omitempty"`                           // the function that runs elsewhere, to make room for the springboard
-	WrittenAt     uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
-	RunsAt        uint64                 `protobuf:"varint,25,opt,name=runs_at,json=runsAt,proto3" json:"runs_at,omitempty"`          // what the snippet runs before, if it is not what is at address: as often as that
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Spec         string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Symbol       string                 `protobuf:"bytes,2,opt,name=symbol,proto3" json:"symbol,omitempty"`
+	Offset       uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Address      uint64                 `protobuf:"varint,4,opt,name=address,proto3" json:"address,omitempty"`
+	Mechanism    string                 `protobuf:"bytes,5,opt,name=mechanism,proto3" json:"mechanism,omitempty"`
+	Refusal      *Refusal               `protobuf:"bytes,6,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	OldBytes     []byte                 `protobuf:"bytes,7,opt,name=old_bytes,json=oldBytes,proto3" json:"old_bytes,omitempty"`
+	NewBytes     []byte                 `protobuf:"bytes,8,opt,name=new_bytes,json=newBytes,proto3" json:"new_bytes,omitempty"`
+	PatchAddress uint64                 `protobuf:"varint,9,opt,name=patch_address,json=patchAddress,proto3" json:"patch_address,omitempty"`
+	PatchBytes   []byte                 `protobuf:"bytes,10,opt,name=patch_bytes,json=patchBytes,proto3" json:"patch_bytes,omitempty"`
+	Displaced    []string               `protobuf:"bytes,11,rep,name=displaced,proto3" json:"displaced,omitempty"`                            // disassembly
+	Added        uint32                 `protobuf:"varint,12,opt,name=added,proto3" json:"added,omitempty"`                                   // instructions added per hit, by construction
+	Spilled      uint32                 `protobuf:"varint,13,opt,name=spilled,proto3" json:"spilled,omitempty"`                               // registers and flag words saved
+	Cell         string                 `protobuf:"bytes,14,opt,name=cell,proto3" json:"cell,omitempty"`                                      // "shared" or "per-cpu"
+	Liveness     string                 `protobuf:"bytes,15,opt,name=liveness,proto3" json:"liveness,omitempty"`                              // who says that registers are free: plan.Source in words
+	Actions      []string               `protobuf:"bytes,16,rep,name=actions,proto3" json:"actions,omitempty"`                                // names of those of the point
+	BoardBytes   []byte                 `protobuf:"bytes,21,opt,name=board_bytes,json=boardBytes,proto3" json:"board_bytes,omitempty"`        // of a springboard
+	AnnexAddress uint64                 `protobuf:"varint,22,opt,name=annex_address,json=annexAddress,proto3" json:"annex_address,omitempty"` // of the patch's second part, if it has one
+	AnnexBytes   []byte                 `protobuf:"bytes,23,opt,name=annex_bytes,json=annexBytes,proto3" json:"annex_bytes,omitempty"`
+	Moved        string                 `protobuf:"bytes,24,opt,name=moved,proto3" json:"moved,omitempty"`                           // the function that runs elsewhere, to make room for the springboard
+	WrittenAt    uint64                 `protobuf:"varint,20,opt,name=written_at,json=writtenAt,proto3" json:"written_at,omitempty"` // where old_bytes were: who comes to address has come by there
+	RunsAt       uint64                 `protobuf:"varint,25,opt,name=runs_at,json=runsAt,proto3" json:"runs_at,omitempty"`          // what the snippet runs before, if it is not what is at address: as often as that
+	// Mechanisms that come before this one on the ISA's ladder, and why each is not it: the
+	// detail names the mechanism.
+	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2064,6 +2075,13 @@ func (x *PointResult) GetRunsAt() uint64 {
 		return x.RunsAt
 	}
 	return 0
+}
+
+func (x *PointResult) GetPassed() []*Refusal {
+	if x != nil {
+		return x.Passed
+	}
+	return nil
 }
 
 type RunResult struct {
@@ -2557,7 +2575,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
-	"\x04most\x18\x04 \x01(\rR\x04most\"\xbf\x02\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\"\xd9\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2571,7 +2589,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aactions\x18\n" +
 	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\x12\x14\n" +
 	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
-	"\x05entry\x18\f \x01(\bR\x05entry\"6\n" +
+	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
+	"\awithout\x18\r \x03(\tR\awithout\"6\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +
@@ -2675,7 +2694,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x88\x05\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb8\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2703,7 +2722,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05moved\x18\x18 \x01(\tR\x05moved\x12\x1d\n" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
-	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\"\x8a\x01\n" +
+	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
+	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
@@ -2812,13 +2832,14 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	21, // 24: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
 	30, // 25: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
 	23, // 26: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	27, // 27: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	29, // 28: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	23, // 27: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	27, // 28: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	29, // 29: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }

@@ -37,6 +37,8 @@ type probeFlags struct {
 	do          []string
 	predicate   string
 	mechanism   string
+	without     []string
+	why         bool
 	skipRefused bool
 	exitWith    bool
 	index       bool
@@ -73,6 +75,8 @@ func probeCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.do, "do", []string{"count"}, "action: "+probe.Actions+"; may be repeated")
 	c.Flags().StringVar(&f.predicate, "if", "", "do it only where this `EXPR` holds, as int32(arg0) < 0 && load64(arg1 + 8) != 0")
 	c.Flags().StringVar(&f.mechanism, "mechanism", "", "force a mechanism, or refuse")
+	c.Flags().StringSliceVar(&f.without, "no-mechanism", nil, "mechanisms not to use, `NAME[,NAME...]`: "+strings.Join(plan.MechanismNames(), ", "))
+	c.Flags().BoolVar(&f.why, "why", false, "say which mechanisms were tried before the one that a point has, and why they are not it")
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
@@ -90,6 +94,14 @@ func (f *probeFlags) check() error {
 	if f.mechanism != "" {
 		if err := oneOf("mechanism", f.mechanism, plan.MechanismNames()); err != nil {
 			return err
+		}
+	}
+	for _, m := range f.without {
+		if err := oneOf("no-mechanism", m, plan.MechanismNames()); err != nil {
+			return err
+		}
+		if m == f.mechanism {
+			return fmt.Errorf("--mechanism %s with --no-mechanism %s: no point could be spliced", m, m)
 		}
 	}
 	if f.timeout <= 0 {
@@ -120,7 +132,7 @@ func (f *probeFlags) job() (*wire.Job, error) {
 	}
 	sp := &wire.Splice{SkipRefused: f.skipRefused}
 	for _, s := range specs {
-		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism, Actions: actions})
+		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism, Without: f.without, Actions: actions})
 	}
 	argv := f.argv
 	if f.runString != "" {
@@ -267,6 +279,8 @@ type probePoint struct {
 	Added     int             `json:"added,omitempty"`   // instructions a hit
 	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
 	Refusal   *report.Refusal `json:"refusal,omitempty"`
+	// Passed are the mechanisms that were tried before this one, and why they are not it.
+	Passed []report.Refusal `json:"passed,omitempty"`
 	// Value is of the first action, if it has a number: none has been the smallest or
 	// largest of nothing, nor has a trace.
 	Value   *json.Number  `json:"value,omitempty"`
@@ -364,6 +378,9 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 		if p.RunsAt != 0 {
 			out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
 		}
+		for _, r := range p.Passed {
+			out.Passed = append(out.Passed, report.Refusal{Reason: r.Reason, Detail: r.Detail})
+		}
 		if r := p.Refusal; r != nil {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
@@ -447,6 +464,11 @@ func (f *probeFlags) table(d *probeDocument) {
 	}
 	t.Flush()
 	for _, p := range d.Points {
+		for _, r := range p.Passed {
+			if f.why {
+				fmt.Printf("%s is not reached by %s (%s)\n", p.Spec, r.Detail, r.Reason)
+			}
+		}
 		if p.RunsAt != "" {
 			progress("probe: %s cannot be spliced itself: counted at %s, which runs exactly as often", p.Spec, p.RunsAt)
 		}

@@ -74,6 +74,11 @@ static LIST_HEAD(retired);
 static u32 live_count, retired_count;
 static u64 spliced, unspliced, refused, quarantined;
 
+/* For who asks meanwhile: the device answers nobody else while a batch is written. */
+static uint waiting;
+module_param(waiting, uint, 0444);
+MODULE_PARM_DESC(waiting, "points at which a breakpoint stands until nobody is in their windows any more");
+
 /* --- may this be spliced? --- */
 
 static bool all_zero(const u8 *b, u32 from)
@@ -574,12 +579,17 @@ static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 static int divert(struct ki_poke *p, u32 n, u32 *failed)
 {
 	int err = ki_arch_divert(p, n, failed);
+	u32 i, windows = 0;
 
 	if (err)
 		return err;
+	for (i = 0; i < n; i++)
+		windows += !!p[i].window;
+	WRITE_ONCE(waiting, windows);
 	unlock_text();
 	ki_quiesce();
 	lock_text();
+	WRITE_ONCE(waiting, 0);
 	return 0;
 }
 
