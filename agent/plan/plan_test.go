@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -788,5 +789,48 @@ func TestSourceText(t *testing.T) {
 	var s plan.Source
 	if err := s.UnmarshalText([]byte("hearsay")); err == nil || !strings.Contains(err.Error(), "block, function") {
 		t.Error(err)
+	}
+}
+
+// TestWithout: what is forbidden is not taken, what was tried before is said.
+func TestWithout(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	offsets, r := plan.Offsets(x, "", "ksys_read")
+	if r != nil {
+		t.Fatal(r)
+	}
+	ladder, took := plan.Ladder("amd64"), map[plan.Mechanism]int{}
+	for _, off := range offsets {
+		req := request(x, "ksys_read", off)
+		p, r := plan.Point(x, req)
+		if r != nil {
+			continue
+		}
+		took[p.Mechanism]++
+		if k := slices.Index(ladder, p.Mechanism); len(p.Passed) != k {
+			t.Errorf("+%#x: %v, which is the ladder's %d., and %d are passed over", uint64(off), p.Mechanism, k, len(p.Passed))
+		}
+		for k, was := range p.Passed {
+			if was.Mechanism != ladder[k] || was.Refusal == nil || was.Refusal.Detail == "" {
+				t.Errorf("+%#x: passed over: %+v", uint64(off), was)
+			}
+		}
+		req.Without = []plan.Mechanism{p.Mechanism}
+		q, _ := plan.Point(x, req)
+		if q != nil && q.Mechanism == p.Mechanism {
+			t.Errorf("+%#x: %v, which is forbidden", uint64(off), q.Mechanism)
+		}
+		req.Mechanism = p.Mechanism
+		if _, r := plan.Point(x, req); r == nil || r.Reason != plan.UnsupportedMechanism {
+			t.Errorf("+%#x: asked for and forbidden: %v", uint64(off), r)
+		}
+	}
+	if took[plan.Jump] == 0 || len(took) < 2 {
+		t.Errorf("only %v", took)
+	}
+	req := request(x, "ksys_read", 0)
+	req.Without = ladder
+	if _, r := plan.Search(x, req); r == nil || r.Reason != plan.UnsupportedMechanism {
+		t.Errorf("all are forbidden: %v", r)
 	}
 }
