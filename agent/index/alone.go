@@ -24,8 +24,8 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 		return nil, err
 	}
 	fn.Traced = v.t.FtraceSite(code) > 0
-	list := decode(v.t.Arch, code, f.Addr)
-	fn.grow(list)
+	list := within(decode(nil, v.t.Arch, code, f.Addr), f.Addr+isa.Addr(len(code)))
+	fn.insns, fn.before = list, fn.everything(len(list))
 	for _, i := range list {
 		if i.Traits&isa.Lost != 0 { // where instructions begin is a guess
 			return fn, nil

@@ -26,25 +26,28 @@ var bootPrefixes = map[string]struct{ now, then byte }{
 	"amd64": {0x3e, 0xf0},
 }
 
-// block adds a block's instructions to h. code is the block's, which begins at
-// a; what lies below skip is left out, and the last instruction, if the kernel
-// rewrites it.
-func (s *hasher) block(h uint64, b Info, code []byte, a, skip isa.Addr) uint64 {
+// block adds a block's instructions to h. code is the block's, list what it decodes to; what
+// lies below skip is left out, and the last instruction, if the kernel rewrites it.
+func (s *hasher) block(h uint64, b Info, code []byte, list []isa.Insn, skip isa.Addr) uint64 {
 	if b.Odd {
 		return add(h, code)
 	}
-	for len(code) > 0 {
-		i := s.arch.Decode(code, a)
+	for k := range list {
+		i := &list[k]
 		n := min(i.Len, len(code))
 		if i.Addr >= skip && !(b.Site && n == len(code)) {
 			h = s.insn(h, code[:n], i)
 		}
-		code, a = code[n:], a+isa.Addr(n)
+		code = code[n:]
 	}
 	return h
 }
 
-func (s *hasher) insn(h uint64, code []byte, i isa.Insn) uint64 {
+// shortestSettled is the length of the shortest instruction that has an address, in bytes:
+// of four bytes, behind an opcode.
+const shortestSettled = 5
+
+func (s *hasher) insn(h uint64, code []byte, i *isa.Insn) uint64 {
 	if s.arch.Absolute == nil || len(code) < i.Len {
 		return add(h, code)
 	}
@@ -63,9 +66,12 @@ func add(h uint64, code []byte) uint64 {
 
 // settle makes an instruction what it were in a kernel whose text begins at 0.
 // Distances to what does not move with the kernel become addresses.
-func (s *hasher) settle(code []byte, i isa.Insn) {
+func (s *hasher) settle(code []byte, i *isa.Insn) {
 	if p, ok := bootPrefixes[s.arch.Name]; ok && code[0] == p.now {
 		code[0] = p.then
+	}
+	if len(code) < shortestSettled {
+		return
 	}
 	for _, f := range s.arch.Absolute(code) {
 		if f.Size == 8 {

@@ -162,11 +162,14 @@ func (m *maker) functions() []Func {
 }
 
 func (m *maker) hash(h *hasher, f *Func) uint64 {
+	var list []isa.Insn
 	sum := uint64(fnvStart)
 	for b := f.First; b < f.First+Block(f.Blocks); b++ {
 		if i := m.info[b]; i.holdsCode() {
 			lo, hi := m.Graph.Bounds(cfg.Block(b))
-			sum = h.block(sum, i, m.kernel.Code[lo:hi], m.kernel.Addr+isa.Addr(lo), m.kernel.Addr+isa.Addr(f.Start+f.Skip))
+			code := m.kernel.Code[lo:hi]
+			list = decode(list[:0], h.arch, code, m.kernel.Addr+isa.Addr(lo))
+			sum = h.block(sum, i, code, list, m.kernel.Addr+isa.Addr(f.Start+f.Skip))
 		}
 	}
 	return sum

@@ -125,14 +125,24 @@ func (v *View) Function(f ktext.Func) (*Function, error) {
 		return nil, err
 	}
 	sum := uint64(fnvStart)
-	for _, b := range blocks {
-		sum = v.h.block(sum, b.Info, b.of(code, known), lo+isa.Addr(b.Start), f.Addr+isa.Addr(known.Skip))
+	insns := make([]isa.Insn, 0, len(code)/usualLen+1)
+	for k := range blocks {
+		b := &blocks[k]
+		first := len(insns)
+		if !b.Odd {
+			insns = decode(insns, v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
+		}
+		b.first, b.last = first, len(insns)
+		sum = v.h.block(sum, b.Info, b.of(code, known), insns[first:], f.Addr+isa.Addr(known.Skip))
 	}
 	if sum != known.Hash {
 		return v.alone(f, Differs)
 	}
-	return v.indexed(f, known, blocks, code)
+	return v.indexed(f, known, blocks, insns)
 }
+
+// usualLen is what instructions take, in bytes, or less.
+const usualLen = 3
 
 // ForSplice is Function for who is going to overwrite registers. Its errors are
 // those of Whole too: a *Changed kernel has to do without this index. The index is
@@ -153,10 +163,11 @@ func (v *View) ForSplice(f ktext.Func) (*Function, error) {
 	return fn, nil
 }
 
-// numbered is a block and its number.
+// numbered is a block and its number, with which of its function's instructions it has.
 type numbered struct {
 	Info
-	number Block
+	number      Block
+	first, last int
 }
 
 // of is a block's part of its function's code.
@@ -174,7 +185,7 @@ func (v *View) blocks(f Func) (out []numbered, err error) {
 			return nil, damaged("block %d is not inside its function at %#x", b, uint64(f.Start))
 		}
 		if i.holdsCode() {
-			out = append(out, numbered{i, b})
+			out = append(out, numbered{Info: i, number: b})
 		}
 	}
 	return out, nil
@@ -194,8 +205,9 @@ func begins(lo isa.Addr, blocks []numbered) []isa.Addr {
 
 // indexed takes what is live behind each block from the index, and goes back
 // from there.
-func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte) (*Function, error) {
-	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch}
+func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, insns []isa.Insn) (*Function, error) {
+	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch, insns: insns}
+	fn.before = fn.everything(len(insns))
 	lo, _ := v.t.Bounds()
 	fn.begins = begins(lo, blocks)
 	for k := range blocks {
@@ -203,9 +215,7 @@ func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte)
 		if b.Odd {
 			continue
 		}
-		first := len(fn.insns)
-		list := decode(v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
-		fn.grow(list)
+		list := within(insns[b.first:b.last], lo+isa.Addr(b.End))
 		fault, err := v.faults(b)
 		if err != nil {
 			return nil, err
@@ -216,7 +226,7 @@ func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, code []byte)
 			if b.Marks&cfg.Pinned != 0 {
 				live = v.t.Arch.All
 			}
-			fn.before[first+n] = live
+			fn.before[b.first+n] = live
 		}
 	}
 	return fn, nil
@@ -234,20 +244,30 @@ func (v *View) faults(b *numbered) (live isa.RegSet, err error) {
 	return live, err
 }
 
-// decode decodes code to its end, at a.
-func decode(arch *isa.Arch, code []byte, a isa.Addr) (out []isa.Insn) {
+// decode adds to out what code is, at a, to its end: the last may go on behind that.
+func decode(out []isa.Insn, arch *isa.Arch, code []byte, a isa.Addr) []isa.Insn {
 	for len(code) > 0 {
 		i := arch.Decode(code, a)
-		i.Len = min(i.Len, len(code))
 		out = append(out, i)
-		code, a = code[i.Len:], i.End()
+		code = code[min(i.Len, len(code)):]
+		a = i.End()
 	}
 	return out
 }
 
-// grow adds instructions of which everything is live.
-func (f *Function) grow(list []isa.Insn) {
-	for _, i := range list {
-		f.insns, f.before = append(f.insns, i), append(f.before, f.arch.All)
+// within ends the last of some instructions at end, if it goes on behind that.
+func within(list []isa.Insn, end isa.Addr) []isa.Insn {
+	if n := len(list); n > 0 && list[n-1].End() > end {
+		list[n-1].Len = int(end - list[n-1].Addr)
 	}
+	return list
+}
+
+// everything is live before each of n instructions.
+func (f *Function) everything(n int) []isa.RegSet {
+	out := make([]isa.RegSet, n)
+	for k := range out {
+		out[k] = f.arch.All
+	}
+	return out
 }
