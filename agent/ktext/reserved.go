@@ -72,13 +72,24 @@ var sections = []struct {
 	{"__hibernate_exit_text_start", "__hibernate_exit_text_end", Hypervisor, "runs from a copy"},
 }
 
-// names lists functions that must not be spliced by the beginning of their
-// names ("=" in front: by the whole name).
-var names = []struct {
+// naming is what the names of functions begin with, and why these are reserved.
+type naming struct {
 	prefix string
 	class  Class
 	why    string
-}{
+}
+
+// has reports whether a function of that name is meant.
+func (n *naming) has(name string) bool {
+	if whole, ok := strings.CutPrefix(n.prefix, "="); ok {
+		return name == whole
+	}
+	return strings.HasPrefix(name, n.prefix)
+}
+
+// names lists functions that must not be spliced by the beginning of their
+// names ("=" in front: by the whole name).
+var names = []naming{
 	{"__x86_", Thunk, "body of a return or retpoline thunk"},
 	{"srso_", Thunk, "return thunk"},
 	{"retbleed_", Thunk, "return thunk"},
@@ -315,7 +326,7 @@ func (t *Text) byBlacklist(_ Func, lo, hi isa.Addr) (Reservation, bool) {
 func (t *Text) byName(f Func, _, _ isa.Addr) (Reservation, bool) {
 	for _, name := range t.Aliases(f) {
 		for _, n := range names {
-			if n.prefix == "="+name || strings.HasPrefix(name, n.prefix) {
+			if n.has(name) {
 				return Reservation{n.class, f.Addr, f.End(), n.why}, true
 			}
 		}

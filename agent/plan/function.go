@@ -133,6 +133,9 @@ func (fn *function) name(k int) string {
 	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.text.Arch.Text(fn.code[fn.off(k):], i.Addr))
 }
 
+// place is where instruction k is: for what is said often, and read seldom.
+func (fn *function) place(k int) string { return fmt.Sprintf("%v+%#x", fn.Func, uint64(fn.off(k))) }
+
 // boundary finds the instruction that starts at an offset.
 func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 	if off >= fn.Size {
@@ -178,7 +181,7 @@ var rewritable = map[string]struct {
 func (fn *function) displaceable(k int) *Refusal {
 	i := fn.insns[k]
 	if fn.off(k) < fn.ftrace {
-		return reserve("ftrace site", "%s is an ftrace site", fn.name(k))
+		return reserve("ftrace site", "%s is an ftrace site", fn.place(k))
 	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {

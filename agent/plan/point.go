@@ -268,7 +268,7 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 	n := i.Len
 	if fn.text.Arch.Name == "amd64" {
 		if i.Len+fn.filler(at) < amd64JumpLen {
-			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.name(at), i.Len, amd64JumpLen)
+			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), i.Len, amd64JumpLen)
 		}
 		n = amd64JumpLen
 	}
