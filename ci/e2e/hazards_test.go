@@ -34,6 +34,9 @@ func TestExhausted(t *testing.T) { scenario(t, "exhausted", 10, []string{"arm64"
 // Windows are asked for, forbidden, and wait, on the ISA on which they do that one by one.
 func TestWaits(t *testing.T) { scenario(t, "waits", 60, []string{"amd64"}) }
 
+// A CPU goes and comes while batches are written and undone.
+func TestHotplug(t *testing.T) { scenario(t, "hotplug", 25, []string{"arm64"}) }
+
 // Operations of a kernel, bare. That two guests agree is the same question on each ISA;
 // here it is one whose clock is coarse and whose kernel draws random bits.
 func TestLmbench(t *testing.T) { scenario(t, "lmbench", 130, []string{"arm64"}) }

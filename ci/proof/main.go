@@ -58,6 +58,7 @@ var scenarioProofs = []scenarioProof{
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
+	{"hotplug", "host", "hotplug.points", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
 	{"squid-long", "exact", "squid.requests", nil},
