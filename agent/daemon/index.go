@@ -97,7 +97,7 @@ func (d *Daemon) facts(f ktext.Func) (plan.Facts, error) {
 	return factsOf(fn), nil
 }
 
-// forget drops what is kept of functions while the points of a step are planned.
+// forget drops what is kept of functions while points of a step are planned.
 func (d *Daemon) forget() {
 	if d.known != nil {
 		*d.known = plan.Functions{}
