@@ -239,9 +239,10 @@ func (e *env) initialising(ko []byte) error {
 	return nil
 }
 
-// failedUnderSleeper: while a batch that fails is written and taken back, a task
-// may get into one of its patches, and sleep there.
+// failedUnderSleeper: while a batch that fails waits for its window, and is taken back, a
+// task may get into one of its patches, and sleep there.
 func (e *env) failedUnderSleeper(s kdev.Splice) error {
+	s.Window = true
 	if err := os.WriteFile(napAwake, []byte("0"), 0); err != nil {
 		return err
 	}

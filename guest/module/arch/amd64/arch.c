@@ -231,37 +231,52 @@ static int boards_first(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/*
- * What is queued is written by the time that it is looked at: written bytes are
- * nobody else's, and before a pun is looked at the queue is emptied.
- */
-int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
+static bool as_planned(const struct ki_poke *p)
 {
-	bool puns = false;
+	return as_before(p) && (!p->jump || leads_to_patch(p));
+}
+
+/* Earlier ones of the batch may be what completes a jump: one after the other. */
+static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
+{
 	u32 i;
 
-	for (i = 0; i < n; i++)
-		puns |= is_pun(&p[i]);
-	if (!puns)
-		sort(p, n, sizeof(*p), boards_first, NULL);
 	for (i = 0; i < n; i++) {
-		if (puns)
-			text_poke_finish();
-		if (!as_before(&p[i]) ||
-		    (p[i].jump && !leads_to_patch(&p[i])))
+		if (!as_planned(&p[i]))
 			goto back;
 		poke(&p[i], p[i].to);
+		text_poke_finish();
 	}
-	text_poke_finish();
 	return 0;
 back:
 	*failed = p[i].index;
-	text_poke_finish();
-	while (i--)
+	while (i--) {
 		if (!p[i].board)
 			poke(&p[i], p[i].from);
-	text_poke_finish();
+		text_poke_finish();
+	}
 	return -EILSEQ;
+}
+
+/* Nobody else writes meanwhile: what all are found to be before, each still is then. */
+int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (is_pun(&p[i]))
+			return poke_each(p, n, failed);
+	for (i = 0; i < n; i++) {
+		if (!as_planned(&p[i])) {
+			*failed = p[i].index;
+			return -EILSEQ;
+		}
+	}
+	sort(p, n, sizeof(*p), boards_first, NULL);
+	for (i = 0; i < n; i++)
+		poke(&p[i], p[i].to);
+	text_poke_finish();
+	return 0;
 }
 
 /*
