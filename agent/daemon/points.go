@@ -56,14 +56,7 @@ func (d *Daemon) prepare() error {
 // request is what a point's plan is asked for with.
 // before are the plans of the same batch: they will be live together.
 func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, error) {
-	taken := func(lo, hi isa.Addr) bool {
-		for _, q := range before {
-			if q.Touches(lo, hi) {
-				return true
-			}
-		}
-		return d.splicer.Taken(lo, hi)
-	}
+	others := &crowd{plans: before, taken: d.splicer.Taken, live: d.splicer.Live}
 	asked := func(a isa.Addr) bool {
 		return slices.ContainsFunc(before, func(q *plan.Plan) bool { return q.Asked() == a }) ||
 			slices.ContainsFunc(d.splicer.Live(), func(l *splice.Live) bool { return l.Plan.Asked() == a })
@@ -71,7 +64,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
+		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: others.touch, Asked: asked,
 		Spare: d.asked.in,
 	}
 	var err error

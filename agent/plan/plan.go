@@ -261,6 +261,18 @@ func (p *Plan) Touches(lo, hi isa.Addr) bool {
 	return p.Writes(lo, hi) || p.Board != nil && p.Board.In != nil && p.Board.In.Body < hi && lo < p.Board.In.End()
 }
 
+// Windows are all that the splice touches.
+func (p *Plan) Windows() []place.Window {
+	out := []place.Window{{Lo: p.Point, Hi: p.End()}}
+	if b := p.Board; b != nil {
+		out = append(out, place.Window{Lo: b.Addr, Hi: b.End()})
+		if b.In != nil {
+			out = append(out, b.In.Place().Body)
+		}
+	}
+	return out
+}
+
 // Writes reports whether the splice displaces or overwrites any of [lo, hi).
 func (p *Plan) Writes(lo, hi isa.Addr) bool {
 	return p.Point < hi && lo < p.End() || p.Board != nil && p.Board.Addr < hi && lo < p.Board.End()
