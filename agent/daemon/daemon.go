@@ -48,8 +48,8 @@ type Daemon struct {
 	info      kdev.Info
 	text      *ktext.Text
 	padding   *pad.Finder
-	known     *plan.Functions   // of the step's points
-	named     map[isa.Addr]bool // functions that they are of
+	known     *plan.Functions // of the step's points
+	asked     asked           // what they may displace
 	splicer   *splice.Splicer
 	poker     *poker
 	sets      map[string]*set   // live splices by step

@@ -13,6 +13,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
@@ -61,7 +62,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: func(f ktext.Func) bool { return d.named[f.Addr] },
+		Spare: d.asked.in,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -171,7 +172,7 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	if p.Board != nil {
 		res.BoardBytes = p.Board.New
 		if in := p.Board.In; in != nil {
-			res.Moved = in.Symbol
+			res.Moved = in.Name()
 		}
 	}
 	for _, a := range actions {
@@ -204,27 +205,49 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 	return out
 }
 
-// functionsOf are the functions, by their addresses, of points that are asked for: none
-// of them is moved away for the springboard of another.
-func (d *Daemon) functionsOf(points []*wire.Point) map[isa.Addr]bool {
-	out, seen := map[isa.Addr]bool{}, map[[2]string]bool{}
+// asked is what points that are asked for may displace, by their functions' addresses:
+// nothing of it is moved away for the springboard of another.
+type asked map[isa.Addr][]place.Window
+
+// widest is the most that one point displaces, in bytes, of what lies behind it.
+const widest = 16
+
+// in reports whether points of a function are in [lo, hi).
+func (a asked) in(f ktext.Func, lo, hi isa.Addr) bool {
+	return slices.ContainsFunc(a[f.Addr], func(w place.Window) bool { return lo < w.Hi && w.Lo < hi })
+}
+
+// askedOf are all points of a step.
+func (d *Daemon) askedOf(points []*wire.Point) asked {
+	out := asked{}
+	var last ktext.Func
+	add := func(f ktext.Func, off isa.Off, several bool) {
+		w := place.Window{Lo: f.Addr + isa.Addr(off), Hi: f.Addr + isa.Addr(off) + widest}
+		if several {
+			w.Hi = f.End()
+		}
+		out[f.Addr] = append(out[f.Addr], w)
+	}
 	at := func(a isa.Addr) {
 		if f, ok := d.text.Locate(a); ok {
-			out[f.Addr] = true
+			add(f, isa.Off(a-f.Addr), false)
 		}
 	}
 	for _, p := range points {
-		name := [2]string{p.Module, p.Function}
 		switch {
 		case p.Text > 0:
 			at(d.info.TextStart + isa.Addr(p.Text-1))
 		case p.SameAs != "" && len(d.resolved[p.SameAs]) > 0:
-			at(d.resolved[p.SameAs][0])
-		case !seen[name]:
-			seen[name] = true
-			if f, err := d.text.Function(p.Module, p.Function); err == nil {
-				out[f.Addr] = true
+			at(d.resolved[p.SameAs][0] + isa.Addr(p.Offset))
+		default:
+			if last.Module != p.Module || last.Name != p.Function {
+				var err error
+				if last, err = d.text.Function(p.Module, p.Function); err != nil {
+					last = ktext.Func{}
+					continue
+				}
 			}
+			add(last, isa.Off(p.Offset), p.Every || p.Search || p.Entry)
 		}
 	}
 	return out
@@ -239,8 +262,8 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if err := d.seeModules(modulesOf(s.Points)); err != nil {
 		return err
 	}
-	d.known, d.named = &plan.Functions{}, d.functionsOf(s.Points)
-	defer func() { d.known, d.named = nil, nil }()
+	d.known, d.asked = &plan.Functions{}, d.askedOf(s.Points)
+	defer func() { d.known, d.asked = nil, nil }()
 	made, plans, err := d.planAll(name, s, res)
 	if err != nil {
 		return err

@@ -7,12 +7,15 @@ import (
 	"kerninst/agent/isa"
 )
 
-// Evicted is a function's body that a copy stands in for: springboards go into Room.
+// Evicted is code that a copy stands in for, a function's body or a stretch of one:
+// springboards go into Room.
 type Evicted struct {
 	Body  Window   // whole instructions, from the jump to the copy on
 	Room  Window   // of it, what is behind that jump
 	Patch isa.Addr // the copy
 	Slot  int      // bytes of the heap that it holds
+	Out   isa.Reg  // what the jump to the copy goes through
+	Back  isa.Reg  // of a stretch: what the jump back goes through; 0: control does not go on behind the body
 }
 
 // Evicted lists the bodies, in order of address.
@@ -25,6 +28,12 @@ func (h *Heap) Moved(a isa.Addr) (Evicted, bool) {
 		return Evicted{}, false
 	}
 	return h.evicted[k-1], true
+}
+
+// Stays reports whether no evicted body has any of a window.
+func (h *Heap) Stays(w Window) bool {
+	k, _ := h.moved(w.Hi)
+	return k == 0 || h.evicted[k-1].Body.Hi <= w.Lo
 }
 
 func (h *Heap) moved(a isa.Addr) (int, bool) {

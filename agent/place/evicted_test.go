@@ -38,6 +38,14 @@ func TestEvicted(t *testing.T) {
 			t.Errorf("%v is in a body: %v", at, ok)
 		}
 	}
+	for w, want := range map[place.Window]bool{
+		{Lo: 0xf00, Hi: 0x1000}: true, {Lo: 0xf00, Hi: 0x1002}: false, {Lo: 0x1010, Hi: 0x1020}: false,
+		{Lo: 0x103e, Hi: 0x1050}: false, {Lo: 0x1040, Hi: 0x2000}: true, {Lo: 0xf00, Hi: 0x3000}: false, {Lo: 0x2040, Hi: 0x3000}: true,
+	} {
+		if h.Stays(w) != want {
+			t.Errorf("all of %v stays: %v", w, !want)
+		}
+	}
 	if !h.TakeBoard(0x1038, 8) || h.Restore(0x1000) || !h.FreeBoard(0x1038) || !h.Restore(0x1000) || h.Restore(0x1000) {
 		t.Error("a body is given back with its last springboard, once")
 	}

@@ -90,7 +90,7 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 	}
 	if e := b.In; e != nil {
 		if p.Point < e.End() && e.Body < p.End() {
-			return fmt.Errorf("%s is moved away, and the point is in it", e.Symbol)
+			return fmt.Errorf("%s is moved away, and the point is in it", e.Name())
 		}
 		if err := e.check(arch, p); err != nil {
 			return err

@@ -1,11 +1,13 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/pad"
 	"kerninst/agent/place"
 )
@@ -14,8 +16,10 @@ import (
 // or one of two bytes by one c.j, to a springboard: auipc and jalr, through a register
 // that is free at the point, or for a counter a copy of its patch, which ends in a jal back
 // and takes three instructions less. Functions have no padding there, so the springboard lies
-// where a function was that can run as a copy (pad.Leaf): a jump to the copy is written
-// behind its ftrace site, and what is behind that jump is nobody's.
+// where code was that can run as a copy: a function (pad.Leaf), behind whose ftrace site a
+// jump to the copy is written, or, where none is in reach, a stretch of some function that
+// control goes through in a straight line (stretch.go), whose copy ends in a jump back. What
+// is behind the jump to the copy is nobody's.
 //
 // Written are the copy and the patch, then, each inside a stop_machine, the jump to the
 // copy, the springboard, the point, in this order; undone in reverse. Without kernel
@@ -23,22 +27,28 @@ import (
 // schedule(), and who meets what is
 //
 //   - Another CPU, while any of it is written: stopped, with its interrupts off, in the
-//     module. It has left the function: that calls nothing.
+//     module. It has left the function, or the stretch: those call nothing.
 //   - An interrupt: none is half handled on a CPU that has stopped. One that comes on
 //     the springboard, or in the copy, goes on there, and both are there as long as any
 //     CPU has not stopped since the last way to them was taken away.
 //   - A sleeping task: in none of the three. The function has no call, and no access
-//     whose fault is waited for; nor has a copy of a patch, which sets ra and jumps where
-//     the point has a call.
+//     whose fault is waited for; nor has a stretch; nor has a copy of a patch, which sets ra
+//     and jumps where the point has a call. One that sleeps in the stretch's own function
+//     comes back behind a call or to what may fault, and neither is in a stretch but at its
+//     begin; one that sleeps in a patch that was undone comes back a window's length behind
+//     what may fault at most, and no stretch begins as near behind such.
 //   - A fault in the copy: as in the function, whose faults nobody expects: an oops,
 //     which names an address in the copy.
 //   - A backtrace from an interrupt in the copy: as from one in a patch. The function
 //     has no frame of its own, so its caller is where ra says. From one in a springboard
 //     likewise, under the name of the function that was there: a copy of a patch saves
-//     nothing, so frames are as at the point.
-//   - ftrace: its site stays where it is and leads to the jump. A kprobe, now or later:
-//     not in the function while it lives; the module bars it, and refuses to evict a
-//     function in which there is one.
+//     nothing, so frames are as at the point. In the copy of a stretch the stack, ra and
+//     the frame pointer are what they are in the stretch: only addresses differ.
+//   - ftrace: its site stays where it is and leads to the jump; none is in a stretch. A
+//     kprobe, now or later: not in the function, or stretch, while it lives; the module bars
+//     it, and refuses to evict any of a function in which there is one.
+//   - A live patch of the stretch's function: who is in it goes on there; who enters it
+//     goes elsewhere, as always.
 //   - Who reads the function, as for a core dump or BPF's verifier: bytes that differ.
 
 // Before a function is evicted, springboards go where nothing is or runs anyway: behind
@@ -73,14 +83,16 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a function that makes room for a springboard")
 	}
-	if w.board, w.in, r = fn.room(req, in, reach, riscv64JumpLen, fn.text.Arch.MinLen); r != nil {
-		return nil, r
+	for _, look := range []func(*function, Request, gen.Input, want) (isa.Addr, *Eviction, *Refusal){(*function).room, (*function).pieces} {
+		if w.board, w.in, r = look(fn, req, in, want{reach, riscv64JumpLen, fn.text.Arch.MinLen}); r != nil {
+			return nil, r
+		}
+		if w.board != 0 {
+			return fn.build(req, w)
+		}
 	}
-	if w.board == 0 {
-		return nil, refuse(NoSpringboard, "%s is %d bytes, and no function within %d bytes can be moved away to make room for another springboard",
-			fn.name(at), i.Len, hi)
-	}
-	return fn.build(req, w)
+	return nil, refuse(NoSpringboard, "%s is %d bytes, and no function or stretch of one within %d bytes can be moved away to make room for another springboard",
+		fn.name(at), i.Len, hi)
 }
 
 // copied replaces one instruction by a jump to a copy of the patch: one jump there and one
@@ -112,7 +124,7 @@ func (fn *function) copied(req Request, in gen.Input, w window) (*Plan, *Refusal
 	var ok bool
 	if w.board, ok = req.Heap.PeekBoard(len(out.Code), cellLen, idle, reach, req.untouched); !ok {
 		var r *Refusal
-		if w.board, w.in, r = fn.room(req, in, reach, len(out.Code), cellLen); r != nil || w.board == 0 {
+		if w.board, w.in, r = fn.room(req, in, want{reach, len(out.Code), cellLen}); r != nil || w.board == 0 {
 			return nil, none
 		}
 	}
@@ -187,11 +199,23 @@ func (fn *function) idle() ([]place.Window, error) {
 // everywhere is no restriction: the heap itself knows what is in dead bytes.
 func everywhere(lo, hi isa.Addr) bool { return true }
 
-// room finds where a springboard of n bytes may begin in reach, at a multiple of step: in
-// a function that is evicted already, or in the nearest that can be. 0: nowhere.
-func (fn *function) room(req Request, in gen.Input, reach place.Window, n, step int) (isa.Addr, *Eviction, *Refusal) {
+// want is what is wanted of a springboard: where it may begin, how many bytes it has, and
+// of what its address is a multiple.
+type want struct {
+	reach   place.Window
+	n, step int
+}
+
+// in finds the lowest board in a gap that is as wanted.
+func (w want) in(h *place.Heap, gap place.Window) (isa.Addr, bool) {
+	return h.PeekBoard(w.n, w.step, []place.Window{gap}, w.reach, everywhere)
+}
+
+// room finds where a springboard may begin: in a function that is evicted already, or in
+// the nearest that can be. 0: nowhere.
+func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
 	for _, e := range req.Heap.Evicted() {
-		if a, ok := req.Heap.PeekBoard(n, step, []place.Window{e.Room}, reach, everywhere); ok {
+		if a, ok := w.in(req.Heap, e.Room); ok && e.Back == 0 {
 			moved, err := fn.evicted(e)
 			if err != nil {
 				return 0, nil, unreadable(err)
@@ -203,19 +227,16 @@ func (fn *function) room(req Request, in gen.Input, reach place.Window, n, step 
 	var moved *Eviction
 	var failed error
 	var full *Refusal
-	patch := place.Window{Lo: in.Patch, Hi: in.Patch + isa.Addr(gen.Room(fn.text.Arch, req.Snippet))} // it takes no more
-	err := fn.finder(req).Leaves(in.Back-1, reach.Lo, reach.Hi, func(l pad.Leaf) bool {
-		if l.Addr == fn.Addr || !req.untouched(l.Addr, l.End()) || req.Spare != nil && req.Spare(l.Func) {
+	err := fn.finder(req).Leaves(in.Back-1, w.reach.Lo, w.reach.Hi, func(l pad.Leaf) bool {
+		if l.Addr == fn.Addr || !req.untouched(l.Addr, l.End()) || req.spared(l.Func, l.Addr, l.End()) {
 			return false
 		}
-		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body)}
-		a, ok := req.Heap.PeekBoard(n, step, []place.Window{e.Room}, reach, everywhere)
-		if !ok {
+		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body), Out: behindFtrace[fn.text.Arch.Name]}
+		a, ok := w.in(req.Heap, e.Room)
+		if !ok || !req.Heap.Stays(e.Body) {
 			return false
 		}
-		w := place.Reach(fn.text.Arch, l.Body, l.End())
-		if e.Patch, _, ok = req.Heap.PeekBeside(e.Slot, w, false, patch); !ok {
-			full = refuse(MemoryFull, "to make room for a springboard for %v, %v would be moved away, and patch memory has no %d bytes in one piece for it", in.Displaced[0].Addr, l.Func, e.Slot)
+		if e.Patch, full = fn.copyOf(req, in, e, l.String()); full != nil {
 			return false
 		}
 		if moved, failed = fn.evicted(e); failed != nil {
@@ -236,6 +257,21 @@ func (fn *function) room(req Request, in gen.Input, reach place.Window, n, step 
 	return board, moved, nil
 }
 
+// copyOf finds patch memory for the copy of what is evicted, beside the point's own.
+func (fn *function) copyOf(req Request, in gen.Input, e place.Evicted, name string) (isa.Addr, *Refusal) {
+	patch := place.Window{Lo: in.Patch, Hi: in.Patch + isa.Addr(gen.Room(fn.text.Arch, req.Snippet))} // it takes no more
+	a, _, ok := req.Heap.PeekBeside(e.Slot, place.Reach(fn.text.Arch, e.Body.Lo, e.Body.Hi), false, patch)
+	if !ok {
+		return 0, refuse(MemoryFull, "to make room for a springboard for %v, %s would be moved away, and patch memory has no %d bytes in one piece for it", in.Displaced[0].Addr, name, e.Slot)
+	}
+	return a, nil
+}
+
+// spared reports whether [lo, hi) of a function should not be evicted.
+func (req Request) spared(f ktext.Func, lo, hi isa.Addr) bool {
+	return req.Spare != nil && req.Spare(f, lo, hi)
+}
+
 // finder looks for room in this text.
 func (fn *function) finder(req Request) *pad.Finder {
 	if req.Padding != nil {
@@ -248,41 +284,62 @@ func (fn *function) finder(req Request) *pad.Finder {
 // site links it when the function is traced, and what traces it returns through it.
 var behindFtrace = map[string]isa.Reg{"riscv64": 5} // t0: arch/riscv/kernel/mcount-dyn.S
 
-// evicted describes a function that is, or will be, evicted.
+// evicted describes what is, or will be, evicted.
 func (fn *function) evicted(e place.Evicted) (*Eviction, error) {
 	f, ok := fn.text.Locate(e.Body.Lo)
 	if !ok {
 		return nil, fmt.Errorf("no function is at %v", e.Body.Lo)
 	}
-	out := &Eviction{Module: f.Module, Symbol: f.Name, Body: e.Body.Lo, Code: make([]byte, e.Body.Size()), Patch: e.Patch, Slot: e.Slot}
+	out := &Eviction{Module: f.Module, Symbol: f.Name, Body: e.Body.Lo, Code: make([]byte, e.Body.Size()), Patch: e.Patch, Slot: e.Slot, Out: e.Out, Back: e.Back}
 	if err := fn.text.Read(e.Body.Lo, out.Code); err != nil {
 		return nil, err
 	}
 	var err error
-	out.New, _, err = gen.Entry(fn.text.Arch, out.Body, out.Patch, behindFtrace[fn.text.Arch.Name])
-	return out, err
+	if out.New, _, err = gen.Entry(fn.text.Arch, out.Body, out.Patch, e.Out); err != nil {
+		return nil, err
+	}
+	out.Copy = clone(out.Code)
+	if e.Back != 0 {
+		out.Offset = isa.Off(e.Body.Lo - f.Addr)
+		back, _, err := gen.Entry(fn.text.Arch, e.Patch+isa.Addr(len(out.Copy)), e.Body.Hi, e.Back)
+		if err != nil {
+			return nil, err
+		}
+		out.Copy = append(out.Copy, back...)
+	}
+	return out, nil
 }
 
-// check holds a function to be one that can be evicted, by its bytes, and the board to
-// be in what that leaves.
+// check holds what is evicted to be what can be, by its bytes, and the board to be in
+// what that leaves.
 func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 	b, room := p.Board, e.Place().Room
 	switch {
 	case len(e.New) >= len(e.Code) || len(e.Code) > pad.MaxLeaf || e.End() < e.Body:
-		return fmt.Errorf("%d bytes of %s replaced, of %d", len(e.New), e.Symbol, len(e.Code))
+		return fmt.Errorf("%d bytes of %s replaced, of %d", len(e.New), e.Name(), len(e.Code))
 	case !room.Holds(b.Addr, len(b.New)):
-		return fmt.Errorf("the springboard at %v is not in what %s leaves", b.Addr, e.Symbol)
+		return fmt.Errorf("the springboard at %v is not in what %s leaves", b.Addr, e.Name())
 	case p.Patch < e.Patch+isa.Addr(e.Slot) && e.Patch < p.Patch+isa.Addr(p.Slot):
-		return fmt.Errorf("the patch at %v lies on the copy of %s", p.Patch, e.Symbol)
-	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Code):
-		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Symbol, e.Patch, e.Slot)
+		return fmt.Errorf("the patch at %v lies on the copy of %s", p.Patch, e.Name())
+	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Copy):
+		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Name(), e.Patch, e.Slot)
 	case string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):
-		return fmt.Errorf("the springboard at %v is not on the bytes of %s", b.Addr, e.Symbol)
+		return fmt.Errorf("the springboard at %v is not on the bytes of %s", b.Addr, e.Name())
+	case !bytes.HasPrefix(e.Copy, e.Code):
+		return fmt.Errorf("the copy of %s is none", e.Name())
 	}
-	if _, ok := pad.Movable(arch, e.Code, e.Body); !ok {
+	if e.Back != 0 {
+		return e.checkStretch(arch)
+	}
+	return e.checkLeaf(arch)
+}
+
+// checkLeaf holds a function to be one that does the same elsewhere.
+func (e *Eviction) checkLeaf(arch *isa.Arch) error {
+	if _, ok := pad.Movable(arch, e.Code, e.Body); !ok || len(e.Copy) != len(e.Code) || len(e.Free) != 0 || e.Offset != 0 {
 		return fmt.Errorf("%s is not the same elsewhere", e.Symbol)
 	}
-	if want, _, err := gen.Entry(arch, e.Body, e.Patch, behindFtrace[arch.Name]); err != nil || string(want) != string(e.New) {
+	if want, _, err := gen.Entry(arch, e.Body, e.Patch, behindFtrace[arch.Name]); err != nil || string(want) != string(e.New) || e.Out != behindFtrace[arch.Name] {
 		return fmt.Errorf("the bytes %x at %v do not jump to the copy at %v", e.New, e.Body, e.Patch)
 	}
 	return nil

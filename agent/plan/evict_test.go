@@ -39,7 +39,7 @@ func withLeaf(t *testing.T, behind isa.Addr, gap bool) (*ktext.Text, plan.Reques
 	if req.Snippet, err = snippet.Parse("c0 sum\nc1 sum\ncount c0 1\ncount c1 1"); err != nil { // too long for a copy
 		t.Fatal(err)
 	}
-	req.Spare = func(f ktext.Func) bool { return f.Name != "leaf" }
+	req.Spare = func(f ktext.Func, _, _ isa.Addr) bool { return f.Name != "leaf" }
 	return x, req
 }
 
@@ -125,7 +125,7 @@ func TestEvictedNot(t *testing.T) {
 		want   plan.Reason
 	}{
 		"out of reach":       {1 << 20, func(*plan.Request) {}, plan.NoSpringboard},
-		"spared":             {0x8000, func(r *plan.Request) { r.Spare = func(ktext.Func) bool { return true } }, plan.NoSpringboard},
+		"spared":             {0x8000, func(r *plan.Request) { r.Spare = func(ktext.Func, isa.Addr, isa.Addr) bool { return true } }, plan.NoSpringboard},
 		"a splice is in it":  {0x8000, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return hi-lo > 8 } }, plan.NoSpringboard},
 		"preemption":         {0x8000, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism},
 		"two bytes, too far": {0x8000, func(r *plan.Request) { r.Offset = 0x14 }, plan.NoSpringboard},

@@ -27,6 +27,18 @@ type function struct {
 	facts   *Facts     // cached, of Request.Facts
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
+	looked  bool   // whether ownAt is known
+	ownAt   int    // cached result of ownIndirectJump
+	memo    []memo // of each instruction
+}
+
+// memo is what was found out of one instruction, which others ask about too.
+type memo struct {
+	asked bool     // whether it may be displaced
+	stays *Refusal // why not
+	known bool     // what is free before it
+	free  isa.RegSet
+	text  string // its disassembly; empty: not asked for yet
 }
 
 // analyse finds, reads and decodes a function.
@@ -50,6 +62,9 @@ type Functions struct {
 
 	walked   map[isa.Addr]bool // what walks tells of walkedIn
 	walkedIn *ktext.Text
+
+	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
+	runsIn *ktext.Text
 }
 
 // mostKnown is how many functions are kept at a time.
@@ -101,6 +116,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		k += i.Len
 	}
 	fn.markExclusive()
+	fn.memo = make([]memo, len(fn.insns))
 	return fn, nil
 }
 
@@ -129,8 +145,16 @@ func (fn *function) off(k int) isa.Off { return isa.Off(fn.insns[k].Addr - fn.Ad
 
 // name describes instruction k for people.
 func (fn *function) name(k int) string {
-	i := fn.insns[k]
-	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.text.Arch.Text(fn.code[fn.off(k):], i.Addr))
+	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.disassembly(k))
+}
+
+// disassembly is the text of instruction k.
+func (fn *function) disassembly(k int) string {
+	m := &fn.memo[k]
+	if m.text == "" {
+		m.text = fn.text.Arch.Text(fn.code[fn.off(k):], fn.insns[k].Addr)
+	}
+	return m.text
 }
 
 // place is where instruction k is: for what is said often, and read seldom.
@@ -179,6 +203,14 @@ var rewritable = map[string]struct {
 
 // displaceable reports why instruction k must stay where it is.
 func (fn *function) displaceable(k int) *Refusal {
+	m := &fn.memo[k]
+	if !m.asked {
+		m.stays, m.asked = fn.mustStay(k), true
+	}
+	return m.stays
+}
+
+func (fn *function) mustStay(k int) *Refusal {
 	i := fn.insns[k]
 	if fn.off(k) < fn.ftrace {
 		return reserve("ftrace site", "%s is an ftrace site", fn.place(k))
@@ -312,6 +344,9 @@ func (fn *function) learn(req Request) *Refusal {
 		return unreadable(err)
 	}
 	fn.facts = &facts
+	for k := range fn.memo { // less was known
+		fn.memo[k].known = false
+	}
 	return nil
 }
 
@@ -326,11 +361,22 @@ func (fn *function) source() Source {
 // free is what may be overwritten before instruction k: what the block itself
 // shows, and what is known beside that. k may be one behind the last.
 func (fn *function) free(k int) (isa.RegSet, error) {
-	dead, err := fn.dead(k)
-	if err != nil || fn.facts == nil || k >= len(fn.insns) {
-		return dead, err
+	if k >= len(fn.insns) {
+		return 0, nil
 	}
-	return dead | fn.facts.Free(fn.insns[k].Addr)&^fn.text.Arch.NeverUse, nil
+	m := &fn.memo[k]
+	if m.known {
+		return m.free, nil
+	}
+	free, err := fn.dead(k)
+	if err != nil {
+		return 0, err
+	}
+	if fn.facts != nil {
+		free |= fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
+	}
+	m.free, m.known = free, true
+	return free, nil
 }
 
 // indirectJump finds a jump whose targets are not known: through a register
@@ -388,6 +434,13 @@ func (fn *function) ledTo(lo, hi isa.Addr) (isa.Addr, bool) {
 }
 
 func (fn *function) ownIndirectJump() int {
+	if !fn.looked {
+		fn.ownAt, fn.looked = fn.findIndirectJump(), true
+	}
+	return fn.ownAt
+}
+
+func (fn *function) findIndirectJump() int {
 	for k, i := range fn.insns {
 		if i.Flow != isa.FlowIndirectJump {
 			continue

@@ -191,7 +191,7 @@ type Plan struct {
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump
 // to the patch or, where there is room, with a copy of all of it. Where no bytes are
-// that nothing runs, a function is evicted to have some.
+// that nothing runs, a function or a stretch of one is evicted to have some.
 type Board struct {
 	Addr   isa.Addr    `json:"addr"`
 	Old    []byte      `json:"old"`              // bytes there that are expected
@@ -202,32 +202,47 @@ type Board struct {
 	In     *Eviction   `json:"in,omitempty"`     // what makes the bytes nobody's
 }
 
-// Eviction is a function of which a copy runs instead. Several springboards may be in
-// one; it is made with the first, and undone with the last.
+// Eviction is code of which a copy runs instead: a function, or a stretch of one that
+// control goes through in a straight line. Several springboards may be in one; it is made
+// with the first, and undone with the last.
 type Eviction struct {
 	Module string   `json:"module,omitempty"`
 	Symbol string   `json:"symbol"`
-	Body   isa.Addr `json:"body"`  // behind the ftrace site: where New is written
-	Code   []byte   `json:"code"`  // from there to its end, and in the copy
-	New    []byte   `json:"new"`   // the jump to the copy
-	Patch  isa.Addr `json:"patch"` // the copy
-	Slot   int      `json:"slot"`  // bytes of the heap that it holds
+	Offset isa.Off  `json:"offset,omitempty"` // of a stretch in its function
+	Body   isa.Addr `json:"body"`             // behind the ftrace site, or where the stretch begins: where New is written
+	Code   []byte   `json:"code"`             // from there to its end
+	New    []byte   `json:"new"`              // the jump to the copy
+	Patch  isa.Addr `json:"patch"`            // the copy
+	Copy   []byte   `json:"copy"`             // what is there: Code and, of a stretch, a jump to behind it
+	Slot   int      `json:"slot"`             // bytes of the heap that it holds
+	Out    isa.Reg  `json:"out"`              // what New goes through
+	Back   isa.Reg  `json:"back,omitempty"`   // of a stretch: what the jump back goes through
+	// Free is, of a stretch, what may be overwritten before it and behind it.
+	Free []isa.RegSet `json:"free,omitempty"`
 }
 
-// End is the address behind the function.
+// End is the address behind what is evicted.
 func (e *Eviction) End() isa.Addr { return e.Body + isa.Addr(len(e.Code)) }
+
+// Name is for people: that of the function, and where in it a stretch begins.
+func (e *Eviction) Name() string {
+	if e.Back == 0 {
+		return e.Symbol
+	}
+	return fmt.Sprintf("%s+%#x", e.Symbol, uint64(e.Offset))
+}
 
 // Place is the eviction as a heap keeps it.
 func (e *Eviction) Place() place.Evicted {
 	return place.Evicted{
 		Body: place.Window{Lo: e.Body, Hi: e.End()}, Room: place.Window{Lo: e.Body + isa.Addr(len(e.New)), Hi: e.End()},
-		Patch: e.Patch, Slot: e.Slot,
+		Patch: e.Patch, Slot: e.Slot, Out: e.Out, Back: e.Back,
 	}
 }
 
 // Same reports whether two are one.
 func (e *Eviction) Same(o *Eviction) bool {
-	return e.Body == o.Body && e.Patch == o.Patch && e.Slot == o.Slot && bytes.Equal(e.Code, o.Code) && bytes.Equal(e.New, o.New)
+	return e.Place() == o.Place() && bytes.Equal(e.Code, o.Code) && bytes.Equal(e.New, o.New) && bytes.Equal(e.Copy, o.Copy)
 }
 
 // End is the address behind the springboard.

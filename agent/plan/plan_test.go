@@ -671,7 +671,9 @@ func TestColdHalf(t *testing.T) {
 		}
 		k.Kallsyms = strings.Replace(k.Kallsyms, " ksys_read\n", " vfs_read.cold\n", 1)
 		x := k.Text(t)
-		_, r := plan.Point(x, request(x, "vfs_read.cold", 0xe))
+		req := request(x, "vfs_read.cold", 0xe)
+		req.Mechanism = plan.Quiesced
+		_, r := plan.Point(x, req)
 		if indirect != (r != nil) || r != nil && (r.Reason != plan.IndirectJump || !strings.Contains(r.Detail, "vfs_read jumps")) {
 			t.Errorf("indirect jump %v: %v", indirect, r)
 		}

@@ -46,10 +46,12 @@ type Request struct {
 	// Asked reports whether a live splice is that of the point at a: Block does not make a
 	// second of it. Nil: none is.
 	Asked func(a isa.Addr) bool
+	// Terse leaves the disassembly of what is displaced out of the plan.
+	Terse bool
 	// dry leaves the heap as it is.
 	dry bool
-	// Spare reports whether a function should not be evicted; nil: all may be.
-	Spare func(f ktext.Func) bool
+	// Spare reports whether [lo, hi) of a function should not be evicted; nil: all may be.
+	Spare func(f ktext.Func, lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
 }
@@ -283,7 +285,7 @@ type window struct {
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
 	board        isa.Addr  // 0: none
-	in           *Eviction // what the board lies in, if that is a function
+	in           *Eviction // what the board lies in, if that is evicted
 	whole        bool      // the board is a copy of the patch
 	slot         isa.Addr  // where the patch lies; 0: in the lowest free slot in reach
 	into         isa.Addr  // how far behind the beginning of its cells the first one is
@@ -394,7 +396,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
-		Displaced: fn.described(w), Original: clone(in.Bytes),
+		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 		Fault: fault, Annex: annexOf(in, out),
 	}
@@ -481,12 +483,17 @@ func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, 
 	return code, b, 1 + added, fn.text.Read(b.Addr, b.Old)
 }
 
-// described copies the displaced instructions with their disassembly.
-func (fn *function) described(w window) []isa.Insn {
+// described copies the displaced instructions, with their disassembly unless it is to be
+// terse.
+func (fn *function) described(w window, terse bool) []isa.Insn {
 	out := make([]isa.Insn, w.count)
+	if terse {
+		copy(out, fn.insns[w.first:])
+		return out
+	}
 	for k := range out {
 		i := fn.insns[w.first+k]
-		i.Text = fn.text.Arch.Text(fn.code[i.Addr-fn.Addr:], i.Addr)
+		i.Text = fn.disassembly(w.first + k)
 		out[k] = i
 	}
 	return out

@@ -78,8 +78,7 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 			return nil, refuse(TooShort, "only %d bytes are left in %v, a window needs %d", n, fn.Func, far)
 		}
 		if r := fn.displaceable(k); r != nil {
-			r.Detail = fmt.Sprintf("window from +%#x: %s", fn.off(start), r.Detail)
-			return nil, r
+			return nil, &Refusal{Reason: r.Reason, Class: r.Class, Detail: fmt.Sprintf("window from +%#x: %s", fn.off(start), r.Detail)}
 		}
 		n += fn.insns[k].Len
 		if n < far && n+fn.filler(k) >= far {

@@ -7,7 +7,7 @@ import (
 	"kerninst/agent/plan"
 )
 
-// evicted is a function of which a copy runs: springboards of live splices are in it.
+// evicted is code of which a copy runs: springboards of live splices are in it.
 type evicted struct {
 	*plan.Eviction
 	id uint32
@@ -32,7 +32,7 @@ func clash(p, q *plan.Plan) error {
 		return fmt.Errorf("its springboard overlaps the splice of %v", q.Point)
 	}
 	if e != nil && (q.Point < e.End() && e.Body < q.End() || !shared && q.Touches(e.Body, e.End())) {
-		return fmt.Errorf("%s, which it moves away, overlaps the splice of %v", e.Symbol, q.Point)
+		return fmt.Errorf("%s, which it moves away, overlaps the splice of %v", e.Name(), q.Point)
 	}
 	for _, v := range p.Slots(true) {
 		for _, w := range q.Slots(!shared) {
@@ -48,10 +48,10 @@ func clash(p, q *plan.Plan) error {
 // already. Its copy is not in the annex: its faults have no fixup.
 func (s *Splicer) acceptEviction(e *plan.Eviction) error {
 	if r, ok := s.heap.Find(e.Patch); !ok || r.Annex() || !r.Code().Holds(e.Patch, e.Slot) {
-		return fmt.Errorf("the copy of %s at %v is not in an area of this kernel", e.Symbol, e.Patch)
+		return fmt.Errorf("the copy of %s at %v is not in an area of this kernel", e.Name(), e.Patch)
 	}
 	if m, ok := s.moved[e.Body]; ok && !m.Same(e) || !s.heap.Evict(e.Place()) {
-		return fmt.Errorf("%s cannot be moved to %v: it is elsewhere, or other code is there", e.Symbol, e.Patch)
+		return fmt.Errorf("%s cannot be moved to %v: it is elsewhere, or other code is there", e.Name(), e.Patch)
 	}
 	return nil
 }
@@ -93,5 +93,5 @@ func (s *Splicer) stale(going []*Live) (out []evicted) {
 // moveAway is what is written for it: nobody falls asleep in what has no call and no
 // fault that is waited for.
 func moveAway(e *plan.Eviction) Splice {
-	return Splice{Point: e.Body, Old: e.Code[:len(e.New)], New: e.New, Patch: e.Patch, PatchLen: len(e.Code), Window: true, Awake: true, Span: len(e.Code)}
+	return Splice{Point: e.Body, Old: e.Code[:len(e.New)], New: e.New, Patch: e.Patch, PatchLen: len(e.Copy), Window: true, Awake: true, Span: len(e.Code)}
 }

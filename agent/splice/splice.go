@@ -287,8 +287,8 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	}
 	moved := s.fresh(plans)
 	for _, e := range moved {
-		if err := s.put(part{at: e.Patch, code: e.Code}); err != nil {
-			return nil, fmt.Errorf("copy of %s: %w", e.Symbol, err)
+		if err := s.put(part{at: e.Patch, code: e.Copy}); err != nil {
+			return nil, fmt.Errorf("copy of %s: %w", e.Name(), err)
 		}
 	}
 	for k, p := range plans {
@@ -521,9 +521,9 @@ func (s *Splicer) Verify() error {
 		}
 	}
 	for _, e := range s.moved {
-		for _, err := range []error{s.holds(e.Body, e.New), s.holds(e.Patch, e.Code)} {
+		for _, err := range []error{s.holds(e.Body, e.New), s.holds(e.Patch, e.Copy)} {
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s, which runs elsewhere: %w", e.Symbol, err))
+				errs = append(errs, fmt.Errorf("%s, which runs elsewhere: %w", e.Name(), err))
 			}
 		}
 	}

@@ -588,16 +588,27 @@ func TestLocals(t *testing.T) {
 	}
 }
 
-// TestEvicted: a function runs elsewhere from the first springboard in it to the last,
-// and nobody who reads through the splicer sees that.
+// evictable is a function that can be moved, and one of which only a stretch can.
+var evictable = map[string]string{
+	"leaf":     strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80",
+	"leaf+0x2": "\x82\x80" + strings.Repeat("\x01\x00", 16) + "\xef\x00\x00\x01\x82\x80",
+}
+
+// TestEvicted: code runs elsewhere from the first springboard in it to the last, and
+// nobody who reads through the splicer sees that.
 func TestEvicted(t *testing.T) {
+	for name, code := range evictable {
+		t.Run(name, func(t *testing.T) { testEvicted(t, name, code) })
+	}
+}
+
+func testEvicted(t *testing.T, name, code string) {
 	b := setUp(t, "riscv64")
 	f, err := b.text.Function("", "__riscv_sys_getppid")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80"
-	leaf := f.Addr + 0x8000
+	leaf := f.Addr + 0x4000
 	b.k.Add("leaf", leaf, []byte(code))
 	x := b.k.TextWith(t, b.s.Read, ktext.Options{})
 	before, used := b.outside(), b.used()
@@ -608,7 +619,7 @@ func TestEvicted(t *testing.T) {
 	}{{"__riscv_sys_getppid", 0x10}, {"__riscv_sys_getppid", 0x18}} {
 		p, r := plan.Search(x, plan.Request{
 			Function: at.function, Offset: at.off, Mechanism: plan.Springboard, Heap: b.s.Heap(), Taken: b.s.Taken,
-			Spare: func(f ktext.Func) bool { return f.Name != "leaf" },
+			Spare: func(f ktext.Func, _, _ isa.Addr) bool { return f.Name != "leaf" },
 			Facts: func(ktext.Func) (plan.Facts, error) {
 				return plan.Facts{Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28) }}, nil
 			},
@@ -627,14 +638,17 @@ func TestEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := plans[0].Board.In
-	if n := len(b.k.live); n != 5 || !b.k.hold(in.Body, in.New) || !b.k.hold(in.Patch, in.Code) {
+	if in.Name() != name {
+		t.Errorf("%s was moved", in.Name())
+	}
+	if n := len(b.k.live); n != 5 || !b.k.hold(in.Body, in.New) || !b.k.hold(in.Patch, in.Copy) {
 		t.Errorf("%d writes live, not a function, two springboards and two points", n)
 	}
 	seen := make([]byte, len(code))
 	if err := b.s.Read(leaf, seen); err != nil || string(seen) != code {
 		t.Errorf("the function reads %x, %v", seen, err)
 	}
-	if !b.s.Taken(leaf+8, leaf+10) || !b.s.Taken(in.End()-2, in.End()) || b.s.Taken(in.End(), in.End()+2) {
+	if !b.s.Taken(in.Body, in.Body+2) || !b.s.Taken(in.End()-2, in.End()) || b.s.Taken(in.End(), in.End()+2) {
 		t.Error("the function is not taken as a whole")
 	}
 	if err := b.s.Verify(); err != nil {
@@ -644,7 +658,7 @@ func TestEvicted(t *testing.T) {
 	if err := b.s.Verify(); err == nil || !strings.Contains(err.Error(), "leaf") {
 		t.Errorf("the copy was changed: %v", err)
 	}
-	b.k.Write(in.Patch, in.Code)
+	b.k.Write(in.Patch, in.Copy)
 	forged := *plans[0]
 	forged.Patch = in.Patch
 	if _, err := b.s.Apply([]*plan.Plan{&forged}); err == nil || b.s.Heap().Take(in.Patch, in.Slot) {
@@ -666,18 +680,23 @@ func TestEvicted(t *testing.T) {
 
 // TestEvictionClashes: what must not be live beside a function that runs elsewhere.
 func TestEvictionClashes(t *testing.T) {
+	for name, code := range evictable {
+		t.Run(name, func(t *testing.T) { testEvictionClashes(t, code) })
+	}
+}
+
+func testEvictionClashes(t *testing.T, code string) {
 	b := setUp(t, "riscv64")
 	f, err := b.text.Function("", "__riscv_sys_getppid")
 	if err != nil {
 		t.Fatal(err)
 	}
-	code := strings.Repeat("\x13\x00\x00\x00", 2) + strings.Repeat("\x01\x00", 20) + "\x82\x80"
-	b.k.Add("leaf", f.Addr+0x8000, []byte(code))
+	b.k.Add("leaf", f.Addr+0x4000, []byte(code))
 	x := b.k.Text(t)
 	point := func(function string, off isa.Off, m plan.Mechanism) *plan.Plan {
 		p, r := plan.Search(x, plan.Request{
 			Function: function, Offset: off, Mechanism: m, Heap: b.s.Heap(),
-			Spare: func(f ktext.Func) bool { return f.Name != "leaf" },
+			Spare: func(f ktext.Func, _, _ isa.Addr) bool { return f.Name != "leaf" },
 			Facts: func(ktext.Func) (plan.Facts, error) {
 				return plan.Facts{Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28) }}, nil
 			},

@@ -34,7 +34,7 @@ type Survey struct {
 	ReservedAs   map[string]int `json:"reserved_as"` // of those, by class
 	Mechanisms   map[string]int `json:"mechanisms"`
 	AsOften      int            `json:"as_often"` // of those, counted at another instruction that runs as often
-	Refused      map[string]int `json:"refused"` // by reason
+	Refused      map[string]int `json:"refused"`  // by reason
 }
 
 // surveyed are the mechanisms that a document always has.
@@ -87,7 +87,7 @@ func (s *Survey) all(text *ktext.Text, view *index.View) error {
 	var wg sync.WaitGroup
 	for k := range parts {
 		parts[k] = newSurvey(&ktext.Dump{})
-		req := plan.Request{Block: true, Heap: surveyHeap(hi), Padding: padding, Features: gen.Features{LSE: true}}
+		req := plan.Request{Block: true, Heap: surveyHeap(hi), Padding: padding, Known: &plan.Functions{}, Terse: true, Features: gen.Features{LSE: true}}
 		wg.Go(func() {
 			for f := range functions {
 				if errs[k] == nil { // else only emptied
@@ -143,8 +143,15 @@ func (s *Survey) function(text *ktext.Text, view *index.View, f ktext.Func, req 
 		return err
 	}
 	n := 0
-	req.Facts = func(ktext.Func) (plan.Facts, error) {
-		return plan.Facts{Source: plan.SourceIndex, Free: facts.Free, Begins: facts.Begins}, nil
+	req.Facts = func(g ktext.Func) (plan.Facts, error) {
+		of := facts
+		if g.Addr != f.Addr { // a neighbour
+			var err error
+			if of, err = view.ForSplice(g); err != nil {
+				return plan.Facts{}, err
+			}
+		}
+		return plan.Facts{Source: plan.SourceIndex, Free: of.Free, Begins: of.Begins}, nil
 	}
 	whole := plan.Survey(text, f, req, func(off isa.Off, p *plan.Plan, r *plan.Refusal) bool {
 		if _, ok := known.Before(f.Addr + isa.Addr(off)); ok {

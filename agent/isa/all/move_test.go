@@ -227,7 +227,7 @@ func TestMoveReach(t *testing.T) {
 func TestMoveTakesARegister(t *testing.T) {
 	for _, code := range []string{"e7800001", "ef000010", "01a0", "63845700"} {
 		a, i, b := insn(t, "riscv64", code)
-		if m, err := a.Move(i, b, i.Addr+far, isa.Set(1, 2, 5, 8)); !errors.Is(err, isa.ErrNoRegister) {
+		if m, err := a.Move(i, b, i.Addr+far, isa.Set(2, 3, 4, 8)); !errors.Is(err, isa.ErrNoRegister) {
 			t.Errorf("%s: %x, %v", code, m.Code, err)
 		}
 	}

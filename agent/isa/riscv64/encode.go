@@ -79,7 +79,7 @@ func FarCall(r isa.Reg, from, to isa.Addr) ([]byte, error) {
 func Jump(from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)
 	if d%2 != 0 || d < -JumpReach || d >= JumpReach {
-		return nil, fmt.Errorf("jal: %v is not a halfword within 1 MiB of %v", to, from)
+		return nil, tooFar{"jal", "1 MiB", from, to}
 	}
 	u := uint32(d)
 	return emit32(u>>20&1<<31 | u>>1&0x3ff<<21 | u>>11&1<<20 | u>>12&0xff<<12 | 0x6f), nil
@@ -91,11 +91,21 @@ const (
 	ShortJumpLen, ShortJumpReach = 2, 1 << 11
 )
 
+// tooFar is why a jump is not possible. Mostly something else is then tried.
+type tooFar struct {
+	what, reach string
+	from, to    isa.Addr
+}
+
+func (e tooFar) Error() string {
+	return fmt.Sprintf("%s: %v is not a halfword within %s of %v", e.what, e.to, e.reach, e.from)
+}
+
 // ShortJump encodes c.j (see immCJ for the scattered displacement).
 func ShortJump(from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)
 	if d%2 != 0 || d < -ShortJumpReach || d >= ShortJumpReach {
-		return nil, fmt.Errorf("c.j: %v is not a halfword within 2 KiB of %v", to, from)
+		return nil, tooFar{"c.j", "2 KiB", from, to}
 	}
 	u := uint32(d)
 	w := u>>11&1<<12 | u>>4&1<<11 | u>>8&3<<9 | u>>10&1<<8 | u>>6&1<<7 | u>>7&1<<6 | u>>1&7<<3 | u>>5&1<<2

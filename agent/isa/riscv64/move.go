@@ -33,9 +33,10 @@ func Move(i isa.Insn, code []byte, to isa.Addr, free isa.RegSet) (isa.Moved, err
 	return isa.Moved{Code: b, Insns: n}, err
 }
 
-// scratch lists registers to jump through. Neither is a link register, by which
-// CPUs predict returns (unprivileged ISA, JALR).
-var scratch = []isa.Reg{6, 7, 28, 29, 30, 31, 17, 16, 15, 14, 13, 12, 11, 10}
+// scratch lists registers to jump through, the best first. The last two are link
+// registers, by which CPUs predict returns (unprivileged ISA, JALR): a jump through one
+// costs time, and does the same. s0 is not among them: backtraces go by it.
+var scratch = []isa.Reg{6, 7, 28, 29, 30, 31, 17, 16, 15, 14, 13, 12, 11, 10, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 5, 1}
 
 func pick(free isa.RegSet) (isa.Reg, error) {
 	for _, r := range scratch {

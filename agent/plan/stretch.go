@@ -1,0 +1,363 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/place"
+)
+
+// Stretches: pieces of functions that are evicted for the springboards in them (riscv64),
+// as E9Patch evicts a neighbour. A stretch is instructions of which each is followed by the
+// next whenever it runs, and that nobody enters but at the first: what a window may
+// displace, by the same conditions (window.go), without what calls, may sleep, or forms an
+// address. Before the first and behind the last a register is free: to jump to the copy
+// through, and back. Who meets what while it is written, see evict.go.
+//
+// Whoever comes by executes four instructions more, so stretches are taken only where no
+// function can be moved, and of a function's the last first: compilers put there what is
+// seldom run.
+
+const (
+	// minStretch has room for one springboard behind the jump to the copy, in bytes.
+	minStretch = 2 * riscv64JumpLen
+	// maxStretch has room for three. No instruction of a stretch can be spliced itself.
+	maxStretch = 4 * riscv64JumpLen
+	// widest is how many bytes a window of the shortest that has room for a far jump may
+	// have: a task that sleeps in its patch, undone or not, comes back as far behind what
+	// it sleeps over.
+	widest = riscv64JumpLen + 2
+	// nearPieces is how far from a point its springboard's stretch is looked for, in
+	// bytes: behind that there are hundreds that will do.
+	nearPieces = 1 << 15
+	// mostRuns is how many functions' runs are kept at a time.
+	mostRuns = 4096
+)
+
+// bound is a place between two instructions of a run, or where it begins or ends.
+type bound struct {
+	at   isa.Addr
+	free isa.RegSet // what may be overwritten there
+}
+
+// pieces finds where a springboard may begin: in a stretch that is evicted already, or in
+// one of the point's own function or, the nearest first, of others. 0: nowhere.
+func (fn *function) pieces(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
+	s := search{fn: fn, req: req, in: in, want: w}
+	s.reach = w.reach.Intersect(place.Window{Lo: in.Back - nearPieces, Hi: in.Back + nearPieces})
+	err := s.again()
+	if s.moved == nil && err == nil {
+		err = s.nearest()
+	}
+	switch {
+	case err != nil:
+		return 0, nil, unreadable(err)
+	case s.moved == nil:
+		return 0, nil, s.full
+	}
+	return s.board, s.moved, nil
+}
+
+// search looks for a stretch for one springboard.
+type search struct {
+	want
+	fn  *function
+	req Request
+	in  gen.Input
+
+	board isa.Addr
+	moved *Eviction // what was found
+	full  *Refusal  // why what would do has no room for its copy
+}
+
+// again looks for room in the stretches that are evicted already.
+func (s *search) again() error {
+	for _, e := range s.req.Heap.Evicted() {
+		a, ok := s.want.in(s.req.Heap, e.Room)
+		if !ok || e.Back == 0 || s.displaces(e.Body) {
+			continue
+		}
+		f, ok := s.fn.text.Locate(e.Body.Lo)
+		if !ok {
+			continue
+		}
+		runs, err := s.fn.runsOf(s.req, f)
+		if err != nil {
+			return err
+		}
+		out, back := freeAt(runs, e.Body.Lo), freeAt(runs, e.Body.Hi)
+		if !out.Has(e.Out) || !back.Has(e.Back) { // less is known now
+			continue
+		}
+		return s.take(e, a, out, back)
+	}
+	return nil
+}
+
+// freeAt is what is free at a bound of some runs.
+func freeAt(runs [][]bound, a isa.Addr) isa.RegSet {
+	for _, run := range runs {
+		for _, b := range run {
+			if b.at == a {
+				return b.free
+			}
+		}
+	}
+	return 0
+}
+
+// displaces reports whether the point's instructions are in a window.
+func (s *search) displaces(w place.Window) bool {
+	return s.in.Displaced[0].Addr < w.Hi && w.Lo < s.in.Back
+}
+
+func (s *search) take(e place.Evicted, board isa.Addr, out, back isa.RegSet) (err error) {
+	if s.moved, err = s.fn.evicted(e); err == nil {
+		s.moved.Free, s.board = []isa.RegSet{out, back}, board
+	}
+	return err
+}
+
+// nearest looks through the point's function, then through the one behind it and the one
+// before it, and so on, as far as a stretch in them is in reach.
+func (s *search) nearest() error {
+	run, ok := s.fn.text.RunOf(s.fn.Addr)
+	if !ok {
+		return nil
+	}
+	w := place.Window{Lo: s.reach.Lo - maxStretch, Hi: s.reach.Hi + maxStretch}.Intersect(place.Window{Lo: run.Lo, Hi: run.Hi})
+	err := s.inside(s.fn.Func)
+	behind, before := s.fn.End(), s.fn.Addr
+	for err == nil && s.moved == nil && (behind < w.Hi || before > w.Lo) {
+		if f, ok := s.at(behind, w); ok {
+			behind, err = f.End(), s.inside(f)
+		} else {
+			behind = w.Hi // so is what is behind code without a symbol
+		}
+		if f, ok := s.at(before-1, w); ok && err == nil && s.moved == nil {
+			before, err = f.Addr, s.inside(f)
+		} else {
+			before = w.Lo
+		}
+	}
+	return err
+}
+
+// at is the function at an address in a window.
+func (s *search) at(a isa.Addr, w place.Window) (ktext.Func, bool) {
+	if !w.Holds(a, 1) {
+		return ktext.Func{}, false
+	}
+	f, ok := s.fn.text.Locate(a)
+	return f, ok && f.Module == s.fn.Module && f.Size > 0
+}
+
+// inside looks through the runs of a function.
+func (s *search) inside(f ktext.Func) error {
+	runs, err := s.fn.runsOf(s.req, f)
+	if err != nil {
+		return err
+	}
+	for k := len(runs) - 1; k >= 0 && s.moved == nil; k-- {
+		for n := range runs[k] {
+			if err := s.from(f, runs[k][n:]); err != nil || s.moved != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// from tries the stretches that begin where a run does, the longest first.
+func (s *search) from(f ktext.Func, run []bound) error {
+	lo := run[0].at
+	if lo+maxStretch <= s.reach.Lo || lo+riscv64JumpLen >= s.reach.Hi || s.displaces(place.Window{Lo: lo, Hi: lo + minStretch}) {
+		return nil
+	}
+	out, ok := gen.Register(s.fn.text.Arch, run[0].free)
+	if !ok || !s.may(f, place.Window{Lo: lo, Hi: lo + minStretch}) {
+		return nil
+	}
+	k := 0
+	for k+1 < len(run) && run[k+1].at-lo <= maxStretch {
+		k++
+	}
+	for ; k > 0 && run[k].at-lo >= minStretch; k-- {
+		body := place.Window{Lo: lo, Hi: run[k].at}
+		e := place.Evicted{Body: body, Room: place.Window{Lo: lo + riscv64JumpLen, Hi: body.Hi}, Slot: int(body.Size()) + riscv64JumpLen, Out: out}
+		a, ok := s.want.in(s.req.Heap, e.Room)
+		if e.Back, _ = gen.Register(s.fn.text.Arch, run[k].free); e.Back == 0 || !ok || s.displaces(body) || !s.may(f, body) {
+			continue
+		}
+		if e.Patch, s.full = s.fn.copyOf(s.req, s.in, e, fmt.Sprintf("%v+%#x", f, uint64(lo-f.Addr))); s.full != nil {
+			return nil
+		}
+		return s.take(e, a, run[0].free, run[k].free)
+	}
+	return nil
+}
+
+// may reports whether part of a function is nobody's.
+func (s *search) may(f ktext.Func, w place.Window) bool {
+	return s.req.Heap.Stays(w) && !s.req.spared(f, w.Lo, w.Hi) && s.req.untouched(w.Lo, w.Hi)
+}
+
+// runsOf are the runs of this function or of another of the same text. They are remembered.
+func (fn *function) runsOf(req Request, f ktext.Func) ([][]bound, error) {
+	known := req.Known
+	if known == nil {
+		known = &Functions{}
+	}
+	if known.runs == nil || known.runsIn != fn.text || len(known.runs) >= mostRuns {
+		known.runs, known.runsIn = map[isa.Addr][][]bound{}, fn.text
+	}
+	if runs, ok := known.runs[f.Addr]; ok {
+		return runs, nil
+	}
+	g, r := fn, (*Refusal)(nil)
+	if f.Addr != fn.Addr {
+		if g, r = decode(fn.text, f); r != nil && r.Reason != Unreadable {
+			known.runs[f.Addr] = nil
+			return nil, nil
+		}
+	}
+	if r == nil {
+		r = g.learn(req)
+	}
+	if r != nil {
+		return nil, errors.New(r.Detail)
+	}
+	runs, err := g.runs()
+	if err == nil && known.runs != nil { // to learn may have been to forget
+		known.runs[f.Addr] = runs
+	}
+	return runs, err
+}
+
+// runs are where the function has stretches: any part of one that is as long as it must
+// be, and at whose begin and end a register is free, is a stretch.
+func (fn *function) runs() (out [][]bound, err error) {
+	if _, k := fn.indirectJump(); k >= 0 || fn.lost >= 0 {
+		return nil, nil
+	}
+	if odd, err := fn.probed(); odd || err != nil {
+		return nil, err
+	}
+	for first := 0; first < len(fn.insns); {
+		end, err := fn.runFrom(first)
+		if err != nil {
+			return nil, err
+		}
+		if end < len(fn.insns) && end > first && fn.insns[end].Addr-fn.insns[first].Addr >= minStretch {
+			run, err := fn.bounds(first, end)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, run)
+		}
+		first = max(end, first+1)
+	}
+	return out, nil
+}
+
+// probed reports whether somebody has put a trap into the function that no table of the
+// kernel's has: a kprobe, beside which the module evicts nothing.
+func (fn *function) probed() (bool, error) {
+	for _, i := range fn.insns {
+		if i.Flow != isa.FlowTrap {
+			continue
+		}
+		if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || !site {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// runFrom is the instruction behind the longest run from one.
+func (fn *function) runFrom(first int) (int, error) {
+	for k := first; k < len(fn.insns); k++ {
+		ok, err := fn.evictable(k)
+		if err != nil || !ok {
+			return k, err
+		}
+		if on, err := fn.goesOn(k); err != nil || !on {
+			return k + 1, err
+		}
+	}
+	return len(fn.insns), nil
+}
+
+// evictable reports whether instruction k may be in a stretch: it does the same elsewhere,
+// nobody is ever asleep in it, and nothing leads into its middle.
+func (fn *function) evictable(k int) (bool, error) {
+	i := fn.insns[k]
+	if i.Traits&(unmoved|isa.PCRel) != 0 || i.Flow != isa.FlowNone || fn.displaceable(k) != nil {
+		return false, nil
+	}
+	if _, site, err := fn.text.Site(i.Addr, i.End()); site || err != nil {
+		return false, err
+	}
+	m, err := fn.text.Targets(fn.Module)
+	if err != nil {
+		return false, err
+	}
+	_, hit := m.First(i.Addr+1, i.End())
+	return !hit, nil
+}
+
+// unmoved is what nothing in a stretch is, whatever a window takes.
+const unmoved = isa.Lost | isa.Privileged | isa.Landing | isa.Shadow | isa.Rebases
+
+// bounds are those of the run of instructions [first, end). None has anything free where
+// a task may yet come back to from a patch that it sleeps in.
+func (fn *function) bounds(first, end int) ([]bound, error) {
+	run := make([]bound, 0, end-first+1)
+	for k := first; k <= end; k++ {
+		b := bound{at: fn.insns[k].Addr}
+		_, site, err := fn.text.Site(b.at-widest, b.at)
+		if err != nil {
+			return nil, err
+		}
+		if !site || k == end {
+			if b.free, err = fn.free(k); err != nil {
+				return nil, err
+			}
+		}
+		run = append(run, b)
+	}
+	return run, nil
+}
+
+// checkStretch holds a stretch to be instructions that do the same elsewhere, each
+// followed by the next, and the jumps to its copy and back to go through what is free.
+func (e *Eviction) checkStretch(arch *isa.Arch) error {
+	if len(e.Free) != 2 || len(e.Code) > maxStretch {
+		return fmt.Errorf("%d bytes of %s with %d sets of free registers", len(e.Code), e.Name(), len(e.Free))
+	}
+	k := 0
+	for k < len(e.Code) {
+		i := arch.Decode(e.Code[k:], e.Body+isa.Addr(k))
+		if i.Flow != isa.FlowNone || i.Traits&(unmoved|isa.PCRel) != 0 || i.Stays() != nil {
+			return fmt.Errorf("the instruction at %v of %s is not the same elsewhere", i.Addr, e.Name())
+		}
+		k += i.Len
+	}
+	if k != len(e.Code) {
+		return fmt.Errorf("%s ends inside an instruction", e.Name())
+	}
+	for _, j := range []struct {
+		code     []byte
+		from, to isa.Addr
+		free     isa.RegSet
+		r        isa.Reg
+	}{{e.New, e.Body, e.Patch, e.Free[0], e.Out}, {e.Copy[k:], e.Patch + isa.Addr(k), e.End(), e.Free[1], e.Back}} {
+		if err := leadsTo(arch, j.code, j.from, j.to, j.free&isa.Set(j.r)); err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
