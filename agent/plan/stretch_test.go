@@ -91,7 +91,7 @@ func TestStretchKnown(t *testing.T) {
 	for _, c := range []struct{ knows, want bool }{{false, false}, {true, true}, {false, false}, {true, true}} {
 		knows = c.knows
 		p, r := plan.Point(x, req)
-		if c.want != (r == nil) {
+		if c.want != (r == nil) || r != nil && r.Reason != plan.NoSpringboard {
 			t.Fatalf("known: %v: %+v, %v", c.knows, p, r)
 		}
 	}
@@ -113,6 +113,25 @@ func TestStretchInside(t *testing.T) {
 		if e := p.Board.In; e.Symbol != "piece" || p.Point != at+isa.Addr(off) || e.Body < p.End() && p.Point < e.End() {
 			t.Errorf("+%#x: %+v", uint64(off), e)
 		}
+	}
+}
+
+// TestStretchBehindFault: who sleeps in a patch over what may fault comes back behind its
+// window, whether that is undone or not. No stretch is there.
+func TestStretchBehindFault(t *testing.T) {
+	const widest = 10
+	k, at, ask := withPiece(t, 0x400, pieceBegin+strings.Repeat("\x01\x00", 20)+pieceEnd+pieceCall)
+	table, ok := k.Text(t).Symbol("__start___ex_table")
+	if !ok {
+		t.Fatal("no exception table")
+	}
+	k.Write(table, isa.ByteOrder.AppendUint32(nil, uint32(at+2-table))) // of some other instruction until now
+	p, r := plan.Point(k.Text(t), ask())
+	if r != nil {
+		t.Fatal(r)
+	}
+	if got := p.Board.In.Body; got < at+2+widest || got > at+4+widest {
+		t.Errorf("the stretch begins at %v, and what may fault is at %v", got, at+2)
 	}
 }
 
