@@ -112,12 +112,19 @@ func (t *T) made(guest, step string) (out []*wire.PointResult) {
 	return out
 }
 
-// accepted are those too, which must be all. Once for each step of a guest.
+// noRoom are functions of which the entry may be refused where all of a kernel's system calls
+// are asked for, and the way to an open file: what is near them is asked for as well, and
+// none of it is moved away for the springboard of another.
+var noRoom = map[string][]string{"riscv64": {"__riscv_sys_sched_getscheduler"}}
+
+// accepted are those too, which must be all but what noRoom has. Once for each step of a guest.
 func (t *T) accepted(guest, step string) []*wire.PointResult {
 	all := []string{}
 	for _, p := range t.done(guest, step).Points {
-		if p.Refusal != nil {
+		if p.Refusal != nil && !contains(noRoom[t.Arch], p.Symbol) {
 			all = append(all, p.Spec+": "+p.Refusal.Reason)
+		}
+		if p.Refusal != nil {
 			t.point(guest, p)
 		}
 	}
