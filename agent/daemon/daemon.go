@@ -50,6 +50,7 @@ type Daemon struct {
 	padding   *pad.Finder
 	known     *plan.Functions   // of the step's points
 	named     map[isa.Addr]bool // functions that they are of
+	dry       bool              // the step only plans
 	splicer   *splice.Splicer
 	poker     *poker
 	sets      map[string]*set   // live splices by step
@@ -279,7 +280,11 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:
 		d.stages = stages{}
-		err := d.splice(step.Name, do.Splice, res)
+		splice := d.splice
+		if do.Splice.OnlyPlan {
+			splice = d.onlyPlan
+		}
+		err := splice(step.Name, do.Splice, res)
 		res.Stages = d.stages.all
 		if d.index.err != nil {
 			s.log("no index: " + d.index.err.Error())

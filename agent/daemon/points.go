@@ -71,7 +71,7 @@ func (d *Daemon) request(p *wire.Point, before []*plan.Plan) (plan.Request, erro
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: func(f ktext.Func) bool { return d.named[f.Addr] },
+		Spare: func(f ktext.Func) bool { return d.named[f.Addr] }, Dry: d.dry,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -101,6 +101,7 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Pla
 		}
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
 	}
+	find := plan.Point
 	if p.Text > 0 {
 		at := d.info.TextStart + isa.Addr(p.Text-1)
 		f, ok := d.text.Locate(at)
@@ -108,6 +109,8 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Pla
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
+		// By its address: functions may share a name.
+		find = func(text *ktext.Text, req plan.Request) (*plan.Plan, *plan.Refusal) { return plan.At(text, f, req) }
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	if p.Module == kdev.ModuleName { // which the view of the kernel leaves out
@@ -119,7 +122,6 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Pla
 		return nil, res, err
 	}
 	req.Block = block
-	find := plan.Point
 	switch {
 	case p.Entry:
 		find = plan.Entry
@@ -132,14 +134,16 @@ func (d *Daemon) plan(p *wire.Point, before []*plan.Plan, block bool) (*plan.Pla
 	if refusal == nil {
 		d.stages.enter(stageForeign)
 		if refusal, err = foreign(d.text, made); err != nil || refusal != nil {
-			d.splicer.Release(made)
+			if !req.Dry {
+				d.splicer.Release(made)
+			}
 		}
 	}
 	if err != nil {
 		return nil, res, err
 	}
 	if refusal != nil {
-		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
+		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Class: refusal.Class, Detail: refusal.Detail}
 		return nil, res, nil
 	}
 	return made, res, d.describe(made, p.Actions, res)

@@ -44,8 +44,10 @@ type Request struct {
 	// Asked reports whether a live splice is that of the point at a: Block does not make a
 	// second of it. Nil: none is.
 	Asked func(a isa.Addr) bool
-	// dry leaves the heap as it is.
-	dry bool
+	// Dry leaves the heap as it is: who plans so splices nothing.
+	Dry bool
+	// Only chooses instructions of a Survey, by their offsets; nil: all of them.
+	Only func(off isa.Off) bool
 	// Spare reports whether a function should not be evicted; nil: all may be.
 	Spare func(f ktext.Func) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
@@ -96,12 +98,15 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	if r != nil {
 		return r
 	}
-	req.dry = true
+	req.Dry = true
 	if req.Padding == nil {
 		req.Padding = pad.New(text)
 	}
 	for _, i := range fn.insns {
 		req.Offset = isa.Off(i.Addr - f.Addr)
+		if req.Only != nil && !req.Only(req.Offset) {
+			continue
+		}
 		p, r := fn.plan(req)
 		if !visit(req.Offset, p, r) {
 			break
@@ -380,7 +385,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
-	if !req.dry {
+	if !req.Dry {
 		if !req.Heap.Take(in.Patch, p.Slot) { // it is no longer than what Peek was asked for
 			return nil, refuse(ReasonInvalid, "the plan for %s takes %d bytes at %v, which are not free", fn.name(w.first), p.Slot, in.Patch)
 		}
