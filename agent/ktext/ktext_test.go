@@ -416,3 +416,17 @@ ffffffff81000500 T __away_text_end
 		}
 	}
 }
+
+// TestModuleFunctionEnds with its section, where that is known.
+func TestModuleFunctionEnds(t *testing.T) {
+	x, err := ktext.New(amd64.Arch, strings.NewReader(synthetic), noMemory, ktext.Options{
+		Modules: strings.NewReader("mod .text 0xffffffffc0000100 0xa0\nmod .data 0xffffffffc00001a0 0x60\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]isa.Off{"own": 0x80, "later": 0x20} {
+		if f, err := x.Function("mod", name); err != nil || f.Size != want {
+			t.Errorf("%s has %#x bytes, %v; want %#x", name, f.Size, err, want)
+		}
+	}
+}
