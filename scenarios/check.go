@@ -6,6 +6,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"kerninst/agent/index"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
@@ -21,6 +22,8 @@ type Answer struct {
 	Oracle  oracle.Report           // where it was asked for
 	Seed    uint64                  // of the guest
 	Text    *ktext.Text             // of the image's kernel as it boots; where a guest's executed instructions are told
+	Index   *index.Index            // of the same, where a guest has it
+	Dump    []byte                  // of its own kernel, that a Dump step has sent
 	Crash   string                  // what it said when it ended as Guest.Ends says; empty: it ended well
 	Exact   bool                    // ran in exact time: it says the same each time
 }

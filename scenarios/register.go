@@ -10,6 +10,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 
+	"kerninst/agent/index"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -38,6 +39,8 @@ type Env struct {
 	Lacks map[string]error
 	// Index is the kernel's, for guests that ask for it.
 	Index images.File
+	// Known is the same, read.
+	Known *index.Index
 	// Text is the kernel's, for guests of which points are drawn.
 	Text *ktext.Text
 	// Rerun is the command that repeats one scenario, for failure cards.
@@ -332,7 +335,7 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
 		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
 	}
@@ -342,6 +345,9 @@ func (env *Env) answer(g *runner.Guest) *Answer {
 		}
 		if d := rec.GetDone(); d != nil {
 			a.Done = d
+		}
+		if c := rec.GetChunk(); c != nil && c.Path == "" {
+			a.Dump = append(a.Dump, c.Data...)
 		}
 		if r := rec.GetResult(); r != nil {
 			a.Results[r.Step] = r

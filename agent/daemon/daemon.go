@@ -50,6 +50,7 @@ type Daemon struct {
 	padding   *pad.Finder
 	known     *plan.Functions // of the step's points
 	asked     asked           // what they may displace
+	dry       bool            // the step only plans
 	splicer   *splice.Splicer
 	poker     *poker
 	sets      map[string]*set   // live splices by step
@@ -280,7 +281,11 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	defer func() { d.stages.enter(""); res.Stages = d.stages.all }()
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:
-		err := d.splice(step.Name, do.Splice, res)
+		splice := d.splice
+		if do.Splice.OnlyPlan {
+			splice = d.onlyPlan
+		}
+		err := splice(step.Name, do.Splice, res)
 		if d.index.err != nil {
 			s.log("no index: " + d.index.err.Error())
 		}

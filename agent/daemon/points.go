@@ -62,7 +62,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: d.asked.in,
+		Spare: d.asked.in, Dry: d.dry,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -99,6 +99,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		}
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
 	}
+	find := plan.Point
 	if p.Text > 0 {
 		at := d.info.TextStart + isa.Addr(p.Text-1)
 		f, ok := d.text.Locate(at)
@@ -106,6 +107,8 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
 		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
+		// By its address: functions may share a name.
+		find = func(text *ktext.Text, req plan.Request) (*plan.Plan, *plan.Refusal) { return plan.At(text, f, req) }
 	}
 	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
 	if p.Module == kdev.ModuleName { // which the view of the kernel leaves out
@@ -117,7 +120,6 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		return nil, res, err
 	}
 	req.Block = block
-	find := plan.Point
 	switch {
 	case p.Entry:
 		find = plan.Entry
@@ -130,14 +132,16 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	if refusal == nil {
 		d.stages.enter(stageForeign)
 		if refusal, err = foreign(d.text, made); err != nil || refusal != nil {
-			d.splicer.Release(made)
+			if !req.Dry {
+				d.splicer.Release(made)
+			}
 		}
 	}
 	if err != nil {
 		return nil, res, err
 	}
 	if refusal != nil {
-		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Detail: refusal.Detail}
+		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Class: refusal.Class, Detail: refusal.Detail}
 		return nil, res, nil
 	}
 	return made, res, d.describe(made, p.Actions, res)

@@ -250,8 +250,8 @@ func (t *Text) Aliases(f Func) []string {
 const page = 4096
 
 // function gives symbol k its size: the distance to the next higher symbol of
-// the same module. The last of a module ends at its page at the latest; the
-// last of the kernel's text at _etext.
+// the same module. The last of a module ends with its section, or at its page at the
+// latest if that is not known; the last of the kernel's text at _etext.
 func (t *Text) function(k int) Func {
 	y := t.sym.list[k]
 	f := Func{Name: t.sym.name(k), Module: t.sym.modules[y.module], Addr: y.addr}
@@ -265,6 +265,9 @@ func (t *Text) function(k int) Func {
 	}
 	if f.Module != "" && (end == 0 || end-f.Addr > page) {
 		end = min(orMax(end), (f.Addr+page)&^(page-1))
+	}
+	if s, m := t.code(f.Addr); m != nil && f.Module != "" { // what follows is no code, and in no dump
+		end = min(orMax(end), s.End())
 	}
 	if f.Addr < t.hi && f.Module == "" {
 		end = min(orMax(end), t.hi)

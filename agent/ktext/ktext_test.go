@@ -383,3 +383,50 @@ func TestWordsBeforeEntry(t *testing.T) {
 		t.Errorf("%d bytes of %d, %v", len(code), f.Size, err)
 	}
 }
+
+// TestTextSections: symbols bound them, the innermost one counts, and what no symbols
+// bound, or lies elsewhere, is .text.
+func TestTextSections(t *testing.T) {
+	x := load(t, `ffffffff81000000 T _stext
+ffffffff81000000 T first
+ffffffff81000100 T __noinstr_text_start
+ffffffff81000180 T __cpuidle_text_start
+ffffffff810001c0 T __cpuidle_text_end
+ffffffff81000200 T __noinstr_text_end
+ffffffff81000200 T __lock_text_start
+ffffffff81000240 T __kvm_nvhe___hyp_text_start
+ffffffff81000280 T __lock_text_end
+ffffffff81000280 T __kvm_nvhe___hyp_text_end
+ffffffff81000280 T __empty_text_start
+ffffffff81000280 T __empty_text_end
+ffffffff81000300 T _etext
+ffffffff81000400 T __away_text_start
+ffffffff81000500 T __away_text_end
+`)
+	sections := x.TextSections()
+	if len(sections) != 3 {
+		t.Errorf("%v", sections)
+	}
+	for off, want := range map[isa.Addr]string{
+		0: ".text", 0xff: ".text", 0x100: ".noinstr.text", 0x17f: ".noinstr.text", 0x180: ".cpuidle.text", 0x1c0: ".noinstr.text",
+		0x200: ".spinlock.text", 0x250: ".spinlock.text", 0x280: ".text", 0x400: ".text",
+	} {
+		if got := ktext.SectionOf(sections, 0xffffffff81000000+off); got != want {
+			t.Errorf("+%#x: %s, want %s", uint64(off), got, want)
+		}
+	}
+}
+
+// TestModuleFunctionEnds with its section, where that is known.
+func TestModuleFunctionEnds(t *testing.T) {
+	x, err := ktext.New(amd64.Arch, strings.NewReader(synthetic), noMemory, ktext.Options{
+		Modules: strings.NewReader("mod .text 0xffffffffc0000100 0xa0\nmod .data 0xffffffffc00001a0 0x60\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]isa.Off{"own": 0x80, "later": 0x20} {
+		if f, err := x.Function("mod", name); err != nil || f.Size != want {
+			t.Errorf("%s has %#x bytes, %v; want %#x", name, f.Size, err, want)
+		}
+	}
+}

@@ -80,7 +80,7 @@ func (fn *function) straight() int {
 // leastAdded is the first of those of so many instructions whose patch adds the least, and
 // how much that is. It takes no slot.
 func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, first *Refusal) {
-	req.dry = true
+	req.Dry = true
 	least = -1
 	for k := range of {
 		req.Offset = fn.off(k)

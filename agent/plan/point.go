@@ -48,8 +48,10 @@ type Request struct {
 	Asked func(a isa.Addr) bool
 	// Terse leaves the disassembly of what is displaced out of the plan.
 	Terse bool
-	// dry leaves the heap as it is.
-	dry bool
+	// Dry leaves the heap as it is: who plans so splices nothing.
+	Dry bool
+	// Only chooses instructions of a Survey, by their offsets; nil: all of them.
+	Only func(off isa.Off) bool
 	// Spare reports whether [lo, hi) of a function should not be evicted; nil: all may be.
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
@@ -100,12 +102,15 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	if r != nil {
 		return r
 	}
-	req.dry = true
+	req.Dry = true
 	if req.Padding == nil {
 		req.Padding = pad.New(text)
 	}
 	for _, i := range fn.insns {
 		req.Offset = isa.Off(i.Addr - f.Addr)
+		if req.Only != nil && !req.Only(req.Offset) {
+			continue
+		}
 		p, r := fn.plan(req)
 		if !visit(req.Offset, p, r) {
 			break
@@ -403,7 +408,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)
 	}
-	if !req.dry {
+	if !req.Dry {
 		if !req.Heap.Take(in.Patch, p.Slot) { // it is no longer than what Peek was asked for
 			return nil, refuse(ReasonInvalid, "the plan for %s takes %d bytes at %v, which are not free", fn.name(w.first), p.Slot, in.Patch)
 		}

@@ -353,11 +353,15 @@ func (*Step_Look) isStep_Do() {}
 
 // Splice plans all points and, if none is refused, applies them in one batch.
 type Splice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Points        []*Point               `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
-	SkipRefused   bool                   `protobuf:"varint,2,opt,name=skip_refused,json=skipRefused,proto3" json:"skip_refused,omitempty"` // apply those that are not refused
-	Announce      bool                   `protobuf:"varint,3,opt,name=announce,proto3" json:"announce,omitempty"`                          // tell the oracle the addresses first
-	Most          uint32                 `protobuf:"varint,4,opt,name=most,proto3" json:"most,omitempty"`                                  // leave out the rest once so many are planned; 0: all of them
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Points      []*Point               `protobuf:"bytes,1,rep,name=points,proto3" json:"points,omitempty"`
+	SkipRefused bool                   `protobuf:"varint,2,opt,name=skip_refused,json=skipRefused,proto3" json:"skip_refused,omitempty"` // apply those that are not refused
+	Announce    bool                   `protobuf:"varint,3,opt,name=announce,proto3" json:"announce,omitempty"`                          // tell the oracle the addresses first
+	Most        uint32                 `protobuf:"varint,4,opt,name=most,proto3" json:"most,omitempty"`                                  // leave out the rest once so many are planned; 0: all of them
+	// Only say what each point would get if it were the only one; nothing is written and no
+	// patch memory taken. Refused while anything is spliced. Results are Point, mechanism or
+	// refusal, address and runs_at, and Result.planned.
+	OnlyPlan      bool `protobuf:"varint,5,opt,name=only_plan,json=onlyPlan,proto3" json:"only_plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,6 +422,13 @@ func (x *Splice) GetMost() uint32 {
 		return x.Most
 	}
 	return 0
+}
+
+func (x *Splice) GetOnlyPlan() bool {
+	if x != nil {
+		return x.OnlyPlan
+	}
+	return false
 }
 
 // Point names an instrumentation point, as the probe syntax does.
@@ -1574,7 +1585,8 @@ type Result struct {
 	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
 	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
 	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
-	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"` // in order, of a step that has some
+	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"`   // in order, of a step that has some
+	Planned       *Planned               `protobuf:"bytes,19,opt,name=planned,proto3" json:"planned,omitempty"` // of one that only plans
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1679,6 +1691,82 @@ func (x *Result) GetStages() []*Stage {
 	return nil
 }
 
+func (x *Result) GetPlanned() *Planned {
+	if x != nil {
+		return x.Planned
+	}
+	return nil
+}
+
+// Planned is what plans depend on besides the kernel's text.
+type Planned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lse           bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
+	Preempt       bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
+	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
+	Indexed       bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Planned) Reset() {
+	*x = Planned{}
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Planned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Planned) ProtoMessage() {}
+
+func (x *Planned) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Planned.ProtoReflect.Descriptor instead.
+func (*Planned) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Planned) GetLse() bool {
+	if x != nil {
+		return x.Lse
+	}
+	return false
+}
+
+func (x *Planned) GetPreempt() bool {
+	if x != nil {
+		return x.Preempt
+	}
+	return false
+}
+
+func (x *Planned) GetIndexError() string {
+	if x != nil {
+		return x.IndexError
+	}
+	return ""
+}
+
+func (x *Planned) GetIndexed() bool {
+	if x != nil {
+		return x.Indexed
+	}
+	return false
+}
+
 // Stage is a part of what a step did.
 type Stage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1690,7 +1778,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1790,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1803,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stage) GetName() string {
@@ -1746,7 +1834,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1758,7 +1846,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1771,7 +1859,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -1813,13 +1901,14 @@ type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // plan.Reason in words
 	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	Class         string                 `protobuf:"bytes,3,opt,name=class,proto3" json:"class,omitempty"` // of reserved text: ktext.Class in words, or what the planner adds to those
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1920,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1933,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Refusal) GetReason() string {
@@ -1857,6 +1946,13 @@ func (x *Refusal) GetReason() string {
 func (x *Refusal) GetDetail() string {
 	if x != nil {
 		return x.Detail
+	}
+	return ""
+}
+
+func (x *Refusal) GetClass() string {
+	if x != nil {
+		return x.Class
 	}
 	return ""
 }
@@ -1895,7 +1991,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2003,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2016,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2097,7 +2193,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2205,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2218,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2180,7 +2276,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2288,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2301,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Value) GetSpec() string {
@@ -2303,7 +2399,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2315,7 +2411,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2328,7 +2424,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2363,7 +2459,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2471,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2484,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2423,7 +2519,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2531,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2544,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2485,7 +2581,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2593,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2606,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -2570,12 +2666,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"\x89\x01\n" +
+	"\x02do\"\xa6\x01\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
-	"\x04most\x18\x04 \x01(\rR\x04most\"\xd9\x02\n" +
+	"\x04most\x18\x04 \x01(\rR\x04most\x12\x1b\n" +
+	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\"\xd9\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2662,7 +2759,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x9f\x03\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xd1\x03\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -2674,7 +2771,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"kprobeHits\x12-\n" +
 	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
 	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\x12,\n" +
-	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\"+\n" +
+	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
+	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\"p\n" +
+	"\aPlanned\x12\x10\n" +
+	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
+	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
+	"\vindex_error\x18\x03 \x01(\tR\n" +
+	"indexError\x12\x18\n" +
+	"\aindexed\x18\x04 \x01(\bR\aindexed\"+\n" +
 	"\x05Stage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +
@@ -2691,10 +2795,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x03how\x18\x02 \x01(\tR\x03how\x12\x0e\n" +
 	"\x02ns\x18\x03 \x01(\x04R\x02ns\x12\"\n" +
 	"\finstructions\x18\x04 \x01(\rR\finstructions\x12\x12\n" +
-	"\x04free\x18\x05 \x01(\rR\x04free\"9\n" +
+	"\x04free\x18\x05 \x01(\rR\x04free\"O\n" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb8\x05\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\xb8\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2770,7 +2875,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
 	(*Job)(nil),             // 1: kerninst.wire.Job
@@ -2793,16 +2898,17 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Log)(nil),             // 18: kerninst.wire.Log
 	(*Done)(nil),            // 19: kerninst.wire.Done
 	(*Result)(nil),          // 20: kerninst.wire.Result
-	(*Stage)(nil),           // 21: kerninst.wire.Stage
-	(*Looked)(nil),          // 22: kerninst.wire.Looked
-	(*Refusal)(nil),         // 23: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 24: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 25: kerninst.wire.RunResult
-	(*Value)(nil),           // 26: kerninst.wire.Value
-	(*TraceRecord)(nil),     // 27: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 28: kerninst.wire.TextDiff
-	(*Range)(nil),           // 29: kerninst.wire.Range
-	(*Looked_Function)(nil), // 30: kerninst.wire.Looked.Function
+	(*Planned)(nil),         // 21: kerninst.wire.Planned
+	(*Stage)(nil),           // 22: kerninst.wire.Stage
+	(*Looked)(nil),          // 23: kerninst.wire.Looked
+	(*Refusal)(nil),         // 24: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 25: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 26: kerninst.wire.RunResult
+	(*Value)(nil),           // 27: kerninst.wire.Value
+	(*TraceRecord)(nil),     // 28: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 29: kerninst.wire.TextDiff
+	(*Range)(nil),           // 30: kerninst.wire.Range
+	(*Looked_Function)(nil), // 31: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -2823,23 +2929,24 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	18, // 15: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
 	19, // 16: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
 	16, // 17: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	24, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	25, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	26, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	28, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	22, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	25, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	26, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	27, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	29, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	23, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
 	17, // 23: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	21, // 24: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	30, // 25: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	23, // 26: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	23, // 27: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	27, // 28: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	29, // 29: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	22, // 24: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	21, // 25: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	31, // 26: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	24, // 27: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	24, // 28: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	28, // 29: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	30, // 30: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -2871,7 +2978,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

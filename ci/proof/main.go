@@ -50,6 +50,7 @@ var scenarioProofs = []scenarioProof{
 	{"oracle", "exact", "oracle.1cpu.points", drawn("oracle.1cpu")},
 	{"oracle-variants", "exact", "oracle.nokaslr.points", drawn("oracle.nokaslr")},
 	{"poison", "exact", "oracle.poison-1cpu.points", drawn("oracle.poison-1cpu")},
+	{"verdict", "exact", "verdict.points", []class{{"refused", "verdict.refused"}}},
 	{"every", "exact", "every.1cpu.executed", nil},
 	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},

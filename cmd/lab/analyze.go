@@ -20,6 +20,7 @@ type analyzeFlags struct {
 	json, dot      bool
 	archGiven      bool // or it is the default
 	function, dump string
+	modules        []string // to be loaded in a guest whose kernel is dumped
 }
 
 func analyzeCommand() *cobra.Command {
@@ -127,7 +128,7 @@ func (f *analyzeFlags) dumps(ctx context.Context) ([]*ktext.Dump, error) {
 	}
 	var out []*ktext.Dump
 	for _, a := range isas {
-		d, err := f.common.dump(ctx, a, "")
+		d, err := f.common.dump(ctx, a, "", f.modules)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kerninst/agent/index"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	"kerninst/images"
@@ -20,6 +21,7 @@ import (
 func imageDumpCommand() *cobra.Command {
 	var f common
 	var appendix string
+	var modules []string
 	c := &cobra.Command{
 		Use:   "dump FILE",
 		Short: "write the kernel's text, symbols and tables, as they are in a guest that has booted",
@@ -36,7 +38,7 @@ func imageDumpCommand() *cobra.Command {
 			if len(isas) != 1 {
 				return usage(fmt.Errorf("--arch %s: a dump is of one ISA", f.arch))
 			}
-			d, err := f.dump(c.Context(), isas[0], appendix)
+			d, err := f.dump(c.Context(), isas[0], appendix, modules)
 			if err != nil {
 				return err
 			}
@@ -45,25 +47,31 @@ func imageDumpCommand() *cobra.Command {
 	}
 	f.add(c.Flags())
 	c.Flags().StringVar(&appendix, "append", "", "text to add to the kernel's command line")
+	c.Flags().StringSliceVar(&modules, "modprobe", nil, "modules of the kernel to load before, and to dump with it, `NAME[,NAME...]`")
 	return c
 }
 
-// dump takes a dump of a kernel from the cache, or from a guest.
-func (c *common) dump(ctx context.Context, arch, appendix string) (*ktext.Dump, error) {
+// dump takes a dump of a kernel, with modules that it loads, from the cache or from a
+// guest.
+func (c *common) dump(ctx context.Context, arch, appendix string, modules []string) (*ktext.Dump, error) {
 	if err := qemu.Sweep(); err != nil {
 		return nil, err
 	}
-	img, _, err := c.image(ctx, arch)
+	img, opts, err := c.image(ctx, arch)
 	if err != nil {
 		return nil, err
 	}
-	return runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress}).Dump(ctx, appendix)
+	files, err := (&own{modules: modules}).load(ctx, img, opts)
+	if err != nil {
+		return nil, err
+	}
+	return runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress}).DumpWith(ctx, appendix, modules, files)
 }
 
 // takeIndex puts the kernel's index into a folder; it is made if there is none yet.
 func (c *common) takeIndex(ctx context.Context, arch, dir string) (images.File, error) {
 	file := images.File{Path: daemonIndex, Mode: 0o644, Source: filepath.Join(dir, "kernel.index")}
-	d, err := c.dump(ctx, arch, "")
+	d, err := c.dump(ctx, arch, "", nil)
 	if err != nil {
 		return file, err
 	}
@@ -74,9 +82,18 @@ func (c *common) takeIndex(ctx context.Context, arch, dir string) (images.File, 
 	return file, os.WriteFile(file.Source, s.Bytes, 0o600)
 }
 
+// readIndex reads what takeIndex wrote.
+func readIndex(file string) (*index.Index, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return index.Open(b)
+}
+
 // takeText reads the text of a kernel from its dump.
 func (c *common) takeText(ctx context.Context, arch string) (*ktext.Text, error) {
-	d, err := c.dump(ctx, arch, "")
+	d, err := c.dump(ctx, arch, "", nil)
 	if err != nil {
 		return nil, err
 	}

@@ -78,6 +78,9 @@ func (f *runFlags) runISA(ctx context.Context) error {
 		if env.Index, err = f.takeIndex(ctx, f.arch, dir.Path); err != nil {
 			return err
 		}
+		if env.Known, err = readIndex(env.Index.Source); err != nil {
+			return err
+		}
 	}
 	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Executed > 0 || g.Text }) {
 		if env.Text, err = f.takeText(ctx, f.arch); err != nil {

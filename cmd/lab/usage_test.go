@@ -95,11 +95,17 @@ func TestWrongArguments(t *testing.T) {
 		"analyze x":               "unexpected argument",
 		"survey x":                "unexpected argument",
 		"survey --dump=":          "--dump: its value is empty",
-		"run x":                   "unexpected argument",
-		"run -- x":                "unexpected argument",
-		"run --seed x":            "invalid argument",
-		"run --sed 1":             "did you mean --seed?",
-		"run-isa":                 "--out is missing",
+		"survey --each=":          "--each: its value is empty",
+		"survey --svg=":           "--svg: its value is empty",
+		"survey --json --each -":  "give --each a file",
+
+		"survey --arch all --each x":       "--each is of one ISA",
+		"survey --dump x --modprobe dummy": "lab image dump --modprobe",
+		"run x":                            "unexpected argument",
+		"run -- x":                         "unexpected argument",
+		"run --seed x":                     "invalid argument",
+		"run --sed 1":                      "did you mean --seed?",
+		"run-isa":                          "--out is missing",
 	} {
 		if got := refused(t, strings.Fields(line)...); !strings.Contains(got, want) {
 			t.Errorf("lab %s: %q, want …%s…", line, got, want)

@@ -9,6 +9,7 @@ import (
 
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/golden"
 	"kerninst/lab/qemu"
 	"kerninst/lab/status"
@@ -27,9 +28,15 @@ const dumpFile = "kernel.dump"
 // it has booted, with text to be added to its command line: from the cache, or
 // from a guest of exact time that is started for it.
 func (r *Runner) Dump(ctx context.Context, appendix string) (*ktext.Dump, error) {
-	q := Request{Name: "dump", CPUs: 1, Time: vm.Exact, Append: appendix,
+	return r.DumpWith(ctx, appendix, nil, nil)
+}
+
+// DumpWith is Dump with modules in the guest, which files load before anything else.
+func (r *Runner) DumpWith(ctx context.Context, appendix string, modules []string, files []images.File) (*ktext.Dump, error) {
+	q := Request{Files: files,
+		Name: "dump", CPUs: 1, Time: vm.Exact, Append: appendix,
 		Job: &wire.Job{Schema: 1, Steps: []*wire.Step{{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}}}}
-	key, err := r.dumpKey(ctx, q)
+	key, err := r.dumpKey(ctx, q, modules)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +68,7 @@ func (r *Runner) Dump(ctx context.Context, appendix string) (*ktext.Dump, error)
 	}
 }
 
-func (r *Runner) dumpKey(ctx context.Context, q Request) (string, error) {
+func (r *Runner) dumpKey(ctx context.Context, q Request, modules []string) (string, error) {
 	version, err := qemu.FindVersion(ctx, r.Image.Arch)
 	if err != nil {
 		return "", err
@@ -74,7 +81,11 @@ func (r *Runner) dumpKey(ctx context.Context, q Request) (string, error) {
 	}
 	for _, f := range r.Image.Manifest.Files {
 		if f.Name == "kernel" {
-			return golden.Key(append([]string{dumpFormat, f.SHA256, version.String()}, argv...)...), nil
+			key := append([]string{dumpFormat, f.SHA256, version.String()}, argv...)
+			if len(modules) > 0 { // which files they are follows from the kernel
+				key = append(append(key, "modules"), modules...)
+			}
+			return golden.Key(key...), nil
 		}
 	}
 	return "", errors.New("dump: the image's manifest names no kernel")

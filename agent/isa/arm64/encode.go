@@ -18,13 +18,16 @@ func general(what string, rs ...isa.Reg) error {
 	return nil
 }
 
+// JumpReach is how far Jump goes, in bytes: up to, but not including, as many ahead.
+const JumpReach = 1 << 27
+
 // Jump encodes b (Arm ARM C6.2, B).
 //
 //	31    26 25       0
 //	000101  | imm26      target = pc + imm26*4
 func Jump(from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)
-	if d%4 != 0 || d < -1<<27 || d >= 1<<27 {
+	if d%4 != 0 || d < -JumpReach || d >= JumpReach {
 		return nil, fmt.Errorf("b: %v is not a word within 128 MiB of %v", to, from)
 	}
 	return emit(0b000101<<26 | uint32(d/4)&(1<<26-1)), nil

@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+)
+
+// onlyPlan says what each point of a step would get if it were the only one: as with
+// splice, but nothing is written, and no point takes what another may need. What is live
+// would be in their way, so nothing may be.
+func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
+	switch {
+	case len(d.splicer.Live()) > 0:
+		return fmt.Errorf("%d splices are live, and what is planned alone has the kernel for itself: unsplice them first", len(d.splicer.Live()))
+	case s.Announce || s.Most > 0:
+		return errors.New("a step that only plans announces nothing and leaves no point out: leave announce and most away")
+	}
+	if err := d.seeModules(modulesOf(s.Points)); err != nil {
+		return err
+	}
+	d.known, d.dry = &plan.Functions{}, true
+	defer func() { d.known, d.dry = nil, false }()
+	for _, p := range d.expand(s.Points) {
+		_, r, err := d.plan(p, &plan.Set{}, true)
+		if err != nil {
+			return err
+		}
+		if r.Refusal != nil && !s.SkipRefused {
+			return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
+		}
+		res.Points = append(res.Points, verdict(r))
+	}
+	res.Planned = &wire.Planned{Lse: d.info.LSE(), Preempt: d.info.Preempts(), Indexed: d.index.size > 0}
+	if d.index.err != nil {
+		res.Planned.IndexError = d.index.err.Error()
+	}
+	return nil
+}
+
+// verdict is what is left of a result if nothing is spliced.
+func verdict(r *wire.PointResult) *wire.PointResult {
+	return &wire.PointResult{Spec: r.Spec, Symbol: r.Symbol, Offset: r.Offset, Address: r.Address,
+		Mechanism: r.Mechanism, Refusal: r.Refusal, RunsAt: r.RunsAt}
+}

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"testing"
+
+	"kerninst/agent/index"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/pad"
+	"kerninst/agent/place"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// planning is a daemon with a recorded kernel and patch memory behind it, but no device.
+func planning(t *testing.T, arch string) *Daemon {
+	t.Helper()
+	k := ktexttest.Load(t, arch)
+	d := &Daemon{arch: k.Arch, text: k.Text(t)}
+	lo, hi := d.text.Bounds()
+	d.info.TextStart, d.padding = lo, pad.New(d.text)
+	d.splicer = splice.New(k.Arch, newPoker(nil, d.info, &d.stages))
+	const area = 64 << 10
+	at := (hi + 1<<20) &^ 4095
+	d.splicer.Heap().Add(place.NewArea(1, at, at+area, area))
+	d.index.alone, _ = index.NewView(nil, d.text)
+	d.index.view = d.index.alone
+	return d
+}
+
+// TestOnlyPlan: each point gets what it would get alone, named or by its address, however
+// many are asked for with it, and nothing is taken.
+func TestOnlyPlan(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		d := planning(t, arch)
+		ask := func(points ...*wire.Point) []*wire.PointResult {
+			t.Helper()
+			res := &wire.Result{}
+			if err := d.onlyPlan("", &wire.Splice{Points: points, SkipRefused: true, OnlyPlan: true}, res); err != nil {
+				t.Fatal(err)
+			}
+			if _, used, dirty := d.splicer.Heap().Usage(); used+dirty+d.splicer.Heap().Boards()+len(d.splicer.Heap().Evicted()) != 0 || d.dry {
+				t.Fatalf("%s: %d lines of patch memory are taken, %d were", arch, used, dirty)
+			}
+			if res.Planned == nil || res.Planned.Indexed {
+				t.Errorf("%s: %v", arch, res.Planned)
+			}
+			return res.Points
+		}
+		all := ask(&wire.Point{Function: "ksys_read", Every: true}, &wire.Point{Function: "ksys_read", Every: true})
+		half := len(all) / 2
+		planned := 0
+		for k, p := range all[:half] {
+			f, err := d.text.Function("", "ksys_read")
+			if err != nil {
+				t.Fatal(err)
+			}
+			byAddress := ask(&wire.Point{Text: uint64(f.Addr-d.info.TextStart) + p.Offset + 1})[0]
+			for _, q := range []*wire.PointResult{all[half+k], byAddress} {
+				if q.Mechanism != p.Mechanism || q.RunsAt != p.RunsAt || q.Refusal.GetReason() != p.Refusal.GetReason() || q.Refusal.GetClass() != p.Refusal.GetClass() {
+					t.Errorf("%s: %v, then %v", arch, p, q)
+				}
+			}
+			if p.Refusal == nil {
+				planned++
+			}
+		}
+		if planned < 5 || planned == half {
+			t.Errorf("%s: %d of %d points have a plan", arch, planned, half)
+		}
+		for name, s := range map[string]*wire.Splice{
+			"announces": {Announce: true}, "the most": {Most: 1}, "one is refused": {Points: []*wire.Point{{Function: "no_such"}}},
+		} {
+			if d.onlyPlan("", s, &wire.Result{}) == nil {
+				t.Errorf("%s: %s is no error", arch, name)
+			}
+		}
+	}
+}
