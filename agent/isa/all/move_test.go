@@ -223,12 +223,29 @@ func TestMoveReach(t *testing.T) {
 	}
 }
 
-// TestMoveTakesARegister has none.
+// TestMoveTakesARegister has none, or a link register only, which a call that links it
+// cannot jump through.
 func TestMoveTakesARegister(t *testing.T) {
-	for _, code := range []string{"e7800001", "ef000010", "01a0", "63845700"} {
-		a, i, b := insn(t, "riscv64", code)
-		if m, err := a.Move(i, b, i.Addr+far, isa.Set(2, 3, 4, 8)); !errors.Is(err, isa.ErrNoRegister) {
-			t.Errorf("%s: %x, %v", code, m.Code, err)
+	for _, c := range []struct {
+		code string
+		free isa.RegSet
+		want bool
+	}{
+		{"e7800001", isa.Set(2, 8), false}, {"ef000010", isa.Set(2, 8), false}, {"01a0", isa.Set(2, 8), false}, {"63845700", isa.Set(2, 8), false},
+		{"e7800001", isa.Set(1), false}, {"ef000010", isa.Set(1), false}, {"01a0", isa.Set(1), true}, {"63845700", isa.Set(1), true},
+		{"e7800001", isa.Set(1, 5), true}, {"ef000010", isa.Set(1, 5), true}, {"01a0", isa.Set(9), true},
+	} {
+		a, i, b := insn(t, "riscv64", c.code)
+		m, err := a.Move(i, b, i.Addr+far, c.free)
+		if c.want != (err == nil) || err != nil && !errors.Is(err, isa.ErrNoRegister) {
+			t.Errorf("%s by %s: %x, %v", c.code, a.Names(c.free), m.Code, err)
+		}
+		for code := m.Code; err == nil && len(code) > 0; { // nothing else is overwritten
+			j := a.Decode(code, i.Addr)
+			if w := (j.Writes | j.Clobbers) &^ (c.free | i.Writes); w != 0 {
+				t.Errorf("%s by %s: %s is overwritten in %x", c.code, a.Names(c.free), a.Names(w), m.Code)
+			}
+			code = code[j.Len:]
 		}
 	}
 }
