@@ -14,7 +14,7 @@ func TestHazards(t *testing.T) { scenario(t, "hazards", 50, []string{"amd64", "r
 func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10, arches) }
 
 // What the survey says of points, the daemon says.
-func TestVerdict(t *testing.T) { scenario(t, "verdict-slice", 10, []string{"amd64"}) }
+func TestVerdict(t *testing.T) { scenario(t, "verdict-slice", 9, []string{"amd64"}) }
 
 // Every instruction of some functions spliced at once. What this finds on the others is
 // found among the points of TestOracle; all run in `make proof`, like the next.

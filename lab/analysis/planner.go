@@ -18,12 +18,12 @@ import (
 // with the index, with patch memory where a guest has it, and of modules function by
 // function. It is for one goroutine.
 type Planner struct {
-	text    *ktext.Text
-	view    *index.View
-	padding *pad.Finder
-	feature gen.Features
-	heaps   map[string]*place.Heap // by module: where patches of its points go
-	known   *plan.Functions
+	text     *ktext.Text
+	view     *index.View
+	padding  *pad.Finder
+	features gen.Features
+	heaps    map[string]*place.Heap // by module: where patches of its points go
+	known    *plan.Functions
 }
 
 // Verdict is what plan says of the instruction at At: a plan or a refusal.
@@ -43,7 +43,7 @@ func NewPlanner(text *ktext.Text, x *index.Index, f gen.Features) (*Planner, err
 	if err != nil {
 		return nil, err
 	}
-	return &Planner{text: text, view: view, padding: pad.New(text), feature: f, heaps: map[string]*place.Heap{}, known: &plan.Functions{}}, nil
+	return &Planner{text: text, view: view, padding: pad.New(text), features: f, heaps: map[string]*place.Heap{}, known: &plan.Functions{}}, nil
 }
 
 // another is one that shares what was found out, for another goroutine.
@@ -138,7 +138,7 @@ func (p *Planner) request(f ktext.Func) (plan.Request, error) {
 		p.heaps[f.Module] = heap
 	}
 	own, err := p.facts(f)
-	return plan.Request{Block: true, Heap: heap, Padding: p.padding, Known: p.known, Terse: true, Features: p.feature,
+	return plan.Request{Block: true, Heap: heap, Padding: p.padding, Known: p.known, Terse: true, Features: p.features,
 		Facts: func(g ktext.Func) (plan.Facts, error) {
 			if g.Addr == f.Addr {
 				return own, nil

@@ -37,6 +37,7 @@ func (s *Survey) SVG() []byte {
 	w, h := svgName+svgBar+svgText, svgRow*(len(s.Sections)+2)
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", w, h, w, h)
 	fmt.Fprintf(&b, "<title>%s: how instructions can be spliced, by section</title>\n", html.EscapeString(s.Kernel))
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", w, h)
 	x := svgName
 	for _, ink := range inks {
 		if s.Counts.part(ink.part)+s.Modules.part(ink.part) > 0 {
@@ -53,7 +54,11 @@ func (s *Survey) SVG() []byte {
 
 // bar draws one section at a height.
 func (s *Section) bar(b *bytes.Buffer, y int) {
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", svgName-8, y+16, html.EscapeString(s.Name))
+	name := s.Name
+	if s.Module {
+		name = "module " + name
+	}
+	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", svgName-8, y+16, html.EscapeString(name))
 	x := float64(svgName)
 	for _, ink := range inks {
 		if n := s.part(ink.part); n > 0 {
