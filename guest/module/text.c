@@ -72,6 +72,7 @@ static DEFINE_XARRAY(by_id);
 static LIST_HEAD(lives);
 static LIST_HEAD(retired);
 static u32 live_count, retired_count;
+static u32 retired_faults;	/* of those, in which a task may wait for a page */
 static u64 spliced, unspliced, refused, quarantined;
 
 /* For who asks meanwhile: the device answers nobody else while a batch is written. */
@@ -298,6 +299,26 @@ static bool taken(const struct live *l, const struct live **host)
 	return false;
 }
 
+/* Behind a window's begin, its end is at most so far, in bytes. */
+#define BEHIND_MAX 32u
+
+/*
+ * A task that waits for a page in a patch that text no longer leads to comes back behind
+ * what was displaced there: that may be the middle of a window, but of the same one.
+ */
+static bool comes_back(const struct live *l)
+{
+	const struct live *o;
+
+	if (!retired_faults || !((l->s.flags & KI_SPLICE_WINDOW) || l->s.span))
+		return false;
+	list_for_each_entry(o, &retired, link)
+		if (o->s.fault && o->s.point != l->s.point &&
+		    o->s.point < l->at.last && l->s.point < o->s.point + BEHIND_MAX)
+			return true;
+	return false;
+}
+
 static int admit(struct live *l)
 {
 	const struct live *host;
@@ -305,6 +326,8 @@ static int admit(struct live *l)
 
 	if (taken(l, &host))
 		return -EEXIST;
+	if (comes_back(l))
+		return -EBUSY;
 	err = check_text(l, host);
 	if (err)
 		return err;
@@ -700,6 +723,7 @@ static void retire(struct live **l, u32 n)
 	for (i = 0; i < n; i++) {
 		forget_point(l[i]);
 		list_add_tail(&l[i]->link, &retired);
+		retired_faults += !!l[i]->s.fault;
 	}
 	retired_count += n;
 }
@@ -732,6 +756,7 @@ static void reap(void)
 		}
 		list_del(&l->link);
 		retired_count--;
+		retired_faults -= !!l->s.fault;
 		forget_patch(l);
 	}
 }
@@ -746,6 +771,8 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 
 	if (!l)
 		return -ENOMEM;
+	if (retired_faults)
+		reap();		/* mostly nobody is there any more */
 	err = admit_all(s, n, l, failed);
 	if (err)
 		goto out;

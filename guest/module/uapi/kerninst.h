@@ -262,6 +262,8 @@ struct ki_splice {
  * EEXIST      overlaps a live splice, an earlier one of the batch, or the
  *             bytes that a live jump takes from its successor
  * EBUSY       a kprobe is registered in the function
+ *             or a task waits for a page in a patch that was undone, and comes back
+ *             into the middle of a window
  * EOPNOTSUPP  a window on a kernel that can preempt itself; arm64: a second part on
  *             one whose text asks for landing pads
  * EILSEQ      the bytes at the point are not `old`, or a jmp rel32, with the
