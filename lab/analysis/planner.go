@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -55,7 +56,7 @@ func (p *Planner) another() *Planner {
 
 // Instructions are those of a function that the survey counts, by their addresses: of the
 // kernel's own text what the index knows, neither padding nor data; of a module what is
-// decoded from a function's start, less what fills up behind it.
+// decoded from a function's start, less what fills up behind its ends.
 func (p *Planner) Instructions(f ktext.Func) ([]isa.Addr, error) {
 	known, err := p.view.Function(f)
 	if err != nil || f.Module == "" && known.How != index.Indexed || cfg.IsPaddingName(f.Name) {
@@ -67,24 +68,28 @@ func (p *Planner) Instructions(f ktext.Func) ([]isa.Addr, error) {
 		return out, nil
 	}
 	code, err := p.text.Code(f)
-	for n := len(out) - 1; err == nil && n >= 0; n-- {
-		rest := code[out[n]-f.Addr:]
-		if i := p.text.Arch.Decode(rest, out[n]); i.Len <= len(rest) && !cfg.IsPad(p.text.Arch.Name, i, rest) && !zeros(rest) {
-			break
-		}
-		out = out[:n]
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	return p.unfilled(f, out, code), nil
 }
 
-// zeros are what is left of a module's last page, whatever they decode to.
-func zeros(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
+// unfilled leaves out what fills up behind instructions that control does not go on from,
+// and the zeros of a section's last page, whatever those decode to.
+func (p *Planner) unfilled(f ktext.Func, at []isa.Addr, code []byte) (out []isa.Addr) {
+	end, over := f.Addr+isa.Addr(len(bytes.TrimRight(code, "\x00"))), false
+	for _, a := range at {
+		if a >= end {
+			break
 		}
+		rest := code[a-f.Addr:]
+		i := p.text.Arch.Decode(rest, a)
+		if over && cfg.IsPad(p.text.Arch.Name, i, rest) {
+			continue
+		}
+		out, over = append(out, a), i.Flow.Ends()
 	}
-	return true
+	return out
 }
 
 // Each visits the verdicts on instructions of one function in the given order, which is
