@@ -22,21 +22,21 @@ func TestLockedVersionIsGone(t *testing.T) {
 	name := filepath.Join(src, images.LockFile)
 	lock, err := os.ReadFile(name)
 	must(t, err)
-	line := regexp.MustCompile(`(?m)^busybox-static (\S+) riscv64 \d+ \S+`)
+	line := regexp.MustCompile(`(?m)^busybox-static (\S+) arm64 \d+ \S+`)
 	found := line.FindSubmatch(lock)
 	if found == nil {
 		t.Fatalf("%s has no %v", images.LockFile, line)
 	}
-	must(t, os.WriteFile(name, line.ReplaceAll(lock, []byte("busybox-static 1:0.0-1 riscv64 1 "+strings.Repeat("0", 64))), 0o644))
-	cmd := exec.Command(filepath.Join(src, "bin", "lab"), "run", "--arch", "riscv64", "--scenario", "boot", "--out", out)
+	must(t, os.WriteFile(name, line.ReplaceAll(lock, []byte("busybox-static 1:0.0-1 arm64 1 "+strings.Repeat("0", 64))), 0o644))
+	cmd := exec.Command(filepath.Join(src, "bin", "lab"), "run", "--arch", "arm64", "--scenario", "boot", "--out", out)
 	cmd.Env = append(append(os.Environ(), s.env...), "MIRROR=")
 	text, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	m, err := repro.ReadManifest(filepath.Join(out, "riscv64"))
+	m, err := repro.ReadManifest(filepath.Join(out, "arm64"))
 	must(t, err)
-	const gone = "busybox-static 1:0.0-1 riscv64 is locked, the mirror has "
+	const gone = "busybox-static 1:0.0-1 arm64 is locked, the mirror has "
 	drift, used := "", ""
 	for _, d := range m.Image.Drift {
 		if strings.HasPrefix(d, gone) {
