@@ -135,12 +135,21 @@ func (e *env) write(p *plan.Plan) error {
 	return err
 }
 
-// whole is the splice that a plan describes. Its bytes are its own.
+// whole is the splice that a plan describes, as the daemon would ask for it. Its bytes
+// are its own.
 func whole(p *plan.Plan) kdev.Splice {
 	return kdev.Splice{
 		Point: p.Point, Patch: p.Patch, PatchLen: len(p.Code),
-		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window,
+		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window, Awake: p.Fault == 0,
 	}
+}
+
+// board is its springboard, likewise.
+func board(p *plan.Plan) kdev.Splice {
+	s, b := whole(p), p.Board
+	s.Point, s.Old, s.New = b.Addr, bytes.Clone(b.Old), bytes.Clone(b.New)
+	s.Window, s.Springboard, s.Code = false, true, b.Whole
+	return s
 }
 
 func (e *env) snapshot() ([]byte, error) {

@@ -102,8 +102,8 @@ func (e *env) hits(p *plan.Plan) uint64 {
 func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 	for _, p := range plans {
 		s := whole(p)
-		if b := p.Board; b != nil {
-			batch = append(batch, kdev.Splice{Point: b.Addr, Patch: s.Patch, PatchLen: s.PatchLen, Old: b.Old, New: b.New, Springboard: true, Code: b.Whole})
+		if p.Board != nil {
+			batch = append(batch, board(p))
 		}
 		if p.Fault != 0 {
 			s.Fault, s.Original = p.Fault, p.Point

@@ -95,7 +95,7 @@ func (e *env) sleeper() (kdev.Splice, *plan.Plan, error) {
 		return fail(err)
 	}
 	s := whole(last)
-	s.PatchLen = len(code)
+	s.PatchLen, s.Awake = len(code), false
 	return s, counter, e.dev.WriteCode(s.Patch, code)
 }
 

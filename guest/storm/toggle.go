@@ -75,12 +75,7 @@ func (e *env) boarded(name string, s snippet.Snippet, copied bool) (variant, err
 		if from = p.Offset + isa.Off(p.Displaced[0].Len); p.Board.Whole != copied {
 			continue
 		}
-		b := p.Board
-		board := kdev.Splice{
-			Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New),
-			Springboard: true, Code: b.Whole,
-		}
-		return variant{name: name, boards: []kdev.Splice{board}, point: whole(p), counts: p}, nil
+		return variant{name: name, boards: []kdev.Splice{board(p)}, point: whole(p), counts: p}, nil
 	}
 }
 
@@ -177,15 +172,12 @@ func (e *env) inAFunction(name string, s snippet.Snippet) (variant, error) {
 	if err != nil {
 		return variant{}, fmt.Errorf("no springboard in another function: %w", err)
 	}
-	b, in := p.Board, p.Board.In
+	in := p.Board.In
 	moved := kdev.Splice{
 		Point: in.Body, Patch: in.Patch, PatchLen: len(in.Code), Old: bytes.Clone(in.Code[:len(in.New)]), New: bytes.Clone(in.New),
 		Window: true, Awake: true, Span: len(in.Code),
 	}
-	board := kdev.Splice{
-		Point: b.Addr, Patch: p.Patch, PatchLen: len(p.Code), Old: bytes.Clone(b.Old), New: bytes.Clone(b.New), Springboard: true, Code: b.Whole,
-	}
-	return variant{name: name, boards: []kdev.Splice{moved, board}, point: whole(p), counts: p}, e.dev.WriteCode(in.Patch, in.Code)
+	return variant{name: name, boards: []kdev.Splice{moved, board(p)}, point: whole(p), counts: p}, e.dev.WriteCode(in.Patch, in.Code)
 }
 
 // jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.
