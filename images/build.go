@@ -282,7 +282,7 @@ func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, err
 // $2 nm, $3 the kernel's headers.
 const undefinedCheck = `
 "$1" -O binary --only-section=.kerninst.internals --set-section-flags .kerninst.internals=alloc kerninst.ko internals.bin
-{ awk '{ print $2 }' "$3/Module.symvers"; tr '\0' '\n' <internals.bin; } | LC_ALL=C sort -u >known
+{ awk '{ print $2 }' "$3/Module.symvers"; tr '\0' '\n' <internals.bin | tr -d '?'; } | LC_ALL=C sort -u >known
 "$2" -u kerninst.ko | awk '{ print $2 }' | LC_ALL=C sort -u >wanted
 unknown=$(LC_ALL=C comm -13 known wanted)
 [ -z "$unknown" ] || { echo "undefined, not exported, not in internals.h: $unknown" >&2; exit 1; }

@@ -113,6 +113,7 @@ func (t *T) toggled(guest string, records []stormRecord) (all, byBoard int) {
 		what := fmt.Sprintf("%d bytes", n)
 		t.atLeast(guest+": toggles of "+what, float64(times[what]), 1)
 	}
+	t.atLeast(guest+": toggles of a breakpoint", float64(times["a breakpoint"]), 1)
 	for _, what := range boards[t.Arch] {
 		t.atLeast(guest+": toggles of "+what, float64(times[what]), 1)
 		byBoard += times[what]

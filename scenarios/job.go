@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 )
 
@@ -105,6 +106,17 @@ func at(function string, offset uint64) *wire.Point {
 // nothing: what the figures are about.
 func cheap(function string) *wire.Point {
 	return &wire.Point{Function: function, Search: true, Cheap: true}
+}
+
+// jumping is the first point of a function that jumps, calls or returns.
+func jumping(function string) *wire.Point {
+	return &wire.Point{Function: function, Search: true, Jumps: true}
+}
+
+// byTrap has a point reached by a breakpoint.
+func byTrap(p *wire.Point) *wire.Point {
+	p.Mechanism = plan.Trap.String()
+	return p
 }
 
 // somewhere is the first point of a function that can be spliced at all.

@@ -88,7 +88,7 @@ func oracleGuests(points, rounds int, variants []variant) []Guest {
 			}
 			var wanted []*wire.Point
 			for _, d := range all {
-				wanted = append(wanted, d.point(v.actions))
+				wanted = append(wanted, d.point(v))
 			}
 			step := announced(splice("splice", wanted...))
 			step.GetSplice().SkipRefused, step.GetSplice().Most = true, uint32(points)
@@ -113,11 +113,14 @@ type drawnPoint struct {
 }
 
 // point asks for what is drawn, wherever kernel and modules lie this time.
-func (d drawnPoint) point(actions []*wire.Action) *wire.Point {
+func (d drawnPoint) point(v variant) *wire.Point {
+	p := &wire.Point{Actions: v.actions, Without: v.without}
 	if d.module == "" {
-		return &wire.Point{Text: d.off + 1, Actions: actions}
+		p.Text = d.off + 1
+	} else {
+		p.Module, p.Function, p.Offset = d.module, d.function, d.off
 	}
-	return &wire.Point{Module: d.module, Function: d.function, Offset: d.off, Actions: actions}
+	return p
 }
 
 // draw picks instructions by the guest's seed, more than the points that are wanted:
@@ -249,8 +252,8 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 		arrivals += n
 	}
 	t.equal(guest+": counters", len(counts), len(spliced))
-	t.ways(guest, spliced)
-	if v.actions == nil { // what does more than to count stands at its own instruction
+	t.ways(v, spliced)
+	if v.actions == nil && v.without == nil { // what does more than to count stands at its own instruction
 		t.asOften(guest, once, spliced, counts)
 	}
 	t.atLeast(guest+": points", float64(len(spliced)), float64(points))
@@ -258,7 +261,9 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 	t.Metrics["oracle."+guest+".points"] = report.Metric{Value: float64(len(spliced)), Unit: "points", N: 1}
 	t.Metrics["oracle."+guest+".often"] = report.Metric{Value: float64(often), Unit: "points", N: 1}
 	t.count("oracle."+guest+".arrivals", arrivals)
-	t.added("oracle."+guest+".added", known, v.index && v.actions == nil)
+	if v.without == nil {
+		t.added("oracle."+guest+".added", known, v.index && v.actions == nil)
+	}
 	for reason, n := range refused {
 		t.Metrics["oracle."+guest+".refused."+strings.ReplaceAll(reason, " ", "-")] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 	}
@@ -267,15 +272,22 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 // fewestOf is how many points of a hundred each mechanism must have.
 const fewestOf = 1
 
-// ways files how many points each mechanism reached: each has to be seen counting.
-func (t *T) ways(guest string, points []*wire.PointResult) {
+// ways files how many points each mechanism reached: each has to be seen counting, the
+// last resort where it is the only one.
+func (t *T) ways(v variant, points []*wire.PointResult) {
 	n := map[string]int{}
 	for _, p := range points {
 		n[p.Mechanism]++
 	}
 	for _, m := range plan.Ladder(t.Arch) {
-		t.Metrics["oracle."+guest+"."+m.String()] = report.Metric{Value: float64(n[m.String()]), Unit: "points", N: 1}
-		t.atLeast(guest+": points by "+m.String(), float64(n[m.String()]), float64(len(points)*fewestOf/100))
+		got, least := n[m.String()], len(points)*fewestOf/100
+		t.Metrics["oracle."+v.name+"."+m.String()] = report.Metric{Value: float64(got), Unit: "points", N: 1}
+		switch {
+		case contains(v.without, m.String()):
+			t.equal(v.name+": points by "+m.String(), got, 0)
+		case m != plan.Trap || v.without != nil:
+			t.atLeast(v.name+": points by "+m.String(), float64(got), float64(least))
+		}
 	}
 }
 

@@ -112,6 +112,15 @@ func costGuests(arch string) []Guest {
 		kprobe("kprobe", "splice"),
 		bench("kprobed", "null", 1),
 		unkprobe("kprobe"),
+		splice("trap", byTrap(cheap(null))),
+		bench("trapped", "null", 1),
+		unsplice("trap"),
+		splice("jump", byTrap(jumping(null))),
+		bench("jumped", "null", 1),
+		unsplice("jump"),
+		kprobe("kprobe-jump", "jump"),
+		bench("kprobe-jumped", "null", 1),
+		unkprobe("kprobe-jump"),
 		bench("again", "null", 1),
 	)}}
 }
@@ -140,6 +149,20 @@ func checkCost(t *T) {
 	peer, _ := measure.Added(t.Arch, bare, kprobed)
 	t.insns("kprobe.insns_per_hit", peer)
 	t.atLeast("instructions that a kprobe adds to a hit", peer, 10*budget[t.Arch])
+
+	t.equal("where the trap is", t.spliced("cost", "trap").Address, p.Address)
+	t.trapCost("trap", one("trapped"), kprobed, bare, 0.5)
+	t.trapCost("trap-at-a-jump", one("jumped"), one("kprobe-jumped"), bare, 0.8)
+}
+
+// trapCost holds a trap of ours to a share of what a kprobe adds at the same instruction.
+func (t *T) trapCost(name string, trapped, kprobed, bare *measure.Bench, share float64) {
+	ours, _ := measure.Added(t.Arch, bare, trapped)
+	theirs, _ := measure.Added(t.Arch, bare, kprobed)
+	t.insns(name+".insns_per_hit", ours)
+	t.insns(name+".kprobe.insns_per_hit", theirs)
+	t.atMost(name+": instructions, of what a kprobe adds there", ours/theirs, share)
+	t.atLeast(name+": instructions of an exception", ours, 50)
 }
 
 // undo -----------------------------------------------------------------------

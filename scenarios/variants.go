@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 	"kerninst/lab/vm"
@@ -17,12 +18,24 @@ type variant struct {
 	index  bool   // the daemon has the whole kernel's index
 	// actions at each point; none: it is counted.
 	actions []*wire.Action
+	without []string // mechanisms that are not used
 }
 
 // usual guests know either a function by itself or the whole kernel: what the one
 // calls free must hold as well as what the other does.
-func usual(string) []variant {
-	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true", index: true}}
+func usual(arch string) []variant {
+	return []variant{{name: "1cpu", cpus: 1, time: vm.Exact, holds: "true"}, {name: "2cpu", cpus: 2, time: vm.Host, holds: "true", index: true}, byTraps(arch)}
+}
+
+// byTraps is a guest in which all points are reached by the last resort.
+func byTraps(arch string) variant {
+	v := variant{name: "trap", cpus: 2, time: vm.Host, holds: "true", index: true}
+	for _, m := range plan.Ladder(arch) {
+		if m != plan.Trap {
+			v.without = append(v.without, m.String())
+		}
+	}
+	return v
 }
 
 // poisoned are the same, but what is called free is overwritten at each point: who
@@ -48,6 +61,9 @@ func slice(arch string) []variant {
 	}
 	if arch == "amd64" {
 		out = append(out, usual(arch)[1])
+	}
+	if arch == "riscv64" {
+		out = append(out, byTraps(arch))
 	}
 	return out
 }

@@ -33,7 +33,7 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 		}
 		res.Points = append(res.Points, verdict(r))
 	}
-	res.Planned = &wire.Planned{Lse: d.info.LSE(), Preempt: d.info.Preempts(), Indexed: d.index.size > 0}
+	res.Planned = &wire.Planned{Lse: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
 	if d.index.err != nil {
 		res.Planned.IndexError = d.index.err.Error()
 	}

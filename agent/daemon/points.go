@@ -59,8 +59,8 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 	taken := func(lo, hi isa.Addr) bool { return before.Touches(lo, hi) || d.splicer.Taken(lo, hi) }
 	asked := func(a isa.Addr) bool { return before.Asked(a) || d.splicer.Asked(a) }
 	r := plan.Request{
-		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Apart: p.Apart,
-		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts()}, Loads: d.info.Loads,
+		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
+		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: d.asked.in, Dry: d.dry,
 	}

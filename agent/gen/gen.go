@@ -30,6 +30,7 @@ var (
 type Features struct {
 	LSE     bool `json:"lse"`     // arm64: atomics of ARMv8.1
 	Preempt bool `json:"preempt"` // the kernel can preempt itself: no windows
+	NoTraps bool `json:"noTraps"` // breakpoints lead to no patch
 }
 
 // Input is everything that a patch depends on.

@@ -248,6 +248,7 @@ type Arch struct {
 	All      RegSet // every register that liveness tracks, flags included
 	NeverUse RegSet // registers that no snippet may touch, dead or not
 	Trap     []byte // fills memory for code in which there is none: an oops with an address
+	Break    []byte // a breakpoint that the kernel asks us for; no longer than any instruction
 	RegName  func(Reg) string
 	// Decode reads the instruction at the start of b, which lies at a. It
 	// never fails and always makes progress: what it does not know comes back

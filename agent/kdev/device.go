@@ -43,6 +43,9 @@ type Info struct {
 // Preempts reports whether kernel code can be preempted: no windows then.
 func (i Info) Preempts() bool { return i.Features&FeaturePreempt != 0 }
 
+// Traps reports whether breakpoints may lead to patches.
+func (i Info) Traps() bool { return i.Features&FeatureTrap != 0 }
+
 // LSE reports whether an arm64 CPU has the atomics of ARMv8.1.
 func (i Info) LSE() bool { return i.Features&FeatureLSE != 0 }
 
@@ -66,6 +69,7 @@ type Splice struct {
 	Springboard bool     // reached only by the jump of another splice
 	Code        bool     // a springboard that is a copy of the patch, and no jump to it
 	Awake       bool     // no task falls asleep in the patch
+	Trap        bool     // a breakpoint, and no jump
 	// Fault is where the patch has an instruction from Original whose faults have a
 	// fixup; 0: it has none.
 	Fault, Original isa.Addr
@@ -427,6 +431,9 @@ func (s Splice) encode() (kiSplice, bool) {
 	}
 	if s.Awake {
 		k.Flags |= spliceAwake
+	}
+	if s.Trap {
+		k.Flags |= spliceTrap
 	}
 	return k, true
 }

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 7
+const ABIVersion = 8
 
 // Limits of the module's calls.
 const (
@@ -20,6 +20,7 @@ const (
 const (
 	FeaturePreempt = 1 << 0 // kernel code can be preempted: no windows
 	FeatureLSE     = 1 << 1 // arm64: atomics of ARMv8.1
+	FeatureTrap    = 1 << 2 // breakpoints may lead to patches
 )
 
 // Flags of a splice and of an undo.
@@ -28,6 +29,7 @@ const (
 	spliceSpringboard = 1 << 1
 	spliceCode        = 1 << 2
 	spliceAwake       = 1 << 3
+	spliceTrap        = 1 << 4
 	undoNoWait        = 1 << 0
 	bpKept            = 0xffff // kiFrame.BP: it is not saved
 	areaWindow        = 0

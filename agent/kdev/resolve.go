@@ -15,32 +15,56 @@ import (
 // internalsSection of the module lists the unexported symbols that it uses.
 const internalsSection = ".kerninst.internals"
 
-// Internals lists the symbols of the kernel that the module needs and that the
+// optional begins the name of a function that a kernel may not have. The module is told so
+// by the address of standIn.
+const (
+	optional = "?"
+	standIn  = "_text"
+)
+
+// Internals lists the symbols of the kernel that the module uses and that the
 // kernel's own loader would refuse to resolve. A module without the section
-// needs none.
+// uses none.
 func Internals(ko []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(ko))
 	if err != nil {
 		return nil, fmt.Errorf("module: %w", err)
 	}
+	names, _, err := internals(f)
+	return names, err
+}
+
+// internals also says which of the names are optional.
+func internals(f *elf.File) (names []string, may map[string]bool, err error) {
 	s := f.Section(internalsSection)
 	if s == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	b, err := s.Data()
 	if err != nil {
-		return nil, fmt.Errorf("module: section %s: %w", internalsSection, err)
+		return nil, nil, fmt.Errorf("module: section %s: %w", internalsSection, err)
 	}
-	return strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 }), nil
+	may = map[string]bool{}
+	for name := range strings.SplitSeq(strings.TrimRight(string(b), "\x00"), "\x00") {
+		name, query := strings.CutPrefix(name, optional)
+		names = append(names, name)
+		may[name] = query
+	}
+	return names, may, nil
 }
 
 // ResolveModule returns a copy of the module in which each symbol that it lists
-// as internal has the absolute address that syms gives. All other undefined
+// as internal has the absolute address that syms gives, or that of _text where it is one
+// that a kernel need not have. All other undefined
 // symbols stay so: the kernel resolves them and checks their versions.
 //
 // The result is for one boot of one kernel only.
 func ResolveModule(ko []byte, syms func(name string) (addr uint64, ok bool)) ([]byte, error) {
-	names, err := Internals(ko)
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return nil, fmt.Errorf("module: %w", err)
+	}
+	names, may, err := internals(f)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +72,15 @@ func ResolveModule(ko []byte, syms func(name string) (addr uint64, ok bool)) ([]
 	for _, n := range names {
 		want[n] = true
 	}
-	f, err := elf.NewFile(bytes.NewReader(ko))
-	if err != nil {
-		return nil, fmt.Errorf("module: %w", err)
-	}
 	out := bytes.Clone(ko)
-	if err := setAbsolute(f, out, want, syms); err != nil {
+	find := func(name string) (uint64, bool) {
+		addr, ok := syms(name)
+		if !ok && may[name] {
+			return syms(standIn)
+		}
+		return addr, ok
+	}
+	if err := setAbsolute(f, out, want, find); err != nil {
 		return nil, err
 	}
 	for n := range want {

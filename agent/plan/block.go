@@ -99,7 +99,7 @@ func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
 		return nil, unreadable(err)
 	}
 	for _, k := range others {
-		p, _ := fn.planAt(req, k)
+		p, _, _ := fn.planAt(req, k)
 		if p != nil {
 			p.Offset, p.For = fn.off(at), fn.insns[at].Addr
 			return p, nil

@@ -121,6 +121,9 @@ func (p *Plan) checkWhole(arch *isa.Arch) error {
 // checkEntry decodes New: it must lead to the patch or its springboard and nowhere
 // else.
 func (p *Plan) checkEntry(arch *isa.Arch) error {
+	if p.Mechanism == Trap {
+		return p.checkTrap(arch)
+	}
 	if p.Board != nil {
 		return leadsTo(arch, p.New, p.Point, p.Board.Addr, 0)
 	}

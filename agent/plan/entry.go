@@ -19,7 +19,7 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	var best Request
 	last, least := fn.straight(), -1
 	for _, m := range mechanisms[text.Arch.Name] {
-		if req.Mechanism != MechanismInvalid && req.Mechanism != m.m {
+		if !req.allows(m.m) || m.m == Trap && least >= 0 {
 			continue
 		}
 		next := req

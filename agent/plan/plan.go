@@ -177,7 +177,7 @@ type Plan struct {
 	Displaced []isa.Insn      `json:"displaced"`        // what the patch runs instead
 	Free      []isa.RegSet    `json:"free"`             // before each of the displaced, and behind the last
 	Back      isa.Addr        `json:"back"`             // behind the displaced: where the patch returns to, if they go on
-	Added     int             `json:"added"`            // instructions added per hit
+	Added     int             `json:"added"`            // instructions added per hit, without what the kernel does for a trap
 	Spilled   int             `json:"spilled"`          // registers and flag words saved
 	Liveness  Source          `json:"liveness"`         // who says that the others are free
 	Window    bool            `json:"window"`           // several instructions are replaced

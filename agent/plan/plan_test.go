@@ -108,6 +108,9 @@ func TestSurvey(t *testing.T) {
 				if p.Mechanism == plan.Springboard && !p.Board.Whole || arch == "riscv64" && p.Lead > 0 && p.Spilled == 0 {
 					want++
 				}
+				if arch == "riscv64" && p.Mechanism == plan.Trap { // instead of auipc and jr
+					want--
+				}
 				falls := !p.Displaced[len(p.Displaced)-1].Flow.Ends()
 				if falls {
 					want += back[arch]
@@ -130,7 +133,7 @@ func TestSurvey(t *testing.T) {
 			})
 			return true
 		})
-		if planned < 50 || len(refused) < 3 {
+		if planned < 50 || len(refused) < 2 {
 			t.Errorf("%s: %d planned, refused %v: too few to mean anything", arch, planned, refused)
 		}
 	}
@@ -182,7 +185,8 @@ func TestRefusals(t *testing.T) {
 		{"amd64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
 		{"amd64", "ksys_read", 4, nil, plan.ReservedText, "ftrace"},
 		{"amd64", "__pfx_ksys_read", 0, nil, plan.ReservedText, "padding"},
-		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Mechanism = plan.Trap }, plan.UnsupportedMechanism, "trap"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Mechanism, r.Features.NoTraps = plan.Trap, true }, plan.UnsupportedMechanism, "trap"},
+		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Mechanism, r.Without = plan.Trap, []plan.Mechanism{plan.Trap} }, plan.UnsupportedMechanism, "forbidden"},
 		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Heap = nil }, plan.OutOfReach, "no patch memory"},
 		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Heap = far() }, plan.OutOfReach, "no free slot"},
 		{"amd64", "ksys_read", 0x39, func(r *plan.Request) {
@@ -201,7 +205,7 @@ func TestRefusals(t *testing.T) {
 		{"arm64", "ksys_read", 0x22, nil, plan.InsideInstruction, "one starts at +0x20"},
 		{"arm64", "ksys_read", 0x8, nil, plan.ReservedText, "landing pad"},
 		{"arm64", "__arm64_sys_getppid", 0x30, func(r *plan.Request) { r.NoSpill = true }, plan.NeedsSpill, "1 registers"},
-		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism, "preempted"},
+		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Features.Preempt, r.Features.NoTraps = true, true }, plan.UnsupportedMechanism, "preempted"},
 		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.UnsupportedMechanism, "jump"},
 		{"riscv64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
 	} {
@@ -392,7 +396,9 @@ func TestLead(t *testing.T) {
 		k.Write(f.Addr+0x1a, []byte(toTen))
 		k.Write(f.Addr+isa.Addr(c.at), []byte(c.code))
 		x := k.Text(t)
-		p, r := plan.Point(x, request(x, f.Name, 0xa))
+		req := request(x, f.Name, 0xa)
+		req.Without = []plan.Mechanism{plan.Trap}
+		p, r := plan.Point(x, req)
 		if (r == nil) != c.want {
 			t.Errorf("%s: %+v, %v", c.name, p, r)
 			continue

@@ -24,6 +24,7 @@ type Request struct {
 	Mechanism Mechanism       // MechanismInvalid: the first that fits
 	Without   []Mechanism     // are not used
 	NoSpill   bool            // refuse what would have to save a register
+	Jumps     bool            // Search looks only at what jumps, calls or returns
 	Features  gen.Features
 	Loads     isa.Addr // what patches load kernel memory and walk its stack with; 0: nothing
 	// Facts tells what is known of a function's registers, from the text as it is
@@ -166,6 +167,8 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 			tried, fn.Func, req.Offset, first.Detail)
 	case req.Offset >= fn.Size:
 		return nil, refuse(OutsideFunction, "%v has %d bytes, %#x asked for", fn.Func, fn.Size, req.Offset)
+	case req.Jumps:
+		return nil, refuse(OutsideFunction, "%v has no jump from +%#x", fn.Func, req.Offset)
 	}
 	return nil, req.none(text.Arch)
 }
@@ -175,7 +178,7 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 	for _, i := range fn.insns {
 		off := isa.Off(i.Addr - fn.Addr)
-		if off < req.Offset {
+		if off < req.Offset || req.Jumps && i.Flow == isa.FlowNone {
 			continue
 		}
 		next := req
@@ -200,9 +203,9 @@ var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}},
-	"arm64":   {{Jump, (*function).jump}},
-	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}, {Trap, (*function).trap}},
+	"arm64":   {{Jump, (*function).jump}, {Trap, (*function).trap}},
+	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
 
 func (fn *function) plan(req Request) (*Plan, *Refusal) {
@@ -216,16 +219,47 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	if r := fn.recurs(req); r != nil {
 		return nil, r
 	}
-	p, r := fn.planAt(req, at)
-	if r != nil {
-		return fn.byBlock(req, at, r)
+	if req.Mechanism != MechanismInvalid {
+		p, _, r := fn.planAt(req, at)
+		return p, r
 	}
-	return p, nil
+	free := req
+	free.Without = append(slices.Clip(req.Without), Trap)
+	p, passed, r := fn.planAt(free, at)
+	if r == nil {
+		return p, nil
+	}
+	if p, r := fn.byBlock(free, at, r); r == nil {
+		return p, nil
+	}
+	return fn.lastResort(req, at, passed, r)
+}
+
+// lastResort is a trap, where all else is refused for r.
+func (fn *function) lastResort(req Request, at int, passed []Passed, r *Refusal) (*Plan, *Refusal) {
+	alone := len(passed) == 0 && r.Reason == UnsupportedMechanism // nothing else may be used
+	if !req.allows(Trap) {
+		if alone {
+			r = req.none(fn.text.Arch)
+		}
+		return nil, r
+	}
+	req.Mechanism = Trap
+	p, _, last := fn.planAt(req, at)
+	switch {
+	case last == nil:
+		p.Passed = passed
+		return p, nil
+	case alone:
+		return nil, last
+	}
+	return nil, r
 }
 
 // allows reports whether a mechanism may be used.
 func (req *Request) allows(m Mechanism) bool {
-	return (req.Mechanism == MechanismInvalid || req.Mechanism == m) && !slices.Contains(req.Without, m)
+	return (req.Mechanism == MechanismInvalid || req.Mechanism == m) && !slices.Contains(req.Without, m) &&
+		(m != Trap || !req.Features.NoTraps)
 }
 
 // none is the refusal of a point for which an ISA has no mechanism that may be used.
@@ -235,23 +269,24 @@ func (req *Request) none(arch *isa.Arch) *Refusal {
 		return refuse(UnsupportedMechanism, "%s has no mechanisms but those that are forbidden: %v", arch.Name, req.Without)
 	case slices.Contains(req.Without, req.Mechanism):
 		return refuse(UnsupportedMechanism, "%v is asked for, and forbidden", req.Mechanism)
+	case req.Mechanism == Trap:
+		return refuse(UnsupportedMechanism, "what this kernel does at a breakpoint leads to no trap of ours")
 	}
 	return refuse(UnsupportedMechanism, "%s has no mechanism %v yet", arch.Name, req.Mechanism)
 }
 
-// planAt plans the snippet at instruction at.
-func (fn *function) planAt(req Request, at int) (*Plan, *Refusal) {
+// planAt plans the snippet at instruction at, and says what it has tried before.
+func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Refusal) {
 	if r := fn.displaceable(at); r != nil {
-		return nil, r
+		return nil, nil, r
 	}
 	if r := fn.arguments(req.Snippet, at); r != nil {
-		return nil, r
+		return nil, nil, r
 	}
 	if r := fn.learn(req); r != nil {
-		return nil, r
+		return nil, nil, r
 	}
 	last := req.none(fn.text.Arch)
-	var passed []Passed
 	for _, m := range mechanisms[fn.text.Arch.Name] {
 		if !req.allows(m.m) {
 			continue
@@ -259,14 +294,14 @@ func (fn *function) planAt(req Request, at int) (*Plan, *Refusal) {
 		p, r := m.plan(fn, req, at)
 		if r == nil {
 			p.Passed = passed
-			return p, nil
+			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
 		if last.Reason == UnsupportedMechanism || last.Reason == TooShort { // the first that says more
 			last = r
 		}
 	}
-	return nil, last
+	return nil, passed, last
 }
 
 // jump replaces one instruction by one jump.
@@ -461,6 +496,9 @@ func (fn *function) fault(req Request, in gen.Input, out gen.Output) (isa.Addr, 
 // the snippet's included.
 func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, b *Board, added int, err error) {
 	arch, point, n := fn.text.Arch, in.Displaced[0].Addr, 0
+	if w.mechanism == Trap {
+		return breakpoint(arch, in.Bytes), nil, 1 + out.Added, nil
+	}
 	if w.board == 0 {
 		code, n, err = gen.Entry(arch, point, in.Patch, w.entry)
 		return code, nil, n + out.Added, err

@@ -3,8 +3,6 @@ package plan
 import (
 	"bytes"
 	"fmt"
-	"slices"
-	"strings"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
@@ -35,10 +33,6 @@ const (
 	riscv64JumpLen = 8
 )
 
-// onTheWay are functions that are run at every breakpoint, before it is known whose it is,
-// and that may be spliced otherwise: guest/module/arch/amd64/divert.c.
-var onTheWay = map[string][]string{"amd64": {"__rcu_read_lock", "__rcu_read_unlock", "rcu_read_unlock_special"}}
-
 // quiesced replaces all instructions that overlap the bytes of a far jump. Nothing may
 // enter the window anywhere but at its start. Where none that begins at the point is
 // possible, one that begins before it may be: whoever comes to the point has then come
@@ -46,9 +40,6 @@ var onTheWay = map[string][]string{"amd64": {"__rcu_read_lock", "__rcu_read_unlo
 func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
-	}
-	if slices.ContainsFunc(onTheWay[fn.text.Arch.Name], func(name string) bool { return strings.HasPrefix(fn.Name, name) }) {
-		return nil, refuse(UnsupportedMechanism, "%v runs at every breakpoint, and one stands at a window while it is written", fn.Func)
 	}
 	p, first := fn.quiescedFrom(req, at, 0)
 	for lead := 1; p == nil && fn.leadsTo(at, lead); lead++ {

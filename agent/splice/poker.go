@@ -73,6 +73,7 @@ type Splice struct {
 	Springboard bool
 	Code        bool // the springboard is a copy of the patch, and no jump to it
 	Awake       bool // no task falls asleep in the patch
+	Trap        bool // New begins with a breakpoint, and the rest of it is Old's
 	// Fault is where the patch has the instruction from Original, faults of which
 	// have a fixup; 0: there is none.
 	Fault, Original isa.Addr

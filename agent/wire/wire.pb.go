@@ -452,6 +452,7 @@ type Point struct {
 	// before anything branches or calls. The offset is not used.
 	Entry         bool     `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
 	Without       []string `protobuf:"bytes,13,rep,name=without,proto3" json:"without,omitempty"` // mechanisms that are not to be used; other points may have them
+	Jumps         bool     `protobuf:"varint,14,opt,name=jumps,proto3" json:"jumps,omitempty"`    // search, among what jumps, calls or returns only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -575,6 +576,13 @@ func (x *Point) GetWithout() []string {
 		return x.Without
 	}
 	return nil
+}
+
+func (x *Point) GetJumps() bool {
+	if x != nil {
+		return x.Jumps
+	}
+	return false
 }
 
 // Action is what is done at a point.
@@ -1705,6 +1713,7 @@ type Planned struct {
 	Preempt       bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
 	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
 	Indexed       bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
+	NoTraps       bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1763,6 +1772,13 @@ func (x *Planned) GetIndexError() string {
 func (x *Planned) GetIndexed() bool {
 	if x != nil {
 		return x.Indexed
+	}
+	return false
+}
+
+func (x *Planned) GetNoTraps() bool {
+	if x != nil {
+		return x.NoTraps
 	}
 	return false
 }
@@ -2672,7 +2688,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
 	"\x04most\x18\x04 \x01(\rR\x04most\x12\x1b\n" +
-	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\"\xd9\x02\n" +
+	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\"\xef\x02\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2687,7 +2703,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\x12\x14\n" +
 	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
-	"\awithout\x18\r \x03(\tR\awithout\"6\n" +
+	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
+	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"6\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +
@@ -2772,13 +2789,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
 	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\x12,\n" +
 	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
-	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\"p\n" +
+	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\"\x8b\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
 	"\vindex_error\x18\x03 \x01(\tR\n" +
 	"indexError\x12\x18\n" +
-	"\aindexed\x18\x04 \x01(\bR\aindexed\"+\n" +
+	"\aindexed\x18\x04 \x01(\bR\aindexed\x12\x19\n" +
+	"\bno_traps\x18\x05 \x01(\bR\anoTraps\"+\n" +
 	"\x05Stage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +

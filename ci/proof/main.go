@@ -59,6 +59,7 @@ var scenarioProofs = []scenarioProof{
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
+	{"trap-path", "exact", "trap-path.instructions", nil},
 	{"hotplug", "host", "hotplug.points", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
@@ -77,10 +78,9 @@ var scenarioProofs = []scenarioProof{
 // boards are the toggles of points that are reached by a springboard.
 var boards = []class{{"springboard", "storm.springboard.toggles"}}
 
-// drawn are the classes of drawn points that others cannot speak for; of those with an
-// entry in the exception table each is refused.
+// drawn are the classes of drawn points that others cannot speak for.
 func drawn(guest string) []class {
-	return []class{{"modules", guest + ".modules.points"}, {"rep", guest + ".rep.points"}, {"memory", guest + ".memory.points"}, {"exception-refused", guest + ".exception.refused"}}
+	return []class{{"modules", guest + ".modules.points"}, {"rep", guest + ".rep.points"}, {"memory", guest + ".memory.points"}, {"exception", guest + ".exception.points"}}
 }
 
 // proofs are all there are.

@@ -60,6 +60,7 @@ struct header {
 	uint64_t entry, cell, unit, patch, patch_len, runs;	/* a hit adds unit to the cell */
 	uint64_t values;		/* so many of the first pads registers and memory hold */
 	uint64_t indexed;		/* whether it may read below the stack pointer */
+	uint64_t trap;			/* where a breakpoint leads to the patch; 0: a jump does */
 	uint64_t free, free_at_fault;	/* registers that may differ */
 	uint64_t maps, pads, states, bare, spliced;	/* how many */
 };
@@ -479,6 +480,11 @@ void on_signal(int sig, siginfo_t *info, void *context)
 	unsigned char *v = vectors(uc, &len, &first, &end);
 
 	(void)info;
+	/* As the kernel's handler does it (guest/module/trap.c). */
+	if (phase == SPLICED && sig == SIGTRAP && c.h.trap && *pc(uc) - TRAP_LEN == c.h.trap) {
+		*pc(uc) = c.h.patch;
+		return;
+	}
 	if (sig == SIGALRM && (phase == IDLE || ++ticks < TICKS))
 		return;
 	ticks = 0;

@@ -130,6 +130,18 @@ static int make_code(void *code, u32 len)
 	return set_memory_rox((unsigned long)code, len >> PAGE_SHIFT);
 }
 
+void *ki_area_page(unsigned long lo, unsigned long hi)
+{
+	bool possible;
+	void *p = place_in_window(lo, hi, PAGE_SIZE, &possible);
+
+	if (p && make_code(p, PAGE_SIZE)) {
+		vfree(p);
+		return NULL;
+	}
+	return p;
+}
+
 /* Its code is in the module's text. */
 static bool built_in(const struct area *a)
 {

@@ -72,8 +72,10 @@ static long do_info(void __user *arg)
 	in.image_end = end;
 	in.area_lo = lo;
 	in.area_hi = hi;
-	if (IS_ENABLED(CONFIG_PREEMPTION) && !ki_arch_diverts)
+	if (!ki_text_windows())
 		in.features |= KI_FEAT_PREEMPT;
+	if (ki_traps_work())
+		in.features |= KI_FEAT_TRAP;
 	return copy_to_user(arg, &in, sizeof(in)) ? -EFAULT : 0;
 }
 
@@ -450,15 +452,10 @@ static int __init ki_init(void)
 		err = ki_sites_init();
 	if (err)
 		return err;
-	err = ki_arch_divert_init();
-	if (err)
-		goto sites;
+	ki_traps_init();
 	err = misc_register(&ki_device);
-	if (!err)
-		return 0;
-	ki_arch_divert_exit();
-sites:
-	ki_sites_exit();
+	if (err)
+		ki_sites_exit();
 	return err;
 }
 
@@ -467,7 +464,7 @@ static void __exit ki_exit(void)
 {
 	misc_deregister(&ki_device);
 	cancel_delayed_work_sync(&again);
-	ki_arch_divert_exit();
+	ki_traps_exit();
 	ki_sites_exit();
 }
 

@@ -31,19 +31,22 @@
 struct internal {
 	const char *name;
 	const void *addr;
-	bool mark;
+	bool mark, maybe;
 };
 
-#define SYMBOL(s)	{ #s, &(s), false },
-#define MARKED(s)	{ #s, &(s), true },
+#define SYMBOL(s)	{ #s, &(s) },
+#define MARKED(s)	{ #s, &(s), .mark = true },
+#define PERHAPS(s)	{ #s, &(s), .maybe = true },
 static const struct internal internals[] = {
 	KI_INTERNALS(SYMBOL, SYMBOL, MARKED)
+	KI_ARCH_MAYBE(PERHAPS)
 };
 
 /* One NUL-terminated name after the other, for the loader. */
 #define NAME(s) #s "\0"
+#define QUERY(s) "?" #s "\0"
 static const char names[] __used __aligned(1) __section(".kerninst.internals") =
-	KI_INTERNALS(NAME, NAME, NAME);
+	KI_INTERNALS(NAME, NAME, NAME) KI_ARCH_MAYBE(QUERY);
 
 static int check_symbol(const struct internal *in)
 {
@@ -89,7 +92,8 @@ int ki_internals_check(void)
 	int i, err;
 
 	for (i = 0; i < ARRAY_SIZE(internals); i++) {
-		if (internals[i].mark)
+		if (internals[i].mark ||
+		    (internals[i].maybe && (unsigned long)internals[i].addr == ki_marks.image))
 			continue;
 		err = check_symbol(&internals[i]);
 		if (err)

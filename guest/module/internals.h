@@ -11,7 +11,8 @@
  * Exported symbols stay undefined and keep their version check.
  *
  * CODE(f), DATA(d): the module compares the symbol with the kernel's name for
- * that address at load. MARK(m): a linker's mark, which shares its address
+ * that address at load. KI_ARCH_MAYBE lists functions that a kernel may not have, with a
+ * question mark in the section: the loader gives those _text. MARK(m): a linker's mark, which shares its address
  * with other symbols; marks are checked by their order.
  */
 #ifndef _KERNINST_INTERNALS_H

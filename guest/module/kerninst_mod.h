@@ -70,6 +70,8 @@ int ki_area_mmap(struct vm_area_struct *vma);
 /* The area whose code, or code and cells, contain all of [addr, addr + len). */
 bool ki_area_has_code(unsigned long addr, unsigned long len);
 bool ki_area_has(unsigned long addr, unsigned long len);
+/* A page of code for the module's own use with [lo, hi) around it, full of traps; NULL: none. */
+void *ki_area_page(unsigned long lo, unsigned long hi);
 u32 ki_area_count(void);
 
 /* The kernel's image as far as it is mapped: [start, end). */
@@ -89,6 +91,7 @@ void ki_annex_remove(unsigned long insn);
 void ki_annex_publish(void);
 
 /* text.c: what is spliced now. All under ki_lock. */
+bool ki_text_windows(void);
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
 /* n frames are said of it. */
@@ -114,11 +117,23 @@ void ki_quiesce(void);
  */
 void ki_stacks_scan(const struct ki_ranges *r);
 
-/* What sends whoever comes to `at` to `to`, while a window waits for its jump. */
-struct ki_diversion {
+/* trap.c: breakpoints. All under ki_lock, text_mutex and cpus_read_lock, but for init. */
+/* What sends whoever meets the breakpoint at `at` to `to`. */
+struct ki_trap {
 	struct hlist_node node;
 	unsigned long at, to;
 };
+void ki_traps_init(void);
+void ki_traps_exit(void);
+/* Does the kernel's handler ask us, if we want? */
+bool ki_traps_work(void);
+bool ki_traps_meet(unsigned long addr);
+/*
+ * From here on, whoever meets a breakpoint at t->at is sent to t->to; until removed,
+ * when every CPU has taken an interrupt since the breakpoint went.
+ */
+int ki_trap_add(struct ki_trap *t, unsigned long at, unsigned long to);
+void ki_trap_remove(struct ki_trap *t);
 
 /* One replacement of bytes in live text. */
 struct ki_poke {
@@ -129,7 +144,9 @@ struct ki_poke {
 	bool jump;		/* `to` is a jump and must lead to the patch */
 	bool board;		/* reached only by jumps of others */
 	bool code;		/* that is not a jump but code, longer than one */
-	struct ki_diversion *window;	/* several instructions become a jump; else NULL */
+	bool trap;		/* one of the two begins with a breakpoint, for good */
+	bool call;		/* both are calls */
+	struct ki_trap *window;	/* several instructions become a jump; else NULL */
 	u32 index;		/* in the caller's list */
 };
 
@@ -186,10 +203,6 @@ void ki_arch_quiesce(void);
  * the batch, and whether that fails or not, undivert. With the same locks as that.
  */
 extern const bool ki_arch_diverts;
-/* Does none of what diverts run the function that an address is in? */
-bool ki_arch_divertible(unsigned long addr);
-int ki_arch_divert_init(void);
-void ki_arch_divert_exit(void);
 int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed);
 void ki_arch_undivert(struct ki_poke *p, u32 n);
 /*
@@ -203,6 +216,20 @@ unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);
 /* A word of a stack as an address, without what the ISA adds to it. */
 unsigned long ki_arch_strip(unsigned long word);
+
+/* arch/<isa>/trap.c */
+/* A breakpoint. It is written over the begin of an instruction, which is no shorter. */
+extern const u8 ki_arch_trap[];
+extern const u32 ki_arch_trap_len;
+/* Where the kernel handles one, and what it asks there first, on any CPU, in any context. */
+extern const struct ki_handler {
+	void *in, *calls;
+	void *ours;		/* to be called instead: it calls the other for what is not ours */
+} ki_arch_handler;
+/* How it calls: KI_ARCH_CALL_LEN bytes; false: that is out of a call's reach. */
+bool ki_arch_call(u8 *code, unsigned long at, unsigned long to);
+/* A jump from anywhere to anywhere that a call may lead to: KI_ARCH_VENEER_LEN bytes, or none. */
+void ki_arch_veneer(u8 *code, unsigned long to);
 
 /* arch/<isa>/load.c: what patches call, as kerninst.h says */
 extern const char ki_loads[];

@@ -158,20 +158,6 @@ static int sync_only(void *arg)
 /* Without kernel preemption, nobody is inside a window while the machine stands still. */
 const bool ki_arch_diverts = false;
 
-bool ki_arch_divertible(unsigned long addr)
-{
-	return true;
-}
-
-int ki_arch_divert_init(void)
-{
-	return 0;
-}
-
-void ki_arch_divert_exit(void)
-{
-}
-
 int ki_arch_divert(struct ki_poke *p, u32 n, u32 *failed)
 {
 	return -EOPNOTSUPP;

@@ -53,7 +53,7 @@ struct live {
 	struct part annex;		/* what that leads to, if s.annex_len is not 0 */
 	struct list_head link;		/* in lives, oldest first, or in retired */
 	struct kprobe_blacklist_entry black;
-	struct ki_diversion diversion;
+	struct ki_trap trap;		/* for good, or while a window waits */
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
 	struct ki_splice s;
 	struct module *owner;		/* of the point, kept loaded; NULL: the kernel. Patches
@@ -127,22 +127,41 @@ static bool good_span(const struct ki_splice *s)
 		(s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) == KI_SPLICE_WINDOW);
 }
 
+/* A breakpoint at the begin of one instruction that is none, and the rest as it was. */
+static int check_trap(const struct ki_splice *s)
+{
+	u32 n = ki_arch_trap_len;
+
+	if ((s->flags & ~(KI_SPLICE_TRAP | KI_SPLICE_AWAKE)) || s->len < n ||
+	    memcmp(s->new, ki_arch_trap, n) || !memcmp(s->old, ki_arch_trap, n) ||
+	    memcmp(s->new + n, s->old + n, s->len - n) ||
+	    !IS_ALIGNED(s->point | s->patch, ki_arch_insn_align))
+		return -EINVAL;
+	return ki_traps_work() ? 0 : -EOPNOTSUPP;
+}
+
+/* Is there a way to prove that nobody is inside a window? */
+bool ki_text_windows(void)
+{
+	return !IS_ENABLED(CONFIG_PREEMPTION) || (ki_arch_diverts && ki_traps_work());
+}
+
 static int check_form(const struct ki_splice *s)
 {
 	int err;
 
 	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
-	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE)) ||
+	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE | KI_SPLICE_TRAP)) ||
 	    ((s->flags & KI_SPLICE_AWAKE) && s->fault) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
 	    !good_fault(s) || !good_annex(s) || !good_span(s) ||
 	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
-	err = ki_arch_check(s);
+	err = s->flags & KI_SPLICE_TRAP ? check_trap(s) : ki_arch_check(s);
 	if (err)
 		return err;
-	if ((s->flags & KI_SPLICE_WINDOW) && IS_ENABLED(CONFIG_PREEMPTION) && !ki_arch_diverts)
+	if ((s->flags & KI_SPLICE_WINDOW) && !ki_text_windows())
 		return -EOPNOTSUPP;
 	return ki_area_has_code(s->patch, s->patch_len) &&
 	       (!s->annex_len || ki_area_has_code(s->annex, s->annex_len)) ? 0 : -ERANGE;
@@ -212,7 +231,7 @@ static int check_text(struct live *l, const struct live *host)
 	err = own_text(first, last, &l->owner);
 	if (err || host)
 		return err;
-	if (((l->s.flags & KI_SPLICE_WINDOW) && !ki_arch_divertible(first)) ||
+	if (((l->s.flags & KI_SPLICE_TRAP) && ki_traps_meet(first)) ||
 	    (l->owner ? module_off_limits(first, last, written) :
 			core_off_limits(first, last, written))) {
 		module_put(l->owner);
@@ -233,7 +252,7 @@ static int check_target(struct live *l)
 	unsigned long to;
 	struct live *o;
 
-	if (!ki_arch_target(&l->s, &to) || to == l->s.patch)
+	if ((l->s.flags & KI_SPLICE_TRAP) || !ki_arch_target(&l->s, &to) || to == l->s.patch)
 		return 0;
 	node = interval_tree_iter_first(&points, to, to);
 	for (; node; node = interval_tree_iter_next(node, to, to)) {
@@ -254,6 +273,11 @@ static void set_part(struct part *p, struct live *of, u64 addr, u32 len)
 	p->of = of;
 }
 
+static u32 locked_len(const struct ki_splice *s)
+{
+	return s->flags & KI_SPLICE_TRAP ? s->len : ki_arch_locked_len(s);
+}
+
 static struct live *new_live(const struct ki_splice *s)
 {
 	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
@@ -262,7 +286,7 @@ static struct live *new_live(const struct ki_splice *s)
 		return NULL;
 	l->s = *s;
 	l->at.start = s->point;
-	l->at.last = s->point + max(ki_arch_locked_len(s), s->span) - 1;
+	l->at.last = s->point + max(locked_len(s), s->span) - 1;
 	set_part(&l->in, l, s->patch, s->patch_len);
 	set_part(&l->annex, l, s->annex, s->annex_len);
 	l->black.start_addr = l->at.start;
@@ -590,7 +614,9 @@ static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 	p->jump = !undo;
 	p->board = l->s.flags & KI_SPLICE_SPRINGBOARD;
 	p->code = l->s.flags & KI_SPLICE_CODE;
-	p->window = !undo && diverts(l) ? &l->diversion : NULL;
+	p->trap = l->s.flags & KI_SPLICE_TRAP;
+	p->call = false;
+	p->window = !undo && diverts(l) ? &l->trap : NULL;
 	p->index = l->index;
 }
 
@@ -616,6 +642,35 @@ static int divert(struct ki_poke *p, u32 n, u32 *failed)
 	return 0;
 }
 
+/* The breakpoints of a batch are not there any more, and every CPU knows. */
+static void remove_traps(struct live **l, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (l[i]->s.flags & KI_SPLICE_TRAP)
+			ki_trap_remove(&l[i]->trap);
+}
+
+/* They are about to be there. */
+static int add_traps(struct live **l, u32 n, u32 *failed)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		if (!(l[i]->s.flags & KI_SPLICE_TRAP))
+			continue;
+		err = ki_trap_add(&l[i]->trap, l[i]->s.point, l[i]->s.patch);
+		if (err) {
+			*failed = l[i]->index;
+			remove_traps(l, i);
+			return err;
+		}
+	}
+	return 0;
+}
+
 static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 {
 	struct ki_poke *p = kvcalloc(n, sizeof(*p), GFP_KERNEL);
@@ -625,6 +680,10 @@ static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 
 	if (!p)
 		return -ENOMEM;
+	if (!undo)
+		err = add_traps(l, n, failed);
+	if (err)
+		goto out;
 	for (i = 0; i < n; i++) {
 		fill_poke(&p[i], l[i], undo);
 		windows |= !!p[i].window;
@@ -636,6 +695,9 @@ static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
 		if (windows)
 			ki_arch_undivert(p, n);
 	}
+	if (undo == !err)
+		remove_traps(l, n);
+out:
 	kvfree(p);
 	return err;
 }

@@ -118,7 +118,7 @@ func (e *env) planBy(m plan.Mechanism, function string, from isa.Off) (*plan.Pla
 func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, from isa.Off) (*plan.Plan, error) {
 	p, refusal := plan.Search(e.text, plan.Request{
 		Function: function, Offset: from, Mechanism: m, Snippet: s, Heap: &e.heap,
-		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts()},
+		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts(), NoTraps: !e.info.Traps()},
 	})
 	if refusal != nil {
 		return nil, refusal
@@ -140,7 +140,7 @@ func (e *env) write(p *plan.Plan) error {
 func whole(p *plan.Plan) kdev.Splice {
 	return kdev.Splice{
 		Point: p.Point, Patch: p.Patch, PatchLen: len(p.Code),
-		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window, Awake: p.Fault == 0,
+		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window, Awake: p.Fault == 0, Trap: p.Mechanism == plan.Trap,
 	}
 }
 

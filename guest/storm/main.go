@@ -111,7 +111,7 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 		func() error { return e.foreigners(rng, calls) },
 		func() error { return e.moves(calls) },
 		func() error { return e.storms(toggles, calls) },
-		e.diverted,
+		e.notifiers,
 		e.sleepers,
 		e.faulters,
 		e.table,

@@ -280,7 +280,7 @@ func (e *env) refusals(rng *rand.Rand) error {
 	if !gen.Locals(e.arch) {
 		where = []refusal{{"local cells", unix.EOPNOTSUPP, local(func(*env, *kdev.Local) error { return nil })}}
 	}
-	e.refuse(rng, append(slices.Concat(refused, spans, frames, where),
+	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, where),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
 		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))

@@ -30,6 +30,7 @@ type variant struct {
 	point  kdev.Splice
 	counts *plan.Plan // whose counter it is
 	waits  bool       // for a quiescence, each time that it is made
+	traps  bool
 }
 
 // toggles is how often it is made and undone where others are so often.
@@ -46,6 +47,8 @@ func (v variant) refusals(n int) int {
 	case v.waits:
 		return 4
 	case len(v.boards) > 0:
+		return len(v.boards) * n / 50
+	case v.traps:
 		return n / 50
 	}
 	return 0
@@ -190,6 +193,11 @@ func (e *env) storms(toggles, calls int) error {
 	if err != nil {
 		return err
 	}
+	last, err := e.breakpoint()
+	if err != nil {
+		return err
+	}
+	list = append(list, last)
 	for _, v := range list {
 		if err := e.storm(v, v.toggles(toggles)); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
@@ -197,7 +205,7 @@ func (e *env) storms(toggles, calls int) error {
 		if err := e.exact(v, calls); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
-		if err := e.fail(v, v.refusals(len(v.boards)*toggles)); err != nil {
+		if err := e.fail(v, v.refusals(toggles)); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 	}

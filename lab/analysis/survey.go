@@ -55,6 +55,7 @@ type Counts struct {
 // Percent are the shares that matter.
 type Percent struct {
 	Reached  float64 `json:"reached_without_trap"` // of the instructions that are not reserved
+	Trapped  float64 `json:"reached_by_trap"`      // of those
 	Refused  float64 `json:"refused"`              // of those
 	Reserved float64 `json:"reserved"`             // of all
 }
@@ -254,7 +255,7 @@ func (c *Counts) refused() (n int) {
 
 func (c *Counts) share() {
 	open := c.Instructions - c.Reserved
-	c.Percent = Percent{Reached: percent(c.reached(), open), Refused: percent(c.refused(), open), Reserved: percent(c.Reserved, c.Instructions)}
+	c.Percent = Percent{Reached: percent(c.reached(), open), Trapped: percent(c.Mechanisms[plan.Trap.String()], open), Refused: percent(c.refused(), open), Reserved: percent(c.Reserved, c.Instructions)}
 }
 
 // percent of nothing is nothing.

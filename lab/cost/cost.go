@@ -60,6 +60,7 @@ type action struct {
 	do        []string // at the first point, and at a later one
 	load      load
 	cheap     bool // the first is where nothing has to be saved for it
+	jumps     bool // at what jumps, calls or returns, by a trap only: the kernel emulates those
 }
 
 // stackPointer always holds something: a predicate that compares it with 0 is true.
@@ -68,23 +69,38 @@ var stackPointer = map[string]string{"amd64": "rsp", "arm64": "sp", "riscv64": "
 func actions(arch string) []action {
 	sp := fmt.Sprintf("reg(%q)", stackPointer[arch])
 	return []action{
-		{"counter", "", []string{"count"}, long, true},
-		{"predicated counter", sp + " != 0", []string{"count"}, long, false},
-		{"timer pair", "", []string{"sum(0 - cycles)", "sum(cycles)"}, long, true},
-		{"trace record", "", []string{"trace(cycles)"}, short, false},
+		{name: counter, do: []string{"count"}, load: long, cheap: true},
+		{name: atAJump, do: []string{"count"}, load: long, jumps: true},
+		{name: "predicated counter", predicate: sp + " != 0", do: []string{"count"}, load: long},
+		{name: "timer pair", do: []string{"sum(0 - cycles)", "sum(cycles)"}, load: long, cheap: true},
+		{name: "trace record", do: []string{"trace(cycles)"}, load: short},
 	}
+}
+
+const (
+	counter = "counter"
+	atAJump = "counter at a jump"
+)
+
+// ladder is the mechanisms that an action has rows for.
+func (a action) ladder(arch string) []plan.Mechanism {
+	if a.jumps {
+		return []plan.Mechanism{plan.Trap}
+	}
+	return plan.Ladder(arch)
 }
 
 // peers are the kernel's own probes. Those at a start are where ftrace has its place.
 var peers = []struct {
-	mechanism, kind string
-	start, optimise bool
+	mechanism, kind        string
+	start, optimise, jumps bool
 }{
-	{"kprobe", "kprobe", false, false},
-	{"kprobe", "kprobe", true, false},
-	{"optprobe", "kprobe", false, true},
-	{"ftrace", "ftrace", true, false},
-	{"kretprobe", "kretprobe", true, false},
+	{mechanism: "kprobe", kind: "kprobe"},
+	{mechanism: "kprobe", kind: "kprobe", jumps: true},
+	{mechanism: "kprobe", kind: "kprobe", start: true},
+	{mechanism: "optprobe", kind: "kprobe", optimise: true},
+	{mechanism: "ftrace", kind: "ftrace", start: true},
+	{mechanism: "kretprobe", kind: "kretprobe", start: true},
 }
 
 // later is how many bytes behind its function's start the second point of a pair is
@@ -111,12 +127,21 @@ var (
 
 const records = 1024
 
+// anchorOf is the step that says where a peer is.
+func anchorOf(jumps bool) string {
+	if jumps {
+		return jumpAnchor
+	}
+	return anchor
+}
+
 const (
-	bare   = "bare"
-	again  = "again"
-	anchor = "anchor" // where peers are
-	ahead  = "optimise"
-	behind = "optimised"
+	bare       = "bare"
+	again      = "again"
+	anchor     = "anchor" // where peers are
+	jumpAnchor = "jump-anchor"
+	ahead      = "optimise"
+	behind     = "optimised"
 )
 
 func runStep(name string, argv ...string) *wire.Step {
@@ -163,7 +188,7 @@ func Job(arch string) (*wire.Job, error) {
 	}
 	steps = slices.Concat(steps, works(bare, long), works(bare, short))
 	for _, a := range actions(arch) {
-		for _, m := range plan.Ladder(arch) {
+		for _, m := range a.ladder(arch) {
 			points, err := a.points(arch, m.String())
 			if err != nil {
 				return nil, err
@@ -180,12 +205,14 @@ func Job(arch string) (*wire.Job, error) {
 	}
 	steps = append(steps, &wire.Step{Name: anchor, Do: &wire.Step_Splice{Splice: &wire.Splice{
 		Points: []*wire.Point{{Function: function(arch), Search: true, Cheap: true}}}}}, unsplice(anchor))
+	steps = append(steps, &wire.Step{Name: jumpAnchor, Do: &wire.Step_Splice{Splice: &wire.Splice{
+		Points: []*wire.Point{{Function: function(arch), Search: true, Jumps: true, Mechanism: plan.Trap.String()}}}}}, unsplice(jumpAnchor))
 	for i, p := range peers {
 		n := roundOf(peerName(i), 0)
 		if p.optimise {
 			steps = append(steps, shell(ahead, "echo 1 > /proc/sys/debug/kprobes-optimization"))
 		}
-		steps = append(steps, &wire.Step{Name: n, MayFail: true, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: anchor, Start: p.start, Kind: p.kind}}})
+		steps = append(steps, &wire.Step{Name: n, MayFail: true, Do: &wire.Step_Kprobe{Kprobe: &wire.Kprobe{Splice: anchorOf(p.jumps), Start: p.start, Kind: p.kind}}})
 		if p.optimise {
 			steps = append(steps, shell(behind, optimised))
 		}
@@ -219,7 +246,7 @@ func (a action) points(arch, mechanism string) (out []*wire.Point, err error) {
 				s.Cells[k].Records = records
 			}
 		}
-		out = append(out, &wire.Point{Function: function(arch), Offset: uint64(i) * later, Search: true, Cheap: a.cheap && i == 0, Mechanism: mechanism,
+		out = append(out, &wire.Point{Function: function(arch), Offset: uint64(i) * later, Search: true, Cheap: a.cheap && i == 0, Jumps: a.jumps, Mechanism: mechanism,
 			Actions: []*wire.Action{{Name: do, Snippet: s.String()}}})
 	}
 	return out, nil
@@ -248,7 +275,7 @@ func NewTable(hello *wire.Hello, all []*wire.Result) (*Table, error) {
 	}
 	t := &Table{Schema: 1, Arch: hello.Arch, Kernel: hello.Kernel}
 	for _, a := range actions(r.arch) {
-		for _, m := range plan.Ladder(r.arch) {
+		for _, m := range a.ladder(r.arch) {
 			row, err := r.spliced(a, m)
 			if err != nil {
 				return nil, err
@@ -358,8 +385,11 @@ func (r results) counted(a action, step string, hits uint64) error {
 
 func (r results) peer(i int) (row Row, err error) {
 	p, n := peers[i], roundOf(peerName(i), 0)
-	row = Row{Action: "counter", Mechanism: p.mechanism}
-	if at := r.of[anchor].GetPoints(); len(at) == 1 {
+	row = Row{Action: counter, Mechanism: p.mechanism}
+	if p.jumps {
+		row.Action = atAJump
+	}
+	if at := r.of[anchorOf(p.jumps)].GetPoints(); len(at) == 1 {
 		row.Point = at[0].Spec
 		if p.start {
 			row.Point = fmt.Sprintf("kinst::%s:0", at[0].Symbol)

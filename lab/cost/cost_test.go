@@ -78,7 +78,7 @@ func TestTable(t *testing.T) {
 	hello, all := guest(t, "arm64", five)
 	refused := find(t, all, "predicated counter/jump#0")
 	refused.Points[0].Refusal = &wire.Refusal{Reason: "why", Detail: "because"}
-	find(t, all, roundOf(peerName(4), 0)).Error = "none here"
+	find(t, all, roundOf(peerName(5), 0)).Error = "none here"
 	find(t, all, behind).Runs[0].Exit = 1
 	table, err := NewTable(hello, all)
 	if err != nil {
@@ -89,8 +89,10 @@ func TestTable(t *testing.T) {
 		got = append(got, fmt.Sprint(r.Action, " ", r.Mechanism, " ", r.Added, " ", r.Bytes, " ", r.N, " ", r.Refusal != nil))
 	}
 	want := []string{
-		"counter jump 5 25 41000 false", "predicated counter jump 0 0 0 true", "timer pair jump 5 50 41000 false", "trace record jump 5 25 1000 false",
-		"counter kprobe 5 0 41000 false", "counter kprobe 5 0 41000 false", "counter optprobe 0 0 0 true", "counter ftrace 5 0 41000 false", "counter kretprobe 0 0 0 true",
+		"counter jump 5 25 41000 false", "counter trap 5 25 41000 false", "counter at a jump trap 5 25 41000 false",
+		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false",
+		"trace record jump 5 25 1000 false", "trace record trap 5 25 1000 false",
+		"counter kprobe 5 0 41000 false", "counter at a jump kprobe 5 0 41000 false", "counter kprobe 5 0 41000 false", "counter optprobe 0 0 0 true", "counter ftrace 5 0 41000 false", "counter kretprobe 0 0 0 true",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -108,7 +110,7 @@ func TestRefusesFigures(t *testing.T) {
 		"dropped 2":              func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
 		"ticks":                  func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
 		"values for 1 points":    func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values = nil },
-		"kretprobe counted 3 of": func(all []*wire.Result) { find(t, all, "peer-4#0.undo").KprobeHits = 3 },
+		"kretprobe counted 3 of": func(all []*wire.Result) { find(t, all, "peer-5#0.undo").KprobeHits = 3 },
 		"ended well":             func(all []*wire.Result) { find(t, all, "counter/jump#0.work").Runs[0].Exit = 1 },
 	} {
 		hello, all := guest(t, "arm64", five)

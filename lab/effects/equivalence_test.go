@@ -16,8 +16,8 @@ import (
 )
 
 // variants are what each sample is spliced with: nothing free, all registers and
-// flags that it does not use and all of them overwritten, and some.
-var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, {Share: 2}}
+// flags that it does not use and all of them overwritten, some, and a breakpoint.
+var variants = []Variant{{NoLSE: true, Lead: true}, {Share: 4, Poisoned: true}, {Share: 2}, {Share: 2, Trapped: true}}
 
 // prepareEquivalence draws instructions of the stock kernels, to be run bare and spliced.
 func prepareEquivalence(t *testing.T, arch *isa.Arch, m machine, functions []sweep.Piece) (inputs [][]byte, check func(*testing.T, [][]byte)) {
@@ -71,7 +71,7 @@ type formSeen struct{ landed, fell, led bool }
 
 func equivalent(t *testing.T, name string, m machine, p *Population, sites []*Site, seen []Outcome, none map[string]error) {
 	t.Helper()
-	forms, done, differ, edges, whole := map[string]*formSeen{}, 0, 0, 0, 0
+	forms, done, differ, edges, whole, trapped := map[string]*formSeen{}, 0, 0, 0, 0, 0
 	for k, s := range sites {
 		o := seen[k]
 		done += 2 * o.Runs
@@ -94,6 +94,9 @@ func equivalent(t *testing.T, name string, m machine, p *Population, sites []*Si
 		if s.Whole() {
 			whole++
 		}
+		if s.Trapped() {
+			trapped++
+		}
 	}
 	if differ > 10 {
 		t.Errorf("%d sites more differ", differ-10)
@@ -104,8 +107,11 @@ func equivalent(t *testing.T, name string, m machine, p *Population, sites []*Si
 			ran++
 		}
 	}
-	t.Logf("proof %s %s %d of %d forms, %d instances, %d of them with the least or greatest displacement, %d in a copy of the patch in padding, %d runs",
-		name, p.arch.Name, ran, len(p.Forms()), len(sites), edges, whole, done)
+	t.Logf("proof %s %s %d of %d forms, %d instances, %d of them with the least or greatest displacement, %d in a copy of the patch in padding, %d by a breakpoint, %d runs",
+		name, p.arch.Name, ran, len(p.Forms()), len(sites), edges, whole, trapped, done)
+	if trapped == 0 {
+		t.Error("no breakpoint led to a patch")
+	}
 	if p.arch.Name == "amd64" && whole == 0 {
 		t.Error("no springboard held a copy of a patch")
 	}

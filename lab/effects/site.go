@@ -102,6 +102,7 @@ type Variant struct {
 	Poisoned bool
 	NoLSE    bool
 	Lead     bool // on riscv64: what is displaced with it stands before it, not behind
+	Trapped  bool // by a breakpoint
 }
 
 // Splice lays a sample out and plans its splice. The error is a *plan.Refusal, or
@@ -265,6 +266,9 @@ func (s *Site) plan(r *rand.Rand, v Variant) error {
 		heap.Add(area)
 		req := plan.Request{Function: "f", Offset: isa.Off(s.At - s.function()), Heap: heap,
 			Features: gen.Features{LSE: !v.NoLSE}, Facts: s.facts}
+		if v.Trapped {
+			req.Mechanism = plan.Trap
+		}
 		if v.Poisoned {
 			req.Snippet = snippet.Poisoned()
 		}
@@ -379,6 +383,9 @@ func (s *Site) kernel() (*ktext.Text, error) {
 	}, ktext.Options{})
 }
 
+// Trapped reports whether a breakpoint leads to the patch.
+func (s *Site) Trapped() bool { return s.Plan.Mechanism == plan.Trap }
+
 // indexed is 1 if the sample may read memory at an index from the stack pointer.
 func (s *Site) indexed() uint64 {
 	sp := isa.Set(kept[s.arch.Name].Regs()[0])
@@ -437,8 +444,12 @@ func (s *Site) Encode() []byte {
 	}
 	spliced = append(spliced, chunk{p.Point, p.New})
 	maps := s.maps()
+	var trap isa.Addr
+	if s.Trapped() {
+		trap = p.Point
+	}
 	var out words
-	out.add(uint64(s.entry), uint64(s.cell), gen.Unit(s.arch, p.Snippet, s.cell), uint64(patch), uint64(len(code)), runs, values, s.indexed(),
+	out.add(uint64(s.entry), uint64(s.cell), gen.Unit(s.arch, p.Snippet, s.cell), uint64(patch), uint64(len(code)), runs, values, s.indexed(), uint64(trap),
 		uint64(s.Free|s.differ), uint64(fault|s.differ),
 		uint64(len(maps)/4), uint64(len(s.pads)), uint64(len(states)), uint64(len(bare)), uint64(len(spliced)))
 	out.add(maps...)

@@ -43,6 +43,7 @@ var Arch = &isa.Arch{
 	All:       all,
 	NeverUse:  isa.Set(RSP),
 	Trap:      []byte{0xcc},
+	Break:     []byte{0xcc},
 	RegName:   func(r isa.Reg) string { return regNames[r] },
 	Decode:    Decode,
 	Move:      Move,

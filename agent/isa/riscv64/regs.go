@@ -34,6 +34,7 @@ var Arch = &isa.Arch{
 	All:      all,
 	NeverUse: isa.Set(SP, GP, TP, S0),
 	Trap:     []byte{0x02, 0x90},
+	Break:    []byte{0x02, 0x90},
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
 	Move:     Move,

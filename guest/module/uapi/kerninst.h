@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	7u
+#define KI_ABI_VERSION	8u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -48,6 +48,7 @@ enum ki_arch {
 /* ki_info.features */
 #define KI_FEAT_PREEMPT	(1u << 0)	/* nothing proves that nobody is inside a window: none */
 #define KI_FEAT_LSE	(1u << 1)	/* arm64: atomics of ARMv8.1 */
+#define KI_FEAT_TRAP	(1u << 2)	/* breakpoints may lead to patches */
 
 struct ki_info {
 	__u32 abi;		/* KI_ABI_VERSION */
@@ -216,6 +217,11 @@ struct ki_code {
  */
 #define KI_SPLICE_AWAKE		(1u << 3)
 /*
+ * No jump but a breakpoint, behind which the bytes of the one instruction stay: the
+ * kernel's handler sends whoever meets it to the patch (trap.c).
+ */
+#define KI_SPLICE_TRAP		(1u << 4)
+/*
  * A window at a function's entry whose patch is a copy of the function: of the bytes
  * from the point on, `span`, those behind the written ones are run by nobody while it
  * lives, and springboards may be made there. It is undone when they are gone.
@@ -264,7 +270,8 @@ struct ki_splice {
  * EBUSY       a kprobe is registered in the function
  *             or a task waits for a page in a patch that was undone, and comes back
  *             into the middle of a window
- * EOPNOTSUPP  a window on a kernel that can preempt itself; arm64: a second part on
+ * EOPNOTSUPP  a window on a kernel that can preempt itself; a breakpoint, or what needs
+ *             one, where KI_FEAT_TRAP is not set; arm64: a second part on
  *             one whose text asks for landing pads
  * EILSEQ      the bytes at the point are not `old`, or a jmp rel32, with the
  *             bytes that complete it, does not lead to the patch

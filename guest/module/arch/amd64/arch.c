@@ -33,7 +33,7 @@ const u32 ki_arch_id = KI_ARCH_AMD64;
 const u32 ki_arch_insn_align = 1;
 const bool ki_arch_moves = false;
 
-#define MIN_WRITE 2	/* jmp rel8; a lone int3 would be a trap of our own */
+#define MIN_WRITE 2	/* jmp rel8 */
 #define MAX_WRITE 5	/* what the kernel's writer takes */
 
 u32 ki_arch_features(void)
@@ -181,8 +181,13 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 		text_poke(p->addr, bytes, p->len);
 		return;
 	}
+	/* One byte changes, at once; who has fetched it is waited for in settle(). */
+	if (p->trap) {
+		text_poke(p->addr, bytes, INT3_INSN_SIZE);
+		return;
+	}
 	memcpy(jump + 1, &d, sizeof(d));
-	text_poke_queue(p->addr, bytes, p->len, jump);
+	text_poke_queue(p->addr, bytes, p->len, p->call ? NULL : jump);
 }
 
 /* Is the text what it was, but for the breakpoint at a window that waits? */
@@ -236,6 +241,20 @@ static bool as_planned(const struct ki_poke *p)
 	return as_before(p) && (!p->jump || leads_to_patch(p));
 }
 
+/* Each CPU has fetched anew what has been written. */
+static void settle(const struct ki_poke *p, u32 n)
+{
+	u32 i;
+
+	text_poke_finish();
+	for (i = 0; i < n; i++) {
+		if (p[i].trap) {
+			text_poke_sync();
+			return;
+		}
+	}
+}
+
 /* Earlier ones of the batch may be what completes a jump: one after the other. */
 static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
 {
@@ -245,7 +264,7 @@ static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
 		if (!as_planned(&p[i]))
 			goto back;
 		poke(&p[i], p[i].to);
-		text_poke_finish();
+		settle(&p[i], 1);
 	}
 	return 0;
 back:
@@ -253,7 +272,7 @@ back:
 	while (i--) {
 		if (!p[i].board)
 			poke(&p[i], p[i].from);
-		text_poke_finish();
+		settle(&p[i], 1);
 	}
 	return -EILSEQ;
 }
@@ -275,7 +294,7 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 	sort(p, n, sizeof(*p), boards_first, NULL);
 	for (i = 0; i < n; i++)
 		poke(&p[i], p[i].to);
-	text_poke_finish();
+	settle(p, n);
 	return 0;
 }
 

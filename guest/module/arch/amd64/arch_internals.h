@@ -3,13 +3,21 @@
 #include <asm/extable_fixup_types.h>
 
 struct orc_entry;
-struct tracepoint;
 
 extern struct static_call_site __start_static_call_sites[], __stop_static_call_sites[];
-extern struct tracepoint __tracepoint_notifier_run;
 /* The kernel's tables for walks up a stack: addresses, relative, and what is said of them. */
 extern int __start_orc_unwind_ip[], __stop_orc_unwind_ip[];
 extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
+
+void exc_int3(struct pt_regs *regs);
+
+/* What handles breakpoints: see trap.c. */
+#define KI_ARCH_MAYBE(CODE)			\
+	CODE(exc_int3)				\
+	CODE(kprobe_int3_handler)
+#define KI_ARCH_CALL_LEN 5u
+#define KI_ARCH_VENEER_LEN 0u
+#define KI_ARCH_CALL_REACH (1ul << 31)
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	MARK(__start_static_call_sites)		\
@@ -18,7 +26,6 @@ extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 	MARK(__stop_orc_unwind_ip)		\
 	MARK(__start_orc_unwind)		\
 	MARK(__stop_orc_unwind)			\
-	DATA(__tracepoint_notifier_run)		\
 	CODE(set_memory_rox)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\

@@ -1,4 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+struct pt_regs;
+void do_el1_brk64(unsigned long esr, struct pt_regs *regs);
+int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
+
+/* What handles breakpoints: see trap.c. */
+#define KI_ARCH_MAYBE(CODE)			\
+	CODE(do_el1_brk64)			\
+	CODE(kprobe_brk_handler)
+#define KI_ARCH_CALL_LEN 4u
+#define KI_ARCH_VENEER_LEN 16u
+#define KI_ARCH_CALL_REACH (127ul << 20)	/* less a page, and more */
+
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	CODE(set_memory_ro)			\
 	CODE(set_memory_x)			\

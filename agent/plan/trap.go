@@ -1,0 +1,54 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+)
+
+// The trap, on every ISA the last resort: a breakpoint over the begin of one instruction.
+// The kernel's handler sends whoever meets it to the patch (guest/module/trap.c), which
+// costs an exception, some 200 instructions. It needs no room and no register. Written is
+// what changes at once, one instruction's length or less; the rest of the instruction
+// stays, for who is in the middle of fetching it (amd64), and as nobody runs it.
+
+// onTheWay are the functions that a CPU runs from a breakpoint to the look-up of where it
+// leads, besides those of text in which nothing is spliced, by ISA. A breakpoint in one
+// would be met on the way to itself. The kernel forbids its own probes in most of them.
+var onTheWay = map[string][]string{
+	"amd64":   {"exc_int3", "do_int3", "kprobe_int3_handler"},
+	"arm64":   {"do_el1_brk64", "call_el1_break_hook", "kprobe_brk_handler"},
+	"riscv64": {"do_trap_break", "handle_break", "kprobe_single_step_handler", "kprobe_breakpoint_handler"},
+}
+
+// trap replaces one instruction by a breakpoint.
+func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
+	i := fn.insns[at]
+	if fn.Module == "" && slices.Contains(onTheWay[fn.text.Arch.Name], fn.Name) {
+		return nil, refuse(Recursion, "%v handles breakpoints: one in it would be met on the way to itself", fn.Func)
+	}
+	if bytes.HasPrefix(fn.code[fn.off(at):], fn.text.Arch.Break) {
+		return nil, refuse(ReservedText, "%s is a breakpoint already", fn.name(at))
+	}
+	return fn.build(req, window{mechanism: Trap, first: at, count: 1, replaced: i.Len})
+}
+
+// breakpoint is what is written over an instruction.
+func breakpoint(arch *isa.Arch, old []byte) []byte {
+	return append(bytes.Clone(arch.Break), old[len(arch.Break):]...)
+}
+
+// checkTrap holds New to be a breakpoint over one instruction that is none.
+func (p *Plan) checkTrap(arch *isa.Arch) error {
+	switch {
+	case len(p.Displaced) != 1 || len(p.Old) != p.Displaced[0].Len || len(p.Old) < len(arch.Break):
+		return fmt.Errorf("a breakpoint over %d bytes of %d instructions", len(p.Old), len(p.Displaced))
+	case bytes.HasPrefix(p.Old, arch.Break):
+		return fmt.Errorf("there is a breakpoint at %v already", p.Point)
+	case !bytes.Equal(p.New, breakpoint(arch, p.Old)):
+		return fmt.Errorf("the bytes %x at %v are no breakpoint over %x", p.New, p.Point, p.Old)
+	}
+	return nil
+}
