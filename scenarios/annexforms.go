@@ -21,8 +21,7 @@ var faultless = map[string][]string{"amd64": {"prefetch"}}
 var staying = map[string]map[string]plan.Reason{
 	"amd64": {"call": plan.MayFault},
 	"arm64": {
-		"exclusive_load32": plan.ExclusiveSequence, "exclusive_load8": plan.ExclusiveSequence, "exclusive_store32": plan.ExclusiveSequence,
-		"exclusive_store32_relaxed": plan.ExclusiveSequence, "exclusive_store8": plan.ExclusiveSequence,
+		"exclusive_store32": plan.ExclusiveSequence, "exclusive_store32_relaxed": plan.ExclusiveSequence, "exclusive_store8": plan.ExclusiveSequence,
 	},
 	"riscv64": {"exclusive_load": plan.ExclusiveSequence, "exclusive_store": plan.ExclusiveSequence},
 }
@@ -41,12 +40,9 @@ func formName(name string) (form string, free bool) {
 
 // staysPut is why a function of guest/module/peer/access is refused; "": it must not be.
 func staysPut(arch, name string) string {
-	form, free := formName(name)
+	form, _ := formName(name)
 	if r, ok := staying[arch][form]; ok {
 		return r.String()
-	}
-	if arch == "riscv64" && !free { // no way is as far without a register
-		return plan.NoDeadRegister.String()
 	}
 	return ""
 }
