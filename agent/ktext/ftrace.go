@@ -27,6 +27,16 @@ func (t *Text) FtraceSite(code []byte) int {
 // at.
 const MostFtrace = 9
 
+// Sealed is how many bytes in front of a function's ftrace site, from its start, are what
+// boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop like
+// any other, which only the kernel's BPF looks for, to tell where the site is.
+func (t *Text) Sealed(code []byte) int {
+	if t.Arch.Name == "amd64" && bytes.HasPrefix(code, endbrOff) && t.FtraceSite(code) > len(endbrOff) {
+		return len(endbrOff)
+	}
+	return 0
+}
+
 // Traced reports whether the site in code, a function's first bytes as they are now,
 // calls somebody. One that does not is a nop, or ends in one.
 func (t *Text) Traced(code []byte) bool {

@@ -83,7 +83,9 @@ func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, firs
 	req.Dry = true
 	least = -1
 	for k := range of {
-		req.Offset = fn.off(k)
+		if req.Offset = fn.off(k); req.Offset < fn.sealed { // who jumps behind a landing pad calls, too
+			continue
+		}
 		p, r := fn.plan(req)
 		switch {
 		case r != nil && first == nil:

@@ -23,7 +23,8 @@ type function struct {
 	// with: a function that comes back from sleep finds it only behind the last of them.
 	rebases bool
 	own     *isa.Marks // cached, of ownTargets
-	ftrace  isa.Off    // bytes at the start that belong to ftrace
+	ftrace  isa.Off    // bytes at the start that belong to ftrace, but for
+	sealed  isa.Off    // those before it
 	facts   *Facts     // cached, of Request.Facts
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
@@ -100,7 +101,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code))}
+	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
 	fn.insns = make([]isa.Insn, 0, len(code)/text.Arch.MinLen/2+1)
 	fn.lost = -1
 	for k := 0; k+text.Arch.MinLen <= len(code); {
@@ -212,7 +213,7 @@ func (fn *function) displaceable(k int) *Refusal {
 
 func (fn *function) mustStay(k int) *Refusal {
 	i := fn.insns[k]
-	if fn.off(k) < fn.ftrace {
+	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
 		return reserve("ftrace site", "%s is an ftrace site", fn.place(k))
 	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())

@@ -170,6 +170,21 @@ func throughJSON(t *testing.T, p *plan.Plan) {
 	}
 }
 
+// TestSealed: what boot has left of a landing pad is an instruction like any other, for
+// who asks for it.
+func TestSealed(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	p, r := plan.Point(x, request(x, "ksys_write", 0))
+	if r != nil || p.Mechanism != plan.Springboard || p.Back != p.Point+4 {
+		t.Errorf("%+v, %v", p, r)
+	}
+	for _, find := range []func(*ktext.Text, plan.Request) (*plan.Plan, *plan.Refusal){plan.Search, plan.Entry} {
+		if p, r := find(x, request(x, "ksys_write", 0)); r != nil || p.Offset == 0 {
+			t.Errorf("%+v, %v", p, r)
+		}
+	}
+}
+
 // TestRefusals asks for one point of each kind.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
@@ -182,7 +197,6 @@ func TestRefusals(t *testing.T) {
 		{"amd64", "no_such", 0, nil, plan.NoSuchFunction, "no function no_such"},
 		{"amd64", "ksys_read", 0xffff, nil, plan.OutsideFunction, "offset 0xffff"},
 		{"amd64", "ksys_read", 0x3a, nil, plan.InsideInstruction, "one starts at +0x39, the next at +0x41"},
-		{"amd64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
 		{"amd64", "ksys_read", 4, nil, plan.ReservedText, "ftrace"},
 		{"amd64", "__pfx_ksys_read", 0, nil, plan.ReservedText, "padding"},
 		{"amd64", "ksys_read", 0x39, func(r *plan.Request) { r.Mechanism, r.Features.NoTraps = plan.Trap, true }, plan.UnsupportedMechanism, "trap"},

@@ -178,7 +178,7 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 	for _, i := range fn.insns {
 		off := isa.Off(i.Addr - fn.Addr)
-		if off < req.Offset || req.Jumps && i.Flow == isa.FlowNone {
+		if off < req.Offset || off < fn.sealed || req.Jumps && i.Flow == isa.FlowNone {
 			continue
 		}
 		next := req
