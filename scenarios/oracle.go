@@ -293,10 +293,11 @@ func (t *T) ways(v variant, points []*wire.PointResult) {
 
 // asOften compares the counters of points that are counted at another instruction with
 // the arrivals at the points themselves, as far as those run where they were, each
-// execution is an arrival, and the observer saw any: of what no splice writes to, the
-// emulator keeps what it translated before the observer knew the points.
+// execution is an arrival, and the observer saw any. It may miss some: of what no splice
+// writes to, the emulator keeps what it translated before the observer knew the points,
+// until it needs the room. It sees none that is not there, and of most points all.
 func (t *T) asOften(guest string, once, points []*wire.PointResult, counts []*wire.Value) {
-	n, wrong := 0, []string(nil)
+	n, missed, wrong := 0, 0, []string(nil)
 	moved := map[uint64]bool{}
 	for _, q := range points {
 		for b := range q.OldBytes {
@@ -309,14 +310,22 @@ func (t *T) asOften(guest string, once, points []*wire.PointResult, counts []*wi
 			continue
 		}
 		n++
-		if counts[k].Count != want {
-			wrong = append(wrong, fmt.Sprintf("%s counted %d at %#x of %d", p.Spec, counts[k].Count, p.RunsAt, want))
+		switch c := counts[k].Count; {
+		case c > want:
+			missed++
+		case c < want:
+			wrong = append(wrong, fmt.Sprintf("%s counted %d at %#x of %d", p.Spec, c, p.RunsAt, want))
 		}
 	}
 	t.Metrics["oracle."+guest+".as-often"] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 	t.atLeast(guest+": points counted elsewhere", float64(n), float64(len(points)/500))
-	t.equal(guest+": points whose counter elsewhere is not what was seen at them", wrong, []string(nil))
+	t.equal(guest+": points whose counter elsewhere is less than what was seen at them", wrong, []string(nil))
+	t.atMost(guest+": of them, points at which not all was seen", float64(missed), float64(max(1, n/mostMissed)))
 }
+
+// mostMissed is one in how many points counted elsewhere may not have been seen from the
+// beginning.
+const mostMissed = 10
 
 // addedMost are the medians of what a counter may add to a hit where the whole kernel
 // is known, in instructions: at all points, and at those that have to save nothing.

@@ -63,7 +63,7 @@ type Daemon struct {
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
 	moduleFunctions []byte
-	bases           map[string]addr // where the modules lie whose sections are known
+	bases           map[string]loading // of the modules whose sections are known
 	index           indexed
 	stages          stages   // of the step
 	phases          []string // of the start, with the time at which each ended

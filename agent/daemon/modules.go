@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
@@ -29,44 +31,55 @@ func modulesOf(points []*wire.Point) (out []string) {
 	return out
 }
 
+// loading is one load of a module: the next may lie where this does, but its folder in
+// sysfs is another.
+type loading struct {
+	at     addr
+	folder uint64 // inode
+}
+
+// seeingTries is how often modules are looked at that come and go meanwhile.
+const seeingTries = 3
+
 // seeModules takes modules into the view of the kernel. They come and go while a daemon
-// lives: what is known of one holds for as long as it lies where it lay. One that
+// lives: what is known of one holds for as long as it is loaded. One that
 // leaves between here and the splice is noticed by the bytes at its point; the splice
 // then keeps it. Who needs one that is not loaded has to complain.
 func (d *Daemon) seeModules(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	wanted := map[string]addr{}
-	for _, name := range names {
-		if name != kdev.ModuleName {
-			wanted[name] = 0
+	wanted := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == kdev.ModuleName })
+	wanted = slices.AppendSeq(wanted, maps.Keys(d.bases))
+	for range seeingTries {
+		now, err := loadings(wanted)
+		if err != nil {
+			return err
 		}
-	}
-	f, err := os.Open(modulesFile)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	loaded, err := parseLoaded(f)
-	if err != nil {
-		return err
-	}
-	for name := range d.bases {
-		wanted[name] = 0
-	}
-	for name := range wanted {
-		if at, ok := loaded[name]; ok {
-			wanted[name] = at
-		} else {
-			delete(wanted, name)
+		if maps.Equal(now, d.bases) {
+			return nil
 		}
+		d.bases = nil // what is seen of some may be half of it
+		seen := d.seeLoaded(now)
+		after, err := loadings(wanted)
+		switch {
+		case err != nil:
+			return err
+		case !maps.Equal(now, after):
+			continue
+		case seen != nil:
+			return seen
+		}
+		d.bases = now
+		return d.reachModules()
 	}
-	if maps.Equal(wanted, d.bases) {
-		return nil
-	}
+	return fmt.Errorf("modules %s come and go: try again when they stay", strings.Join(names, ", "))
+}
+
+// seeLoaded reads what is known of modules, and all symbols.
+func (d *Daemon) seeLoaded(modules map[string]loading) (err error) {
 	at := map[string]map[string]addr{}
-	for name := range wanted {
+	for name := range modules {
 		one, err := moduleSections(modulesDir, name)
 		if err != nil {
 			return err
@@ -76,11 +89,32 @@ func (d *Daemon) seeModules(names []string) error {
 	if d.kallsyms, err = readKallsyms(); err != nil {
 		return err
 	}
-	if err := d.see(ktext.Sections(at, d.dev.Read)); err != nil {
-		return err
+	return d.see(ktext.Sections(at, d.dev.Read))
+}
+
+// loadings are those of some modules that are loaded.
+func loadings(names []string) (map[string]loading, error) {
+	f, err := os.Open(modulesFile)
+	if err != nil {
+		return nil, err
 	}
-	d.bases = wanted
-	return d.reachModules()
+	defer f.Close()
+	live, err := parseLoaded(f)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]loading{}
+	for _, name := range names {
+		at, ok := live[name]
+		if !ok {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(modulesDir, name), &st); err == nil { // it has just left otherwise
+			out[name] = loading{at, st.Ino}
+		}
+	}
+	return out, nil
 }
 
 // reachModules gets patch memory for modules that lie too far from the kernel for what

@@ -17,6 +17,7 @@
  * everybody who was there has left: divert.c.
  */
 #include <linux/errno.h>
+#include <linux/memory.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
 #include <linux/static_call.h>
@@ -134,11 +135,19 @@ u32 ki_arch_sites(unsigned long *to)
 	return ki_static_calls[1] - ki_static_calls[0];
 }
 
-/* Compilers choose the short form of a static key's jump where it reaches. */
+/*
+ * Compilers choose the short form of a static key's jump where it reaches. While the
+ * kernel rewrites one, a breakpoint stands there: until it has.
+ */
 unsigned long ki_arch_site_len(unsigned long site)
 {
 	u8 first = READ_ONCE(*(u8 *)site);
 
+	if (first == INT3_INSN_OPCODE) {
+		mutex_lock(&text_mutex);
+		first = READ_ONCE(*(u8 *)site);
+		mutex_unlock(&text_mutex);
+	}
 	return first == JMP8_INSN_OPCODE || first == 0x66 /* xchg %ax,%ax */ ? 2 : 5;
 }
 

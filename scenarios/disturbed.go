@@ -1,0 +1,116 @@
+package scenarios
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// rewrites, unloads: while batches are written and undone, windows among them, the kernel
+// rewrites sites beside what they write, or a module that they are in comes and goes. A
+// batch is made whole, or refused whole with what was in its way.
+
+// disturbance is something that another does again and again meanwhile.
+type disturbance struct {
+	name, title string
+	again       string   // shell: once; it succeeds if it did it
+	atLast      string   // shell: what must hold when it has stopped
+	module      string   // that the points are in
+	functions   []string // each instruction of these
+	beside      string   // class of text that some of their instructions must have
+	most        int      // points of a batch
+}
+
+// scheduling are functions with the static key of scheduler statistics in them, which
+// /proc/sys/kernel/sched_schedstats turns.
+var scheduling = []string{"try_to_wake_up", "enqueue_task_fair", "dequeue_entity", "dequeue_entities", "set_next_entity", "enqueue_entity", "put_prev_entity", "enqueue_task", "activate_task"}
+
+const schedstats = "/proc/sys/kernel/sched_schedstats"
+
+var disturbances = []disturbance{
+	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
+		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", scheduling, "static key site", 400},
+	{"unloads", "a module comes and goes while it is spliced",
+		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 3))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
+}
+
+// disturbedRounds are the batches.
+const disturbedRounds = 12
+
+func disturbed() (out []Scenario) {
+	for _, d := range disturbances {
+		out = append(out, Scenario{Name: d.name, Title: d.title, Labels: []string{"counts", "proof"},
+			Guests: d.guests, Check: d.check})
+	}
+	return out
+}
+
+// begin starts it, and ended ends it and prints how often it was done. Somebody else than
+// who is asked must find time for it.
+func (d disturbance) begin() string {
+	return `touch /tmp/go; { n=0; while [ -e /tmp/go ]; do ` + d.again + ` && n=$((n+1)); done; echo $n >/tmp/times; } </dev/null >/dev/null 2>&1 &`
+}
+
+const ended = "rm /tmp/go; while [ ! -e /tmp/times ]; do sleep 0.1; done; cat /tmp/times"
+
+func (d disturbance) guests(arch string) []Guest {
+	null := syscallEntry(arch, "getppid")
+	points := []*wire.Point{entry(null)}
+	for _, f := range d.functions {
+		points = append(points, &wire.Point{Module: d.module, Function: f, Every: true})
+	}
+	steps := []*wire.Step{snapshot("before", ""), shell("begin", d.begin())}
+	for k := range disturbedRounds {
+		s := nth("splice", k)
+		batch := skipping(s, points)
+		batch.GetSplice().Most = uint32(d.most)
+		steps = append(steps, mayFail(batch), bench(nth("work", k), "null", 1), mayFail(read(nth("count", k))), mayFail(unsplice(s)))
+	}
+	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast), snapshot("after", "before"))...)}
+	if d.module != "" {
+		guest.Modules = []string{d.module}
+	}
+	return []Guest{guest}
+}
+
+func (d disturbance) check(t *T) {
+	const g = "guest"
+	times, err := strconv.Atoi(strings.TrimSpace(string(t.ran(g, "stop")[0])))
+	t.expect("how often it was done is a number", err, "no error", gomega.Succeed())
+	t.atLeast("times that it was done", float64(times), disturbedRounds/4)
+	t.ran(g, "at last")
+	made, refused, points, beside := 0, 0, 0, 0
+	for k := range disturbedRounds {
+		res := t.Guests[g].Results[nth("splice", k)]
+		t.g.Expect(res).NotTo(gomega.BeNil(), "step splice %d has no answer", k)
+		if res.Error != "" {
+			refused++
+			t.expect(nth("a batch that was refused names what was in its way", k), res.Error, "an address, or a module", gomega.Or(gomega.ContainSubstring("0x"), gomega.ContainSubstring(someModule)))
+			continue
+		}
+		made++
+		t.equal(nth("counter = what the workload did", k), t.value(g, nth("count", k), res.Points[0]), t.benches(g, nth("work", k))[0].TotalOp)
+		for _, p := range res.Points[1:] {
+			switch {
+			case p.Refusal == nil:
+				points++
+			case p.Refusal.Class == d.beside:
+				beside++
+			}
+		}
+	}
+	t.atLeast("batches that were made", float64(made), disturbedRounds/4)
+	t.atLeast("points in them", float64(points), 1)
+	if d.beside != "" {
+		t.atLeast("instructions beside them that are a "+d.beside, float64(beside), 1)
+	}
+	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	for name, n := range map[string]int{"times": times, "made": made, "refused": refused, "points": points} {
+		t.Metrics[d.name+"."+name] = report.Metric{Value: float64(n), Unit: name, N: 1}
+	}
+}
