@@ -644,6 +644,7 @@ int main(int argc, char **argv)
 		perror("equiv");
 		return 1;
 	}
+	setlinebuf(stdout);	/* who dies says of which case */
 	for (n = 0; get_words(f, &c.h, sizeof(c.h) / 8); n++) {
 		if (!get_case(f)) {
 			fprintf(stderr, "equiv: case %d is cut short or out of bounds\n", n);

@@ -1,6 +1,7 @@
 package effects
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -153,7 +154,7 @@ func try(t *testing.T, arch *isa.Arch, r *runner.Runner, m machine, list ...tria
 			continue
 		}
 		if out := res.Runs[0]; out.Exit != 0 || out.Truncated {
-			t.Fatalf("%s: exit %d, truncated %v: %s", res.Step, out.Exit, out.Truncated, out.Stderr)
+			t.Fatalf("%s: exit %d after case %d, truncated %v: %s", res.Step, out.Exit, bytes.Count(out.Stdout, []byte("\n"))-1, out.Truncated, out.Stderr)
 		}
 		outputs[res.Step] = res.Runs[0].Stdout
 	}
