@@ -247,24 +247,28 @@ type offer struct {
 }
 
 // uriLine is one line of --print-uris: address, file name, size, hash.
-var uriLine = regexp.MustCompile(`(?m)^'[^']+' (\S+) (\d+) SHA256:([0-9a-f]{64})$`)
+var uriLine = regexp.MustCompile(`(?m)^'([^']+)' (\S+) (\d+) SHA256:([0-9a-f]{64})$`)
 
-func parseOffers(out string) ([]offer, error) {
+func (a *apt) parseOffers(out string) ([]offer, error) {
 	var all []offer
 	for _, m := range uriLine.FindAllStringSubmatch(out, -1) {
-		part := strings.Split(strings.TrimSuffix(m[1], ".deb"), "_")
+		part := strings.Split(strings.TrimSuffix(m[2], ".deb"), "_")
 		if len(part) != 3 {
-			return nil, fmt.Errorf("images: apt names a file %q: want NAME_VERSION_ARCH.deb", m[1])
+			return nil, fmt.Errorf("images: apt names a file %q: want NAME_VERSION_ARCH.deb", m[2])
 		}
 		version, err := url.PathUnescape(part[1])
 		if err != nil {
-			return nil, fmt.Errorf("images: apt names a file %q: %w", m[1], err)
+			return nil, fmt.Errorf("images: apt names a file %q: %w", m[2], err)
 		}
-		size, err := strconv.ParseInt(m[2], 10, 64)
+		size, err := strconv.ParseInt(m[3], 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("images: apt names a size %q: %w", m[2], err)
+			return nil, fmt.Errorf("images: apt names a size %q: %w", m[3], err)
 		}
-		all = append(all, offer{Package{part[0], version, part[2], Digest{m[3], size}}, m[1]})
+		path, ok := strings.CutPrefix(m[1], a.mirror+"/")
+		if !ok {
+			path = ""
+		}
+		all = append(all, offer{Package{part[0], version, part[2], Digest{m[4], size}, path}, m[2]})
 	}
 	return all, nil
 }
@@ -275,7 +279,7 @@ func (a *apt) closure(ctx context.Context, pkgs []string) ([]offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
-	return parseOffers(out)
+	return a.parseOffers(out)
 }
 
 // forAll are packages that are for all architectures.
@@ -294,7 +298,7 @@ func (a *apt) exactly(ctx context.Context, pkgs []string) ([]offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
-	all, err := parseOffers(out)
+	all, err := a.parseOffers(out)
 	if err == nil && len(all) != len(pkgs) {
 		err = fmt.Errorf("images: mirror %s has %d of %v for %s", a.mirror, len(all), pkgs, a.target)
 	}
@@ -312,6 +316,22 @@ func (a *apt) download(ctx context.Context, dir string, all []offer) error {
 		args = append(args, name+"="+o.Version)
 	}
 	if _, err := a.run(ctx, dir, "apt-get", args...); err != nil {
+		return fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	return nil
+}
+
+// helper is apt's own downloader of one file.
+const helper = "/usr/lib/apt/apt-helper"
+
+// fetch gets packages into dir by their paths, without an index, each under the name of
+// its hash, which is held against what is asked for.
+func (a *apt) fetch(ctx context.Context, dir string, pkgs []Package) error {
+	args := []string{"download-file"}
+	for _, p := range pkgs {
+		args = append(args, a.mirror+"/"+p.Path, p.SHA256, "SHA256:"+p.SHA256)
+	}
+	if _, err := a.run(ctx, dir, helper, args...); err != nil {
 		return fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
 	return nil

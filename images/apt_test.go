@@ -2,9 +2,15 @@ package images
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -94,12 +100,12 @@ Acquire::Check-Date "false";
 
 func TestParseOffers(t *testing.T) {
 	out := "Reading...\n'http://m/pool/a%3a.deb' gawk_1%3a5.2.1+b1_amd64.deb 673696 SHA256:" + sumA + "\n"
-	got, err := parseOffers(out)
-	want := []offer{{Package{"gawk", "1:5.2.1+b1", "amd64", Digest{sumA, 673696}}, "gawk_1%3a5.2.1+b1_amd64.deb"}}
+	got, err := (&apt{mirror: "http://m"}).parseOffers(out)
+	want := []offer{{Package{"gawk", "1:5.2.1+b1", "amd64", Digest{sumA, 673696}, "pool/a%3a.deb"}, "gawk_1%3a5.2.1+b1_amd64.deb"}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("parseOffers = %v, %v, want %v", got, err, want)
 	}
-	if got, err := parseOffers("'http://m/a.deb' odd.deb 1 SHA256:" + sumA + "\n"); err == nil {
+	if got, err := (&apt{mirror: "http://m"}).parseOffers("'http://m/a.deb' odd.deb 1 SHA256:" + sumA + "\n"); err == nil {
 		t.Errorf("parseOffers of an odd name = %v, want an error", got)
 	}
 }
@@ -161,5 +167,42 @@ func TestBadInput(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Packages of the lock are had by their paths from a mirror that has no index at all; what
+// it has not, or has with other bytes, stays missing.
+func TestFetchLocked(t *testing.T) {
+	served := map[string]string{"/debian/pool/a%2b.deb": "a", "/debian/pool/b.deb": "another", "/debian/pool/d.deb": "d"}
+	var asked []string
+	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.EscapedPath())
+		if text, ok := served[r.URL.EscapedPath()]; ok {
+			io.WriteString(w, text)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer mirror.Close()
+	c, _ := testCache(t)
+	digest := func(text string) Digest {
+		sum := sha256.Sum256([]byte(text))
+		return Digest{hex.EncodeToString(sum[:]), int64(len(text))}
+	}
+	pkgs := []Package{
+		{"a", "1", "all", digest("a"), "pool/a%2b.deb"}, {"b", "1", "all", digest("b"), "pool/b.deb"},
+		{"c", "1", "all", digest("c"), "pool/c.deb"}, {"d", "1", "all", digest("d"), ""}, {"e", "1", "all", mustPut(t, c, "e"), "pool/e.deb"},
+	}
+	b := &builder{cache: c, host: hostArch(), t: targets[0], opt: Options{Mirror: mirror.URL + "/debian/"}, say: t.Logf}
+	if err := b.fetchLocked(context.Background(), pkgs); err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range []bool{true, false, false, false, true} {
+		if got := c.check(pkgs[k].Digest) == nil; got != want {
+			t.Errorf("%s is cached: %v, want %v", pkgs[k].Name, got, want)
+		}
+	}
+	if slices.ContainsFunc(asked, func(p string) bool { return !strings.Contains(p, "/pool/") || strings.Contains(p, "/e.deb") }) {
+		t.Errorf("asked for %q", asked)
 	}
 }

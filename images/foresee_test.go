@@ -13,7 +13,7 @@ import (
 func TestForesee(t *testing.T) {
 	c, _ := testCache(t)
 	opt, pkgs := lockedRepo(t, c)
-	chosen := &selection{Kernel: "6.13.2+deb13", Guest: []Package{{"linux-image-6.13.2+deb13-arm64", "6.13.2-1", "arm64", Digest{strings.Repeat("a", 64), 5e6}}}}
+	chosen := &selection{Kernel: "6.13.2+deb13", Guest: []Package{{"linux-image-6.13.2+deb13-arm64", "6.13.2-1", "arm64", Digest{strings.Repeat("a", 64), 5e6}, ""}}}
 	must(t, c.store("packages", strings.Repeat("0", 64), chosen), os.Remove(c.object(pkgs[2].Digest)))
 	before := namesBelow(t, c.dir)
 	for word, want := range map[string]struct{ release, says string }{

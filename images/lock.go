@@ -3,6 +3,7 @@ package images
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,8 @@ type Package struct {
 	Version string `json:"version"`
 	Arch    string `json:"arch"` // amd64, arm64, riscv64 or all
 	Digest
+	// Path is where an archive has it, as addresses spell it; empty: only its index says.
+	Path string `json:"path,omitempty"`
 }
 
 func (p Package) String() string { return p.Name + " " + p.Version + " " + p.Arch }
@@ -32,9 +35,12 @@ func toolchainSet(host, arch string) string { return "toolchain/" + host + "/" +
 // Lock is the content of the lock file: packages by set, sorted.
 type Lock map[string][]Package
 
+// noPath stands in the lock for a path that is not known.
+const noPath = "-"
+
 const lockHeader = `# Debian packages that guests and their toolchains are made of.
 # Written by "lab image build --refresh"; do not edit.
-# package version architecture size sha256 sets
+# package version architecture size sha256 sets path
 `
 
 // ReadLock reads the lock file of the repository at root. A repository without
@@ -64,8 +70,8 @@ func parseLock(b []byte) (Lock, error) {
 			continue
 		}
 		f := strings.Fields(line)
-		if len(f) != 6 {
-			return nil, fmt.Errorf("%d: %d fields instead of 6", n, len(f))
+		if len(f) != 7 {
+			return nil, fmt.Errorf("%d: %d fields instead of 7", n, len(f))
 		}
 		size, err := strconv.ParseInt(f[3], 10, 64)
 		if err != nil || size <= 0 {
@@ -74,7 +80,12 @@ func parseLock(b []byte) (Lock, error) {
 		if !validSum(f[4]) {
 			return nil, fmt.Errorf("%d: %q is not a SHA-256", n, f[4])
 		}
-		p := Package{f[0], f[1], f[2], Digest{f[4], size}}
+		p := Package{f[0], f[1], f[2], Digest{f[4], size}, f[6]}
+		if p.Path == noPath {
+			p.Path = ""
+		} else if !strings.HasPrefix(p.Path, "pool/") || strings.Contains(p.Path, "..") {
+			return nil, fmt.Errorf("%d: %q is no path in an archive's pool", n, p.Path)
+		}
 		for _, set := range strings.Split(f[5], ",") {
 			l[set] = append(l[set], p)
 		}
@@ -93,7 +104,7 @@ func (l Lock) format() []byte {
 	var lines []string
 	for p, in := range sets {
 		slices.Sort(in)
-		lines = append(lines, fmt.Sprintf("%s %d %s %s\n", p, p.Size, p.SHA256, strings.Join(in, ",")))
+		lines = append(lines, fmt.Sprintf("%s %d %s %s %s\n", p, p.Size, p.SHA256, strings.Join(in, ","), cmp.Or(p.Path, noPath)))
 	}
 	slices.Sort(lines)
 	return []byte(lockHeader + strings.Join(lines, ""))
@@ -114,12 +125,12 @@ func (l Lock) all() (pkgs []Package) {
 
 // lacks are those of pkgs that are in no set.
 func (l Lock) lacks(pkgs []Package) (others []Package) {
-	have := map[Package]bool{}
+	have := map[string]bool{}
 	for _, p := range l.all() {
-		have[p] = true
+		have[p.String()+p.SHA256] = true
 	}
 	for _, p := range pkgs {
-		if !have[p] {
+		if !have[p.String()+p.SHA256] {
 			others = append(others, p)
 		}
 	}

@@ -12,8 +12,8 @@ const (
 )
 
 func TestLockRoundTrip(t *testing.T) {
-	a := Package{"make", "4.4.1-2", "amd64", Digest{sumA, 10}}
-	b := Package{"awk", "1:5.2~1+b1", "all", Digest{sumB, 20}}
+	a := Package{"make", "4.4.1-2", "amd64", Digest{sumA, 10}, "pool/main/m/make_4.4.1-2_amd64.deb"}
+	b := Package{"awk", "1:5.2~1+b1", "all", Digest{sumB, 20}, ""}
 	want := Lock{"guest/arm64": {b}, "toolchain/amd64/arm64": {b, a}}
 	got, err := parseLock(want.format())
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -23,11 +23,13 @@ func TestLockRoundTrip(t *testing.T) {
 
 func TestLockRefuses(t *testing.T) {
 	tests := []struct{ line, want string }{
-		{"make 1 amd64 10 " + sumA, "2: 5 fields"},
-		{"make 1 amd64 ten " + sumA + " s", `2: size "ten"`},
-		{"make 1 amd64 0 " + sumA + " s", `2: size "0"`},
-		{"make 1 amd64 10 " + sumA[1:] + " s", "2: "},
-		{"make 1 amd64 10 ../" + sumA[3:] + " s", "2: "},
+		{"make 1 amd64 10 " + sumA + " s", "2: 6 fields"},
+		{"make 1 amd64 10 " + sumA + " s pool/../etc", "2: \"pool/../etc\" is no path"},
+		{"make 1 amd64 10 " + sumA + " s http://elsewhere/pool/x", "2: "},
+		{"make 1 amd64 ten " + sumA + " s -", `2: size "ten"`},
+		{"make 1 amd64 0 " + sumA + " s -", `2: size "0"`},
+		{"make 1 amd64 10 " + sumA[1:] + " s -", "2: "},
+		{"make 1 amd64 10 ../" + sumA[3:] + " s -", "2: "},
 	}
 	for _, tt := range tests {
 		_, err := parseLock([]byte("# comment\n" + tt.line + "\n"))
@@ -38,7 +40,7 @@ func TestLockRefuses(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	p := Package{"make", "1", "amd64", Digest{sumA, 10}}
+	p := Package{"make", "1", "amd64", Digest{sumA, 10}, ""}
 	newer, other, foreign := p, p, p
 	newer.Version, newer.Digest = "2", Digest{sumB, 11}
 	other.Digest = Digest{sumB, 10}

@@ -85,11 +85,76 @@ func (b *builder) choose(ctx context.Context) (*selection, error) {
 		return nil, fmt.Errorf("images: offline, and the cache %s lacks %s for %s; run once with a network, or import a bundle",
 			b.cache.dir, missing, b.t.name)
 	}
+	if s, ok := selectionOf(b.host, b.t, lock); ok && b.wants(s) {
+		if err := b.fetchLocked(ctx, s.all()); err != nil {
+			return nil, err
+		}
+		if s, _ := b.cached(key, lock); s != nil {
+			return s, b.cache.store("packages", key, s)
+		}
+	}
 	s, err = b.fetch(ctx, lock)
 	if err != nil {
 		return nil, err
 	}
 	return s, b.cache.store("packages", key, s)
+}
+
+// fetchLocked gets those of some locked packages that the cache lacks, by their paths. What
+// vouches for them is the lock, so no index is asked, which while an archive is updated may
+// not fit. What no mirror has any more stays missing, for the index to say what there is
+// instead; the error is that of who cannot go on at all.
+func (b *builder) fetchLocked(ctx context.Context, pkgs []Package) error {
+	missing := func(p Package) bool { return b.cache.check(p.Digest) != nil }
+	uris, err := b.mirrors()
+	if err != nil {
+		return err
+	}
+	for _, uri := range uris {
+		var size int64
+		want := slices.DeleteFunc(slices.Clone(pkgs), func(p Package) bool { return p.Path == "" || !missing(p) })
+		for _, p := range want {
+			size += p.Size
+		}
+		if len(want) == 0 {
+			return nil
+		}
+		a, err := newApt(ctx, b.cache, uri, b.host, b.t.name)
+		if err != nil {
+			return err
+		}
+		b.say("fetching %d locked packages, %d MB, from %s", len(want), size/1e6, uri)
+		if err := b.adoptFrom(ctx, a, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptFrom takes from a mirror what it has of packages.
+func (b *builder) adoptFrom(ctx context.Context, a *apt, pkgs []Package) error {
+	dir, err := b.cache.temp("debs")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	failed := a.fetch(ctx, dir, pkgs)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, p := range pkgs {
+		name := filepath.Join(dir, p.SHA256)
+		if sum, n, err := hashFile(name); err != nil || (Digest{sum, n}) != p.Digest {
+			continue
+		}
+		if err := b.cache.adopt(name, p.Digest); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		b.say("%v", failed)
+	}
+	return nil
 }
 
 // cached is the selection for key if every package of it is in the cache,
@@ -164,15 +229,13 @@ func (b *builder) drift(lock Lock, s *selection) ([]string, error) {
 
 // mirror is the first Debian archive that works, its index up to date.
 func (b *builder) mirror(ctx context.Context) (*apt, error) {
-	uris := []string{b.opt.Mirror}
-	if b.opt.Mirror == "" {
-		if uris = hostMirrors("/etc/apt"); len(uris) == 0 {
-			return nil, errors.New("images: the host's apt knows no archive: set MIRROR=http://mirror.example/debian or one nearer to you")
-		}
+	uris, err := b.mirrors()
+	if err != nil {
+		return nil, err
 	}
 	var failed []error
 	for _, uri := range uris {
-		a, err := newApt(ctx, b.cache, strings.TrimRight(uri, "/"), b.host, b.t.name)
+		a, err := newApt(ctx, b.cache, uri, b.host, b.t.name)
 		if err != nil {
 			return nil, err
 		}
@@ -186,6 +249,18 @@ func (b *builder) mirror(ctx context.Context) (*apt, error) {
 		failed = append(failed, err)
 	}
 	return nil, errors.Join(failed...)
+}
+
+// mirrors are the archives to try, in order.
+func (b *builder) mirrors() ([]string, error) {
+	if b.opt.Mirror != "" {
+		return []string{strings.TrimRight(b.opt.Mirror, "/")}, nil
+	}
+	uris := hostMirrors("/etc/apt")
+	if len(uris) == 0 {
+		return nil, errors.New("images: the host's apt knows no archive: set MIRROR=http://mirror.example/debian or one nearer to you")
+	}
+	return uris, nil
 }
 
 // update is a.update while no other process uses the same state.

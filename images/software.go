@@ -138,6 +138,12 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
 		return pkgs, nil
 	}
+	if err := b.fetchLocked(ctx, lock[set]); err != nil {
+		return nil, err
+	}
+	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
+		return pkgs, nil
+	}
 	a, err := b.mirror(ctx)
 	if err != nil {
 		return nil, err

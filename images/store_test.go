@@ -20,10 +20,10 @@ import (
 func lockedRepo(t *testing.T, c *cache) (opt Options, pkgs []Package) {
 	t.Helper()
 	guest := []Package{
-		{"linux-image-6.12.1+deb13-arm64", "6.12.1-1", "arm64", mustPut(t, c, "kernel")},
-		{"busybox-static", "1", "arm64", mustPut(t, c, "busybox")},
+		{"linux-image-6.12.1+deb13-arm64", "6.12.1-1", "arm64", mustPut(t, c, "kernel"), ""},
+		{"busybox-static", "1", "arm64", mustPut(t, c, "busybox"), ""},
 	}
-	tools := []Package{{"make", "1", "all", mustPut(t, c, "make")}}
+	tools := []Package{{"make", "1", "all", mustPut(t, c, "make"), ""}}
 	l := Lock{guestSet("arm64"): guest, toolchainSet(hostArch(), "arm64"): tools}
 	root := t.TempDir()
 	name := filepath.Join(root, LockFile)
@@ -174,7 +174,7 @@ func deb(t *testing.T, c *cache, name string, content map[string]string) Package
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Package{name, "1", "all", mustPut(t, c, string(b))}
+	return Package{name, "1", "all", mustPut(t, c, string(b)), ""}
 }
 
 // A toolchain that was changed after it was unpacked is found, whatever was done.

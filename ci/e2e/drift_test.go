@@ -22,12 +22,12 @@ func TestLockedVersionIsGone(t *testing.T) {
 	name := filepath.Join(src, images.LockFile)
 	lock, err := os.ReadFile(name)
 	must(t, err)
-	line := regexp.MustCompile(`(?m)^busybox-static (\S+) arm64 \d+ \S+`)
+	line := regexp.MustCompile(`(?m)^busybox-static (\S+) arm64 \d+ \S+ (\S+) \S+$`)
 	found := line.FindSubmatch(lock)
 	if found == nil {
 		t.Fatalf("%s has no %v", images.LockFile, line)
 	}
-	must(t, os.WriteFile(name, line.ReplaceAll(lock, []byte("busybox-static 1:0.0-1 arm64 1 "+strings.Repeat("0", 64))), 0o644))
+	must(t, os.WriteFile(name, line.ReplaceAll(lock, []byte("busybox-static 1:0.0-1 arm64 1 "+strings.Repeat("0", 64)+" $2 pool/main/b/busybox/none.deb")), 0o644))
 	cmd := exec.Command(filepath.Join(src, "bin", "lab"), "run", "--arch", "arm64", "--scenario", "boot", "--out", out)
 	cmd.Env = append(append(os.Environ(), s.env...), "MIRROR=")
 	text, err := cmd.CombinedOutput()
