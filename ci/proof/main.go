@@ -60,6 +60,8 @@ var scenarioProofs = []scenarioProof{
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},
+	{"rewrites", "host", "rewrites.points", nil},
+	{"unloads", "host", "unloads.points", nil},
 	{"hotplug", "host", "hotplug.points", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
