@@ -92,6 +92,26 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 		fn.name(at), i.Len, len(gaps), hi)
 }
 
+// beside replaces one instruction by a short jump to a springboard in a stretch that is
+// moved away for it. It is the last way: it waits like a window, and others pay for it.
+func (fn *function) beside(req Request, at int) (*Plan, *Refusal) {
+	i := fn.insns[at]
+	n, lo, hi := gen.HopReach(fn.text.Arch, i.Len)
+	switch {
+	case n == 0:
+		return nil, refuse(TooShort, "%s is %d bytes, and no jump is as short", fn.place(at), i.Len)
+	case slices.Contains(req.Without, Quiesced):
+		return nil, refuse(UnsupportedMechanism, "what makes room for a springboard is moved away by a window, and %v is forbidden", Quiesced)
+	}
+	w := window{mechanism: Springboard, first: at, count: 1, replaced: n}
+	in, r := fn.input(req, w)
+	if r != nil {
+		return nil, r
+	}
+	reach := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}
+	return fn.makeRoom(req, in, w, want{reach, amd64JumpLen, fn.text.Arch.MinLen}, (*function).pieces)
+}
+
 // untouched reports whether no live splice touches [lo, hi).
 func (req Request) untouched(lo, hi isa.Addr) bool { return req.Taken == nil || !req.Taken(lo, hi) }
 

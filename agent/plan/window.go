@@ -47,7 +47,7 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
-	if slices.ContainsFunc(onTheWay[fn.text.Arch.Name], func(name string) bool { return strings.HasPrefix(fn.Name, name) }) {
+	if fn.onTheWay() {
 		return nil, refuse(UnsupportedMechanism, "%v runs at every breakpoint, and one stands at a window while it is written", fn.Func)
 	}
 	p, first := fn.quiescedFrom(req, at, 0)
@@ -58,6 +58,10 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 		return p, nil
 	}
 	return nil, first
+}
+
+func (fn *function) onTheWay() bool {
+	return slices.ContainsFunc(onTheWay[fn.text.Arch.Name], func(name string) bool { return strings.HasPrefix(fn.Name, name) })
 }
 
 // leadsTo reports whether a window may begin as many instructions before one: each is
@@ -121,24 +125,31 @@ func (fn *function) closed(w window) *Refusal {
 	if name, k := fn.indirectJump(); k >= 0 {
 		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
 	}
-	m, err := fn.text.Targets(fn.Module)
+	a, ok, err := fn.ledInto(lo+1, hi)
 	if err != nil {
 		return unreadable(err)
-	}
-	a, ok := m.First(lo+1, hi)
-	if !ok {
-		a, ok = fn.ledTo(lo+1, hi)
-	}
-	if !ok {
-		if a, ok, err = fn.shortJump(lo+1, hi); err != nil {
-			return unreadable(err)
-		}
 	}
 	if ok {
 		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
 			fn.Func, isa.Off(a-fn.Addr), fn.off(w.first))
 	}
 	return nil
+}
+
+// ledInto finds an address in [lo, hi) that control may come to but from the instruction
+// before.
+func (fn *function) ledInto(lo, hi isa.Addr) (isa.Addr, bool, error) {
+	m, err := fn.text.Targets(fn.Module)
+	if err != nil {
+		return 0, false, err
+	}
+	if a, ok := m.First(lo, hi); ok {
+		return a, true, nil
+	}
+	if a, ok := fn.ledTo(lo, hi); ok {
+		return a, true, nil
+	}
+	return fn.shortJump(lo, hi)
 }
 
 // shortReach is how far the begin of a short jump and its target may be apart, in bytes.
