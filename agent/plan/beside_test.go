@@ -203,6 +203,7 @@ func TestBesideNot(t *testing.T) {
 		"interrupts are let in":  {code: moves(2) + "\xfb" + moves(2), want: plan.NoSpringboard},
 		"a landing pad":          {code: moves(2) + "\xf3\x0f\x1e\xfa" + moves(2), want: plan.NoSpringboard},
 		"a trap":                 {code: moves(2) + "\x0f\x0b" + moves(2), want: plan.NoSpringboard},
+		"a lock prefix":          {code: moves(2) + "\x3e\xff\x03" + moves(2), want: plan.NoSpringboard},
 		"a probe":                {code: moves(5) + "\xcc", want: plan.NoSpringboard},
 		"fillers":                {code: moves(5) + "\xc3\xcc\xcc\xcc\xcc"},
 		"an indirect jump":       {code: moves(5) + "\xff\xe0", want: plan.NoSpringboard},
@@ -275,24 +276,31 @@ func TestCheckCatchesBeside(t *testing.T) {
 		t.Fatal(r)
 	}
 	for name, spoil := range map[string]func(b *plan.Board, e *plan.Eviction){
-		"another copy":            func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 1) },
-		"another operand":         func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 6) },
-		"another target":          func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 12) },
-		"a way back elsewhere":    func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, len(e.Copy)-3) },
-		"no way back":             func(_ *plan.Board, e *plan.Eviction) { e.Copy = e.Copy[:len(e.Copy)-5] },
-		"out elsewhere":           func(_ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 1) },
-		"the copy elsewhere":      func(_ *plan.Board, e *plan.Eviction) { e.Patch += 64 },
-		"slot too short":          func(_ *plan.Board, e *plan.Eviction) { e.Slot = len(e.Copy) - 1 },
-		"a function":              func(_ *plan.Board, e *plan.Eviction) { e.Stretch = false },
-		"another state":           func(_ *plan.Board, e *plan.Eviction) { e.States[2].Orig++ },
-		"no states":               func(_ *plan.Board, e *plan.Eviction) { e.States = nil },
-		"half an instruction":     func(_ *plan.Board, e *plan.Eviction) { e.Code = e.Code[:len(e.Code)-1] },
-		"a call":                  func(_ *plan.Board, e *plan.Eviction) { copy(e.Code[3:], "\xff\xd0\x90\x90\x90\x90\x90") },
-		"a board on the jump":     func(b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
-		"a board behind the end":  func(b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
-		"a board on other bytes":  func(b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
-		"not said what is free":   func(_ *plan.Board, e *plan.Eviction) { e.Free = nil },
-		"too long for any window": func(_ *plan.Board, e *plan.Eviction) { e.Code = append(e.Code, "\x90\x90"...) },
+		"another copy":           func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 1) },
+		"another operand":        func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 6) },
+		"another target":         func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, 12) },
+		"a way back elsewhere":   func(_ *plan.Board, e *plan.Eviction) { e.Copy = flip(e.Copy, len(e.Copy)-3) },
+		"no way back":            func(_ *plan.Board, e *plan.Eviction) { e.Copy = e.Copy[:len(e.Copy)-5] },
+		"out elsewhere":          func(_ *plan.Board, e *plan.Eviction) { e.New = flip(e.New, 1) },
+		"the copy elsewhere":     func(_ *plan.Board, e *plan.Eviction) { e.Patch += 64 },
+		"slot too short":         func(_ *plan.Board, e *plan.Eviction) { e.Slot = len(e.Copy) - 1 },
+		"a function":             func(_ *plan.Board, e *plan.Eviction) { e.Stretch = false },
+		"another state":          func(_ *plan.Board, e *plan.Eviction) { e.States[2].Orig++ },
+		"no states":              func(_ *plan.Board, e *plan.Eviction) { e.States = nil },
+		"half an instruction":    func(_ *plan.Board, e *plan.Eviction) { e.Code = e.Code[:len(e.Code)-1] },
+		"a call":                 func(_ *plan.Board, e *plan.Eviction) { copy(e.Code[3:], "\xff\xd0\x90\x90\x90\x90\x90") },
+		"a board on the jump":    func(b *plan.Board, e *plan.Eviction) { b.Addr = e.Body + 4 },
+		"a board behind the end": func(b *plan.Board, e *plan.Eviction) { b.Addr = e.End() - 4 },
+		"a board on other bytes": func(b *plan.Board, _ *plan.Eviction) { b.Old = flip(b.Old, 0) },
+		"not said what is free":  func(_ *plan.Board, e *plan.Eviction) { e.Free = nil },
+		"a return is in it":      func(_ *plan.Board, e *plan.Eviction) { e.Code[12], e.Copy[16] = 0xc3, 0xc3 },
+		"too long": func(_ *plan.Board, e *plan.Eviction) { // by two nops; the way back is as far
+			k, end := len(e.Copy)-5, e.End()
+			e.Code = append(e.Code, "\x90\x90"...)
+			e.Copy = append(append(e.Copy[:k:k], "\x90\x90"...), e.Copy[k:]...)
+			e.States = append(e.States, gen.State{Off: k + 1, Orig: end + 1}, gen.State{Off: k + 2, Orig: end + 2})
+			e.Slot += 2
+		},
 	} {
 		p, b, e := *good, *good.Board, *good.Board.In
 		e.Code, e.New, e.Copy = bytes.Clone(e.Code), bytes.Clone(e.New), bytes.Clone(e.Copy)
