@@ -267,11 +267,21 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 // fewestOf is how many points of a hundred each mechanism must have.
 const fewestOf = 1
 
+// fewestMoved is of how many points one at least is reached by what was moved away for it.
+const fewestMoved = 500
+
 // ways files how many points each mechanism reached: each has to be seen counting.
 func (t *T) ways(guest string, points []*wire.PointResult) {
-	n := map[string]int{}
+	n, moved := map[string]int{}, 0
 	for _, p := range points {
 		n[p.Mechanism]++
+		if p.Moved != "" {
+			moved++
+		}
+	}
+	if t.Arch != "arm64" { // there nothing is ever moved away
+		t.Metrics["oracle."+guest+".moved"] = report.Metric{Value: float64(moved), Unit: "points", N: 1}
+		t.atLeast(guest+": points by what was moved away for them", float64(moved), float64(len(points)/fewestMoved))
 	}
 	for _, m := range plan.Ladder(t.Arch) {
 		t.Metrics["oracle."+guest+"."+m.String()] = report.Metric{Value: float64(n[m.String()]), Unit: "points", N: 1}

@@ -55,14 +55,23 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 // MechanismNames are the words that ParseMechanism knows.
 func MechanismNames() []string { return append([]string(nil), mechanismNames[1:]...) }
 
-// Ladder is the mechanisms that an ISA has, in the order in which they are tried.
+// Ladder is the mechanisms that an ISA has, in the order in which they are first tried.
 func Ladder(arch string) (ladder []Mechanism) {
-	for _, m := range mechanisms[arch] {
-		if !slices.Contains(ladder, m.m) {
-			ladder = append(ladder, m.m)
+	for _, m := range Rungs(arch) {
+		if !slices.Contains(ladder, m) {
+			ladder = append(ladder, m)
 		}
 	}
 	return ladder
+}
+
+// Rungs is what is tried, one after the other: a mechanism twice where it is tried in two
+// ways.
+func Rungs(arch string) (rungs []Mechanism) {
+	for _, m := range mechanisms[arch] {
+		rungs = append(rungs, m.m)
+	}
+	return rungs
 }
 
 // ParseMechanism is the inverse of String.

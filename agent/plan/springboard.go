@@ -10,7 +10,9 @@ import (
 
 // A springboard (amd64). One instruction of two bytes or more is replaced by one
 // jmp rel8 to padding in front of a function, where a jmp rel32 leads to the patch, or
-// where a copy of the patch is that is short enough: it costs one jump less. What
+// where a copy of the patch is that is short enough: it costs one jump less. Where no
+// padding is in reach, nor a window possible (window.go), the jmp rel32 lies in a stretch
+// of code that was moved away (stretch.go). What
 // remains of the instruction behind the two bytes is never executed: nothing jumps
 // into the middle of an instruction, and the patch returns behind it.
 //
@@ -35,6 +37,7 @@ import (
 //     entry (objtool gives it that), so behind a copy for a point with more on the stack
 //     the next frame may be misread, within the stack, while it lasts. In a patch it is
 //     what the module says (guest/module/arch/amd64/frames.c).
+//   - The same on one in a stretch: likewise, by the rule of the instruction that was there.
 //   - The kernel's own writers: padding is written for mitigations at boot or when a
 //     module is loaded, and only where it still is nops; ours is not. Ours in turn is
 //     undone only where it is still ours. Probes are barred from it while it lives.

@@ -13,16 +13,28 @@ import (
 	"kerninst/agent/place"
 )
 
-// Stretches: pieces of functions that are evicted for the springboards in them (riscv64),
-// as E9Patch evicts a neighbour. A stretch is instructions of which each is followed by the
-// next whenever it runs, and that nobody enters but at the first: what a window may
-// displace, by the same conditions (window.go), without what calls, may sleep, or forms an
-// address. Before the first and behind the last a register is free: to jump to the copy
-// through, and back. Who meets what while it is written, see evict.go.
+// Stretches: pieces of functions that are evicted for the springboards in them (amd64,
+// riscv64), as E9Patch evicts a neighbour. A stretch is instructions of which each is
+// followed by the next, and that nobody enters but at the first: what a window may displace,
+// by the same conditions (window.go), without what calls or may sleep.
 //
-// Whoever comes by executes four instructions more, so stretches are taken only where no
-// function can be moved, and of a function's the last first: compilers put there what is
-// seldom run.
+// On riscv64 it forms no address either and does not leave, and before the first and behind
+// the last a register is free: to jump to the copy through, and back. On amd64 a jump takes
+// none; operands and conditions are aimed anew in the copy, and a jump or a return may be
+// the last.
+//
+// Who meets what on riscv64 while it is written, see evict.go. On amd64 the jump to the copy
+// is a window like any other (guest/module/arch/amd64/divert.c): from when nobody can be in
+// the stretch, a breakpoint and then the jump keep everybody out. Springboards are whole
+// before the point's jump leads to one; undone, they are the stretch's bytes again, after a
+// quiescence behind the point, before its begin is. Nobody sleeps in the copy, and who was
+// preempted there is waited for before it is freed. A backtrace from it is that of the
+// instructions that it is of (Eviction.States).
+//
+// Whoever comes by executes four instructions more (amd64: two), so stretches are taken only
+// where no function can be moved (amd64: where no window is possible either), and of a
+// function's the last first: compilers put there what is seldom run. amd64 moves no whole
+// functions: each has padding in front of it, and no jmp rel8 reaches behind that of the next.
 
 // sizes of stretches, in bytes.
 type sizes struct {
