@@ -64,8 +64,7 @@ const (
 // bound is a place between two instructions of a run, or where it begins or ends.
 type bound struct {
 	at     isa.Addr
-	begins bool       // a stretch may begin there
-	ends   bool       // or end there
+	begins bool       // a stretch may begin there; it may end at any
 	free   isa.RegSet // what may be overwritten there
 }
 
@@ -116,7 +115,7 @@ func (s *search) again() error {
 			return err
 		}
 		out, back, ok := between(runs, e.Body)
-		if !ok || !allows(s.fn.text.Arch, out, e.Out) || !allows(s.fn.text.Arch, back, e.Back) { // less is known now
+		if !ok || !freeFor(s.fn.text.Arch, out, e.Out) || !freeFor(s.fn.text.Arch, back, e.Back) { // less is known now
 			continue
 		}
 		return s.take(e, a, out, back)
@@ -128,7 +127,7 @@ func (s *search) again() error {
 func between(runs [][]bound, w place.Window) (out, back isa.RegSet, ok bool) {
 	for _, run := range runs {
 		lo := slices.IndexFunc(run, func(b bound) bool { return b.at == w.Lo && b.begins })
-		hi := slices.IndexFunc(run, func(b bound) bool { return b.at == w.Hi && b.ends })
+		hi := slices.IndexFunc(run, func(b bound) bool { return b.at == w.Hi })
 		if lo >= 0 && hi > lo {
 			return run[lo].free, run[hi].free, true
 		}
@@ -144,9 +143,8 @@ func through(arch *isa.Arch, free isa.RegSet) (isa.Reg, bool) {
 	return gen.Register(arch, free)
 }
 
-// allows reports whether a jump to anywhere may go through a register, or through none
-// where it takes none.
-func allows(arch *isa.Arch, free isa.RegSet, r isa.Reg) bool { return arch.Far == nil || free.Has(r) }
+// freeFor reports whether a jump to anywhere may go through a register, or takes none.
+func freeFor(arch *isa.Arch, free isa.RegSet, r isa.Reg) bool { return arch.Far == nil || free.Has(r) }
 
 // displaces reports whether the point's instructions are in a window.
 func (s *search) displaces(w place.Window) bool {
@@ -228,7 +226,7 @@ func (s *search) from(f ktext.Func, run []bound) error {
 		body := place.Window{Lo: lo, Hi: run[k].at}
 		e := place.Evicted{Body: body, Room: place.Window{Lo: lo + s.far, Hi: body.Hi}, Stretch: true, Out: out}
 		a, fits := s.want.in(s.req.Heap, e.Room)
-		if e.Back, ok = through(s.fn.text.Arch, run[k].free); !ok || !run[k].ends || !fits || s.displaces(body) || !s.may(f, body) {
+		if e.Back, ok = through(s.fn.text.Arch, run[k].free); !ok || !fits || s.displaces(body) || !s.may(f, body) {
 			continue
 		}
 		if e.Slot, ok = s.fn.copyLen(e); !ok {
@@ -394,7 +392,7 @@ func (fn *function) bounds(first, end int) ([]bound, error) {
 	run := make([]bound, 0, end-first+1)
 	arch := fn.text.Arch
 	for k := first; k <= end; k++ {
-		b := bound{at: fn.insns[end-1].End(), ends: true}
+		b := bound{at: fn.insns[end-1].End()}
 		if k < end {
 			b.at = fn.insns[k].Addr
 		}
@@ -448,7 +446,7 @@ func (e *Eviction) checkStretch(arch *isa.Arch) error {
 		return fmt.Errorf("%s: %w", e.Name(), err)
 	case !bytes.Equal(want, e.Copy) || !reflect.DeepEqual(states, e.States):
 		return fmt.Errorf("the copy of %s at %v does something else", e.Name(), e.Patch)
-	case !allows(arch, e.Free[1]&^arch.NeverUse, e.Back):
+	case !freeFor(arch, e.Free[1]&^arch.NeverUse, e.Back):
 		return fmt.Errorf("the jump back to %v goes through what is not free", e.End())
 	}
 	if err := leadsTo(arch, e.New, e.Body, e.Patch, e.Free[0]&isa.Set(e.Out)); err != nil {
