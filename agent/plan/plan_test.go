@@ -190,11 +190,14 @@ func TestRefusals(t *testing.T) {
 		}, plan.AlreadySpliced, "live splice"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.TooShort, "a jump needs 5"},
 		{"amd64", "ksys_write", 0x10, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.TooShort, "is 1 bytes"},
-		{"amd64", "vfs_read", 0x1c0, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.NoSpringboard, "no padding lies within"},
+		{"amd64", "vfs_read", 0x1c0, func(r *plan.Request) {
+			r.Mechanism, r.Without = plan.Springboard, []plan.Mechanism{plan.Quiesced}
+		}, plan.NoSpringboard, "no padding lies within"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = nil }, plan.OutOfReach, "no patch memory"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = far() }, plan.OutOfReach, "no free slot"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) {
 			r.Taken, r.Mechanism = func(lo, hi isa.Addr) bool { return hi-lo == 5 }, plan.Springboard
+			r.Without = []plan.Mechanism{plan.Quiesced}
 		}, plan.NoSpringboard, "no room"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.UnsupportedMechanism, "springboard"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE, r.Snippet = false, snippet.Poisoned() }, plan.NoAtomics, "FEAT_LSE"},
@@ -233,10 +236,12 @@ func far() *place.Heap {
 }
 
 // TestSpringboards: what is too short for a jump takes a springboard until there is
-// no room for another. Each has bytes of its own, and what is forced is forced.
+// no room for another. Each has bytes of its own, and what is forced is forced. Nothing is
+// moved away where windows are forbidden.
 func TestSpringboards(t *testing.T) {
 	x := ktexttest.Load(t, "amd64").Text(t)
 	req := request(x, "ksys_write", 0)
+	req.Without = []plan.Mechanism{plan.Quiesced}
 	var made []*plan.Plan
 	req.Taken = func(lo, hi isa.Addr) bool {
 		for _, p := range made {
