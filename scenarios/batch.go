@@ -157,7 +157,7 @@ func checkWaits(t *T) {
 	for _, p := range t.done(g, "others").Points {
 		t.expect(p.Spec+": mechanism, without windows", p.Mechanism, "another", gomega.Not(gomega.Equal(plan.Quiesced.String())))
 	}
-	ladder := plan.Ladder(t.Arch)
+	ladder := plan.Rungs(t.Arch)
 	for _, p := range t.made(g, "every") {
 		var passed []string
 		for _, r := range p.Passed {

@@ -272,12 +272,22 @@ func (t *T) arrivals(v variant, drawn []drawnPoint, points int) {
 // fewestOf is how many points of a hundred each mechanism must have.
 const fewestOf = 1
 
+// fewestMoved is of how many points one at least is reached by what was moved away for it.
+const fewestMoved = 500
+
 // ways files how many points each mechanism reached: each has to be seen counting, the
 // last resort where it is the only one.
 func (t *T) ways(v variant, points []*wire.PointResult) {
-	n := map[string]int{}
+	n, moved := map[string]int{}, 0
 	for _, p := range points {
 		n[p.Mechanism]++
+		if p.Moved != "" {
+			moved++
+		}
+	}
+	if t.Arch != "arm64" && v.without == nil { // there nothing is ever moved away
+		t.Metrics["oracle."+v.name+".moved"] = report.Metric{Value: float64(moved), Unit: "points", N: 1}
+		t.atLeast(v.name+": points by what was moved away for them", float64(moved), float64(len(points)/fewestMoved))
 	}
 	for _, m := range plan.Ladder(t.Arch) {
 		got, least := n[m.String()], len(points)*fewestOf/100

@@ -214,7 +214,7 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 type asked map[isa.Addr][]place.Window
 
 // widest is the most that one point displaces, in bytes, of what lies behind it.
-const widest = 16
+const widest = 20
 
 // in reports whether points of a function are in [lo, hi).
 func (a asked) in(f ktext.Func, lo, hi isa.Addr) bool {

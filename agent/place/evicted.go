@@ -14,8 +14,11 @@ type Evicted struct {
 	Room  Window   // of it, what is behind that jump
 	Patch isa.Addr // the copy
 	Slot  int      // bytes of the heap that it holds
-	Out   isa.Reg  // what the jump to the copy goes through
-	Back  isa.Reg  // of a stretch: what the jump back goes through; 0: control does not go on behind the body
+	// Stretch says that control goes on behind the body: the copy ends in a jump back.
+	Stretch bool
+	// Out and Back are what the jumps to the copy and back go through; 0 where they go
+	// through no register.
+	Out, Back isa.Reg
 }
 
 // Evicted lists the bodies, in order of address.

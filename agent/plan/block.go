@@ -61,18 +61,7 @@ func (fn *function) goesOn(k int) (bool, error) {
 	if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || site {
 		return false, err
 	}
-	m, err := fn.text.Targets(fn.Module)
-	if err != nil {
-		return false, err
-	}
-	if _, ok := m.First(i.End(), i.End()+1); ok {
-		return false, nil
-	}
-	if _, ok := fn.ledTo(i.End(), i.End()+1); ok {
-		return false, nil
-	}
-	_, ok, err := fn.shortJump(i.End(), i.End()+1)
-	return !ok && err == nil, err
+	return fn.follows(k)
 }
 
 // placed are the reasons that are about where a snippet stands: elsewhere it may do.

@@ -18,12 +18,12 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	var first *Refusal
 	var best Request
 	last, least := fn.straight(), -1
-	for _, m := range mechanisms[text.Arch.Name] {
+	for k, m := range mechanisms[text.Arch.Name] {
 		if !req.allows(m.m) || m.m == Trap && least >= 0 {
 			continue
 		}
 		next := req
-		next.Mechanism = m.m
+		next.Mechanism, next.rung = m.m, k+1
 		off, added, r := fn.leastAdded(next, last)
 		switch {
 		case r != nil && first == nil:

@@ -80,19 +80,27 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 		w.board = a
 		return fn.build(req, w)
 	}
+	return fn.makeRoom(req, in, w, want{reach, riscv64JumpLen, fn.text.Arch.MinLen}, (*function).room, (*function).pieces)
+}
+
+// makeRoom plans a springboard in code that is moved away for it: what the first that finds
+// any has found.
+func (fn *function) makeRoom(req Request, in gen.Input, w window, of want, finders ...func(*function, Request, gen.Input, want) (isa.Addr, *Eviction, *Refusal)) (*Plan, *Refusal) {
 	if req.Features.Preempt {
-		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a function that makes room for a springboard")
+		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside what makes room for a springboard")
 	}
-	for _, look := range []func(*function, Request, gen.Input, want) (isa.Addr, *Eviction, *Refusal){(*function).room, (*function).pieces} {
-		if w.board, w.in, r = look(fn, req, in, want{reach, riscv64JumpLen, fn.text.Arch.MinLen}); r != nil {
+	for _, find := range finders {
+		var r *Refusal
+		if w.board, w.in, r = find(fn, req, in, of); r != nil {
 			return nil, r
 		}
 		if w.board != 0 {
 			return fn.build(req, w)
 		}
 	}
+	i := fn.insns[w.first]
 	return nil, refuse(NoSpringboard, "%s is %d bytes, and no function or stretch of one within %d bytes can be moved away to make room for another springboard",
-		fn.name(at), i.Len, hi)
+		fn.name(w.first), i.Len, of.reach.Hi-1-i.Addr)
 }
 
 // copied replaces one instruction by a jump to a copy of the patch: one jump there and one
@@ -215,7 +223,7 @@ func (w want) in(h *place.Heap, gap place.Window) (isa.Addr, bool) {
 // the nearest that can be. 0: nowhere.
 func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
 	for _, e := range req.Heap.Evicted() {
-		if a, ok := w.in(req.Heap, e.Room); ok && e.Back == 0 {
+		if a, ok := w.in(req.Heap, e.Room); ok && !e.Stretch {
 			moved, err := fn.evicted(e)
 			if err != nil {
 				return 0, nil, unreadable(err)
@@ -290,7 +298,7 @@ func (fn *function) evicted(e place.Evicted) (*Eviction, error) {
 	if !ok {
 		return nil, fmt.Errorf("no function is at %v", e.Body.Lo)
 	}
-	out := &Eviction{Module: f.Module, Symbol: f.Name, Body: e.Body.Lo, Code: make([]byte, e.Body.Size()), Patch: e.Patch, Slot: e.Slot, Out: e.Out, Back: e.Back}
+	out := &Eviction{Module: f.Module, Symbol: f.Name, Body: e.Body.Lo, Code: make([]byte, e.Body.Size()), Patch: e.Patch, Slot: e.Slot, Stretch: e.Stretch, Out: e.Out, Back: e.Back}
 	if err := fn.text.Read(e.Body.Lo, out.Code); err != nil {
 		return nil, err
 	}
@@ -298,16 +306,13 @@ func (fn *function) evicted(e place.Evicted) (*Eviction, error) {
 	if out.New, _, err = gen.Entry(fn.text.Arch, out.Body, out.Patch, e.Out); err != nil {
 		return nil, err
 	}
-	out.Copy = clone(out.Code)
-	if e.Back != 0 {
-		out.Offset = isa.Off(e.Body.Lo - f.Addr)
-		back, _, err := gen.Entry(fn.text.Arch, e.Patch+isa.Addr(len(out.Copy)), e.Body.Hi, e.Back)
-		if err != nil {
-			return nil, err
-		}
-		out.Copy = append(out.Copy, back...)
+	if !e.Stretch {
+		out.Copy = clone(out.Code)
+		return out, nil
 	}
-	return out, nil
+	out.Offset = isa.Off(e.Body.Lo - f.Addr)
+	out.Copy, out.States, err = moveStretch(fn.text.Arch, out.Code, out.Body, out.Patch, out.Back)
+	return out, err
 }
 
 // check holds what is evicted to be what can be, by its bytes, and the board to be in
@@ -325,10 +330,8 @@ func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Name(), e.Patch, e.Slot)
 	case string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):
 		return fmt.Errorf("the springboard at %v is not on the bytes of %s", b.Addr, e.Name())
-	case !bytes.HasPrefix(e.Copy, e.Code):
-		return fmt.Errorf("the copy of %s is none", e.Name())
 	}
-	if e.Back != 0 {
+	if e.Stretch {
 		return e.checkStretch(arch)
 	}
 	return e.checkLeaf(arch)
@@ -336,7 +339,7 @@ func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 
 // checkLeaf holds a function to be one that does the same elsewhere.
 func (e *Eviction) checkLeaf(arch *isa.Arch) error {
-	if _, ok := pad.Movable(arch, e.Code, e.Body); !ok || len(e.Copy) != len(e.Code) || len(e.Free) != 0 || e.Offset != 0 {
+	if _, ok := pad.Movable(arch, e.Code, e.Body); !ok || !bytes.Equal(e.Copy, e.Code) || len(e.Free) != 0 || e.Offset != 0 || e.Back != 0 || len(e.States) != 0 {
 		return fmt.Errorf("%s is not the same elsewhere", e.Symbol)
 	}
 	if want, _, err := gen.Entry(arch, e.Body, e.Patch, behindFtrace[arch.Name]); err != nil || string(want) != string(e.New) || e.Out != behindFtrace[arch.Name] {

@@ -8,6 +8,7 @@ package plan
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"kerninst/agent/gen"
@@ -54,12 +55,23 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 // MechanismNames are the words that ParseMechanism knows.
 func MechanismNames() []string { return append([]string(nil), mechanismNames[1:]...) }
 
-// Ladder is the mechanisms that an ISA has, in the order in which they are tried.
+// Ladder is the mechanisms that an ISA has, in the order in which they are first tried.
 func Ladder(arch string) (ladder []Mechanism) {
-	for _, m := range mechanisms[arch] {
-		ladder = append(ladder, m.m)
+	for _, m := range Rungs(arch) {
+		if !slices.Contains(ladder, m) {
+			ladder = append(ladder, m)
+		}
 	}
 	return ladder
+}
+
+// Rungs is what is tried, one after the other: a mechanism twice where it is tried in two
+// ways.
+func Rungs(arch string) (rungs []Mechanism) {
+	for _, m := range mechanisms[arch] {
+		rungs = append(rungs, m.m)
+	}
+	return rungs
 }
 
 // ParseMechanism is the inverse of String.
@@ -213,12 +225,16 @@ type Eviction struct {
 	Code   []byte   `json:"code"`             // from there to its end
 	New    []byte   `json:"new"`              // the jump to the copy
 	Patch  isa.Addr `json:"patch"`            // the copy
-	Copy   []byte   `json:"copy"`             // what is there: Code and, of a stretch, a jump to behind it
+	Copy   []byte   `json:"copy"`             // what is there: Code as it is there and, of a stretch, a jump to behind it
 	Slot   int      `json:"slot"`             // bytes of the heap that it holds
-	Out    isa.Reg  `json:"out"`              // what New goes through
-	Back   isa.Reg  `json:"back,omitempty"`   // of a stretch: what the jump back goes through
+	// Stretch is set where it is no whole function: the copy ends in a jump back.
+	Stretch bool    `json:"stretch,omitempty"`
+	Out     isa.Reg `json:"out,omitempty"`  // what New goes through, if through a register
+	Back    isa.Reg `json:"back,omitempty"` // of a stretch: what the jump back goes through, likewise
 	// Free is, of a stretch, what may be overwritten before it and behind it.
 	Free []isa.RegSet `json:"free,omitempty"`
+	// States are those of a stretch's copy, as in Plan.
+	States []gen.State `json:"states,omitempty"`
 }
 
 // End is the address behind what is evicted.
@@ -226,7 +242,7 @@ func (e *Eviction) End() isa.Addr { return e.Body + isa.Addr(len(e.Code)) }
 
 // Name is for people: that of the function, and where in it a stretch begins.
 func (e *Eviction) Name() string {
-	if e.Back == 0 {
+	if !e.Stretch {
 		return e.Symbol
 	}
 	return fmt.Sprintf("%s+%#x", e.Symbol, uint64(e.Offset))
@@ -236,7 +252,7 @@ func (e *Eviction) Name() string {
 func (e *Eviction) Place() place.Evicted {
 	return place.Evicted{
 		Body: place.Window{Lo: e.Body, Hi: e.End()}, Room: place.Window{Lo: e.Body + isa.Addr(len(e.New)), Hi: e.End()},
-		Patch: e.Patch, Slot: e.Slot, Out: e.Out, Back: e.Back,
+		Patch: e.Patch, Slot: e.Slot, Stretch: e.Stretch, Out: e.Out, Back: e.Back,
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -208,11 +207,14 @@ func TestRefusals(t *testing.T) {
 		}, plan.AlreadySpliced, "live splice"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.TooShort, "a jump needs 5"},
 		{"amd64", "ksys_write", 0x10, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.TooShort, "is 1 bytes"},
-		{"amd64", "vfs_read", 0x1c0, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.NoSpringboard, "no padding lies within"},
+		{"amd64", "vfs_read", 0x1c0, func(r *plan.Request) {
+			r.Mechanism, r.Without = plan.Springboard, []plan.Mechanism{plan.Quiesced}
+		}, plan.NoSpringboard, "no padding lies within"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = nil }, plan.OutOfReach, "no patch memory"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) { r.Heap = far() }, plan.OutOfReach, "no free slot"},
 		{"amd64", "ksys_write", 0xb, func(r *plan.Request) {
 			r.Taken, r.Mechanism = func(lo, hi isa.Addr) bool { return hi-lo == 5 }, plan.Springboard
+			r.Without = []plan.Mechanism{plan.Quiesced}
 		}, plan.NoSpringboard, "no room"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Mechanism = plan.Springboard }, plan.UnsupportedMechanism, "springboard"},
 		{"arm64", "ksys_read", 0x20, func(r *plan.Request) { r.Features.LSE, r.Snippet = false, snippet.Poisoned() }, plan.NoAtomics, "FEAT_LSE"},
@@ -251,10 +253,12 @@ func far() *place.Heap {
 }
 
 // TestSpringboards: what is too short for a jump takes a springboard until there is
-// no room for another. Each has bytes of its own, and what is forced is forced.
+// no room for another. Each has bytes of its own, and what is forced is forced. Nothing is
+// moved away where windows are forbidden.
 func TestSpringboards(t *testing.T) {
 	x := ktexttest.Load(t, "amd64").Text(t)
 	req := request(x, "ksys_write", 0)
+	req.Without = []plan.Mechanism{plan.Quiesced}
 	var made []*plan.Plan
 	req.Taken = func(lo, hi isa.Addr) bool {
 		for _, p := range made {
@@ -821,7 +825,7 @@ func TestWithout(t *testing.T) {
 	if r != nil {
 		t.Fatal(r)
 	}
-	ladder, took := plan.Ladder("amd64"), map[plan.Mechanism]int{}
+	rungs, took := plan.Rungs("amd64"), map[plan.Mechanism]int{}
 	for _, off := range offsets {
 		req := request(x, "ksys_read", off)
 		p, r := plan.Point(x, req)
@@ -829,11 +833,11 @@ func TestWithout(t *testing.T) {
 			continue
 		}
 		took[p.Mechanism]++
-		if k := slices.Index(ladder, p.Mechanism); len(p.Passed) != k {
-			t.Errorf("+%#x: %v, which is the ladder's %d., and %d are passed over", uint64(off), p.Mechanism, k, len(p.Passed))
+		if k := len(p.Passed); k >= len(rungs) || rungs[k] != p.Mechanism {
+			t.Errorf("+%#x: %v, and %d of %v are passed over", uint64(off), p.Mechanism, k, rungs)
 		}
 		for k, was := range p.Passed {
-			if was.Mechanism != ladder[k] || was.Refusal == nil || was.Refusal.Detail == "" {
+			if was.Mechanism != rungs[k] || was.Refusal == nil || was.Refusal.Detail == "" {
 				t.Errorf("+%#x: passed over: %+v", uint64(off), was)
 			}
 		}
@@ -851,7 +855,7 @@ func TestWithout(t *testing.T) {
 		t.Errorf("only %v", took)
 	}
 	req := request(x, "ksys_read", 0)
-	req.Without = ladder
+	req.Without = plan.Ladder("amd64")
 	if _, r := plan.Search(x, req); r == nil || r.Reason != plan.UnsupportedMechanism {
 		t.Errorf("all are forbidden: %v", r)
 	}

@@ -57,6 +57,7 @@ type Request struct {
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
+	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
 }
 
 // loads is what a request's patch loads or walks with, if it does: no plan depends on what it
@@ -143,12 +144,12 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	}
 	var first *Refusal
 	tried := 0
-	for _, m := range mechanisms[text.Arch.Name] {
+	for k, m := range mechanisms[text.Arch.Name] {
 		if !req.allows(m.m) {
 			continue
 		}
 		next := req
-		next.Mechanism = m.m
+		next.Mechanism, next.rung = m.m, k+1
 		p, r, n := fn.search(next)
 		if p != nil {
 			return p, nil
@@ -198,12 +199,13 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 	return nil, first, tried
 }
 
-// mechanisms is the ladder: the first that does not refuse wins.
+// mechanisms is the ladder: the first that does not refuse wins. One mechanism may be on
+// it twice.
 var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}, {Trap, (*function).trap}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}, {Springboard, (*function).beside}, {Trap, (*function).trap}},
 	"arm64":   {{Jump, (*function).jump}, {Trap, (*function).trap}},
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
@@ -287,8 +289,8 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 		return nil, nil, r
 	}
 	last := req.none(fn.text.Arch)
-	for _, m := range mechanisms[fn.text.Arch.Name] {
-		if !req.allows(m.m) {
+	for k, m := range mechanisms[fn.text.Arch.Name] {
+		if !req.allows(m.m) || req.rung != 0 && req.rung != k+1 {
 			continue
 		}
 		p, r := m.plan(fn, req, at)
@@ -297,7 +299,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
-		if last.Reason == UnsupportedMechanism || last.Reason == TooShort { // the first that says more
+		if last.Reason == UnsupportedMechanism || last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard { // the first that says more
 			last = r
 		}
 	}

@@ -10,7 +10,9 @@ import (
 
 // A springboard (amd64). One instruction of two bytes or more is replaced by one
 // jmp rel8 to padding in front of a function, where a jmp rel32 leads to the patch, or
-// where a copy of the patch is that is short enough: it costs one jump less. What
+// where a copy of the patch is that is short enough: it costs one jump less. Where no
+// padding is in reach, nor a window possible (window.go), the jmp rel32 lies in a stretch
+// of code that was moved away (stretch.go). What
 // remains of the instruction behind the two bytes is never executed: nothing jumps
 // into the middle of an instruction, and the patch returns behind it.
 //
@@ -35,6 +37,7 @@ import (
 //     entry (objtool gives it that), so behind a copy for a point with more on the stack
 //     the next frame may be misread, within the stack, while it lasts. In a patch it is
 //     what the module says (guest/module/arch/amd64/frames.c).
+//   - The same on one in a stretch: likewise, by the rule of the instruction that was there.
 //   - The kernel's own writers: padding is written for mitigations at boot or when a
 //     module is loaded, and only where it still is nops; ours is not. Ours in turn is
 //     undone only where it is still ours. Probes are barred from it while it lives.
@@ -90,6 +93,26 @@ func (fn *function) springboard(req Request, at int) (*Plan, *Refusal) {
 	}
 	return nil, refuse(NoSpringboard, "%s is %d bytes, and the %d runs of padding within %d bytes have no room for another springboard: splice fewer points there at once",
 		fn.name(at), i.Len, len(gaps), hi)
+}
+
+// beside replaces one instruction by a short jump to a springboard in a stretch that is
+// moved away for it. It is the last way: it waits like a window, and others pay for it.
+func (fn *function) beside(req Request, at int) (*Plan, *Refusal) {
+	i := fn.insns[at]
+	n, lo, hi := gen.HopReach(fn.text.Arch, i.Len)
+	switch {
+	case n == 0:
+		return nil, refuse(TooShort, "%s is %d bytes, and no jump is as short", fn.place(at), i.Len)
+	case slices.Contains(req.Without, Quiesced):
+		return nil, refuse(UnsupportedMechanism, "what makes room for a springboard is moved away by a window, and %v is forbidden", Quiesced)
+	}
+	w := window{mechanism: Springboard, first: at, count: 1, replaced: n}
+	in, r := fn.input(req, w)
+	if r != nil {
+		return nil, r
+	}
+	reach := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}
+	return fn.makeRoom(req, in, w, want{reach, amd64JumpLen, fn.text.Arch.MinLen}, (*function).pieces)
 }
 
 // untouched reports whether no live splice touches [lo, hi).

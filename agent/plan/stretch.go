@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -10,26 +13,47 @@ import (
 	"kerninst/agent/place"
 )
 
-// Stretches: pieces of functions that are evicted for the springboards in them (riscv64),
-// as E9Patch evicts a neighbour. A stretch is instructions of which each is followed by the
-// next whenever it runs, and that nobody enters but at the first: what a window may
-// displace, by the same conditions (window.go), without what calls, may sleep, or forms an
-// address. Before the first and behind the last a register is free: to jump to the copy
-// through, and back. Who meets what while it is written, see evict.go.
+// Stretches: pieces of functions that are evicted for the springboards in them (amd64,
+// riscv64), as E9Patch evicts a neighbour. A stretch is instructions of which each is
+// followed by the next, and that nobody enters but at the first: what a window may displace,
+// by the same conditions (window.go), without what calls or may sleep.
 //
-// Whoever comes by executes four instructions more, so stretches are taken only where no
-// function can be moved, and of a function's the last first: compilers put there what is
-// seldom run.
+// On riscv64 it forms no address either and does not leave, and before the first and behind
+// the last a register is free: to jump to the copy through, and back. On amd64 a jump takes
+// none; operands and conditions are aimed anew in the copy, and a jump or a return may be
+// the last.
+//
+// Who meets what on riscv64 while it is written, see evict.go. On amd64 the jump to the copy
+// is a window like any other (guest/module/arch/amd64/divert.c): from when nobody can be in
+// the stretch, a breakpoint and then the jump keep everybody out. Springboards are whole
+// before the point's jump leads to one; undone, they are the stretch's bytes again, after a
+// quiescence behind the point, before its begin is. Nobody sleeps in the copy, and who was
+// preempted there is waited for before it is freed. A backtrace from it is that of the
+// instructions that it is of (Eviction.States).
+//
+// Whoever comes by executes four instructions more (amd64: two), so stretches are taken only
+// where no function can be moved (amd64: where no window is possible either), and of a
+// function's the last first: compilers put there what is seldom run. amd64 moves no whole
+// functions: each has padding in front of it, and no jmp rel8 reaches behind that of the next.
+
+// sizes of stretches, in bytes.
+type sizes struct {
+	far isa.Addr // a jump to the copy, and a springboard
+	// least has room for one springboard behind the jump to the copy, most for three. No
+	// instruction of a stretch can be spliced itself.
+	least, most isa.Addr
+	// widest is how much a window of the shortest that has room for a far jump may have: a
+	// task that sleeps in its patch, undone or not, comes back as far behind what it
+	// sleeps over.
+	widest isa.Addr
+}
+
+func sizesOf(arch *isa.Arch) sizes {
+	far := isa.Addr(farJumpLen[arch.Name])
+	return sizes{far: far, least: 2 * far, most: 4 * far, widest: far - isa.Addr(arch.MinLen) + isa.Addr(arch.MaxLen)}
+}
 
 const (
-	// minStretch has room for one springboard behind the jump to the copy, in bytes.
-	minStretch = 2 * riscv64JumpLen
-	// maxStretch has room for three. No instruction of a stretch can be spliced itself.
-	maxStretch = 4 * riscv64JumpLen
-	// widest is how many bytes a window of the shortest that has room for a far jump may
-	// have: a task that sleeps in its patch, undone or not, comes back as far behind what
-	// it sleeps over.
-	widest = riscv64JumpLen + 2
 	// nearPieces is how far from a point its springboard's stretch is looked for, in
 	// bytes: behind that there are hundreds that will do.
 	nearPieces = 1 << 15
@@ -39,14 +63,15 @@ const (
 
 // bound is a place between two instructions of a run, or where it begins or ends.
 type bound struct {
-	at   isa.Addr
-	free isa.RegSet // what may be overwritten there
+	at     isa.Addr
+	begins bool       // a stretch may begin there; it may end at any
+	free   isa.RegSet // what may be overwritten there
 }
 
 // pieces finds where a springboard may begin: in a stretch that is evicted already, or in
 // one of the point's own function or, the nearest first, of others. 0: nowhere.
 func (fn *function) pieces(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
-	s := search{fn: fn, req: req, in: in, want: w}
+	s := search{fn: fn, req: req, in: in, want: w, sizes: sizesOf(fn.text.Arch)}
 	s.reach = w.reach.Intersect(place.Window{Lo: in.Back - nearPieces, Hi: in.Back + nearPieces})
 	err := s.again()
 	if s.moved == nil && err == nil {
@@ -64,6 +89,7 @@ func (fn *function) pieces(req Request, in gen.Input, w want) (isa.Addr, *Evicti
 // search looks for a stretch for one springboard.
 type search struct {
 	want
+	sizes
 	fn  *function
 	req Request
 	in  gen.Input
@@ -77,7 +103,7 @@ type search struct {
 func (s *search) again() error {
 	for _, e := range s.req.Heap.Evicted() {
 		a, ok := s.want.in(s.req.Heap, e.Room)
-		if !ok || e.Back == 0 || s.displaces(e.Body) {
+		if !ok || !e.Stretch || s.displaces(e.Body) {
 			continue
 		}
 		f, ok := s.fn.text.Locate(e.Body.Lo)
@@ -88,8 +114,8 @@ func (s *search) again() error {
 		if err != nil {
 			return err
 		}
-		out, back := freeAt(runs, e.Body.Lo), freeAt(runs, e.Body.Hi)
-		if !out.Has(e.Out) || !back.Has(e.Back) { // less is known now
+		out, back, ok := between(runs, e.Body)
+		if !ok || !freeFor(s.fn.text.Arch, out, e.Out) || !freeFor(s.fn.text.Arch, back, e.Back) { // less is known now
 			continue
 		}
 		return s.take(e, a, out, back)
@@ -97,17 +123,28 @@ func (s *search) again() error {
 	return nil
 }
 
-// freeAt is what is free at a bound of some runs.
-func freeAt(runs [][]bound, a isa.Addr) isa.RegSet {
+// between is what is free before and behind a stretch of one of some runs.
+func between(runs [][]bound, w place.Window) (out, back isa.RegSet, ok bool) {
 	for _, run := range runs {
-		for _, b := range run {
-			if b.at == a {
-				return b.free
-			}
+		lo := slices.IndexFunc(run, func(b bound) bool { return b.at == w.Lo && b.begins })
+		hi := slices.IndexFunc(run, func(b bound) bool { return b.at == w.Hi })
+		if lo >= 0 && hi > lo {
+			return run[lo].free, run[hi].free, true
 		}
 	}
-	return 0
+	return 0, 0, false
 }
+
+// through picks what a jump to anywhere goes through, where that takes a register.
+func through(arch *isa.Arch, free isa.RegSet) (isa.Reg, bool) {
+	if arch.Far == nil {
+		return 0, true
+	}
+	return gen.Register(arch, free)
+}
+
+// freeFor reports whether a jump to anywhere may go through a register, or takes none.
+func freeFor(arch *isa.Arch, free isa.RegSet, r isa.Reg) bool { return arch.Far == nil || free.Has(r) }
 
 // displaces reports whether the point's instructions are in a window.
 func (s *search) displaces(w place.Window) bool {
@@ -128,7 +165,7 @@ func (s *search) nearest() error {
 	if !ok {
 		return nil
 	}
-	w := place.Window{Lo: s.reach.Lo - maxStretch, Hi: s.reach.Hi + maxStretch}.Intersect(place.Window{Lo: run.Lo, Hi: run.Hi})
+	w := place.Window{Lo: s.reach.Lo - s.most, Hi: s.reach.Hi + s.most}.Intersect(place.Window{Lo: run.Lo, Hi: run.Hi})
 	err := s.inside(s.fn.Func)
 	behind, before := s.fn.End(), s.fn.Addr
 	for err == nil && s.moved == nil && (behind < w.Hi || before > w.Lo) {
@@ -174,22 +211,25 @@ func (s *search) inside(f ktext.Func) error {
 // from tries the stretches that begin where a run does, the longest first.
 func (s *search) from(f ktext.Func, run []bound) error {
 	lo := run[0].at
-	if lo+maxStretch <= s.reach.Lo || lo+riscv64JumpLen >= s.reach.Hi || s.displaces(place.Window{Lo: lo, Hi: lo + minStretch}) {
+	if !run[0].begins || lo+s.most <= s.reach.Lo || lo+s.far >= s.reach.Hi || s.displaces(place.Window{Lo: lo, Hi: lo + s.least}) {
 		return nil
 	}
-	out, ok := gen.Register(s.fn.text.Arch, run[0].free)
-	if !ok || !s.may(f, place.Window{Lo: lo, Hi: lo + minStretch}) {
+	out, ok := through(s.fn.text.Arch, run[0].free)
+	if !ok || !s.may(f, place.Window{Lo: lo, Hi: lo + s.least}) {
 		return nil
 	}
 	k := 0
-	for k+1 < len(run) && run[k+1].at-lo <= maxStretch {
+	for k+1 < len(run) && run[k+1].at-lo <= s.most {
 		k++
 	}
-	for ; k > 0 && run[k].at-lo >= minStretch; k-- {
+	for ; k > 0 && run[k].at-lo >= s.least; k-- {
 		body := place.Window{Lo: lo, Hi: run[k].at}
-		e := place.Evicted{Body: body, Room: place.Window{Lo: lo + riscv64JumpLen, Hi: body.Hi}, Slot: int(body.Size()) + riscv64JumpLen, Out: out}
-		a, ok := s.want.in(s.req.Heap, e.Room)
-		if e.Back, _ = gen.Register(s.fn.text.Arch, run[k].free); e.Back == 0 || !ok || s.displaces(body) || !s.may(f, body) {
+		e := place.Evicted{Body: body, Room: place.Window{Lo: lo + s.far, Hi: body.Hi}, Stretch: true, Out: out}
+		a, fits := s.want.in(s.req.Heap, e.Room)
+		if e.Back, ok = through(s.fn.text.Arch, run[k].free); !ok || !fits || s.displaces(body) || !s.may(f, body) {
+			continue
+		}
+		if e.Slot, ok = s.fn.copyLen(e); !ok {
 			continue
 		}
 		if e.Patch, s.full = s.fn.copyOf(s.req, s.in, e, fmt.Sprintf("%v+%#x", f, uint64(lo-f.Addr))); s.full != nil {
@@ -198,6 +238,16 @@ func (s *search) from(f ktext.Func, run []bound) error {
 		return s.take(e, a, run[0].free, run[k].free)
 	}
 	return nil
+}
+
+// copyLen is how long the copy of a stretch is, which does not depend on where it is.
+func (fn *function) copyLen(e place.Evicted) (int, bool) {
+	code := make([]byte, e.Body.Size())
+	if err := fn.text.Read(e.Body.Lo, code); err != nil {
+		return 0, false
+	}
+	out, _, err := moveStretch(fn.text.Arch, code, e.Body.Lo, e.Body.Lo, e.Back)
+	return len(out), err == nil
 }
 
 // may reports whether part of a function is nobody's.
@@ -251,7 +301,7 @@ func (fn *function) runs() (out [][]bound, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if end < len(fn.insns) && end > first && fn.insns[end].Addr-fn.insns[first].Addr >= minStretch {
+		if end > first && fn.insns[end-1].End()-fn.insns[first].Addr >= sizesOf(fn.text.Arch).least {
 			run, err := fn.bounds(first, end)
 			if err != nil {
 				return nil, err
@@ -264,10 +314,16 @@ func (fn *function) runs() (out [][]bound, err error) {
 }
 
 // probed reports whether somebody has put a trap into the function that no table of the
-// kernel's has: a kprobe, beside which the module evicts nothing.
+// kernel's has: a kprobe, beside which the module evicts nothing. Those that nothing runs
+// are behind what control does not go on from (amd64).
 func (fn *function) probed() (bool, error) {
+	filler := false
 	for _, i := range fn.insns {
 		if i.Flow != isa.FlowTrap {
+			filler = i.Flow == isa.FlowReturn || i.Flow == isa.FlowJump || i.Flow == isa.FlowIndirectJump
+			continue
+		}
+		if filler = filler && len(fn.text.Arch.Trap) == i.Len; filler {
 			continue
 		}
 		if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || !site {
@@ -284,80 +340,117 @@ func (fn *function) runFrom(first int) (int, error) {
 		if err != nil || !ok {
 			return k, err
 		}
-		if on, err := fn.goesOn(k); err != nil || !on {
+		if on, err := fn.follows(k); err != nil || !on {
 			return k + 1, err
 		}
 	}
 	return len(fn.insns), nil
 }
 
+// follows reports whether nobody comes to the instruction behind k but from k.
+func (fn *function) follows(k int) (bool, error) {
+	i := fn.insns[k]
+	if i.Flow.Ends() {
+		return false, nil
+	}
+	_, ok, err := fn.ledInto(i.End(), i.End()+1)
+	return !ok && err == nil, err
+}
+
 // evictable reports whether instruction k may be in a stretch: it does the same elsewhere,
 // nobody is ever asleep in it, and nothing leads into its middle.
 func (fn *function) evictable(k int) (bool, error) {
 	i := fn.insns[k]
-	if i.Traits&(unmoved|isa.PCRel) != 0 || i.Flow != isa.FlowNone || fn.displaceable(k) != nil {
+	if !moves(fn.text.Arch, i) || fn.displaceable(k) != nil {
 		return false, nil
 	}
 	if _, site, err := fn.text.Site(i.Addr, i.End()); site || err != nil {
 		return false, err
 	}
-	m, err := fn.text.Targets(fn.Module)
-	if err != nil {
-		return false, err
-	}
-	_, hit := m.First(i.Addr+1, i.End())
-	return !hit, nil
+	_, hit, err := fn.ledInto(i.Addr+1, i.End())
+	return !hit, err
 }
 
 // unmoved is what nothing in a stretch is, whatever a window takes.
 const unmoved = isa.Lost | isa.Privileged | isa.Landing | isa.Shadow | isa.Rebases
 
-// bounds are those of the run of instructions [first, end). None has anything free where
-// a task may yet come back to from a patch that it sleeps in.
+// moves reports whether an instruction may be in a stretch, by what it is. Where a jump to
+// anywhere takes no register, it may form an address, leave, or end the stretch.
+func moves(arch *isa.Arch, i isa.Insn) bool {
+	switch {
+	case i.Traits&unmoved != 0:
+		return false
+	case i.Flow == isa.FlowNone:
+		return i.Traits&isa.PCRel == 0 || i.Rel32 != 0
+	}
+	return arch.Far == nil && (i.Flow == isa.FlowCond || i.Flow == isa.FlowJump || i.Flow == isa.FlowReturn)
+}
+
+// bounds are those of the run of instructions [first, end). None begins a stretch where a
+// task may yet come back to from a patch that it sleeps in.
 func (fn *function) bounds(first, end int) ([]bound, error) {
 	run := make([]bound, 0, end-first+1)
+	arch := fn.text.Arch
 	for k := first; k <= end; k++ {
-		b := bound{at: fn.insns[k].Addr}
-		_, site, err := fn.text.Site(b.at-widest, b.at)
+		b := bound{at: fn.insns[end-1].End()}
+		if k < end {
+			b.at = fn.insns[k].Addr
+		}
+		_, site, err := fn.text.Site(b.at-sizesOf(arch).widest, b.at)
 		if err != nil {
 			return nil, err
 		}
-		if !site || k == end {
-			if b.free, err = fn.free(k); err != nil {
-				return nil, err
-			}
+		b.begins = !site && k < end
+		if b.free, err = fn.free(k); err != nil {
+			return nil, err
 		}
 		run = append(run, b)
 	}
 	return run, nil
 }
 
-// checkStretch holds a stretch to be instructions that do the same elsewhere, each
-// followed by the next, and the jumps to its copy and back to go through what is free.
+// moveStretch is the copy of a stretch as it is elsewhere, and the state map of that: each
+// instruction moved and, if control goes on behind the last, a jump to there.
+func moveStretch(arch *isa.Arch, code []byte, from, to isa.Addr, back isa.Reg) (out []byte, states []gen.State, err error) {
+	ends := false
+	for k := 0; k < len(code); {
+		i := arch.Decode(code[k:], from+isa.Addr(k))
+		if ends || !moves(arch, i) || k+i.Len > len(code) {
+			return nil, nil, fmt.Errorf("the instruction at %v of a stretch cannot be moved with it", i.Addr)
+		}
+		m, err := arch.Move(i, code[k:], to+isa.Addr(len(out)), 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		states = append(states, gen.State{Off: len(out), Orig: i.Addr})
+		out, ends, k = append(out, m.Code...), m.Ends, k+i.Len
+	}
+	if ends {
+		return out, states, nil
+	}
+	end := from + isa.Addr(len(code))
+	home, _, err := gen.Entry(arch, to+isa.Addr(len(out)), end, back)
+	return append(out, home...), append(states, gen.State{Off: len(out), Orig: end}), err
+}
+
+// checkStretch holds a stretch to be instructions that can be moved, each followed by the
+// next, its copy to be what they are there, and the jumps to it and back to go through what
+// is free.
 func (e *Eviction) checkStretch(arch *isa.Arch) error {
-	if len(e.Free) != 2 || len(e.Code) > maxStretch {
+	if len(e.Free) != 2 || isa.Addr(len(e.Code)) > sizesOf(arch).most {
 		return fmt.Errorf("%d bytes of %s with %d sets of free registers", len(e.Code), e.Name(), len(e.Free))
 	}
-	k := 0
-	for k < len(e.Code) {
-		i := arch.Decode(e.Code[k:], e.Body+isa.Addr(k))
-		if i.Flow != isa.FlowNone || i.Traits&(unmoved|isa.PCRel) != 0 || i.Stays() != nil {
-			return fmt.Errorf("the instruction at %v of %s is not the same elsewhere", i.Addr, e.Name())
-		}
-		k += i.Len
+	want, states, err := moveStretch(arch, e.Code, e.Body, e.Patch, e.Back)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", e.Name(), err)
+	case !bytes.Equal(want, e.Copy) || !reflect.DeepEqual(states, e.States):
+		return fmt.Errorf("the copy of %s at %v does something else", e.Name(), e.Patch)
+	case !freeFor(arch, e.Free[1]&^arch.NeverUse, e.Back):
+		return fmt.Errorf("the jump back to %v goes through what is not free", e.End())
 	}
-	if k != len(e.Code) {
-		return fmt.Errorf("%s ends inside an instruction", e.Name())
-	}
-	for _, j := range []struct {
-		code     []byte
-		from, to isa.Addr
-		free     isa.RegSet
-		r        isa.Reg
-	}{{e.New, e.Body, e.Patch, e.Free[0], e.Out}, {e.Copy[k:], e.Patch + isa.Addr(k), e.End(), e.Free[1], e.Back}} {
-		if err := leadsTo(arch, j.code, j.from, j.to, j.free&isa.Set(j.r)); err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), err)
-		}
+	if err := leadsTo(arch, e.New, e.Body, e.Patch, e.Free[0]&isa.Set(e.Out)); err != nil {
+		return fmt.Errorf("%s: %w", e.Name(), err)
 	}
 	return nil
 }

@@ -112,24 +112,31 @@ func (fn *function) closed(w window) *Refusal {
 	if name, k := fn.indirectJump(); k >= 0 {
 		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
 	}
-	m, err := fn.text.Targets(fn.Module)
+	a, ok, err := fn.ledInto(lo+1, hi)
 	if err != nil {
 		return unreadable(err)
-	}
-	a, ok := m.First(lo+1, hi)
-	if !ok {
-		a, ok = fn.ledTo(lo+1, hi)
-	}
-	if !ok {
-		if a, ok, err = fn.shortJump(lo+1, hi); err != nil {
-			return unreadable(err)
-		}
 	}
 	if ok {
 		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
 			fn.Func, isa.Off(a-fn.Addr), fn.off(w.first))
 	}
 	return nil
+}
+
+// ledInto finds an address in [lo, hi) that control may come to but from the instruction
+// before.
+func (fn *function) ledInto(lo, hi isa.Addr) (isa.Addr, bool, error) {
+	m, err := fn.text.Targets(fn.Module)
+	if err != nil {
+		return 0, false, err
+	}
+	if a, ok := m.First(lo, hi); ok {
+		return a, true, nil
+	}
+	if a, ok := fn.ledTo(lo, hi); ok {
+		return a, true, nil
+	}
+	return fn.shortJump(lo, hi)
 }
 
 // shortReach is how far the begin of a short jump and its target may be apart, in bytes.

@@ -287,7 +287,7 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	}
 	moved := s.fresh(plans)
 	for _, e := range moved {
-		if err := s.put(part{at: e.Patch, code: e.Copy}); err != nil {
+		if err := s.put(part{at: e.Patch, code: e.Copy, states: e.States}); err != nil {
 			return nil, fmt.Errorf("copy of %s: %w", e.Name(), err)
 		}
 	}

@@ -678,6 +678,57 @@ func testEvicted(t *testing.T, name, code string) {
 	}
 }
 
+// TestEvictedBeside: on amd64 a stretch that two points share is moved once, before them,
+// and is back with the last; its copy comes with what is said of its stack.
+func TestEvictedBeside(t *testing.T) {
+	b := setUp(t, "amd64")
+	lo, _ := b.text.Bounds()
+	hops, at := strings.Repeat("\xeb\x00", 100), lo+0x8000
+	stretch := strings.Repeat("\x48\x89\xc3", 6) // mov %rax, %rbx
+	code := hops + stretch + hops + "\xc3"
+	b.k.Add("piece", at, []byte(code))
+	x := b.k.TextWith(t, b.s.Read, ktext.Options{})
+	before, used, boards := b.outside(), b.used(), b.s.Heap().Boards()
+	var plans []*plan.Plan
+	for _, off := range []isa.Off{180, 182} {
+		p, r := plan.Point(x, plan.Request{Function: "piece", Offset: off, Heap: b.s.Heap(), Taken: b.s.Taken})
+		if r != nil {
+			t.Fatal(r)
+		}
+		plans = append(plans, p)
+	}
+	live, err := b.s.Apply(plans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := plans[0].Board.In
+	if in == nil || in.Name() != "piece+0xc8" || !in.Same(plans[1].Board.In) || len(b.k.live) != 5 {
+		t.Fatalf("%+v and %+v, %d writes live", in, plans[1].Board.In, len(b.k.live))
+	}
+	if !b.k.hold(in.Body, in.New) || !b.k.hold(in.Patch, in.Copy) || !b.k.hold(plans[1].Board.Addr, plans[1].Board.New) {
+		t.Error("the jump to the copy, the copy or a springboard is not there")
+	}
+	if got := b.k.states[in.Patch]; len(got) != 7 || !reflect.DeepEqual(got, in.States) {
+		t.Errorf("of the copy's stack is said %+v", got)
+	}
+	seen := make([]byte, len(code))
+	if err := b.s.Read(at, seen); err != nil || string(seen) != code {
+		t.Errorf("the function reads %x, %v", seen, err)
+	}
+	if err := errors.Join(b.s.Verify(), b.s.Undo(live[:1])); err != nil {
+		t.Fatal(err)
+	}
+	if !b.k.hold(in.Body, in.New) {
+		t.Error("the stretch is back while a springboard is in it")
+	}
+	if err := b.s.Undo(live[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(before, b.outside()) || len(b.s.Heap().Evicted()) != 0 || b.used() != used || b.s.Heap().Boards() != boards {
+		t.Errorf("%d stretches, %d slots, %d springboards are left, or other bytes", len(b.s.Heap().Evicted()), b.used(), b.s.Heap().Boards())
+	}
+}
+
 // TestEvictionClashes: what must not be live beside a function that runs elsewhere.
 func TestEvictionClashes(t *testing.T) {
 	for name, code := range evictable {

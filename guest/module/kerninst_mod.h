@@ -143,6 +143,7 @@ struct ki_poke {
 	unsigned long patch;	/* where a CPU may be sent during the change */
 	bool jump;		/* `to` is a jump and must lead to the patch */
 	bool board;		/* reached only by jumps of others */
+	bool host;		/* behind its written bytes, boards may lie */
 	bool code;		/* that is not a jump but code, longer than one */
 	bool trap;		/* one of the two begins with a breakpoint, for good */
 	bool call;		/* both are calls */
@@ -184,7 +185,7 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last);
  * neither text nor data? Springboards may lie there.
  */
 bool ki_arch_gap(unsigned long first, unsigned long last);
-/* Does the writer of windows prove that nobody is in a function that calls nobody? */
+/* Does the writer of windows prove that nobody is in code that calls nobody, however long? */
 extern const bool ki_arch_moves;
 void ki_arch_fill_traps(void *code, unsigned long len);
 /* Into memory that is already read-only and executable. */

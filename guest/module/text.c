@@ -117,7 +117,7 @@ static bool good_fault(const struct ki_splice *s)
 	       !(s->flags & KI_SPLICE_SPRINGBOARD);
 }
 
-/* The longest function that is ever moved away, in bytes. */
+/* The longest function, or stretch of one, that is ever moved away, in bytes. */
 #define SPAN_MAX 4096u
 
 static bool good_span(const struct ki_splice *s)
@@ -613,6 +613,7 @@ static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 	p->patch = l->s.patch;
 	p->jump = !undo;
 	p->board = l->s.flags & KI_SPLICE_SPRINGBOARD;
+	p->host = l->s.span;
 	p->code = l->s.flags & KI_SPLICE_CODE;
 	p->trap = l->s.flags & KI_SPLICE_TRAP;
 	p->call = false;

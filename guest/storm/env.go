@@ -126,8 +126,15 @@ func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, fro
 	return p, e.write(p)
 }
 
-// write puts a plan's patch where it belongs, with its state map.
+// write puts a plan's patch where it belongs, with its state map, and what is moved away for
+// its springboard.
 func (e *env) write(p *plan.Plan) error {
+	if p.Board != nil && p.Board.In != nil {
+		in := p.Board.In
+		if err := e.dev.WriteCode(in.Patch, in.Copy, kdev.Frames(e.arch.Name, in.States)...); err != nil {
+			return err
+		}
+	}
 	err := e.dev.WriteCode(p.Patch, p.Code, kdev.Frames(e.arch.Name, p.States)...)
 	if err == nil && p.Annex != nil {
 		err = e.dev.WriteCode(p.Annex.Addr, p.Annex.Code, kdev.Frames(e.arch.Name, p.Annex.States)...)
@@ -150,6 +157,15 @@ func board(p *plan.Plan) kdev.Splice {
 	s.Point, s.Old, s.New = b.Addr, bytes.Clone(b.Old), bytes.Clone(b.New)
 	s.Window, s.Springboard, s.Code = false, true, b.Whole
 	return s
+}
+
+// away is what makes room for its springboard, likewise.
+func away(p *plan.Plan) kdev.Splice {
+	in := p.Board.In
+	return kdev.Splice{
+		Point: in.Body, Patch: in.Patch, PatchLen: len(in.Copy), Old: bytes.Clone(in.Code[:len(in.New)]), New: bytes.Clone(in.New),
+		Window: true, Awake: true, Span: len(in.Code),
+	}
 }
 
 func (e *env) snapshot() ([]byte, error) {

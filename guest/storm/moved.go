@@ -21,16 +21,17 @@ var spans = []refusal{
 	{"splice: a springboard with dead bytes", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.Window, s.Springboard, s.Span = true, true, s.PatchLen })},
 }
 
-// moves checks what may be done to a function that was moved away.
+// moves checks what may be done to a function, or a stretch of one, that was moved away.
 func (e *env) moves(calls int) error {
-	if e.arch.Name != "riscv64" {
+	plans := map[string]func(*env, string, snippet.Snippet) (variant, error){"amd64": (*env).inAStretch, "riscv64": (*env).inAFunction}[e.arch.Name]
+	if plans == nil {
 		return nil
 	}
 	long, err := snippet.Parse(tooLong)
 	if err != nil {
 		return err
 	}
-	v, err := e.inAFunction("4 bytes to where a function was", long)
+	v, err := plans(e, "a point with a board where code was", long)
 	if err != nil {
 		return err
 	}
@@ -49,14 +50,15 @@ func (e *env) moves(calls int) error {
 		return err
 	}
 	report("count of "+v.name+", once", want, e.hits(v.counts) == uint64(want), "%d hits, %d calls", e.hits(v.counts), want)
+	n := len(moved.New)
 	reportErrno("undo of a function with a springboard in it", e.dev.Undo(ids[:1]), unix.EBUSY)
 	reportErrno("undo of a springboard that is jumped to", e.dev.Undo(ids[:2]), unix.EBUSY)
 	for name, s := range map[string]kdev.Splice{
-		"a window in dead bytes":            {Point: body.Hi - 8, Patch: moved.Patch, PatchLen: 8, Window: true},
+		"a window in dead bytes":            {Point: body.Hi - isa.Addr(n), Patch: moved.Patch, PatchLen: n, Window: true},
 		"a springboard where one is":        {Point: board.Point + 4, Patch: board.Patch, PatchLen: board.PatchLen, Springboard: true},
 		"a springboard on the written ones": {Point: moved.Point + 4, Patch: board.Patch, PatchLen: board.PatchLen, Springboard: true},
 	} {
-		s.Old, s.New = make([]byte, 8), bytes.Clone(board.New)
+		s.Old, s.New = make([]byte, n), bytes.Clone(board.New)
 		_, err := e.dev.Splice([]kdev.Splice{s})
 		reportErrno("splice: "+name, err, unix.EEXIST)
 	}

@@ -31,6 +31,7 @@ type variant struct {
 	counts *plan.Plan // whose counter it is
 	waits  bool       // for a quiescence, each time that it is made
 	traps  bool
+	slow   bool // its boards do
 }
 
 // toggles is how often it is made and undone where others are so often.
@@ -44,7 +45,7 @@ func (v variant) toggles(n int) int {
 // refusals is how often it is refused: what can be refused half made.
 func (v variant) refusals(n int) int {
 	switch {
-	case v.waits:
+	case v.waits || v.slow:
 		return 4
 	case len(v.boards) > 0:
 		return len(v.boards) * n / 50
@@ -131,7 +132,27 @@ func (e *env) amd64Variants() ([]variant, error) {
 		return nil, err
 	}
 	window := variant{name: fmt.Sprintf("5 bytes of %d instructions", len(p.Displaced)), point: whole(p), counts: p, waits: true}
-	return append(out, near, copied, window, e.planned()), nil
+	stretch, err := e.inAStretch("2 bytes to where a stretch was", long)
+	if err != nil {
+		return nil, err
+	}
+	return append(out, near, copied, window, stretch, e.planned()), nil
+}
+
+// inAStretch is one jmp rel8 to a jump in a stretch of its own function that was moved away
+// for it, as if no padding were in reach.
+func (e *env) inAStretch(name string, s snippet.Snippet) (variant, error) {
+	p, refusal := plan.Search(e.text, plan.Request{
+		Function: e.fn.Name, Mechanism: plan.Springboard, Snippet: s, Heap: &e.heap,
+		Taken: func(lo, hi isa.Addr) bool { return lo < e.fn.Addr || hi > e.fn.End() },
+	})
+	if refusal != nil {
+		return variant{}, fmt.Errorf("no springboard in a stretch: %w", refusal)
+	}
+	if err := e.write(p); err != nil {
+		return variant{}, err
+	}
+	return variant{name: name, boards: []kdev.Splice{away(p), board(p)}, point: whole(p), counts: p, slow: true}, nil
 }
 
 // riscv64Variants adds to the planned window one jal. It replaces only the
@@ -175,12 +196,7 @@ func (e *env) inAFunction(name string, s snippet.Snippet) (variant, error) {
 	if err != nil {
 		return variant{}, fmt.Errorf("no springboard in another function: %w", err)
 	}
-	in := p.Board.In
-	moved := kdev.Splice{
-		Point: in.Body, Patch: in.Patch, PatchLen: len(in.Code), Old: bytes.Clone(in.Code[:len(in.New)]), New: bytes.Clone(in.New),
-		Window: true, Awake: true, Span: len(in.Code),
-	}
-	return variant{name: name, boards: []kdev.Splice{moved, board(p)}, point: whole(p), counts: p}, e.dev.WriteCode(in.Patch, in.Code)
+	return variant{name: name, boards: []kdev.Splice{away(p), board(p)}, point: whole(p), counts: p}, nil
 }
 
 // jal is "jal x0, d": imm[20|10:1|11|19:12] rd opcode.
@@ -200,6 +216,9 @@ func (e *env) storms(toggles, calls int) error {
 	list = append(list, last)
 	for _, v := range list {
 		if err := e.storm(v, v.toggles(toggles)); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+		if err := e.remake(v, max(10, toggles/100)); err != nil {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 		if err := e.exact(v, calls); err != nil {
@@ -252,6 +271,31 @@ func (e *env) storm(v variant, toggles int) error {
 	return nil
 }
 
+// remake makes all of it and takes all of it back while the last CPU passes by: what has
+// to wait for others is written while they come and go.
+func (e *env) remake(v variant, times int) error {
+	if !v.slow {
+		return nil
+	}
+	e.area.Store(v.counts.Cell, 0)
+	l, err := startLooper(e.info.CPUs - 1)
+	if err != nil {
+		return err
+	}
+	done := 0
+	for ; err == nil && done < times; done++ {
+		var ids []uint32
+		if ids, err = e.dev.Splice(append(slices.Clone(v.boards), v.point)); err == nil {
+			err = e.dev.UndoNoWait(ids)
+		}
+	}
+	calls, loopErr := l.stop()
+	hits := e.hits(v.counts)
+	report("remakes of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+		"%d hits in %d calls of another CPU (%v, %v)", hits, calls, err, loopErr)
+	return nil
+}
+
 // rewrites is how often a storm writes the patch anew: each waits for a quiescence. Any
 // word on a stack keeps a patch (guest/module/quiesce.c), so one that an interrupt in it
 // left may, while whoever was interrupted runs.
@@ -274,6 +318,9 @@ func (e *env) fail(v variant, times int) error {
 		return nil
 	}
 	p, err := e.plan(e.one.Offset + isa.Off(e.one.Back-e.one.Point))
+	for err == nil && v.counts.Touches(p.Point, p.End()) {
+		p, err = e.plan(p.Offset + isa.Off(p.Back-p.Point))
+	}
 	if err != nil {
 		return err
 	}

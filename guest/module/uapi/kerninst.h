@@ -222,9 +222,10 @@ struct ki_code {
  */
 #define KI_SPLICE_TRAP		(1u << 4)
 /*
- * A window at a function's entry whose patch is a copy of the function: of the bytes
- * from the point on, `span`, those behind the written ones are run by nobody while it
- * lives, and springboards may be made there. It is undone when they are gone.
+ * A window whose patch is a copy of a function, from its entry on, or of a stretch of
+ * one: of the bytes from the point on, `span`, those behind the written ones are run by
+ * nobody while it lives, and springboards may be made there. It is undone when they are
+ * gone.
  */
 
 struct ki_splice {

@@ -32,7 +32,7 @@
 
 const u32 ki_arch_id = KI_ARCH_AMD64;
 const u32 ki_arch_insn_align = 1;
-const bool ki_arch_moves = false;
+const bool ki_arch_moves = true;
 
 #define MIN_WRITE 2	/* jmp rel8 */
 #define MAX_WRITE 5	/* what the kernel's writer takes */
@@ -242,12 +242,9 @@ static int boards_first(const void *a, const void *b)
 
 	if (x->code != y->code)
 		return x->code ? -1 : 1;
+	if (x->board != y->board)
+		return x->board ? -1 : 1;
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
-
-static bool as_planned(const struct ki_poke *p)
-{
-	return as_before(p) && (!p->jump || leads_to_patch(p));
 }
 
 /* Each CPU has fetched anew what has been written. */
@@ -262,6 +259,28 @@ static void settle(const struct ki_poke *p, u32 n)
 			return;
 		}
 	}
+}
+
+/*
+ * Boards are whole before the first of the others is written: a point must not lead to one
+ * that waits in the kernel's next list, nor may a stretch be entered again, when it comes
+ * back, while one is still in it.
+ */
+static void poke_boards_first(const struct ki_poke *p, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		if (i && p[i - 1].board && !p[i].board)
+			text_poke_finish();
+		poke(&p[i], p[i].to);
+	}
+	settle(p, n);
+}
+
+static bool as_planned(const struct ki_poke *p)
+{
+	return as_before(p) && (!p->jump || leads_to_patch(p));
 }
 
 /* Earlier ones of the batch may be what completes a jump: one after the other. */
@@ -279,7 +298,7 @@ static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
 back:
 	*failed = p[i].index;
 	while (i--) {
-		if (!p[i].board)
+		if (!p[i].board && !p[i].host)
 			poke(&p[i], p[i].from);
 		settle(&p[i], 1);
 	}
@@ -301,9 +320,7 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 		}
 	}
 	sort(p, n, sizeof(*p), boards_first, NULL);
-	for (i = 0; i < n; i++)
-		poke(&p[i], p[i].to);
-	settle(p, n);
+	poke_boards_first(p, n);
 	return 0;
 }
 
