@@ -220,7 +220,7 @@ func TestBesideNot(t *testing.T) {
 			req.Without = append(req.Without, plan.Quiesced)
 		}, want: plan.NoSpringboard},
 		"springboards are": {code: besidePiece, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) {
-			req.Without = []plan.Mechanism{plan.Springboard}
+			req.Without = append(req.Without, plan.Springboard)
 		}, want: plan.TooShort},
 		"windows alone are asked": {code: besidePiece, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) { req.Mechanism = plan.Quiesced }, want: plan.TooShort},
 		"preemption without diversion": {code: besidePiece, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) {
