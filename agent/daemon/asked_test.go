@@ -32,7 +32,8 @@ func TestAsked(t *testing.T) {
 		"the point":       {&wire.Point{Function: name, Offset: 0x10}, 0x10, 0x12, true},
 		"up to it":        {&wire.Point{Function: name, Offset: 0x10}, 0, 0x10, false},
 		"its window":      {&wire.Point{Function: name, Offset: 0x10}, 0x18, 0x1a, true},
-		"far behind it":   {&wire.Point{Function: name, Offset: 0x10}, 0x20, 0x30, false},
+		"its widest":      {&wire.Point{Function: name, Offset: 0x10}, 0x22, 0x23, true}, // four bytes and fifteen
+		"far behind it":   {&wire.Point{Function: name, Offset: 0x10}, 0x24, 0x30, false},
 		"every one":       {&wire.Point{Function: name, Offset: 8, Every: true}, 0x1e, 0x20, true},
 		"before those":    {&wire.Point{Function: name, Offset: 8, Every: true}, 0, 8, false},
 		"one searched":    {&wire.Point{Function: name, Offset: 8, Search: true}, 0x1e, 0x20, true},

@@ -213,7 +213,7 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 // nothing of it is moved away for the springboard of another.
 type asked map[isa.Addr][]place.Window
 
-// widest is the most that one point displaces, in bytes, of what lies behind it.
+// widest is the most that one point displaces, in bytes, of what lies behind it: a window.
 const widest = 20
 
 // in reports whether points of a function are in [lo, hi).
