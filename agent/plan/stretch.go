@@ -323,7 +323,7 @@ func (fn *function) probed() (bool, error) {
 			filler = i.Flow == isa.FlowReturn || i.Flow == isa.FlowJump || i.Flow == isa.FlowIndirectJump
 			continue
 		}
-		if filler = filler && len(fn.text.Arch.Trap) == i.Len; filler {
+		if filler = filler && len(fn.text.Arch.Trap) == 1 && i.Len == 1; filler {
 			continue
 		}
 		if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || !site {

@@ -164,6 +164,8 @@ func TestStretchNot(t *testing.T) {
 			code: pieceBegin + nops(6) + "\x2f\x35\x05\x10" + nops(6) + "\x2f\x35\xa5\x18" + pieceEnd + pieceCall, want: plan.NoSpringboard},
 		"a probe": { // c.ebreak
 			code: pieceCode + "\x02\x90", want: plan.NoSpringboard},
+		"a probe behind a return": {
+			code: pieceCode + pieceBegin + "\x02\x90", want: plan.NoSpringboard},
 		"an indirect jump": { // c.jr a0
 			code: pieceCode + "\x02\x85", want: plan.NoSpringboard},
 		"what is not understood": {
