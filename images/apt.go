@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -264,13 +265,24 @@ func (a *apt) parseOffers(out string) ([]offer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("images: apt names a size %q: %w", m[3], err)
 		}
-		path, ok := strings.CutPrefix(m[1], a.mirror+"/")
-		if !ok {
-			path = ""
-		}
-		all = append(all, offer{Package{part[0], version, part[2], Digest{m[4], size}, path}, m[2]})
+		all = append(all, offer{Package{part[0], version, part[2], Digest{m[4], size}, a.pathOf(m[1])}, m[2]})
 	}
 	return all, nil
+}
+
+// pathOf is where in the archive an address of apt's leads. What comes before that apt
+// spells in its own way: file:/srv for file:///srv, and nobody's password.
+func (a *apt) pathOf(address string) string {
+	u, err := url.Parse(address)
+	m, err2 := url.Parse(a.mirror)
+	if err != nil || err2 != nil {
+		return ""
+	}
+	path, ok := strings.CutPrefix(u.EscapedPath(), m.EscapedPath()+"/")
+	if !ok || !inPool(path) {
+		return ""
+	}
+	return path
 }
 
 // closure resolves what has to be unpacked for pkgs to run on the host.
@@ -321,20 +333,61 @@ func (a *apt) download(ctx context.Context, dir string, all []offer) error {
 	return nil
 }
 
-// helper is apt's own downloader of one file.
+// helper is apt's own downloader of files. Of each it is told the address, the name to
+// give it, and its hash.
 const helper = "/usr/lib/apt/apt-helper"
 
+// What apt says of a file that a mirror does not have, or has with other bytes. Anything
+// else that it says is about the mirror, or the way there.
+var (
+	gone       = regexp.MustCompile(`^(404|410) |No such file`)
+	otherBytes = regexp.MustCompile(`Hash Sum mismatch|unexpected size`)
+)
+
 // fetch gets packages into dir by their paths, without an index, each under the name of
-// its hash, which is held against what is asked for.
-func (a *apt) fetch(ctx context.Context, dir string, pkgs []Package) error {
+// its hash, and returns why it did not get the others, by their hashes. One goes ahead: of
+// a mirror that does not answer, apt would wait for every file anew.
+func (a *apt) fetch(ctx context.Context, dir string, pkgs []Package) (failed map[string]string, err error) {
+	failed, err = a.fetchAtOnce(ctx, dir, pkgs[:1])
+	why := failed[pkgs[0].SHA256]
+	if err != nil || len(pkgs) == 1 || why != "" && !gone.MatchString(why) && !otherBytes.MatchString(why) {
+		return failed, err
+	}
+	others, err := a.fetchAtOnce(ctx, dir, pkgs[1:])
+	maps.Copy(failed, others)
+	return failed, err
+}
+
+// fetchFailed is what apt says of a file: address, why.
+var fetchFailed = regexp.MustCompile(`E: Failed to fetch (\S+)  ([^;]+)`)
+
+func (a *apt) fetchAtOnce(ctx context.Context, dir string, pkgs []Package) (failed map[string]string, err error) {
+	// Of a mirror's file: apt would make a link to it, not a copy.
+	mirror := a.mirror
+	if at, ok := strings.CutPrefix(mirror, "file:"); ok {
+		mirror = "copy:" + at
+	}
 	args := []string{"download-file"}
 	for _, p := range pkgs {
-		args = append(args, a.mirror+"/"+p.Path, p.SHA256, "SHA256:"+p.SHA256)
+		args = append(args, mirror+"/"+p.Path, p.SHA256, "SHA256:"+p.SHA256)
 	}
-	if _, err := a.run(ctx, dir, helper, args...); err != nil {
-		return fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	_, err = a.run(ctx, dir, helper, args...)
+	failed = map[string]string{}
+	var said *aptError
+	if !errors.As(err, &said) {
+		return failed, err
 	}
-	return nil
+	for _, m := range fetchFailed.FindAllStringSubmatch(said.said, -1) {
+		for _, p := range pkgs {
+			if strings.HasSuffix(m[1], "/"+p.Path) {
+				failed[p.SHA256] = m[2]
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return failed, nil
+	}
+	return failed, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 }
 
 // kernels lists the releases of Debian's stock kernel that the mirror has,

@@ -2,15 +2,9 @@ package images
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -110,6 +104,22 @@ func TestParseOffers(t *testing.T) {
 	}
 }
 
+// Paths are had of whatever apt writes before them.
+func TestPathOf(t *testing.T) {
+	for _, tt := range []struct{ mirror, address, want string }{
+		{"http://m/debian", "http://m/debian/pool/main/a_1%2b2.deb", "pool/main/a_1%2b2.deb"},
+		{"file:///srv/debian", "file:/srv/debian/pool/a..b.deb", "pool/a..b.deb"},
+		{"https://me:pw@m:8080/debian", "https://m:8080/debian/pool/a.deb", "pool/a.deb"},
+		{"http://m/debian", "http://m/other/pool/a.deb", ""},
+		{"http://m/debian", "http://m/debian/elsewhere/a.deb", ""},
+		{"http://m/debian", "http://m/debian/pool/../a.deb", ""},
+	} {
+		if got := (&apt{mirror: tt.mirror}).pathOf(tt.address); got != tt.want {
+			t.Errorf("at %s, the path of %s is %q, want %q", tt.mirror, tt.address, got, tt.want)
+		}
+	}
+}
+
 func TestReleaseIn(t *testing.T) {
 	tests := []struct {
 		name, want string
@@ -167,42 +177,5 @@ func TestBadInput(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Packages of the lock are had by their paths from a mirror that has no index at all; what
-// it has not, or has with other bytes, stays missing.
-func TestFetchLocked(t *testing.T) {
-	served := map[string]string{"/debian/pool/a%2b.deb": "a", "/debian/pool/b.deb": "another", "/debian/pool/d.deb": "d"}
-	var asked []string
-	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.EscapedPath())
-		if text, ok := served[r.URL.EscapedPath()]; ok {
-			io.WriteString(w, text)
-			return
-		}
-		http.NotFound(w, r)
-	}))
-	defer mirror.Close()
-	c, _ := testCache(t)
-	digest := func(text string) Digest {
-		sum := sha256.Sum256([]byte(text))
-		return Digest{hex.EncodeToString(sum[:]), int64(len(text))}
-	}
-	pkgs := []Package{
-		{"a", "1", "all", digest("a"), "pool/a%2b.deb"}, {"b", "1", "all", digest("b"), "pool/b.deb"},
-		{"c", "1", "all", digest("c"), "pool/c.deb"}, {"d", "1", "all", digest("d"), ""}, {"e", "1", "all", mustPut(t, c, "e"), "pool/e.deb"},
-	}
-	b := &builder{cache: c, host: hostArch(), t: targets[0], opt: Options{Mirror: mirror.URL + "/debian/"}, say: t.Logf}
-	if err := b.fetchLocked(context.Background(), pkgs); err != nil {
-		t.Fatal(err)
-	}
-	for k, want := range []bool{true, false, false, false, true} {
-		if got := c.check(pkgs[k].Digest) == nil; got != want {
-			t.Errorf("%s is cached: %v, want %v", pkgs[k].Name, got, want)
-		}
-	}
-	if slices.ContainsFunc(asked, func(p string) bool { return !strings.Contains(p, "/pool/") || strings.Contains(p, "/e.deb") }) {
-		t.Errorf("asked for %q", asked)
 	}
 }

@@ -32,8 +32,11 @@
 //
 // # The lock file
 //
-// images.lock names the version, size and SHA-256 of every package. A package
-// of the locked version whose bytes differ is an error. One that the mirror no
-// longer has in that version is replaced by the mirror's, and the manifest
-// says so.
+// images.lock names the version, size and SHA-256 of every package, and its path
+// in the archive. By that it is fetched, without the archive's index: the lock,
+// which is in version control, vouches for its bytes, whichever mirror they come
+// from. A package of the locked version whose bytes differ is an error. Where one
+// is gone, or another kernel is asked for than the locked one, the index is asked,
+// its signature verified. A package that the mirror no longer has in the locked
+// version is replaced by the mirror's, and the manifest says so.
 package images

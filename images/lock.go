@@ -27,6 +27,12 @@ type Package struct {
 
 func (p Package) String() string { return p.Name + " " + p.Version + " " + p.Arch }
 
+// anywhere is p without its path, to compare: old bundles have none, and archives differ.
+func (p Package) anywhere() Package {
+	p.Path = ""
+	return p
+}
+
 // set names a list of packages in the lock: what the guest of an architecture
 // is made of, or what builds it on one kind of host.
 func guestSet(arch string) string           { return "guest/" + arch }
@@ -83,7 +89,7 @@ func parseLock(b []byte) (Lock, error) {
 		p := Package{f[0], f[1], f[2], Digest{f[4], size}, f[6]}
 		if p.Path == noPath {
 			p.Path = ""
-		} else if !strings.HasPrefix(p.Path, "pool/") || strings.Contains(p.Path, "..") {
+		} else if !inPool(p.Path) {
 			return nil, fmt.Errorf("%d: %q is no path in an archive's pool", n, p.Path)
 		}
 		for _, set := range strings.Split(f[5], ",") {
@@ -91,6 +97,11 @@ func parseLock(b []byte) (Lock, error) {
 		}
 	}
 	return l, in.Err()
+}
+
+// inPool says whether a path leads to where archives keep packages.
+func inPool(path string) bool {
+	return strings.HasPrefix(path, "pool/") && !strings.Contains(path+"/", "/../")
 }
 
 // format is the inverse of parseLock.
@@ -123,14 +134,14 @@ func (l Lock) all() (pkgs []Package) {
 	return pkgs
 }
 
-// lacks are those of pkgs that are in no set.
+// lacks are those of pkgs that are in no set, wherever an archive has them.
 func (l Lock) lacks(pkgs []Package) (others []Package) {
-	have := map[string]bool{}
+	have := map[Package]bool{}
 	for _, p := range l.all() {
-		have[p.String()+p.SHA256] = true
+		have[p.anywhere()] = true
 	}
 	for _, p := range pkgs {
-		if !have[p.String()+p.SHA256] {
+		if !have[p.anywhere()] {
 			others = append(others, p)
 		}
 	}

@@ -101,21 +101,19 @@ func (b *builder) choose(ctx context.Context) (*selection, error) {
 }
 
 // fetchLocked gets those of some locked packages that the cache lacks, by their paths. What
-// vouches for them is the lock, so no index is asked, which while an archive is updated may
-// not fit. What no mirror has any more stays missing, for the index to say what there is
-// instead; the error is that of who cannot go on at all.
+// vouches for their bytes is the lock, which is in version control, so no index is asked,
+// which while an archive is updated may not fit. What is gone stays missing, for the index
+// to say what there is instead; other bytes than the locked ones are an error.
 func (b *builder) fetchLocked(ctx context.Context, pkgs []Package) error {
-	missing := func(p Package) bool { return b.cache.check(p.Digest) != nil }
 	uris, err := b.mirrors()
 	if err != nil {
 		return err
 	}
+	// By hash, what the first mirror says that knows of the file; nil: that it is gone.
+	// The likely ones are asked first; behind them, anything may be at that path.
+	answers := map[string]error{}
 	for _, uri := range uris {
-		var size int64
-		want := slices.DeleteFunc(slices.Clone(pkgs), func(p Package) bool { return p.Path == "" || !missing(p) })
-		for _, p := range want {
-			size += p.Size
-		}
+		want := b.missing(pkgs)
 		if len(want) == 0 {
 			return nil
 		}
@@ -123,24 +121,44 @@ func (b *builder) fetchLocked(ctx context.Context, pkgs []Package) error {
 		if err != nil {
 			return err
 		}
-		b.say("fetching %d locked packages, %d MB, from %s", len(want), size/1e6, uri)
-		if err := b.adoptFrom(ctx, a, want); err != nil {
+		if err := b.fetchFrom(ctx, a, want, answers); err != nil {
+			return err
+		}
+	}
+	for _, p := range b.missing(pkgs) {
+		if err := answers[p.SHA256]; err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// adoptFrom takes from a mirror what it has of packages.
-func (b *builder) adoptFrom(ctx context.Context, a *apt, pkgs []Package) error {
+// missing are those of pkgs that the cache lacks and whose paths are known.
+func (b *builder) missing(pkgs []Package) []Package {
+	return slices.DeleteFunc(slices.Clone(pkgs), func(p Package) bool {
+		return p.Path == "" || b.cache.check(p.Digest) == nil
+	})
+}
+
+// fetchFrom caches what a mirror has of packages. What it says of the others it adds to
+// answers, unless one is there; whether it can be asked at all is for the index to show.
+func (b *builder) fetchFrom(ctx context.Context, a *apt, pkgs []Package, answers map[string]error) error {
+	var size int64
+	for _, p := range pkgs {
+		size += p.Size
+	}
+	b.say("fetching %d locked packages, %d MB, from %s", len(pkgs), size/1e6, a.mirror)
 	dir, err := b.cache.temp("debs")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	failed := a.fetch(ctx, dir, pkgs)
+	failed, err := a.fetch(ctx, dir, pkgs)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if err != nil {
+		b.say("%v", err)
 	}
 	for _, p := range pkgs {
 		name := filepath.Join(dir, p.SHA256)
@@ -151,10 +169,28 @@ func (b *builder) adoptFrom(ctx context.Context, a *apt, pkgs []Package) error {
 			return err
 		}
 	}
-	if failed != nil {
-		b.say("%v", failed)
-	}
+	b.hear(a, b.missing(pkgs), failed, answers)
 	return nil
+}
+
+// hear says how much of it a mirror did not give, with why for one, and keeps its answers.
+func (b *builder) hear(a *apt, pkgs []Package, failed map[string]string, answers map[string]error) {
+	for k, p := range pkgs {
+		why := failed[p.SHA256]
+		if k == 0 && why != "" {
+			b.say("%s does not give %d of them, such as %s: %s", a.mirror, len(pkgs), p, why)
+		}
+		if _, known := answers[p.SHA256]; known {
+			continue
+		}
+		switch {
+		case gone.MatchString(why):
+			answers[p.SHA256] = nil
+		case otherBytes.MatchString(why):
+			answers[p.SHA256] = fmt.Errorf("images: %s: what mirror %s has at %s is not what the lock file says, "+
+				"SHA-256 %s and %d bytes (%s): not used; try another mirror (MIRROR=)", p, a.mirror, p.Path, p.SHA256, p.Size, why)
+		}
+	}
 }
 
 // cached is the selection for key if every package of it is in the cache,
