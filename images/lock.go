@@ -46,8 +46,7 @@ const noPath = "-"
 
 const lockHeader = `# Debian packages that guests and their toolchains are made of.
 # Written by "lab image build --refresh"; do not edit.
-# package version architecture size sha256 sets path
-`
+# package version architecture size sha256 sets`
 
 // ReadLock reads the lock file of the repository at root. A repository without
 // one has an empty lock.
@@ -106,6 +105,17 @@ func inPool(path string) bool {
 
 // format is the inverse of parseLock.
 func (l Lock) format() []byte {
+	return l.text(" path", func(p Package) string { return " " + cmp.Or(p.Path, noPath) })
+}
+
+// content is what is locked without where archives have it. That decides nothing, so what
+// an earlier run has chosen for the same content is still known, paths or not.
+func (l Lock) content() string {
+	return string(l.text("", func(Package) string { return "" }))
+}
+
+// text is the lock, its last column added to the others'.
+func (l Lock) text(column string, of func(Package) string) []byte {
 	sets := map[Package][]string{}
 	for set, pkgs := range l {
 		for _, p := range pkgs {
@@ -115,10 +125,10 @@ func (l Lock) format() []byte {
 	var lines []string
 	for p, in := range sets {
 		slices.Sort(in)
-		lines = append(lines, fmt.Sprintf("%s %d %s %s %s\n", p, p.Size, p.SHA256, strings.Join(in, ","), cmp.Or(p.Path, noPath)))
+		lines = append(lines, fmt.Sprintf("%s %d %s %s%s\n", p, p.Size, p.SHA256, strings.Join(in, ","), of(p)))
 	}
 	slices.Sort(lines)
-	return []byte(lockHeader + strings.Join(lines, ""))
+	return []byte(lockHeader + column + "\n" + strings.Join(lines, ""))
 }
 
 // of returns what is locked for one pair of host and target.

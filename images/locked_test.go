@@ -190,6 +190,15 @@ func TestPathsDoNotCount(t *testing.T) {
 	for k := range old {
 		old[k].Path = ""
 	}
+	const want = `# Debian packages that guests and their toolchains are made of.
+# Written by "lab image build --refresh"; do not edit.
+# package version architecture size sha256 sets
+make 6.12.1-1 arm64 4 ` + sumA + ` a,b
+`
+	p := Package{"make", "6.12.1-1", "arm64", Digest{sumA, 4}, "pool/make.deb"}
+	if got := (Lock{"b": {p}, "a": {p}}).content(); got != want {
+		t.Errorf("choices are kept by %q, not as before by %q", got, want)
+	}
 	drift, err := compare(pkgs, old)
 	if others := l.lacks(old); len(others) > 0 || len(drift) > 0 || err != nil {
 		t.Errorf("without paths, %v are not locked, drift %q, %v", others, drift, err)

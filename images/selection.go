@@ -62,10 +62,10 @@ func (b *builder) choose(ctx context.Context) (*selection, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := keyOf("1", b.host, b.t.name, b.opt.Kernel, string(Lock{
+	key := keyOf("1", b.host, b.t.name, b.opt.Kernel, Lock{
 		guestSet(b.t.name):             lock[guestSet(b.t.name)],
 		toolchainSet(b.host, b.t.name): lock[toolchainSet(b.host, b.t.name)],
-	}.format()))
+	}.content())
 	if s, _ := b.cached(key, lock); s != nil {
 		return s, nil
 	}

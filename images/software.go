@@ -120,7 +120,7 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 		return nil, err
 	}
 	set := softwareSet(name, b.t.name)
-	key := keyOf("1", string(Lock{set: lock[set]}.format()))
+	key := keyOf("1", Lock{set: lock[set]}.content())
 	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
 		return pkgs, nil
 	}
