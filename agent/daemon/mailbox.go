@@ -145,6 +145,6 @@ func (m *Mailbox) Poll() ([]byte, error) {
 		if !errors.Is(err, wire.ErrNoMail) {
 			return job, err
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(pollInterval) // nothing wakes who waits: the host writes into the memory of a machine that stands
 	}
 }

@@ -79,6 +79,7 @@ func Unload(name string) error {
 // its device was closed it keeps what a task may still be in, and looks again and
 // again (guest/module/core.c).
 func UnloadWhenFree(name string, limit time.Duration) error {
+	// The kernel tells nobody when a module has let go of itself.
 	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
 		err := Unload(name)
 		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {

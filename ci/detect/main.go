@@ -129,6 +129,8 @@ func tell(lab io.Reader, scenario string, told chan<- time.Time) {
 // dies returns the time at which a guest begins to die, having seen to it if it is
 // QEMU that is to be killed.
 func dies(d death, temp string, delay time.Duration, told chan time.Time) (time.Time, error) {
+	// What is measured must not be told by the lab, so the console is read as it grows; how
+	// often is part of the error of what is measured.
 	for ; ; time.Sleep(poll) {
 		select {
 		case at := <-told: // the lab is over

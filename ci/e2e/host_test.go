@@ -113,6 +113,7 @@ func emulators(t *testing.T, dir string) []int {
 // what is polled for is the thing itself, not the passing of time.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
+	// Processes and files of others have no event to wait for that works for all of them.
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within a minute", what)

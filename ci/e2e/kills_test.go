@@ -186,6 +186,7 @@ func shellCode(cmd *exec.Cmd) int {
 func (v *victim) nothing(t *testing.T, what string) {
 	t.Helper()
 	var left []string
+	// They are no children of the test's: it cannot wait for them, only see them go.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if left = v.processes(t); len(left) == 0 {
 			break

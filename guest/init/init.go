@@ -200,6 +200,7 @@ func runJob(source ...string) error {
 // findPort waits for the results port: the host's word on what a port is
 // called arrives some time after the port itself.
 func findPort(class string, patience time.Duration) (string, error) {
+	// It comes as an event only to who has udev, or a netlink socket for this one file.
 	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		names, _ := filepath.Glob(filepath.Join(class, "*", "name"))
 		for _, name := range names {

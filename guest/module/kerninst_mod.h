@@ -229,7 +229,7 @@ extern const struct ki_handler {
 } ki_arch_handler;
 /* How it calls: KI_ARCH_CALL_LEN bytes; false: that is out of a call's reach. */
 bool ki_arch_call(u8 *code, unsigned long at, unsigned long to);
-/* A jump from anywhere to anywhere that a call may lead to: KI_ARCH_VENEER_LEN bytes, or none. */
+/* Where KI_ARCH_VENEER_LEN is defined: as many bytes of a jump from anywhere to anywhere. */
 void ki_arch_veneer(u8 *code, unsigned long to);
 
 /* arch/<isa>/load.c: what patches call, as kerninst.h says */

@@ -82,19 +82,24 @@ static u32 find_calls(unsigned long in, unsigned long to)
 	return n;
 }
 
+#ifdef KI_ARCH_VENEER_LEN
 /* A jump to the module that calls in the handler reach. */
 static bool make_veneer(unsigned long near)
 {
-	u8 code[KI_ARCH_VENEER_LEN + 1];
+	u8 code[KI_ARCH_VENEER_LEN];
 
-	if (!KI_ARCH_VENEER_LEN)
-		return false;
 	veneer = ki_area_page(near - min(near, KI_ARCH_CALL_REACH), near + KI_ARCH_CALL_REACH);
 	if (!veneer)
 		return false;
 	ki_arch_veneer(code, (unsigned long)ki_arch_handler.ours);
-	return !ki_arch_write_code(veneer, code, KI_ARCH_VENEER_LEN);
+	return !ki_arch_write_code(veneer, code, sizeof(code));
 }
+#else
+static bool make_veneer(unsigned long near)
+{
+	return false;	/* a call reaches all modules from all of the kernel */
+}
+#endif
 
 static bool encode_ours(unsigned long to)
 {

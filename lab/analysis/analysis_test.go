@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"kerninst/agent/index"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
@@ -19,6 +20,12 @@ func recorded(t *testing.T, arch string) *ktext.Dump {
 	k := ktexttest.Load(t, arch)
 	d := &ktext.Dump{Arch: arch, Release: "6.12-" + arch, CPUs: 1,
 		Parts: k.Text(t).DumpParts([]byte(k.Kallsyms), nil, nil)}
+	return written(t, d, k)
+}
+
+// written is a dump with the bytes that it names.
+func written(t *testing.T, d *ktext.Dump, k *ktexttest.Kernel) *ktext.Dump {
+	t.Helper()
 	var b bytes.Buffer
 	if err := d.Write(&b, k.Read); err != nil {
 		t.Fatal(err)
@@ -28,6 +35,20 @@ func recorded(t *testing.T, arch string) *ktext.Dump {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// indexed is what is known of a kernel, as its daemon opens it.
+func indexed(t *testing.T, k *analysis.Kernel) *index.Index {
+	t.Helper()
+	b, err := k.MakeIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := index.Open(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 func analyse(t *testing.T, arch string) *analysis.Kernel {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"kerninst/agent/index"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
@@ -28,15 +27,7 @@ func withModule(t *testing.T) *ktext.Dump {
 	k.Kallsyms += fmt.Sprintf("%x t first\t[mod]\n%x t __pfx_f\t[mod]\n%x t f\t[mod]\n", uint64(at), uint64(at+0x30), uint64(at+0x40))
 	sections := ktext.Sections(map[string]map[string]isa.Addr{"mod": {".text": at}}, k.Read)
 	d := &ktext.Dump{Arch: "amd64", Release: "6.12", CPUs: 1, Parts: k.Text(t).DumpParts([]byte(k.Kallsyms), nil, sections)}
-	var b bytes.Buffer
-	if err := d.Write(&b, k.Read); err != nil {
-		t.Fatal(err)
-	}
-	d, err := ktext.ReadDump(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return written(t, d, k)
 }
 
 // TestSurveyModules: what a dump has of modules is surveyed beside the kernel's own text,
@@ -47,14 +38,7 @@ func TestSurveyModules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := k.MakeIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := index.Open(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := indexed(t, k)
 	var lines bytes.Buffer
 	s, err := analysis.NewSurvey(d, x, &lines)
 	if err != nil {

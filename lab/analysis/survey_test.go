@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"kerninst/agent/gen"
-	"kerninst/agent/index"
 	"kerninst/agent/isa"
 	"kerninst/lab/analysis"
 )
@@ -25,16 +24,8 @@ func TestSurvey(t *testing.T) {
 		arch string
 		by   []string // mechanisms that serve some
 	}{{"amd64", []string{"jump", "springboard"}}, {"arm64", []string{"jump"}}, {"riscv64", []string{"quiesced"}}} {
-		b, err := analyse(t, c.arch).MakeIndex()
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := index.Open(b)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var lines bytes.Buffer
-		s, err := analysis.NewSurvey(recorded(t, c.arch), x, &lines)
+		s, err := analysis.NewSurvey(recorded(t, c.arch), indexed(t, analyse(t, c.arch)), &lines)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,15 +129,7 @@ func checkSections(t *testing.T, s *analysis.Survey) {
 func TestPlannerOf(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		k := analyse(t, arch)
-		b, err := k.MakeIndex()
-		if err != nil {
-			t.Fatal(err)
-		}
-		x, err := index.Open(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := analysis.NewPlanner(k.Text, x, gen.Features{LSE: true})
+		p, err := analysis.NewPlanner(k.Text, indexed(t, k), gen.Features{LSE: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,8 +16,6 @@ void exc_int3(struct pt_regs *regs);
 	CODE(exc_int3)				\
 	CODE(kprobe_int3_handler)
 #define KI_ARCH_CALL_LEN 5u
-#define KI_ARCH_VENEER_LEN 0u
-#define KI_ARCH_CALL_REACH (1ul << 31)
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	MARK(__start_static_call_sites)		\

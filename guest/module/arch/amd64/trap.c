@@ -37,7 +37,3 @@ bool ki_arch_call(u8 *code, unsigned long at, unsigned long to)
 	memcpy(code + 1, &rel, sizeof(rel));
 	return rel == d;
 }
-
-void ki_arch_veneer(u8 *code, unsigned long to)
-{
-}

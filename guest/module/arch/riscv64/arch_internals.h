@@ -21,8 +21,6 @@ void handle_break(struct pt_regs *regs);
 	CODE(handle_break)			\
 	CODE(kprobe_breakpoint_handler)
 #define KI_ARCH_CALL_LEN 8u
-#define KI_ARCH_VENEER_LEN 0u
-#define KI_ARCH_CALL_REACH (1ul << 31)
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	KI_ARCH_NAMING(CODE)			\

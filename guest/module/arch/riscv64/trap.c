@@ -33,7 +33,3 @@ bool ki_arch_call(u8 *code, unsigned long at, unsigned long to)
 	memcpy(code, w, sizeof(w));
 	return hi == (s32)hi;
 }
-
-void ki_arch_veneer(u8 *code, unsigned long to)
-{
-}
