@@ -15,11 +15,14 @@ const (
 )
 
 // Size of the workloads: operations in a sample and samples. Short enough that
-// some sample lies between two timer interrupts, long enough that a tick of
-// the slowest guest clock (100 ns) is 1/20 of an instruction an operation.
+// some sample lies between two timer interrupts, also where each operation meets a
+// breakpoint; long enough that a tick of the slowest guest clock (100 ns) is about 1/10
+// of an instruction an operation. Each system call draws 16 random bits for its stack
+// (arm64, riscv64), and each 48th makes new ones for the next (drivers/char/random.c:
+// batched_entropy_u16), 2,784 instructions: so that all samples have as many of those.
 const (
-	ops     = 2000
-	samples = 20
+	ops     = 20 * 48
+	samples = 42
 )
 
 func job(steps ...*wire.Step) *wire.Job { return &wire.Job{Schema: 1, Steps: steps} }

@@ -115,7 +115,6 @@ func costGuests(arch string) []Guest {
 		splice("jump", byTrap(jumping(null))),
 		bench("jumped", "null", 1),
 		unsplice("jump"),
-		// Last: what the kernel puts off when a probe goes comes within a second or two.
 		kprobe("kprobe", "splice"),
 		bench("kprobed", "null", 1),
 		unkprobe("kprobe"),
