@@ -49,7 +49,40 @@ func TestAsked(t *testing.T) {
 		}
 	}
 	all := d.askedOf([]*wire.Point{{Function: name, Offset: 0x10}, {Function: "nobody"}, {Function: "vfs_read", Offset: 4}, {Function: name, Offset: 0x30}})
-	if len(all[f.Addr]) != 2 || len(all[other.Addr]) != 1 {
+	if len(all.near[f.Addr]) != 2 || len(all.near[other.Addr]) != 1 {
 		t.Errorf("of several: %v", all)
+	}
+}
+
+// TestWanted: the jump of a point may not end in the bytes of another that is asked for with it.
+func TestWanted(t *testing.T) {
+	x := ktexttest.Load(t, "riscv64").Text(t)
+	d := &Daemon{text: x}
+	all := d.askedOf([]*wire.Point{{Function: "vfs_read", Offset: 8}, {Function: "vfs_read", Offset: 4},
+		{Function: "__riscv_sys_getppid", Offset: 8, Every: true}, {Function: "ksys_read", Search: true}})
+	for what, c := range map[string]struct {
+		function string
+		lo, hi   isa.Off
+		want     bool
+	}{
+		"before the first":     {"vfs_read", 0, 4, false},
+		"up to it":             {"vfs_read", 2, 5, true},
+		"between the two":      {"vfs_read", 5, 8, false},
+		"the other":            {"vfs_read", 6, 9, true},
+		"behind both":          {"vfs_read", 9, 200, false},
+		"before every one":     {"__riscv_sys_getppid", 0, 8, false},
+		"one of every":         {"__riscv_sys_getppid", 12, 13, true},
+		"what may be searched": {"ksys_read", 0, 100, false},
+	} {
+		f, err := x.Function("", c.function)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := all.has(f.Addr+isa.Addr(c.lo), f.Addr+isa.Addr(c.hi)); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if (*asked)(nil).has(0, ^isa.Addr(0)) {
+		t.Error("nobody has asked")
 	}
 }

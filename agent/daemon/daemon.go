@@ -49,7 +49,7 @@ type Daemon struct {
 	text      *ktext.Text
 	padding   *pad.Finder
 	known     *plan.Functions // of the step's points
-	asked     asked           // what they may displace
+	asked     *asked          // what a step asks for
 	dry       bool            // the step only plans
 	splicer   *splice.Splicer
 	poker     *poker

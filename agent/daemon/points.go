@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -39,6 +40,7 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
+	d.splicer.ReservePages(d.info.TextStart)
 	err := d.splicer.ReserveAnnex()
 	if err != nil && !errors.Is(err, unix.ENOSPC) {
 		return err
@@ -62,7 +64,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: d.asked.in, Dry: d.dry,
+		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -150,7 +152,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 // describe fills a result in from a plan. Bytes are those of whole displaced
 // instructions, so that people can read them: what is behind the jump stays.
 func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointResult) error {
-	res.OldBytes = make([]byte, p.End()-p.Point)
+	res.OldBytes = make([]byte, p.Displaces()-p.Point)
 	if err := d.text.Read(p.Point, res.OldBytes); err != nil {
 		return err
 	}
@@ -209,32 +211,57 @@ func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
 	return out
 }
 
-// asked is what points that are asked for may displace, by their functions' addresses:
-// nothing of it is moved away for the springboard of another.
-type asked map[isa.Addr][]place.Window
+// asked is what is known of the points that a step asks for before they are planned.
+type asked struct {
+	// near is what they may displace, by their functions' addresses: nothing of it is
+	// moved away for the springboard of another.
+	near map[isa.Addr][]place.Window
+	// points are those that are certain, and functions those of which any instruction may
+	// be one: nothing of them is locked for another's jump.
+	points    []isa.Addr     // in order
+	functions []place.Window // likewise
+}
 
 // widest is the most that one point displaces, in bytes, of what lies behind it: a window.
 const widest = 20
 
 // in reports whether points of a function are in [lo, hi).
-func (a asked) in(f ktext.Func, lo, hi isa.Addr) bool {
-	return slices.ContainsFunc(a[f.Addr], func(w place.Window) bool { return lo < w.Hi && w.Lo < hi })
+func (a *asked) in(f ktext.Func, lo, hi isa.Addr) bool {
+	return a != nil && slices.ContainsFunc(a.near[f.Addr], func(w place.Window) bool { return lo < w.Hi && w.Lo < hi })
+}
+
+// has reports whether points are in [lo, hi).
+func (a *asked) has(lo, hi isa.Addr) bool {
+	if a == nil {
+		return false
+	}
+	k, _ := slices.BinarySearch(a.points, lo)
+	n, _ := slices.BinarySearchFunc(a.functions, lo, func(w place.Window, lo isa.Addr) int { return cmp.Compare(w.Hi, lo+1) })
+	return k < len(a.points) && a.points[k] < hi || n < len(a.functions) && a.functions[n].Lo < hi
+}
+
+// add adds the point at an offset, or, of several, all from there on.
+func (a *asked) add(f ktext.Func, p *wire.Point, off isa.Off) {
+	w := place.Window{Lo: f.Addr + isa.Addr(off), Hi: f.Addr + isa.Addr(off) + widest}
+	switch {
+	case p.Every:
+		w.Hi = f.End()
+		a.functions = append(a.functions, w)
+	case p.Search || p.Entry:
+		w.Hi = f.End()
+	default:
+		a.points = append(a.points, w.Lo)
+	}
+	a.near[f.Addr] = append(a.near[f.Addr], w)
 }
 
 // askedOf are all points of a step.
-func (d *Daemon) askedOf(points []*wire.Point) asked {
-	out := asked{}
+func (d *Daemon) askedOf(points []*wire.Point) *asked {
+	out := &asked{near: map[isa.Addr][]place.Window{}}
 	var last ktext.Func
-	add := func(f ktext.Func, off isa.Off, several bool) {
-		w := place.Window{Lo: f.Addr + isa.Addr(off), Hi: f.Addr + isa.Addr(off) + widest}
-		if several {
-			w.Hi = f.End()
-		}
-		out[f.Addr] = append(out[f.Addr], w)
-	}
 	at := func(a isa.Addr) {
 		if f, ok := d.text.Locate(a); ok {
-			add(f, isa.Off(a-f.Addr), false)
+			out.add(f, &wire.Point{}, isa.Off(a-f.Addr))
 		}
 	}
 	for _, p := range points {
@@ -251,9 +278,11 @@ func (d *Daemon) askedOf(points []*wire.Point) asked {
 					continue
 				}
 			}
-			add(last, isa.Off(p.Offset), p.Every || p.Search || p.Entry)
+			out.add(last, p, isa.Off(p.Offset))
 		}
 	}
+	slices.Sort(out.points)
+	slices.SortFunc(out.functions, func(v, w place.Window) int { return cmp.Compare(v.Lo, w.Lo) })
 	return out
 }
 

@@ -37,8 +37,12 @@ func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	lo, hi = max(lo, p.info.AreaLo), min(hi, p.info.AreaHi)
 	// Above the image first: on amd64, operands in per-CPU memory are distances
 	// to addresses near 0, which the lowest ones below the image do not reach.
-	a, err := p.dev.AllocArea(max(lo, p.info.ImageEnd), hi, codeLen)
-	if err != nil {
+	first := max(lo, p.info.ImageEnd)
+	if first >= hi {
+		first = lo
+	}
+	a, err := p.dev.AllocArea(first, hi, codeLen)
+	if err != nil && first != lo {
 		a, err = p.dev.AllocArea(lo, hi, codeLen)
 	}
 	if err != nil {

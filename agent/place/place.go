@@ -122,6 +122,7 @@ type Area struct {
 	CodeLen int
 	cells   isa.Addr
 	annex   bool
+	page    bool
 	lines   []state
 	low     [dirty + 1]int // below which no line is clean, or dirty
 }
@@ -182,6 +183,8 @@ type Heap struct {
 	boards  []Window  // those in use, in order
 	evicted []Evicted // in order
 	locals  Locals
+	room    []Window // where pages may be made
+	make    func(a isa.Addr) (*Area, error)
 }
 
 // Add puts an area into the heap.
@@ -215,7 +218,7 @@ func (h *Heap) Peek(n int, w Window, faults bool) (isa.Addr, *Area, bool) {
 func (h *Heap) PeekBeside(n int, w Window, faults bool, other Window) (isa.Addr, *Area, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
 		for _, r := range h.areas {
-			if r.annex != faults {
+			if r.annex != faults || r.page {
 				continue
 			}
 			if k := r.find(lines(n), s, w, other); k >= 0 {
@@ -232,7 +235,7 @@ func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
 		for _, r := range h.areas {
 			first := r.Addr + (a-r.Addr)%page
-			for at := first; !r.annex && r.Code().Holds(at, lines(n)*Line); at += page {
+			for at := first; !r.annex && !r.page && r.Code().Holds(at, lines(n)*Line); at += page {
 				slot := Window{at, at + isa.Addr(lines(n)*Line)}
 				k := int(at-r.Addr) / Line
 				if slot.Intersect(w) == slot && slot.Intersect(other).Empty() && !slices.ContainsFunc(r.lines[k:k+lines(n)], func(l state) bool { return !slices.Contains(s, l) }) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -16,7 +17,7 @@ const maxReplaced = 16
 // Check verifies what must hold for every plan, from its bytes alone: whoever
 // gets a plan from elsewhere asks it again before applying it.
 func (p *Plan) Check(arch *isa.Arch) error {
-	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkBoard, p.checkEntry, p.checkPatch} {
+	for _, c := range []func(*isa.Arch) error{p.checkShape, p.checkPun, p.checkBoard, p.checkEntry, p.checkPatch} {
 		if err := c(arch); err != nil {
 			return fmt.Errorf("plan for %v: %w", p.Point, err)
 		}
@@ -127,7 +128,7 @@ func (p *Plan) checkEntry(arch *isa.Arch) error {
 	if p.Board != nil {
 		return leadsTo(arch, p.New, p.Point, p.Board.Addr, 0)
 	}
-	return leadsTo(arch, p.New, p.Point, p.Patch, p.unused(arch))
+	return leadsTo(arch, slices.Concat(p.New, p.Tail), p.Point, p.Patch, p.unused(arch))
 }
 
 // unused is what a jump to the patch may go through: nobody reads it, nor does the

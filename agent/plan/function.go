@@ -202,6 +202,9 @@ var rewritable = map[string]struct {
 	"amd64": {0x3e, "a lock prefix that is put back when a second CPU starts"},
 }
 
+// lockPrefix is the class of those, for reports.
+const lockPrefix = "lock prefix"
+
 // displaceable reports why instruction k must stay where it is.
 func (fn *function) displaceable(k int) *Refusal {
 	m := &fn.memo[k]
@@ -224,7 +227,7 @@ func (fn *function) mustStay(k int) *Refusal {
 		return reserve(res.Class.String(), "%s: %v: %s", fn.name(k), res.Class, res.Why)
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
-		return reserve("lock prefix", "%s may have %s", fn.name(k), w.why)
+		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {
 		if f.is(i) {

@@ -175,6 +175,7 @@ type Plan struct {
 	Mechanism Mechanism       `json:"mechanism"`
 	Old       []byte          `json:"old"`              // bytes at the point that are expected
 	New       []byte          `json:"new"`              // what is written instead, as many
+	Tail      []byte          `json:"tail,omitempty"`   // of a punned jump, what is behind New and completes it
 	Board     *Board          `json:"board,omitempty"`  // where New leads, if not to the patch
 	Patch     isa.Addr        `json:"patch"`            // where New, or the springboard, leads
 	Code      []byte          `json:"code"`             // the patch
@@ -264,9 +265,15 @@ func (e *Eviction) Same(o *Eviction) bool {
 // End is the address behind the springboard.
 func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
 
-// End is behind all that is displaced or overwritten: behind Back, if what is displaced
-// ends in a return, by traps that nothing runs.
-func (p *Plan) End() isa.Addr { return max(p.Back, p.Point+isa.Addr(len(p.New))) }
+// Displaces is behind all that is displaced or overwritten: behind Back, if what is
+// displaced ends in a return, by traps that nothing runs.
+func (p *Plan) Displaces() isa.Addr { return max(p.Back, p.Point+isa.Addr(len(p.New))) }
+
+// End is behind all that must be nobody else's: what is displaced or overwritten, and what
+// completes a punned jump.
+func (p *Plan) End() isa.Addr {
+	return max(p.Displaces(), p.Point+isa.Addr(len(p.New)+len(p.Tail)))
+}
 
 // Asked is the address of the instrumentation point.
 func (p *Plan) Asked() isa.Addr {

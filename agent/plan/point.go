@@ -55,6 +55,9 @@ type Request struct {
 	Only func(off isa.Off) bool
 	// Spare reports whether [lo, hi) of a function should not be evicted; nil: all may be.
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
+	// Wanted reports whether other points that are asked for lie in [lo, hi), of which none
+	// is locked for a punned jump; nil: none do.
+	Wanted func(lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
 	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
@@ -205,7 +208,7 @@ var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Quiesced, (*function).quiesced}, {Springboard, (*function).beside}, {Trap, (*function).trap}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Pun, (*function).paged}, {Quiesced, (*function).quiesced}, {Springboard, (*function).beside}, {Pun, (*function).alone}, {Trap, (*function).trap}},
 	"arm64":   {{Jump, (*function).jump}, {Trap, (*function).trap}},
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
@@ -299,7 +302,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
-		if last.Reason == UnsupportedMechanism || last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard { // the first that says more
+		if last.Reason == UnsupportedMechanism || m.m != Pun && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
 			last = r
 		}
 	}
@@ -326,12 +329,15 @@ type window struct {
 	lead         int // how many of them are before the point
 	replaced     int // bytes that are overwritten
 	entry        isa.Reg
-	board        isa.Addr  // 0: none
-	in           *Eviction // what the board lies in, if that is evicted
-	whole        bool      // the board is a copy of the patch
-	slot         isa.Addr  // where the patch lies; 0: in the lowest free slot in reach
-	into         isa.Addr  // how far behind the beginning of its cells the first one is
-	shared       bool      // no cell is in per-CPU memory
+	board        isa.Addr    // 0: none
+	in           *Eviction   // what the board lies in, if that is evicted
+	whole        bool        // the board is a copy of the patch
+	slot         isa.Addr    // where the patch lies; 0: in the lowest free slot in reach
+	page         *place.Area // that the slot is in, if that is none of the heap's areas yet
+	prefixes     int         // of a punned jump
+	tail         []byte      // what completes that
+	into         isa.Addr    // how far behind the beginning of its cells the first one is
+	shared       bool        // no cell is in per-CPU memory
 }
 
 // input is what the patch of a window depends on, but for its own place: where it
@@ -355,6 +361,9 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	if w.slot != 0 {
 		patch = w.slot
 		area, ok = req.Heap.Find(patch)
+	}
+	if w.page != nil {
+		area, ok = w.page, true
 	}
 	var annex isa.Addr
 	if faults && (!ok || req.Apart) {
@@ -435,7 +444,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	}
 	p := &Plan{
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
-		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry,
+		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry, Tail: w.tail,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
@@ -469,7 +478,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 // reach.
 func (fn *function) noSlot(h *place.Heap, n int, reach place.Window, w window) *Refusal {
 	for _, a := range h.Areas() {
-		if c := a.Code(); !a.Annex() && c.Intersect(reach) != c {
+		if c := a.Code(); !a.Annex() && !a.Page() && c.Intersect(reach) != c {
 			return refuse(OutOfReach, "no free slot within %v of %v", reach, fn.insns[w.first].Addr)
 		}
 	}
@@ -500,6 +509,10 @@ func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, 
 	arch, point, n := fn.text.Arch, in.Displaced[0].Addr, 0
 	if w.mechanism == Trap {
 		return breakpoint(arch, in.Bytes), nil, 1 + out.Added, nil
+	}
+	if w.mechanism == Pun {
+		code, err = gen.Pun(point, in.Patch, w.prefixes, w.tail)
+		return code, nil, 1 + out.Added, err
 	}
 	if w.board == 0 {
 		code, n, err = gen.Entry(arch, point, in.Patch, w.entry)

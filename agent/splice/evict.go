@@ -47,7 +47,7 @@ func clash(p, q *plan.Plan) error {
 // acceptEviction takes what a plan's function needs to run elsewhere, unless it does so
 // already. Its copy is not in the annex: its faults have no fixup.
 func (s *Splicer) acceptEviction(e *plan.Eviction) error {
-	if r, ok := s.heap.Find(e.Patch); !ok || r.Annex() || !r.Code().Holds(e.Patch, e.Slot) {
+	if r, ok := s.heap.Find(e.Patch); !ok || r.Annex() || r.Page() || !r.Code().Holds(e.Patch, e.Slot) {
 		return fmt.Errorf("the copy of %s at %v is not in an area of this kernel", e.Name(), e.Patch)
 	}
 	if m, ok := s.moved[e.Body]; ok && !m.Same(e) || !s.heap.Evict(e.Place()) {

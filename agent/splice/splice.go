@@ -114,11 +114,31 @@ func (s *Splicer) spare(a Area) int {
 func (s *Splicer) Reach(lo, hi isa.Addr, codeLen int) error {
 	w := place.Reach(s.arch, lo, hi)
 	for _, a := range s.heap.Areas() {
-		if !a.Annex() && w.Holds(a.Addr, a.CodeLen) {
+		if !a.Annex() && !a.Page() && w.Holds(a.Addr, a.CodeLen) {
 			return nil
 		}
 	}
 	return s.Reserve(lo, hi, codeLen)
+}
+
+// ReservePages lets punned jumps have pages of memory, for the kernel whose text begins at
+// an address, where the ISA has such jumps.
+func (s *Splicer) ReservePages(text isa.Addr) {
+	s.heap.Pages(place.PageRoom(s.arch, text), s.page)
+}
+
+// page gets the page at a.
+func (s *Splicer) page(a isa.Addr) (*place.Area, error) {
+	got, err := s.poker.AllocArea(a, a+2*place.PageLen, place.PageLen)
+	if err != nil {
+		return nil, fmt.Errorf("a page of patch memory at %v: %w", a, err)
+	}
+	if got.Addr != a || got.CellAddr != a+place.PageLen {
+		err := fmt.Errorf("the page of patch memory is at %v with cells at %v, %v was asked for", got.Addr, got.CellAddr, a)
+		return nil, errors.Join(err, s.poker.FreeArea(got.ID))
+	}
+	s.areas[got.ID] = got
+	return place.NewPage(got.ID, a), nil
 }
 
 // ReserveAnnex gets the patch memory for what may fault.

@@ -147,6 +147,7 @@ struct ki_poke {
 	bool code;		/* that is not a jump but code, longer than one */
 	bool trap;		/* one of the two begins with a breakpoint, for good */
 	bool call;		/* both are calls */
+	bool each;		/* others of the batch write what completes the jump */
 	struct ki_trap *window;	/* several instructions become a jump; else NULL */
 	u32 index;		/* in the caller's list */
 };

@@ -63,6 +63,7 @@ struct live {
 	u32 leaving;			/* those of them that a call undoes */
 	u32 index;			/* in the caller's list, during a call */
 	bool undoing;			/* in that list */
+	bool making;			/* in the batch that is being made */
 	bool held;			/* the last scan found a task inside */
 };
 
@@ -428,6 +429,7 @@ static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *fai
 			goto back;
 		}
 		l[i]->index = i;
+		l[i]->making = true;
 		cond_resched();
 	}
 	*failed = n;
@@ -599,6 +601,27 @@ static void unlock_text(void)
 	mutex_unlock(&kprobe_mutex);
 }
 
+/*
+ * Does a batch write what completes a jump, and the jump? Its successor may be made with
+ * it, before it, or undone with it, after it.
+ */
+static bool tail_changes(const struct live *l)
+{
+	unsigned long first = l->s.point + l->s.len, last = l->at.last;
+	struct interval_tree_node *node;
+	const struct live *o;
+
+	if (l->s.span || first > last)
+		return false;
+	for (node = interval_tree_iter_first(&points, first, last); node;
+	     node = interval_tree_iter_next(node, first, last)) {
+		o = container_of(node, struct live, at);
+		if (o != l && (o->making || o->undoing))
+			return true;
+	}
+	return false;
+}
+
 static bool diverts(const struct live *l)
 {
 	return ki_arch_diverts && (l->s.flags & KI_SPLICE_WINDOW);
@@ -617,6 +640,7 @@ static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 	p->code = l->s.flags & KI_SPLICE_CODE;
 	p->trap = l->s.flags & KI_SPLICE_TRAP;
 	p->call = false;
+	p->each = tail_changes(l);
 	p->window = !undo && diverts(l) ? &l->trap : NULL;
 	p->index = l->index;
 }
@@ -826,6 +850,12 @@ static void reap(void)
 
 /* --- splicing --- */
 
+static void made(struct live **l, u32 n)
+{
+	while (n--)
+		l[n]->making = false;
+}
+
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 {
 	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
@@ -840,6 +870,7 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 	if (err)
 		goto out;
 	err = apply_all(l, n, failed, &poked);
+	made(l, n);
 	if (!err) {
 		spliced += n;
 	} else if (poked) {

@@ -140,6 +140,8 @@ func (p *Planner) request(f ktext.Func) (plan.Request, error) {
 	heap := p.heaps[f.Module]
 	if heap == nil {
 		heap = surveyHeap(p.text.Arch, p.behind(f.Module))
+		lo, _ := p.text.Bounds()
+		heap.Pages(place.PageRoom(p.text.Arch, lo), nil) // it plans, and makes none
 		p.heaps[f.Module] = heap
 	}
 	own, err := p.facts(f)

@@ -1,6 +1,7 @@
 package amd64
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 
@@ -28,6 +29,15 @@ func Jump(from, to isa.Addr) ([]byte, error) {
 		return nil, err
 	}
 	return isa.ByteOrder.AppendUint32([]byte{0xe9}, d), nil
+}
+
+// PunnedJump encodes, at from, a jmp rel32 behind so many prefixes that a jump ignores (SDM
+// volume 2, 2.1.1: segment overrides).
+//
+//	2e ... | e9 | rel32
+func PunnedJump(from, to isa.Addr, prefixes int) ([]byte, error) {
+	code, err := Jump(from+isa.Addr(prefixes), to)
+	return append(bytes.Repeat([]byte{0x2e}, prefixes), code...), err
 }
 
 // Call encodes call rel32 at from (SDM volume 2, CALL). It writes the return address

@@ -19,6 +19,7 @@
 #include <linux/errno.h>
 #include <linux/memory.h>
 #include <linux/rcupdate.h>
+#include <linux/sizes.h>
 #include <linux/sort.h>
 #include <linux/static_call.h>
 #include <linux/string.h>
@@ -44,13 +45,14 @@ u32 ki_arch_features(void)
 
 /*
  * The window of 1 GiB that is reserved for the image and moves inside it
- * under KASLR, and the modules' area behind it: 2 GiB less the fixed mappings
- * at the top, all in reach of a 32-bit displacement from all text. EFI,
- * cpu_entry_area, vmemmap and the direct map lie below, fixmap above.
+ * under KASLR, the modules' area behind it, less the fixed mappings at the top, and
+ * the hole of 2 GiB in front of it, which only jumps back reach that are not chosen
+ * freely (Documentation/arch/x86/x86_64/mm.rst). EFI, cpu_entry_area, vmemmap and the
+ * direct map lie below, fixmap above.
  */
 void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
 {
-	*lo = __START_KERNEL_map;
+	*lo = __START_KERNEL_map - SZ_2G;
 	*hi = MODULES_END;
 }
 
@@ -227,14 +229,6 @@ static bool leads_to_patch(const struct ki_poke *p)
 	return (unsigned long)p->addr + k + JMP32_INSN_SIZE + d == p->patch;
 }
 
-/* Is the jump's tail what is in memory, where earlier ones of the batch may write? */
-static bool is_pun(const struct ki_poke *p)
-{
-	u32 k = prefixes(p->to, p->len);
-
-	return p->jump && !p->code && p->to[k] == JMP32_INSN_OPCODE && k + JMP32_INSN_SIZE > p->len;
-}
-
 /* What is jumped to first, then by addresses: else the kernel writes each by itself. */
 static int boards_first(const void *a, const void *b)
 {
@@ -283,7 +277,10 @@ static bool as_planned(const struct ki_poke *p)
 	return as_before(p) && (!p->jump || leads_to_patch(p));
 }
 
-/* Earlier ones of the batch may be what completes a jump: one after the other. */
+/*
+ * The batch also writes what completes a jump: one after the other, and each CPU sees
+ * one before the next. Otherwise some might take the jump with bytes of a breakpoint.
+ */
 static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
 {
 	u32 i;
@@ -311,7 +308,7 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 	u32 i;
 
 	for (i = 0; i < n; i++)
-		if (is_pun(&p[i]))
+		if (p[i].each)
 			return poke_each(p, n, failed);
 	for (i = 0; i < n; i++) {
 		if (!as_planned(&p[i])) {
