@@ -54,7 +54,7 @@ func NewT(arch, release string, guests map[string]*Answer, fail func(message str
 func (t *T) expect(what string, got any, want string, m gomega.OmegaMatcher) {
 	ok, err := m.Match(got)
 	t.Checks = append(t.Checks, report.Check{What: what, Got: fmt.Sprint(got), Want: want, OK: ok && err == nil})
-	t.g.Expect(got).To(m, what)
+	t.g.Expect(got).To(m, "%s", what)
 }
 
 func (t *T) equal(what string, got, want any) {

@@ -104,6 +104,9 @@ var boards = map[string][]string{
 // pass by has to wait for them.
 var remade = map[string]string{"amd64": "2 bytes to where a stretch was"}
 
+// punned are the checks of jumps that others complete, likewise.
+var punned = map[string][]string{"amd64": {"toggles of a jump that others complete under load", "batches of a jump and what completes it, under load"}}
+
 // toggled is how often splices were toggled in a guest, and of them those by a
 // springboard. Each way there must have been tried.
 func (t *T) toggled(guest string, records []stormRecord) (all, byBoard int) {
@@ -123,6 +126,9 @@ func (t *T) toggled(guest string, records []stormRecord) (all, byBoard int) {
 		t.atLeast(guest+": toggles of "+what, float64(times[what]), 1)
 	}
 	t.atLeast(guest+": toggles of a breakpoint", float64(times["a breakpoint"]), 1)
+	for _, what := range punned[t.Arch] {
+		t.atLeast(guest+": "+what, float64(times[what]), 1)
+	}
 	for _, what := range boards[t.Arch] {
 		t.atLeast(guest+": toggles of "+what, float64(times[what]), 1)
 		byBoard += times[what]

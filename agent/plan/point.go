@@ -302,7 +302,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
-		if last.Reason == UnsupportedMechanism || m.m != Pun && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
+		if last.Reason == UnsupportedMechanism || (m.m != Pun || req.Mechanism == Pun) && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
 			last = r
 		}
 	}

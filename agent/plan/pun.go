@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"fmt"
 
 	"kerninst/agent/cfg"
@@ -150,8 +151,15 @@ func (p *Plan) checkPun(arch *isa.Arch) error {
 	if (len(p.Tail) > 0) != (p.Mechanism == Pun) {
 		return fmt.Errorf("%d bytes complete the jump, but the mechanism is %v", len(p.Tail), p.Mechanism)
 	}
-	if p.Mechanism == Pun && (len(p.Displaced) != 1 || len(p.New) != p.Displaced[0].Len || p.Fault != 0) {
+	if p.Mechanism != Pun {
+		return nil
+	}
+	if len(p.Displaced) != 1 || len(p.New) != p.Displaced[0].Len || p.Fault != 0 {
 		return fmt.Errorf("a punned jump over %d bytes of %d instructions", len(p.New), len(p.Displaced))
+	}
+	want, err := gen.Pun(p.Point, p.Patch, len(p.New)+len(p.Tail)-gen.PunLen(0), p.Tail)
+	if err != nil || !bytes.Equal(want, p.New) {
+		return fmt.Errorf("the bytes %x at %v, with %x behind them, are no jump to %v: %v", p.New, p.Point, p.Tail, p.Patch, err)
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type env struct {
 	fn    ktext.Func
 	area  *kdev.Area
 	annex *kdev.Area
+	pages []*kdev.Area // that punned jumps lead to
 	heap  place.Heap
 	one   *plan.Plan // of the function's first instruction that can be displaced
 }
@@ -100,6 +101,7 @@ func (e *env) reserve() (err error) {
 	e.area, err = e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), areaSize)
 	if err == nil {
 		e.heap.Add(place.NewArea(e.area.ID, e.area.Addr, e.area.Cells(), areaSize))
+		e.heap.Pages(place.PageRoom(e.arch, e.info.TextStart), e.page)
 	}
 	return err
 }

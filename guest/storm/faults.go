@@ -90,6 +90,11 @@ func (e *env) cells(p *plan.Plan) *kdev.Area {
 	if p.Fault != 0 && p.Annex == nil {
 		return e.annex
 	}
+	for _, a := range e.pages {
+		if p.Cell >= a.Cells() && p.Cell < a.Cells()+isa.Addr(a.CodeLen) {
+			return a
+		}
+	}
 	return e.area
 }
 

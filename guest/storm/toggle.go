@@ -136,7 +136,12 @@ func (e *env) amd64Variants() ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(out, near, copied, window, stretch, e.planned()), nil
+	pun, err := e.planBy(plan.Pun, e.fn.Name, 0)
+	if err != nil {
+		return nil, err
+	}
+	punned := variant{name: "a jump that others complete", point: whole(pun), counts: pun}
+	return append(out, near, copied, window, stretch, punned, e.planned()), nil
 }
 
 // inAStretch is one jmp rel8 to a jump in a stretch of its own function that was moved away
@@ -237,7 +242,7 @@ func (e *env) storm(v variant, toggles int) error {
 	if cpu == 0 {
 		return errors.New("needs a second CPU")
 	}
-	e.area.Store(v.counts.Cell, 0)
+	e.cells(v.counts).Store(v.counts.Cell, 0)
 	l, err := startLooper(cpu)
 	if err != nil {
 		return err
@@ -277,7 +282,7 @@ func (e *env) remake(v variant, times int) error {
 	if !v.slow {
 		return nil
 	}
-	e.area.Store(v.counts.Cell, 0)
+	e.cells(v.counts).Store(v.counts.Cell, 0)
 	l, err := startLooper(e.info.CPUs - 1)
 	if err != nil {
 		return err
@@ -358,7 +363,7 @@ func (e *env) exact(v variant, calls int) error {
 	if err != nil {
 		return err
 	}
-	e.area.Store(v.counts.Cell, 0)
+	e.cells(v.counts).Store(v.counts.Cell, 0)
 	want, err := e.callAll(calls)
 	if err != nil {
 		return err

@@ -36,6 +36,9 @@ func Jump(from, to isa.Addr) ([]byte, error) {
 //
 //	2e ... | e9 | rel32
 func PunnedJump(from, to isa.Addr, prefixes int) ([]byte, error) {
+	if prefixes < 0 || prefixes > JumpLen {
+		return nil, fmt.Errorf("jmp: %d prefixes", prefixes)
+	}
 	code, err := Jump(from+isa.Addr(prefixes), to)
 	return append(bytes.Repeat([]byte{0x2e}, prefixes), code...), err
 }

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// page makes the page that a punned jump leads to.
+func (e *env) page(a isa.Addr) (*place.Area, error) {
+	got, err := e.dev.AllocArea(a, a+2*place.PageLen, place.PageLen)
+	if err != nil {
+		return nil, err
+	}
+	e.pages = append(e.pages, got)
+	return place.NewPage(got.ID, got.Addr), nil
+}
+
+// puns: what completes a jump is another splice's, which is made before it and undone
+// behind it, alone and in one batch with it, while others pass.
+func (e *env) puns(toggles, calls int) error {
+	if !slices.Contains(plan.Ladder(e.arch.Name), plan.Pun) {
+		return nil
+	}
+	alone, next, both, err := e.pair()
+	if err != nil {
+		return err
+	}
+	e.lock(alone, next)
+	if err := e.order(both, next, calls); err != nil {
+		return err
+	}
+	return e.together(both, next, max(4, toggles/20))
+}
+
+// pair is the first point of a pun for which there is another where a breakpoint stands
+// right behind it, with that breakpoint: where a jump then leads, memory may be taken.
+func (e *env) pair() (alone, next, both *plan.Plan, err error) {
+	for from := isa.Off(0); ; from = alone.Offset + isa.Off(alone.Back-alone.Point) {
+		if alone, err = e.planBy(plan.Pun, e.fn.Name, from); err != nil {
+			return nil, nil, nil, err
+		}
+		next, err = e.planBy(plan.Trap, e.fn.Name, alone.Offset+isa.Off(alone.Back-alone.Point))
+		if err != nil || next.Point != alone.Back {
+			continue
+		}
+		if both, err = e.behind(alone, next); err == nil {
+			return alone, next, both, nil
+		}
+	}
+}
+
+// behind is the pun at the same point when the next splice is there.
+func (e *env) behind(alone, next *plan.Plan) (*plan.Plan, error) {
+	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	read := func(a isa.Addr, b []byte) error {
+		err := e.dev.Read(a, b)
+		for k, c := range next.New {
+			if at := next.Point + isa.Addr(k); at >= a && at-a < isa.Addr(len(b)) {
+				b[at-a] = c
+			}
+		}
+		return err
+	}
+	text, err := ktext.New(e.arch, bytes.NewReader(kallsyms), read, ktext.Options{})
+	if err != nil {
+		return nil, err
+	}
+	p, refusal := plan.Point(text, plan.Request{Function: e.fn.Name, Offset: alone.Offset, Mechanism: plan.Pun, Heap: &e.heap})
+	if refusal != nil {
+		return nil, fmt.Errorf("no jump that is completed by a breakpoint: %w", refusal)
+	}
+	return p, e.write(p)
+}
+
+// lock: while a pun lives, nobody is spliced in what completes it.
+func (e *env) lock(alone, next *plan.Plan) {
+	ids, err := e.dev.Splice([]kdev.Splice{whole(alone)})
+	if err != nil {
+		reportErrno("a jump that others complete", err, 0)
+		return
+	}
+	_, err = e.dev.Splice([]kdev.Splice{whole(next)})
+	reportErrno("a splice in what completes a jump", err, unix.EEXIST)
+	reportErrno("undo of the jump", e.dev.Undo(ids), 0)
+}
+
+// order: the jump is newer than what completes it, and goes first.
+func (e *env) order(both, next *plan.Plan, calls int) error {
+	_, err := e.dev.Splice([]kdev.Splice{whole(both)})
+	reportErrno("a jump that would be completed by what is not there yet", err, unix.EILSEQ)
+	_, err = e.dev.Splice([]kdev.Splice{whole(both), whole(next)})
+	reportErrno("a jump before what completes it", err, unix.EEXIST)
+	first, err := e.dev.Splice([]kdev.Splice{whole(next)})
+	if err != nil {
+		return err
+	}
+	second, err := e.dev.Splice([]kdev.Splice{whole(both)})
+	if err != nil {
+		return err
+	}
+	e.cells(both).Store(both.Cell, 0)
+	e.cells(next).Store(next.Cell, 0)
+	want, err := e.callAll(calls)
+	if err != nil {
+		return err
+	}
+	a, b := e.hits(both), e.hits(next)
+	report("count of a jump that another splice completes", want, a == uint64(want) && b == a, "%d hits, %d of the other, %d calls", a, b, want)
+	reportErrno("undo of what completes a jump", e.dev.Undo(first), unix.EBUSY)
+	reportErrno("undo of both, in their order", e.dev.Undo(append(first, second...)), 0)
+	return nil
+}
+
+// together makes both in one batch, and undoes them so, while the last CPU passes.
+func (e *env) together(both, next *plan.Plan, times int) error {
+	e.cells(both).Store(both.Cell, 0)
+	l, err := startLooper(e.info.CPUs - 1)
+	if err != nil {
+		return err
+	}
+	done := 0
+	for ; err == nil && done < times; done++ {
+		var ids []uint32
+		if ids, err = e.dev.Splice([]kdev.Splice{whole(next), whole(both)}); err == nil {
+			err = e.dev.UndoNoWait(ids)
+		}
+	}
+	calls, loopErr := l.stop()
+	hits := e.hits(both)
+	report("batches of a jump and what completes it, under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+		"%d hits in %d calls of another CPU (%v, %v)", hits, calls, err, loopErr)
+	return nil
+}
