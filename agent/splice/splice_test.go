@@ -34,6 +34,7 @@ type kernel struct {
 	local    [8]uint64
 	asleep   uint64   // bytes of patches in quarantine
 	refused  isa.Addr // no code is written over it
+	astray   int      // so many areas that can be in one place are in another
 	annexAt  isa.Addr
 	states   map[isa.Addr][]gen.State // of code, as it was last written
 }
@@ -72,6 +73,12 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 		r.addr = (lo + 1<<30) &^ 4095
 	}
 	r.addr -= r.addr & (max(k.round, 1) - 1) // of a power of two
+	if hi-lo == isa.Addr(2*codeLen) {        // there is one such place
+		if r.addr = lo; k.astray > 0 {
+			k.astray--
+			r.addr += 4096
+		}
+	}
 	k.Write(r.addr, bytes.Repeat([]byte{0xcc}, codeLen))
 	k.Write(r.addr+isa.Addr(codeLen), make([]byte, codeLen))
 	k.areas[k.next] = r
