@@ -31,6 +31,9 @@ func (e *env) puns(toggles, calls int) error {
 	if !slices.Contains(plan.Ladder(e.arch.Name), plan.Pun) {
 		return nil
 	}
+	if err := e.denied(); err != nil {
+		return err
+	}
 	alone, next, both, err := e.pair()
 	if err != nil {
 		return err
@@ -40,6 +43,51 @@ func (e *env) puns(toggles, calls int) error {
 		return err
 	}
 	return e.together(both, next, max(4, toggles/20))
+}
+
+// denied: where others have the memory that a jump leads to, it leads to what is behind
+// theirs, or is refused if there is no more.
+func (e *env) denied() error {
+	const pages, span = 4, 3 * place.PageLen // with a page's cells and guard
+	p, err := e.unmade()
+	if err != nil {
+		return err
+	}
+	first := p.Patch &^ (place.PageLen - 1)
+	for at := first; at < first+pages*span; at += span {
+		others, err := e.dev.AllocArea(at, at+2*place.PageLen, place.PageLen)
+		if err != nil {
+			return err
+		}
+		defer func() { reportErrno("memory that others had is given back", e.dev.FreeArea(others), 0) }()
+	}
+	ask := func(name string, room []place.Window, ok func(*plan.Plan, *plan.Refusal) bool) {
+		e.heap.Pages(room, e.page)
+		p, refusal := plan.Point(e.text, plan.Request{Function: long, Offset: p.Offset, Mechanism: plan.Pun, Heap: &e.heap})
+		report(name, 1, ok(p, refusal), "others have %v: %+v, %v", first, p, refusal)
+	}
+	ask("a jump to memory that others have", []place.Window{{Lo: first, Hi: first + pages*span}},
+		func(_ *plan.Plan, r *plan.Refusal) bool { return r != nil && r.Reason == plan.OutOfReach })
+	ask("a jump to what is behind it", place.PageRoom(e.arch, e.info.TextStart),
+		func(p *plan.Plan, _ *plan.Refusal) bool { return p != nil && p.Patch >= first+pages*span })
+	return nil
+}
+
+// long is a function of many instructions, of which nothing is spliced here.
+const long = "copy_process"
+
+// unmade is the first pun in it that leads to a page which is not there yet.
+func (e *env) unmade() (*plan.Plan, error) {
+	for from := isa.Off(0); ; {
+		p, refusal := plan.Search(e.text, plan.Request{Function: long, Offset: from, Mechanism: plan.Pun, Heap: &e.heap, Dry: true})
+		if refusal != nil {
+			return nil, refusal
+		}
+		if _, ok := e.heap.Find(p.Patch); !ok {
+			return p, nil
+		}
+		from = p.Offset + isa.Off(p.Back-p.Point)
+	}
 }
 
 // pair is the first point of a pun for which there is another where a breakpoint stands
