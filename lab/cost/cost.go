@@ -246,11 +246,15 @@ func (a action) points(arch, mechanism string) (out []*wire.Point, err error) {
 				s.Cells[k].Records = records
 			}
 		}
-		out = append(out, &wire.Point{Function: function(arch), Offset: uint64(i) * later, Search: true, Cheap: a.cheap && i == 0, Jumps: a.jumps, Mechanism: mechanism,
+		out = append(out, &wire.Point{Function: function(arch), Offset: uint64(i) * later, Search: true, Cheap: a.cheap && i == 0 && !few(mechanism), Jumps: a.jumps, Mechanism: mechanism,
 			Actions: []*wire.Action{{Name: do, Snippet: s.String()}}})
 	}
 	return out, nil
 }
+
+// few reports whether so few points can be had by a mechanism that one where nothing has to
+// be saved cannot be asked for as well: where jumps are punned, bytes behind them decide.
+func few(mechanism string) bool { return mechanism == plan.Pun.String() }
 
 // results are a guest's answers by step.
 type results struct {
