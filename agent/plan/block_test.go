@@ -152,6 +152,33 @@ func TestFiller(t *testing.T) {
 	}
 }
 
+// TestFillerBytes: traps behind a return are the jump's, whatever bytes come behind them; bytes
+// that only are no text either are not.
+func TestFillerBytes(t *testing.T) {
+	const ret = "\xc3\xcc\xcc\xcc\xcc"
+	for code, want := range map[string]bool{
+		ret:                                true,
+		ret + "\x90":                       true, // cc 90 were a letter
+		ret + "\x8b\x03":                   true,
+		ret + "\xff\xd0":                   true,
+		"\xc3\xcc\xcc\xcc\xff\xd0":         false,
+		"\xc3\xcc\xcc\xe8\x00\x01\x00\x00": false,
+		"\xc3\xff\xd0\xff\xd0":             false,
+		"\xc3\xcc\xcc\xcc\x8b\x03":         false,
+		"\x53\xcc\xcc\xcc\xcc":             false,
+	} {
+		k, _, req := withHops(t, code, 0)
+		req.Mechanism = plan.Jump
+		p, r := plan.Point(k.Text(t), req)
+		if r == nil != want || r != nil && r.Reason != plan.TooShort {
+			t.Errorf("% x: %+v, %v, want a jump: %v", code, p, r, want)
+		}
+		if p != nil {
+			throughJSON(t, p)
+		}
+	}
+}
+
 // TestJumpsKnown: a jump through a register bars windows unless it is known where it leads,
 // and then where it leads does.
 func TestJumpsKnown(t *testing.T) {

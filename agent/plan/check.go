@@ -71,8 +71,7 @@ func (p *Plan) filled(arch *isa.Arch, n int) bool {
 		return false
 	}
 	i := arch.Decode(p.Original[last.Addr-p.Point:], last.Addr)
-	return i.Flow == isa.FlowReturn && len(arch.Trap) == 1 && len(p.Old) > n &&
-		len(bytes.Trim(p.Old[n:], string(arch.Trap))) == 0
+	return i.Flow == isa.FlowReturn && len(p.Old) > n && traps(arch, p.Old[n:]) == len(p.Old)-n
 }
 
 // checkBoard holds the springboard, which is there exactly if the mechanism is one,

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"fmt"
 
 	"kerninst/agent/isa"
@@ -98,12 +97,23 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 // there: a return owns them, as they stop a CPU that guesses past it (amd64, and the
 // kernel writes as many as a jump to its return thunk would take).
 func (fn *function) filler(k int) int {
-	trap := fn.text.Arch.Trap
-	if fn.insns[k].Flow != isa.FlowReturn || len(trap) != 1 {
+	if fn.insns[k].Flow != isa.FlowReturn {
 		return 0
 	}
-	rest := fn.code[int(fn.off(k))+fn.insns[k].Len:]
-	return len(rest) - len(bytes.TrimLeft(rest, string(trap)))
+	return traps(fn.text.Arch, fn.code[int(fn.off(k))+fn.insns[k].Len:])
+}
+
+// traps is how many bytes at the begin of code are traps of one byte.
+func traps(arch *isa.Arch, code []byte) int {
+	trap := arch.Trap
+	if len(trap) != 1 {
+		return 0
+	}
+	n := 0
+	for n < len(code) && code[n] == trap[0] {
+		n++
+	}
+	return n
 }
 
 // closed reports why control may enter a window anywhere but at its start.
