@@ -127,7 +127,7 @@ func backtraceGuests(arch string) []Guest {
 			start.Mechanism = k.mechanism
 			steps = append(steps, splice(truth, start),
 				shell(truth+" load", fmt.Sprintf("%s %s 20 2 >/dev/null", benchProgram, k.operation(arch))), read(truth+" found"), unsplice(truth))
-			p := &wire.Point{Function: f, Offset: k.from, Every: true, Mechanism: k.mechanism}
+			p := &wire.Point{Function: f, Offset: k.from, Each: wire.Each_INSTRUCTION, Mechanism: k.mechanism}
 			if k.actions != nil {
 				p.Actions = k.actions(arch)
 			}

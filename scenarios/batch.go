@@ -136,7 +136,7 @@ func waitsGuests(arch string) []Guest {
 		shell("waited", "kill $(cat /tmp/watcher); sort -nu /tmp/waiting | tr '\\n' ' '"),
 		skipping("others", windowed("", "quiesced")), unsplice("others"),
 		mayFail(splice("none", &wire.Point{Function: syscallEntry(arch, "getppid"), Search: true, Mechanism: "jump", Without: []string{"jump"}})),
-		skipping("every", []*wire.Point{{Function: "vfs_read", Every: true}}))...)}}
+		skipping("every", []*wire.Point{{Function: "vfs_read", Each: wire.Each_INSTRUCTION}}))...)}}
 }
 
 // hasWindows reports whether an ISA replaces several instructions at once.

@@ -23,7 +23,7 @@ var keyed = []string{"kmem_cache_free", "kfree"}
 func besideGuests(string) []Guest {
 	var points []*wire.Point
 	for _, f := range keyed {
-		points = append(points, &wire.Point{Function: f, Every: true})
+		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	all := splice("splice", points...)
 	all.GetSplice().SkipRefused = true

@@ -62,7 +62,7 @@ func (d disturbance) guests(arch string) []Guest {
 	null := syscallEntry(arch, "getppid")
 	points := []*wire.Point{entry(null)}
 	for _, f := range d.functions {
-		points = append(points, &wire.Point{Module: d.module, Function: f, Every: true})
+		points = append(points, &wire.Point{Module: d.module, Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	steps := []*wire.Step{snapshot("before", ""), shell("begin", d.begin())}
 	for k := range disturbedRounds {

@@ -34,7 +34,7 @@ var messageFunctions = []string{
 func everyGuests(string) []Guest {
 	var points []*wire.Point
 	for _, f := range messageFunctions {
-		points = append(points, &wire.Point{Function: f, Every: true})
+		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	steps := func(copies uint32) *wire.Job {
 		all := announced(splice("splice", points...))

@@ -36,7 +36,7 @@ func hotplugGuests(arch string) []Guest {
 	steps := []*wire.Step{snapshot("before", ""), shell("flip", flip)}
 	for k := range hotplugRounds {
 		s := nth("splice", k)
-		steps = append(steps, skipping(s, []*wire.Point{entry(null), {Function: "vfs_read", Every: true}, {Function: "copy_process", Every: true}}),
+		steps = append(steps, skipping(s, []*wire.Point{entry(null), {Function: "vfs_read", Each: wire.Each_INSTRUCTION}, {Function: "copy_process", Each: wire.Each_INSTRUCTION}}),
 			bench(nth("work", k), "null", 1), read(nth("count", k)), unsplice(s))
 	}
 	return []Guest{{Name: "guest", CPUs: 2, Time: vm.Host, Job: job(append(steps,

@@ -86,7 +86,7 @@ func insideGuests(arch string) []Guest {
 	long := []*wire.Action{{Name: "long", Snippet: longSnippet(longRegister[arch])}}
 	var points []*wire.Point
 	for _, f := range insideFunctions(arch) {
-		points = append(points, &wire.Point{Function: f, Every: true, Actions: long})
+		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION, Actions: long})
 	}
 	all := announced(splice("splice", points...))
 	all.GetSplice().SkipRefused = true

@@ -30,7 +30,7 @@ umount m`
 func moduleGuests(string) []Guest {
 	var points []*wire.Point
 	for _, f := range moduleFunctions {
-		points = append(points, &wire.Point{Module: someModule, Function: f, Every: true})
+		points = append(points, &wire.Point{Module: someModule, Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	look := func(name, against string) *wire.Step {
 		s := snapshot(name, against)

@@ -34,8 +34,8 @@ func TestAsked(t *testing.T) {
 		"its window":      {&wire.Point{Function: name, Offset: 0x10}, 0x18, 0x1a, true},
 		"its widest":      {&wire.Point{Function: name, Offset: 0x10}, 0x22, 0x23, true}, // four bytes and fifteen
 		"far behind it":   {&wire.Point{Function: name, Offset: 0x10}, 0x24, 0x30, false},
-		"every one":       {&wire.Point{Function: name, Offset: 8, Every: true}, 0x1e, 0x20, true},
-		"before those":    {&wire.Point{Function: name, Offset: 8, Every: true}, 0, 8, false},
+		"every one":       {&wire.Point{Function: name, Offset: 8, Each: wire.Each_INSTRUCTION}, 0x1e, 0x20, true},
+		"before those":    {&wire.Point{Function: name, Offset: 8, Each: wire.Each_INSTRUCTION}, 0, 8, false},
 		"one searched":    {&wire.Point{Function: name, Offset: 8, Search: true}, 0x1e, 0x20, true},
 		"the entry":       {&wire.Point{Function: name, Entry: true}, 0x1e, 0x20, true},
 		"by address":      {&wire.Point{Text: uint64(f.Addr-lo) + 0x11}, 0x10, 0x12, true},
@@ -59,7 +59,7 @@ func TestWanted(t *testing.T) {
 	x := ktexttest.Load(t, "riscv64").Text(t)
 	d := &Daemon{text: x}
 	all := d.askedOf([]*wire.Point{{Function: "vfs_read", Offset: 8}, {Function: "vfs_read", Offset: 4},
-		{Function: "__riscv_sys_getppid", Offset: 8, Every: true}, {Function: "ksys_read", Search: true}})
+		{Function: "__riscv_sys_getppid", Offset: 8, Each: wire.Each_INSTRUCTION}, {Function: "ksys_read", Search: true}})
 	for what, c := range map[string]struct {
 		function string
 		lo, hi   isa.Off

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"kerninst/agent/isa"
 	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 )
@@ -23,7 +24,11 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 	}
 	d.known, d.dry = &plan.Functions{}, true
 	defer func() { d.known, d.dry = nil, false }()
-	for _, p := range d.expand(s.Points) {
+	points, err := d.expand(s)
+	if err != nil {
+		return err
+	}
+	for _, p := range points {
 		_, r, err := d.plan(p, &plan.Set{}, true)
 		if err != nil {
 			return err
@@ -31,7 +36,9 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 		if r.Refusal != nil && !s.SkipRefused {
 			return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
 		}
-		res.Points = append(res.Points, verdict(r))
+		v := verdict(r)
+		d.place(v, p)
+		res.Points = append(res.Points, v)
 	}
 	res.Planned = &wire.Planned{Lse: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
 	if d.index.err != nil {
@@ -44,4 +51,12 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 func verdict(r *wire.PointResult) *wire.PointResult {
 	return &wire.PointResult{Spec: r.Spec, Symbol: r.Symbol, Offset: r.Offset, Address: r.Address,
 		Mechanism: r.Mechanism, Refusal: r.Refusal, RunsAt: r.RunsAt}
+}
+
+// place says what is at the address of a point, also of one that is refused.
+func (d *Daemon) place(v *wire.PointResult, p *wire.Point) {
+	if f, err := d.text.Function(p.Module, p.Function); v.Address == 0 && err == nil {
+		v.Address = uint64(f.Addr) + p.Offset
+	}
+	v.Instruction = d.instruction(isa.Addr(v.Address))
 }

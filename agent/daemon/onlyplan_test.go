@@ -46,16 +46,19 @@ func TestOnlyPlan(t *testing.T) {
 			}
 			return res.Points
 		}
-		all := ask(&wire.Point{Function: "ksys_read", Every: true}, &wire.Point{Function: "ksys_read", Every: true})
-		half := len(all) / 2
+		each := &wire.Point{Function: "ksys_read", Each: wire.Each_INSTRUCTION}
+		all, twice := ask(each), ask(each, each)
+		if len(twice) != len(all) {
+			t.Fatalf("%s: %d points, %d when they are asked for twice", arch, len(all), len(twice))
+		}
 		planned := 0
-		for k, p := range all[:half] {
+		for k, p := range all {
 			f, err := d.text.Function("", "ksys_read")
 			if err != nil {
 				t.Fatal(err)
 			}
 			byAddress := ask(&wire.Point{Text: uint64(f.Addr-d.info.TextStart) + p.Offset + 1})[0]
-			for _, q := range []*wire.PointResult{all[half+k], byAddress} {
+			for _, q := range []*wire.PointResult{twice[k], byAddress} {
 				if q.Mechanism != p.Mechanism || q.RunsAt != p.RunsAt || q.Refusal.GetReason() != p.Refusal.GetReason() || q.Refusal.GetClass() != p.Refusal.GetClass() {
 					t.Errorf("%s: %v, then %v", arch, p, q)
 				}
@@ -63,9 +66,12 @@ func TestOnlyPlan(t *testing.T) {
 			if p.Refusal == nil {
 				planned++
 			}
+			if p.Instruction == "" || p.Address != uint64(f.Addr)+p.Offset {
+				t.Errorf("%s: at %#x, of %v, is %q", arch, p.Address, f, p.Instruction)
+			}
 		}
-		if planned < 5 || planned == half {
-			t.Errorf("%s: %d of %d points have a plan", arch, planned, half)
+		if planned < 5 || planned == len(all) {
+			t.Errorf("%s: %d of %d points have a plan", arch, planned, len(all))
 		}
 		for name, s := range map[string]*wire.Splice{
 			"announces": {Announce: true}, "the most": {Most: 1}, "one is refused": {Points: []*wire.Point{{Function: "no_such"}}},

@@ -117,6 +117,13 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		res.Refusal = &wire.Refusal{Reason: plan.ReservedText.String(), Detail: p.Module + " is the module that splices"}
 		return nil, res, nil
 	}
+	if p.Each != wire.Each_ITSELF {
+		if _, r := d.offsets(p, p.Function); r != nil {
+			res.Refusal = refused(r)
+			return nil, res, nil
+		}
+		return nil, res, fmt.Errorf("%s: %v were not listed", res.Spec, p.Each)
+	}
 	req, err := d.request(p, before)
 	if err != nil {
 		return nil, res, err
@@ -143,10 +150,14 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		return nil, res, err
 	}
 	if refusal != nil {
-		res.Refusal = &wire.Refusal{Reason: refusal.Reason.String(), Class: refusal.Class, Detail: refusal.Detail}
+		res.Refusal = refused(refusal)
 		return nil, res, nil
 	}
 	return made, res, d.describe(made, p.Actions, res)
+}
+
+func refused(r *plan.Refusal) *wire.Refusal {
+	return &wire.Refusal{Reason: r.Reason.String(), Class: r.Class, Detail: r.Detail}
 }
 
 // describe fills a result in from a plan. Bytes are those of whole displaced
@@ -190,27 +201,6 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	return nil
 }
 
-// expand lists what Every stands for. A function that is not there stands for
-// itself: its plan says what is wrong with it.
-func (d *Daemon) expand(points []*wire.Point) (out []*wire.Point) {
-	for _, p := range points {
-		offsets, r := []isa.Off(nil), (*plan.Refusal)(nil)
-		if p.Every {
-			offsets, r = plan.Offsets(d.text, p.Module, p.Function)
-		}
-		if !p.Every || r != nil {
-			out = append(out, p)
-			continue
-		}
-		for _, off := range offsets {
-			if off >= isa.Off(p.Offset) {
-				out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: uint64(off), Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart})
-			}
-		}
-	}
-	return out
-}
-
 // asked is what is known of the points that a step asks for before they are planned.
 type asked struct {
 	// near is what they may displace, by their functions' addresses: nothing of it is
@@ -244,7 +234,7 @@ func (a *asked) has(lo, hi isa.Addr) bool {
 func (a *asked) add(f ktext.Func, p *wire.Point, off isa.Off) {
 	w := place.Window{Lo: f.Addr + isa.Addr(off), Hi: f.Addr + isa.Addr(off) + widest}
 	switch {
-	case p.Every:
+	case p.Each != wire.Each_ITSELF:
 		w.Hi = f.End()
 		a.functions = append(a.functions, w)
 	case p.Search || p.Entry:
@@ -327,7 +317,11 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	made, most := &set{}, int(s.Most)
 	var plans []*plan.Plan
 	var before plan.Set
-	for points := range slices.Chunk(d.expand(s.Points), together) {
+	all, err := d.expand(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	for points := range slices.Chunk(all, together) {
 		if most > 0 && len(plans) == most {
 			break
 		}

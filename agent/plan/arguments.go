@@ -40,16 +40,15 @@ func (fn *function) entered(at int) *Refusal {
 		return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", name, k, fn.name(at))
 	}
 	parts := []*function{fn}
-	if cold := fn.Name + ".cold"; !strings.Contains(fn.Name, ".cold") {
-		if _, err := fn.text.Function(fn.Module, cold); err == nil {
-			half, r := analyse(fn.text, fn.Module, cold)
-			if r != nil {
-				return r
-			}
-			parts = append(parts, half)
-		}
-	} else {
+	if strings.Contains(fn.Name, cold) {
 		return refuse(NoArgument, "%v is a part of a function: no arguments are passed to it", fn.Func)
+	}
+	for _, name := range Halves(fn.text, fn.Module, fn.Name)[1:] {
+		half, r := analyse(fn.text, fn.Module, name)
+		if r != nil {
+			return r
+		}
+		parts = append(parts, half)
 	}
 	for _, f := range parts {
 		for k, i := range f.insns {

@@ -64,6 +64,8 @@ type Functions struct {
 	walked   map[isa.Addr]bool // what walks tells of walkedIn
 	walkedIn *ktext.Text
 
+	linked map[string]*ktext.Links // of modules, by their names; "": the kernel
+
 	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
 	runsIn *ktext.Text
 }
@@ -385,9 +387,7 @@ func (fn *function) free(k int) (isa.RegSet, error) {
 
 // indirectJump finds a jump whose targets are not known: through a register
 // that no auipc just before it has loaded, and of which the index does not know more, in
-// this function or, for a cold
-// half, in the function it was split from. It returns the function's name and
-// the offset, or -1.
+// either half of this function. It returns the half's name and the offset, or -1.
 func (fn *function) indirectJump() (string, int) {
 	if fn.jumpsTo != nil {
 		return *fn.jumpsTo, fn.jumpsAt
@@ -396,22 +396,15 @@ func (fn *function) indirectJump() (string, int) {
 	if at >= 0 && fn.jumpsKnown() {
 		at = -1
 	}
-	if hot, _, cold := strings.Cut(fn.Name, ".cold"); at < 0 && cold {
-		name = hot
-		parent, r := analyse(fn.text, fn.Module, hot)
-		if r != nil { // not known: as if it did
+	for _, half := range Halves(fn.text, fn.Module, fn.Name)[1:] {
+		if at >= 0 {
+			break
+		}
+		name = half
+		if other, r := analyse(fn.text, fn.Module, half); r != nil { // not known: as if it did
 			at = 0
 		} else {
-			at = parent.ownIndirectJump()
-		}
-	}
-	if cold := fn.Name + ".cold"; at < 0 && !strings.Contains(fn.Name, ".cold") {
-		if _, err := fn.text.Function(fn.Module, cold); err == nil {
-			if half, r := analyse(fn.text, fn.Module, cold); r != nil {
-				name, at = cold, 0
-			} else if k := half.ownIndirectJump(); k >= 0 {
-				name, at = cold, k
-			}
+			at = other.ownIndirectJump()
 		}
 	}
 	fn.jumpsTo, fn.jumpsAt = &name, at

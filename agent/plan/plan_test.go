@@ -268,7 +268,7 @@ func TestSpringboards(t *testing.T) {
 		}
 		return false
 	}
-	offsets, r := plan.Offsets(x, "", "ksys_write")
+	offsets, r := plan.Offsets(x, plan.Request{Function: "ksys_write"}, plan.EachInstruction)
 	if r != nil {
 		t.Fatal(r)
 	}
@@ -765,7 +765,7 @@ func TestKnown(t *testing.T) {
 		x := k.Text(t)
 		known, asked, padding := &plan.Functions{}, 0, pad.New(x)
 		for _, name := range []string{"vfs_read", "ksys_read", "vfs_read"} {
-			offs, r := plan.Offsets(x, "", name)
+			offs, r := plan.Offsets(x, plan.Request{Function: name}, plan.EachInstruction)
 			if r != nil {
 				t.Fatal(r)
 			}
@@ -821,7 +821,7 @@ func TestSourceText(t *testing.T) {
 // TestWithout: what is forbidden is not taken, what was tried before is said.
 func TestWithout(t *testing.T) {
 	x := ktexttest.Load(t, "amd64").Text(t)
-	offsets, r := plan.Offsets(x, "", "ksys_read")
+	offsets, r := plan.Offsets(x, plan.Request{Function: "ksys_read"}, plan.EachInstruction)
 	if r != nil {
 		t.Fatal(r)
 	}

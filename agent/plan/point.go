@@ -124,19 +124,6 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	return nil
 }
 
-// Offsets are those of the instructions of a function.
-func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
-	fn, r := analyse(text, module, function)
-	if r != nil {
-		return nil, r
-	}
-	out := make([]isa.Off, len(fn.insns))
-	for k := range out {
-		out[k] = fn.off(k)
-	}
-	return out, nil
-}
-
 // Search plans the first point at or after the requested offset that the best
 // mechanism does not refuse, or else the next best. When all refuse all, the refusal
 // is that of the first point; where patch memory is full, it is not searched on.

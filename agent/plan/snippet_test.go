@@ -78,7 +78,7 @@ func TestMemoryFull(t *testing.T) {
 		req.Taken = func(lo, hi isa.Addr) bool {
 			return slices.ContainsFunc(made, func(p *plan.Plan) bool { return p.Touches(lo, hi) })
 		}
-		offsets, r := plan.Offsets(x, "", "vfs_read")
+		offsets, r := plan.Offsets(x, plan.Request{Function: "vfs_read"}, plan.EachInstruction)
 		if r != nil {
 			t.Fatal(r)
 		}

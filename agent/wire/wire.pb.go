@@ -28,6 +28,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Each is which instructions of a function points are.
+type Each int32
+
+const (
+	Each_ITSELF      Each = 0 // the one at the offset
+	Each_INSTRUCTION Each = 1
+	Each_BLOCK       Each = 2 // the first of each basic block
+	Each_CALL        Each = 3 // what calls, wherever to
+	Each_RETURN      Each = 4 // what returns, and what jumps to another function, of both halves of a function that is in two
+)
+
+// Enum value maps for Each.
+var (
+	Each_name = map[int32]string{
+		0: "ITSELF",
+		1: "INSTRUCTION",
+		2: "BLOCK",
+		3: "CALL",
+		4: "RETURN",
+	}
+	Each_value = map[string]int32{
+		"ITSELF":      0,
+		"INSTRUCTION": 1,
+		"BLOCK":       2,
+		"CALL":        3,
+		"RETURN":      4,
+	}
+)
+
+func (x Each) Enum() *Each {
+	p := new(Each)
+	*p = x
+	return p
+}
+
+func (x Each) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Each) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_wire_wire_proto_enumTypes[0].Descriptor()
+}
+
+func (Each) Type() protoreflect.EnumType {
+	return &file_agent_wire_wire_proto_enumTypes[0]
+}
+
+func (x Each) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Each.Descriptor instead.
+func (Each) EnumDescriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{0}
+}
+
 type Module_Op int32
 
 const (
@@ -61,11 +117,11 @@ func (x Module_Op) String() string {
 }
 
 func (Module_Op) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_wire_wire_proto_enumTypes[0].Descriptor()
+	return file_agent_wire_wire_proto_enumTypes[1].Descriptor()
 }
 
 func (Module_Op) Type() protoreflect.EnumType {
-	return &file_agent_wire_wire_proto_enumTypes[0]
+	return &file_agent_wire_wire_proto_enumTypes[1]
 }
 
 func (x Module_Op) Number() protoreflect.EnumNumber {
@@ -360,8 +416,9 @@ type Splice struct {
 	Most        uint32                 `protobuf:"varint,4,opt,name=most,proto3" json:"most,omitempty"`                                  // leave out the rest once so many are planned; 0: all of them
 	// Only say what each point would get if it were the only one; nothing is written and no
 	// patch memory taken. Refused while anything is spliced. Results are Point, mechanism or
-	// refusal, address and runs_at, and Result.planned.
-	OnlyPlan      bool `protobuf:"varint,5,opt,name=only_plan,json=onlyPlan,proto3" json:"only_plan,omitempty"`
+	// refusal, address, runs_at and instruction, and Result.planned.
+	OnlyPlan      bool   `protobuf:"varint,5,opt,name=only_plan,json=onlyPlan,proto3" json:"only_plan,omitempty"`
+	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // refuse all if points are more than so many; 0: none are too many
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,19 +488,26 @@ func (x *Splice) GetOnlyPlan() bool {
 	return false
 }
 
+func (x *Splice) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 // Point names an instrumentation point, as the probe syntax does.
 type Point struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
-	Module   string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"` // empty: the kernel itself
-	Function string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Offset   uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // bytes from the function's start
+	Module   string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`     // empty: the kernel itself
+	Function string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"` // with * ? or [...] all whose names match, in order of their addresses
+	Offset   uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`    // bytes from the function's start
 	// First point at or after offset whose plan is not refused and, if cheap is
 	// set, needs no spill. For scenarios that must work on any build.
 	Search    bool   `protobuf:"varint,4,opt,name=search,proto3" json:"search,omitempty"`
 	Cheap     bool   `protobuf:"varint,5,opt,name=cheap,proto3" json:"cheap,omitempty"`
-	Mechanism string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`         // force this one, or refuse; empty: the ladder
-	SameAs    string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"` // that step's first point, and offset bytes on from there
-	Every     bool   `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`                // each instruction at or after offset
+	Mechanism string `protobuf:"bytes,6,opt,name=mechanism,proto3" json:"mechanism,omitempty"`                // force this one, or refuse; empty: the ladder
+	SameAs    string `protobuf:"bytes,7,opt,name=same_as,json=sameAs,proto3" json:"same_as,omitempty"`        // that step's first point, and offset bytes on from there
+	Each      Each   `protobuf:"varint,8,opt,name=each,proto3,enum=kerninst.wire.Each" json:"each,omitempty"` // of those at or after offset
 	// Instead of a name: bytes from the start of the kernel's text, which is at 1.
 	Text    uint64    `protobuf:"varint,9,opt,name=text,proto3" json:"text,omitempty"`
 	Actions []*Action `protobuf:"bytes,10,rep,name=actions,proto3" json:"actions,omitempty"` // all done in one patch; none: one that counts
@@ -536,11 +600,11 @@ func (x *Point) GetSameAs() string {
 	return ""
 }
 
-func (x *Point) GetEvery() bool {
+func (x *Point) GetEach() Each {
 	if x != nil {
-		return x.Every
+		return x.Each
 	}
-	return false
+	return Each_ITSELF
 }
 
 func (x *Point) GetText() uint64 {
@@ -2001,6 +2065,7 @@ type PointResult struct {
 	// Mechanisms that come before this one on the ISA's ladder, and why each is not it: the
 	// detail names the mechanism.
 	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
+	Instruction   string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2194,6 +2259,13 @@ func (x *PointResult) GetPassed() []*Refusal {
 		return x.Passed
 	}
 	return nil
+}
+
+func (x *PointResult) GetInstruction() string {
+	if x != nil {
+		return x.Instruction
+	}
+	return ""
 }
 
 type RunResult struct {
@@ -2682,13 +2754,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"\xa6\x01\n" +
+	"\x02do\"\xbc\x01\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
 	"\x04most\x18\x04 \x01(\rR\x04most\x12\x1b\n" +
-	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\"\xef\x02\n" +
+	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\"\x82\x03\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -2696,8 +2769,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06search\x18\x04 \x01(\bR\x06search\x12\x14\n" +
 	"\x05cheap\x18\x05 \x01(\bR\x05cheap\x12\x1c\n" +
 	"\tmechanism\x18\x06 \x01(\tR\tmechanism\x12\x17\n" +
-	"\asame_as\x18\a \x01(\tR\x06sameAs\x12\x14\n" +
-	"\x05every\x18\b \x01(\bR\x05every\x12\x12\n" +
+	"\asame_as\x18\a \x01(\tR\x06sameAs\x12'\n" +
+	"\x04each\x18\b \x01(\x0e2\x13.kerninst.wire.EachR\x04each\x12\x12\n" +
 	"\x04text\x18\t \x01(\x04R\x04text\x12/\n" +
 	"\aactions\x18\n" +
 	" \x03(\v2\x15.kerninst.wire.ActionR\aactions\x12\x14\n" +
@@ -2817,7 +2890,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\"\xb8\x05\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\xda\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2846,7 +2919,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
 	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
-	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\"\x8a\x01\n" +
+	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\x12 \n" +
+	"\vinstruction\x18\x1b \x01(\tR\vinstruction\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
@@ -2878,7 +2952,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05Range\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\x04R\aaddress\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\fR\x06before\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\fR\x05afterB\x15Z\x13kerninst/agent/wireb\x06proto3"
+	"\x05after\x18\x03 \x01(\fR\x05after*D\n" +
+	"\x04Each\x12\n" +
+	"\n" +
+	"\x06ITSELF\x10\x00\x12\x0f\n" +
+	"\vINSTRUCTION\x10\x01\x12\t\n" +
+	"\x05BLOCK\x10\x02\x12\b\n" +
+	"\x04CALL\x10\x03\x12\n" +
+	"\n" +
+	"\x06RETURN\x10\x04B\x15Z\x13kerninst/agent/wireb\x06proto3"
 
 var (
 	file_agent_wire_wire_proto_rawDescOnce sync.Once
@@ -2892,79 +2974,81 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 	return file_agent_wire_wire_proto_rawDescData
 }
 
-var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_agent_wire_wire_proto_goTypes = []any{
-	(Module_Op)(0),          // 0: kerninst.wire.Module.Op
-	(*Job)(nil),             // 1: kerninst.wire.Job
-	(*Step)(nil),            // 2: kerninst.wire.Step
-	(*Splice)(nil),          // 3: kerninst.wire.Splice
-	(*Point)(nil),           // 4: kerninst.wire.Point
-	(*Action)(nil),          // 5: kerninst.wire.Action
-	(*Unsplice)(nil),        // 6: kerninst.wire.Unsplice
-	(*Run)(nil),             // 7: kerninst.wire.Run
-	(*Read)(nil),            // 8: kerninst.wire.Read
-	(*Snapshot)(nil),        // 9: kerninst.wire.Snapshot
-	(*Module)(nil),          // 10: kerninst.wire.Module
-	(*Kprobe)(nil),          // 11: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 12: kerninst.wire.Dump
-	(*Look)(nil),            // 13: kerninst.wire.Look
-	(*Record)(nil),          // 14: kerninst.wire.Record
-	(*Hello)(nil),           // 15: kerninst.wire.Hello
-	(*Chunk)(nil),           // 16: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 17: kerninst.wire.Fetched
-	(*Log)(nil),             // 18: kerninst.wire.Log
-	(*Done)(nil),            // 19: kerninst.wire.Done
-	(*Result)(nil),          // 20: kerninst.wire.Result
-	(*Planned)(nil),         // 21: kerninst.wire.Planned
-	(*Stage)(nil),           // 22: kerninst.wire.Stage
-	(*Looked)(nil),          // 23: kerninst.wire.Looked
-	(*Refusal)(nil),         // 24: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 25: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 26: kerninst.wire.RunResult
-	(*Value)(nil),           // 27: kerninst.wire.Value
-	(*TraceRecord)(nil),     // 28: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 29: kerninst.wire.TextDiff
-	(*Range)(nil),           // 30: kerninst.wire.Range
-	(*Looked_Function)(nil), // 31: kerninst.wire.Looked.Function
+	(Each)(0),               // 0: kerninst.wire.Each
+	(Module_Op)(0),          // 1: kerninst.wire.Module.Op
+	(*Job)(nil),             // 2: kerninst.wire.Job
+	(*Step)(nil),            // 3: kerninst.wire.Step
+	(*Splice)(nil),          // 4: kerninst.wire.Splice
+	(*Point)(nil),           // 5: kerninst.wire.Point
+	(*Action)(nil),          // 6: kerninst.wire.Action
+	(*Unsplice)(nil),        // 7: kerninst.wire.Unsplice
+	(*Run)(nil),             // 8: kerninst.wire.Run
+	(*Read)(nil),            // 9: kerninst.wire.Read
+	(*Snapshot)(nil),        // 10: kerninst.wire.Snapshot
+	(*Module)(nil),          // 11: kerninst.wire.Module
+	(*Kprobe)(nil),          // 12: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 13: kerninst.wire.Dump
+	(*Look)(nil),            // 14: kerninst.wire.Look
+	(*Record)(nil),          // 15: kerninst.wire.Record
+	(*Hello)(nil),           // 16: kerninst.wire.Hello
+	(*Chunk)(nil),           // 17: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 18: kerninst.wire.Fetched
+	(*Log)(nil),             // 19: kerninst.wire.Log
+	(*Done)(nil),            // 20: kerninst.wire.Done
+	(*Result)(nil),          // 21: kerninst.wire.Result
+	(*Planned)(nil),         // 22: kerninst.wire.Planned
+	(*Stage)(nil),           // 23: kerninst.wire.Stage
+	(*Looked)(nil),          // 24: kerninst.wire.Looked
+	(*Refusal)(nil),         // 25: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 26: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 27: kerninst.wire.RunResult
+	(*Value)(nil),           // 28: kerninst.wire.Value
+	(*TraceRecord)(nil),     // 29: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 30: kerninst.wire.TextDiff
+	(*Range)(nil),           // 31: kerninst.wire.Range
+	(*Looked_Function)(nil), // 32: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
-	2,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
-	3,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	6,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	7,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	8,  // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	9,  // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	10, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	11, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	12, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	13, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
-	4,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	5,  // 11: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	0,  // 12: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	15, // 13: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	20, // 14: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	18, // 15: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	19, // 16: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	16, // 17: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	25, // 18: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	26, // 19: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	27, // 20: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	29, // 21: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	23, // 22: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	17, // 23: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	22, // 24: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	21, // 25: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	31, // 26: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	24, // 27: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	24, // 28: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	28, // 29: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	30, // 30: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	3,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
+	4,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
+	7,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	8,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	9,  // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	10, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	11, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	12, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	13, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	14, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	5,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
+	6,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	1,  // 13: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	16, // 14: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	21, // 15: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	19, // 16: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	20, // 17: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	17, // 18: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	26, // 19: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	27, // 20: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	28, // 21: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	30, // 22: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	24, // 23: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	18, // 24: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	23, // 25: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	22, // 26: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	32, // 27: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	25, // 28: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	25, // 29: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	29, // 30: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	31, // 31: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -2995,7 +3079,7 @@ func file_agent_wire_wire_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+)
+
+// eaches are the planner's names of the protocol's.
+var eaches = map[wire.Each]plan.Each{
+	wire.Each_INSTRUCTION: plan.EachInstruction, wire.Each_BLOCK: plan.EachBlock, wire.Each_CALL: plan.EachCall, wire.Each_RETURN: plan.EachReturn,
+}
+
+// expand lists the points that a step asks for: those of all functions that a name matches,
+// and in each those that Each stands for. One that is asked for twice is there once.
+func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
+	seen := map[string]bool{}
+	for _, p := range s.Points {
+		names, err := d.matching(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			for _, one := range d.each(p, name) {
+				key := fmt.Sprint(one.Module, ":", one.Function, ":", one.Offset, one.Entry, one.Each)
+				if several := one != p; several && seen[key] {
+					continue
+				}
+				seen[key] = true
+				out = append(out, one)
+			}
+		}
+	}
+	if n := int(s.Limit); n > 0 && len(out) > n {
+		return nil, fmt.Errorf("%d points match, which is more than %d: say that so many are meant, or ask for fewer", len(out), n)
+	}
+	return out, nil
+}
+
+// matching lists the functions that a point's name stands for. A name that is no pattern
+// stands for itself, whether it is there or not: its plan says what is wrong with it.
+func (d *Daemon) matching(p *wire.Point) (out []string, err error) {
+	if !strings.ContainsAny(p.Function, `*?[\`) {
+		return []string{p.Function}, nil
+	}
+	if _, err := path.Match(p.Function, ""); err != nil {
+		return nil, fmt.Errorf("%q is no pattern of names: %w", p.Function, err)
+	}
+	if p.Module == kdev.ModuleName {
+		return nil, fmt.Errorf("%s is the module that splices", p.Module)
+	}
+	d.text.Functions(p.Module, func(f ktext.Func) bool {
+		names := slices.DeleteFunc(d.text.Aliases(f), func(name string) bool {
+			ok, _ := path.Match(p.Function, name)
+			return !ok || cfg.IsPaddingName(name) || plan.Half(name)
+		})
+		if len(names) > 0 {
+			out = append(out, names[0])
+		}
+		return true
+	})
+	if len(out) == 0 {
+		return nil, fmt.Errorf("kinst:%s:%s: no function matches", p.Module, p.Function)
+	}
+	return out, nil
+}
+
+// each lists the points of one function. Where they cannot be told, there is one point,
+// whose plan says why.
+func (d *Daemon) each(p *wire.Point, name string) (out []*wire.Point) {
+	at := func(name string, off uint64) *wire.Point {
+		return &wire.Point{Module: p.Module, Function: name, Offset: off, Search: p.Search, Entry: p.Entry, Mechanism: p.Mechanism,
+			Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart, Jumps: p.Jumps}
+	}
+	switch {
+	case p.Each == wire.Each_ITSELF && name == p.Function: // which may be named in other ways
+		return []*wire.Point{p}
+	case p.Each == wire.Each_ITSELF:
+		return []*wire.Point{at(name, p.Offset)}
+	}
+	halves := []string{name}
+	if p.Each == wire.Each_RETURN {
+		halves = plan.Halves(d.text, p.Module, name)
+	}
+	for _, half := range halves {
+		offsets, r := d.offsets(p, half)
+		if r != nil {
+			refused := at(half, p.Offset)
+			refused.Each = p.Each
+			out = append(out, refused)
+			continue
+		}
+		for _, off := range offsets {
+			if off >= isa.Off(p.Offset) {
+				out = append(out, at(half, uint64(off)))
+			}
+		}
+	}
+	return out
+}
+
+func (d *Daemon) offsets(p *wire.Point, function string) ([]isa.Off, *plan.Refusal) {
+	return plan.Offsets(d.text, plan.Request{Module: p.Module, Function: function, Facts: d.facts, Known: d.known}, eaches[p.Each])
+}
+
+// instruction is the disassembly of what is at an address; "" where nothing can be read.
+func (d *Daemon) instruction(a isa.Addr) string {
+	code := make([]byte, longest)
+	if a == 0 || d.text.Read(a, code) != nil {
+		return ""
+	}
+	return d.arch.Text(code, a)
+}
+
+// longest is the most that an instruction takes, in bytes.
+const longest = 16

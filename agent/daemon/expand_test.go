@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+)
+
+// TestExpand: a pattern stands for all functions that it matches, each for instructions of
+// them, and no point is there twice.
+func TestExpand(t *testing.T) {
+	d := planning(t, "riscv64")
+	d.known = &plan.Functions{}
+	names := func(points ...*wire.Point) (out []string) {
+		t.Helper()
+		got, err := d.expand(&wire.Splice{Points: points})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range got {
+			if len(out) == 0 || out[len(out)-1] != p.Function {
+				out = append(out, p.Function)
+			}
+		}
+		return out
+	}
+	for _, c := range []struct {
+		pattern string
+		want    string
+	}{
+		{"ksys_read", "ksys_read"},
+		{"no_such", "no_such"}, // its plan says so
+		{"ksys_*", "ksys_read ksys_write ksys_pread64 ksys_pwrite64"},
+		{"ksys_rea[a-d]", "ksys_read"},
+		{"?sys_write", "ksys_write"},
+	} {
+		for _, each := range []wire.Each{wire.Each_ITSELF, wire.Each_BLOCK} {
+			if got := strings.Join(names(&wire.Point{Function: c.pattern, Each: each}), " "); got != c.want {
+				t.Errorf("%s, %v: %s, want %s", c.pattern, each, got, c.want)
+			}
+		}
+	}
+	twice, err := d.expand(&wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_CALL}, {Function: "ksys_*", Each: wire.Each_INSTRUCTION}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, p := range twice {
+		seen[p.Function+string(rune(p.Offset))] = true
+		if p.Each != wire.Each_ITSELF {
+			t.Errorf("%v", p)
+		}
+	}
+	if len(seen) != len(twice) || len(seen) < 50 {
+		t.Errorf("%d points at %d places", len(twice), len(seen))
+	}
+}
+
+// TestExpandRefuses: a pattern that matches nothing or too much is said to, and where the
+// points of a function cannot be told, its one point is refused for that.
+func TestExpandRefuses(t *testing.T) {
+	d := planning(t, "riscv64")
+	d.known = &plan.Functions{}
+	for says, s := range map[string]*wire.Splice{
+		"no function matches": {Points: []*wire.Point{{Function: "no_such_*"}}},
+		"no pattern":          {Points: []*wire.Point{{Function: "ksys_[rea"}}},
+		"more than 3":         {Limit: 3, Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_INSTRUCTION}}},
+	} {
+		if _, err := d.expand(s); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+	p := &wire.Point{Function: "no_such", Each: wire.Each_RETURN}
+	out, err := d.expand(&wire.Splice{Points: []*wire.Point{p}})
+	if err != nil || len(out) != 1 {
+		t.Fatal(out, err)
+	}
+	made, res, err := d.plan(out[0], &plan.Set{}, false)
+	if made != nil || err != nil || res.Refusal.GetReason() != plan.NoSuchFunction.String() {
+		t.Errorf("%v, %v, %v", made, res, err)
+	}
+	if got := refused(&plan.Refusal{Reason: plan.TooShort, Class: "c", Detail: "d"}); !reflect.DeepEqual(got, &wire.Refusal{Reason: "too short", Class: "c", Detail: "d"}) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// Each is which instructions of a function are asked for.
+type Each uint8
+
+const (
+	EachInstruction Each = iota
+	EachBlock            // the first of each basic block: calls end none, as they come back
+	EachCall             // what calls, wherever to
+	EachReturn           // what leaves the function for good: returns, and jumps to other functions
+)
+
+// Offsets are those of some instructions of a function. Of one that the compiler has split
+// in a hot half and a cold one (.cold), a jump to the other half is no way out; the other
+// half's own points are at its own offsets. What nothing leads to, as traps behind a return,
+// is an instruction, but no block.
+func Offsets(text *ktext.Text, req Request, each Each) ([]isa.Off, *Refusal) {
+	fn, r := req.Known.function(text, req.Module, req.Function)
+	if r == nil {
+		r = fn.learn(req)
+	}
+	if r != nil {
+		return nil, r
+	}
+	switch each {
+	case EachBlock:
+		return fn.blocks(req.Known)
+	case EachCall:
+		return fn.where(func(k int) bool {
+			return fn.insns[k].Flow == isa.FlowCall || fn.insns[k].Flow == isa.FlowIndirectCall
+		}), nil
+	case EachReturn:
+		return fn.returns()
+	}
+	return fn.where(func(int) bool { return true }), nil
+}
+
+func (fn *function) where(is func(k int) bool) (out []isa.Off) {
+	for k := range fn.insns {
+		if is(k) {
+			out = append(out, fn.off(k))
+		}
+	}
+	return out
+}
+
+// Halves are the functions that the compiler has made of one, itself first. One of which it is
+// not certain that it is not there is among them.
+func Halves(text *ktext.Text, module, name string) []string {
+	if hot, _, ok := strings.Cut(name, cold); ok {
+		return []string{name, hot}
+	}
+	var absent *ktext.NotFound
+	if _, err := text.Function(module, name+cold); errors.As(err, &absent) && len(absent.Same) == 0 {
+		return []string{name}
+	}
+	return []string{name, name + cold}
+}
+
+// Half reports whether a name is that of a function's cold half.
+func Half(name string) bool { return strings.Contains(name, cold) }
+
+// cold is what the compiler appends to the name of what it thinks is seldom run.
+const cold = ".cold"
+
+// within reports whether an address is in one of the function's halves.
+func (fn *function) within(a isa.Addr) bool {
+	f, ok := fn.text.Locate(a)
+	return ok && f.Module == fn.Module && (f.Addr == fn.Addr || slices.Contains(Halves(fn.text, fn.Module, fn.Name)[1:], f.Name))
+}
+
+// returns are the ways out. A conditional jump to elsewhere would be one only now and then,
+// and whether a jump through a register is one has to be known.
+func (fn *function) returns() (out []isa.Off, r *Refusal) {
+	for k, i := range fn.insns {
+		switch i.Flow {
+		case isa.FlowReturn:
+		case isa.FlowJump:
+			if fn.within(i.Target) {
+				continue
+			}
+		case isa.FlowCond:
+			if fn.within(i.Target) {
+				continue
+			}
+			return nil, refuse(ControlFlow, "%s may leave the function, and may not: who comes by need not return there", fn.name(k))
+		case isa.FlowIndirectJump:
+			leaves, r := fn.leaves(k)
+			if r != nil {
+				return nil, r
+			}
+			if !leaves {
+				continue
+			}
+		default:
+			continue
+		}
+		out = append(out, fn.off(k))
+	}
+	return out, nil
+}
+
+// leaves reports whether a jump through a register leads to another function: not where the
+// index knows the tables by which all such jumps of this one lead to its own blocks.
+func (fn *function) leaves(k int) (bool, *Refusal) {
+	if far := fn.text.Arch.Far; k > 0 && far != nil {
+		if to, _, ok := far(fn.code[fn.off(k-1):], fn.insns[k-1].Addr); ok {
+			return !fn.within(to), nil
+		}
+	}
+	if fn.jumpsKnown() {
+		return false, nil
+	}
+	return false, refuse(IndirectJump, "%s jumps to where a register says: whether that is out of the function is not known", fn.name(k))
+}
+
+// blocks are the first instructions of basic blocks that something leads to.
+func (fn *function) blocks(known *Functions) (out []isa.Off, r *Refusal) {
+	if name, k := fn.indirectJump(); k >= 0 {
+		return nil, refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known, so blocks may begin anywhere", name, k)
+	}
+	leads, err := fn.leaders(known)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	reached := true
+	for k, i := range fn.insns {
+		begins := k == 0 || leads[i.Addr]
+		if k > 0 {
+			switch fn.insns[k-1].Flow {
+			case isa.FlowReturn, isa.FlowJump, isa.FlowIndirectJump:
+				reached = begins
+			case isa.FlowCond:
+				begins = true
+			}
+		}
+		if reached = reached || leads[i.Addr]; reached && begins {
+			out = append(out, fn.off(k))
+		}
+	}
+	return out, nil
+}
+
+// leaders are where control comes to but from the instruction before: by a jump of either
+// half, by a static key, behind one, or by a fixup.
+func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
+	out := map[isa.Addr]bool{}
+	for _, name := range Halves(fn.text, fn.Module, fn.Name) {
+		half, r := known.function(fn.text, fn.Module, name)
+		if r != nil {
+			return nil, r
+		}
+		for _, i := range half.insns {
+			if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
+				out[i.Target] = true
+			}
+		}
+	}
+	links, err := known.links(fn.text, fn.Module)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range links.Keys {
+		out[k.Target] = true
+		if n, ok := slices.BinarySearchFunc(fn.insns, k.Site, func(i isa.Insn, a isa.Addr) int { return cmp.Compare(i.Addr, a) }); ok {
+			out[fn.insns[n].End()] = true
+		}
+	}
+	for _, f := range links.Faults {
+		out[f.Fixup] = true
+	}
+	for a := fn.Addr; ; a++ { // what the index knows of jump tables
+		next, ok := fn.ledTo(a, fn.End())
+		if !ok {
+			return out, nil
+		}
+		out[next], a = true, next
+	}
+}
+
+// links are those of the kernel's tables for a module, read once.
+func (f *Functions) links(text *ktext.Text, module string) (*ktext.Links, error) {
+	if f != nil && f.linked[module] != nil {
+		return f.linked[module], nil
+	}
+	got, err := text.Links(module)
+	if f != nil && err == nil {
+		if f.linked == nil {
+			f.linked = map[string]*ktext.Links{}
+		}
+		f.linked[module] = got
+	}
+	return got, err
+}
