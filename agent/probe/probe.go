@@ -1,38 +1,81 @@
 // Package probe reads probe specifications, as kinst(4) writes them:
 //
-//	kinst:[module]:function:offset
+//	kinst:[module]:function:name
 //
-// module is empty for the kernel itself, offset is a byte offset from the
-// function's start, decimal or 0x.
+// module is empty for the kernel itself. function may be a pattern: * ? [...]. name is
+// empty for every instruction, a byte offset from the function's start, decimal or 0x, or a
+// word: entry, return, block, call.
 package probe
 
 import (
 	"fmt"
+	"maps"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
+
+	"kerninst/agent/wire"
 )
 
 // Spec is one probe as the user wrote it.
 type Spec struct {
 	Text     string
 	Module   string // empty: the kernel itself
-	Function string
+	Function string // or a pattern of such names
+	Name     string // one of Names; or empty, and then the offset holds
 	Offset   uint64 // bytes from the function's start
 }
 
-// Parse reads one specification. Its errors show a specification that works.
+// every is the name that is written as nothing.
+const every = "every instruction"
+
+// names are what may be asked for by a word, and how the daemon is asked.
+var names = map[string]struct {
+	each  wire.Each
+	entry bool
+}{
+	every:    {each: wire.Each_INSTRUCTION},
+	"entry":  {entry: true},
+	"return": {each: wire.Each_RETURN},
+	"block":  {each: wire.Each_BLOCK},
+	"call":   {each: wire.Each_CALL},
+}
+
+// Names are the words that may stand in place of an offset.
+func Names() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(n string) bool { return n == every })
+}
+
+const example = "as in kinst::vfs_read:16 or kinst::vfs_*:entry"
+
+// Parse reads one specification. Its errors show specifications that work.
 func Parse(text string) (Spec, error) {
 	f := strings.Split(text, ":")
 	if len(f) != 4 || f[0] != "kinst" {
-		return Spec{}, fmt.Errorf("probe %q: want kinst:[module]:function:offset, as in kinst::vfs_read:16", text)
+		return Spec{}, fmt.Errorf("probe %q: want kinst:[module]:function:name, %s", text, example)
 	}
 	s := Spec{Text: text, Module: f[1], Function: f[2]}
 	if s.Function == "" {
-		return Spec{}, fmt.Errorf("probe %q: no function named, as in kinst::vfs_read:16", text)
+		return Spec{}, fmt.Errorf("probe %q: no function named, %s", text, example)
 	}
-	var err error
-	if s.Offset, err = strconv.ParseUint(f[3], 0, 64); err != nil {
-		return Spec{}, fmt.Errorf("probe %q: %q is not a byte offset (decimal or 0x)", text, f[3])
+	if _, err := path.Match(s.Function, ""); err != nil {
+		return Spec{}, fmt.Errorf("probe %q: %q is no pattern: a [ wants its ]", text, s.Function)
+	}
+	if strings.ContainsAny(s.Module, `*?[\`) {
+		return Spec{}, fmt.Errorf("probe %q: a module is named whole; functions may be patterns", text)
+	}
+	switch _, known := names[f[3]]; {
+	case f[3] == "":
+		s.Name = every
+	case known && f[3] != every:
+		s.Name = f[3]
+	default:
+		var err error
+		if s.Offset, err = strconv.ParseUint(f[3], 0, 64); err != nil {
+			return Spec{}, fmt.Errorf("probe %q: %q is neither a byte offset (decimal or 0x) nor one of %s; nothing stands for every instruction",
+				text, f[3], strings.Join(Names(), ", "))
+		}
 	}
 	return s, nil
 }
@@ -55,4 +98,15 @@ func ParseAll(texts []string) ([]Spec, error) {
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// Point is what a daemon is asked for.
+func (s Spec) Point() *wire.Point {
+	how := names[s.Name]
+	return &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Each: how.each, Entry: how.entry}
+}
+
+// Several reports whether a specification may stand for more points than one.
+func (s Spec) Several() bool {
+	return s.Name != "" && s.Name != "entry" || strings.ContainsAny(s.Function, `*?[\`)
 }

@@ -3,6 +3,8 @@ package probe
 import (
 	"strings"
 	"testing"
+
+	"kerninst/agent/wire"
 )
 
 func TestParse(t *testing.T) {
@@ -16,8 +18,16 @@ func TestParse(t *testing.T) {
 		{"vfs_read", Spec{}, "want kinst:"},
 		{"fbt::vfs_read:1", Spec{}, "want kinst:"},
 		{"kinst:::1", Spec{}, "no function"},
-		{"kinst::f:", Spec{}, "not a byte offset"},
-		{"kinst::f:-1", Spec{}, "not a byte offset"},
+		{"kinst::vfs_*:entry", Spec{Function: "vfs_*", Name: "entry"}, ""},
+		{"kinst::f:return", Spec{Function: "f", Name: "return"}, ""},
+		{"kinst::f:block", Spec{Function: "f", Name: "block"}, ""},
+		{"kinst::f:call", Spec{Function: "f", Name: "call"}, ""},
+		{"kinst::f:", Spec{Function: "f", Name: every}, ""},
+		{"kinst::f:" + every, Spec{}, "neither a byte offset"},
+		{"kinst::f:entries", Spec{}, "block, call, entry, return"},
+		{"kinst::f:-1", Spec{}, "neither a byte offset"},
+		{"kinst::f[:1", Spec{}, "no pattern"},
+		{"kinst:ext*:f:1", Spec{}, "a module is named whole"},
 		{"kinst::f:1:2", Spec{}, "want kinst:"},
 		{"", Spec{}, "want kinst:"},
 	} {
@@ -38,6 +48,28 @@ func TestParse(t *testing.T) {
 func TestParseAllRefusesTwins(t *testing.T) {
 	if _, err := ParseAll([]string{"kinst::f:16", "kinst::f:0x10"}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Fatalf("got %v", err)
+	}
+}
+
+// TestPoint: every name asks for something of its own, and offsets for themselves.
+func TestPoint(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range append(Names(), "", "0", "16") {
+		s, err := Parse("kinst:m:f:" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := s.Point()
+		if p.Module != "m" || p.Function != "f" || s.Several() != (p.Each != wire.Each_ITSELF) {
+			t.Errorf("%q: %v, several %v", name, p, s.Several())
+		}
+		if was, ok := seen[p.String()]; ok {
+			t.Errorf("%q asks for what %q does: %v", name, was, p)
+		}
+		seen[p.String()] = name
+	}
+	if s, err := Parse("kinst::f?:entry"); err != nil || !s.Several() {
+		t.Errorf("%+v, %v: a pattern is for several", s, err)
 	}
 }
 

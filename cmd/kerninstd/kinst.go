@@ -20,7 +20,7 @@ import (
 func kinst(args []string) error {
 	specs, argv := split(args)
 	if len(specs) == 0 || len(argv) == 0 {
-		return errors.New("usage: kinst kinst:[module]:function:offset... -- CMD ARG...")
+		return errors.New("usage: kinst kinst:[module]:function:name... -- CMD ARG...")
 	}
 	points, err := probe.ParseAll(specs)
 	if err != nil {
@@ -28,7 +28,7 @@ func kinst(args []string) error {
 	}
 	sp := &wire.Splice{}
 	for _, p := range points {
-		sp.Points = append(sp.Points, &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset})
+		sp.Points = append(sp.Points, p.Point())
 	}
 	conn, err := net.Dial("unix", daemon.Socket)
 	if err != nil {

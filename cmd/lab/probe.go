@@ -44,6 +44,8 @@ type probeFlags struct {
 	index       bool
 	json        bool
 	keep        bool
+	list        bool
+	yes         bool
 	runString   string
 	specs, argv []string
 }
@@ -51,13 +53,17 @@ type probeFlags struct {
 func probeCommand() *cobra.Command {
 	var f probeFlags
 	c := &cobra.Command{
-		Use:   "probe SPEC... [--run STRING | -- CMD ARG...]",
+		Use:   "probe SPEC... [-l | --run STRING | -- CMD ARG...]",
 		Short: "count, bound or trace what a workload brings to given instructions",
 		Long: "Boot a guest, splice the actions at each given instruction, run a workload in\n" +
-			"the guest, print what they found. A SPEC is kinst:[module]:function:offset.\n" +
+			"the guest, print what they found. A SPEC is kinst:[module]:function:name. function\n" +
+			"may have * ? [...]; name is a byte offset, " + strings.Join(probe.Names(), ", ") + ", or nothing, which is\n" +
+			"every instruction.\n" +
 			"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
 			"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0).",
-		Example: "  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
+		Example: "  lab probe --arch amd64 -l kinst::vfs_read:\n" +
+			"  lab probe --arch amd64 'kinst::vfs_*:entry' --skip-refused --run 'ls -l /'\n" +
+			"  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:8 --if 'arg2 > 4096' --do count --do 'max(arg2)' --run 'cat /proc/kallsyms > /dev/null'\n" +
 			"  lab probe --arch riscv64 --json kinst::__riscv_sys_getppid:8 -- /lib/kerninst/bench/bench null",
 		Args: cobra.MinimumNArgs(1),
@@ -80,6 +86,8 @@ func probeCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.skipRefused, "skip-refused", false, "probe the points that are not refused")
 	c.Flags().BoolVar(&f.exitWith, "exit-with-workload", false, "exit with the workload's status")
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
+	c.Flags().BoolVarP(&f.list, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
+	c.Flags().BoolVar(&f.yes, "yes", false, fmt.Sprintf("more than %d points are meant", mostPoints))
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	c.Flags().StringVar(&f.runString, "run", "", "workload, for the guest's /bin/sh -c")
@@ -113,7 +121,10 @@ func (f *probeFlags) check() error {
 	return f.own.check()
 }
 
-// job is what the guest does: splice, run, read, undo.
+// mostPoints is how many points a probe has unless so many are said to be meant.
+const mostPoints = 10_000
+
+// job is what the guest does: splice, run, read, undo; or only say what could be.
 func (f *probeFlags) job() (*wire.Job, error) {
 	specs, err := probe.ParseAll(f.specs)
 	switch {
@@ -123,23 +134,34 @@ func (f *probeFlags) job() (*wire.Job, error) {
 		return nil, fmt.Errorf("no probe given, as in kinst::vfs_read:16")
 	case f.runString != "" && len(f.argv) > 0:
 		return nil, fmt.Errorf("--run and -- both give a workload: choose one")
-	case f.runString == "" && len(f.argv) == 0:
-		return nil, fmt.Errorf("no workload: give --run STRING, or -- CMD ARG")
+	case f.list && (f.runString != "" || len(f.argv) > 0):
+		return nil, fmt.Errorf("--list runs nothing: leave the workload out")
+	case !f.list && f.runString == "" && len(f.argv) == 0:
+		return nil, fmt.Errorf("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
 	actions, err := f.actions()
 	if err != nil {
 		return nil, err
 	}
-	sp := &wire.Splice{SkipRefused: f.skipRefused}
+	sp := &wire.Splice{SkipRefused: f.skipRefused || f.list, OnlyPlan: f.list}
+	if !f.yes {
+		sp.Limit = mostPoints
+	}
 	for _, s := range specs {
-		sp.Points = append(sp.Points, &wire.Point{Module: s.Module, Function: s.Function, Offset: s.Offset, Mechanism: f.mechanism, Without: f.without, Actions: actions})
+		p := s.Point()
+		p.Mechanism, p.Without, p.Actions = f.mechanism, f.without, actions
+		sp.Points = append(sp.Points, p)
+	}
+	splice := &wire.Step{Name: "splice", Do: &wire.Step_Splice{Splice: sp}}
+	if f.list {
+		return &wire.Job{Schema: 1, Steps: []*wire.Step{splice}}, nil
 	}
 	argv := f.argv
 	if f.runString != "" {
 		argv = []string{"/bin/sh", "-c", f.runString}
 	}
 	return &wire.Job{Schema: 1, Steps: []*wire.Step{
-		{Name: "splice", Do: &wire.Step_Splice{Splice: sp}},
+		splice,
 		{Name: "workload", Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(f.timeout)}}},
 		{Name: "read", Do: &wire.Step_Read{Read: &wire.Read{}}},
 		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: "splice"}}},
@@ -268,17 +290,19 @@ type probeFetched struct {
 }
 
 type probePoint struct {
-	Spec      string          `json:"spec"`
-	Symbol    string          `json:"symbol"`
-	Offset    uint64          `json:"offset"`
-	Address   string          `json:"address"`
-	Mechanism string          `json:"mechanism,omitempty"`
-	Liveness  string          `json:"liveness,omitempty"`
-	RunsAt    string          `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
-	Moved     string          `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
-	Added     int             `json:"added,omitempty"`   // instructions a hit
-	Spilled   int             `json:"spilled,omitempty"` // registers and flag words saved
-	Refusal   *report.Refusal `json:"refusal,omitempty"`
+	Spec    string `json:"spec"`
+	Symbol  string `json:"symbol"`
+	Offset  uint64 `json:"offset"`
+	Address string `json:"address"`
+	// Instruction is what is there, if points are listed.
+	Instruction string          `json:"instruction,omitempty"`
+	Mechanism   string          `json:"mechanism,omitempty"`
+	Liveness    string          `json:"liveness,omitempty"`
+	RunsAt      string          `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
+	Moved       string          `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
+	Added       int             `json:"added,omitempty"`   // instructions a hit
+	Spilled     int             `json:"spilled,omitempty"` // registers and flag words saved
+	Refusal     *report.Refusal `json:"refusal,omitempty"`
 	// Passed are the mechanisms that were tried before this one, and why they are not it.
 	Passed []report.Refusal `json:"passed,omitempty"`
 	// Value is of the first action, if it has a number: none has been the smallest or
@@ -374,7 +398,8 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 	}
 	for _, p := range results["splice"].GetPoints() {
 		out := probePoint{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Mechanism: p.Mechanism, Liveness: p.Liveness, Moved: p.Moved,
-			Added: int(p.Added), Spilled: int(p.Spilled)}
+			Instruction: p.Instruction,
+			Added:       int(p.Added), Spilled: int(p.Spilled)}
 		if p.RunsAt != 0 {
 			out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
 		}
@@ -418,6 +443,8 @@ func (f *probeFlags) print(d *probeDocument) error {
 		if err := enc.Encode(d); err != nil {
 			return err
 		}
+	} else if f.list {
+		d.listing(os.Stdout)
 	} else {
 		f.table(d)
 	}
@@ -476,6 +503,22 @@ func (f *probeFlags) table(d *probeDocument) {
 	if n := d.saved(); n > 0 && !f.index {
 		progress("probe: registers are saved, %d at the point that saves most; --index, which knows the whole kernel, may do with fewer", n)
 	}
+}
+
+// listing prints what points there are: those that can be had, and why others cannot.
+func (d *probeDocument) listing(to io.Writer) {
+	t := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	for _, p := range d.Points {
+		how := p.Mechanism
+		switch {
+		case p.Refusal != nil:
+			how = "refused: " + p.Refusal.Reason + ": " + p.Refusal.Detail
+		case p.RunsAt != "":
+			how += ", at " + p.RunsAt
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction, how)
+	}
+	t.Flush()
 }
 
 // saved is the most registers and flag words that a point saves.
