@@ -37,10 +37,10 @@ func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
 				seen[key] = true
 				out = append(out, one)
 			}
+			if n := int(s.Limit); n > 0 && len(out) > n { // all of a kernel's would not fit into a guest
+				return nil, fmt.Errorf("more than %d points match: ask for fewer, or say with --yes that so many are meant", n)
+			}
 		}
-	}
-	if n := int(s.Limit); n > 0 && len(out) > n {
-		return nil, fmt.Errorf("%d points match, which is more than %d: say that so many are meant, or ask for fewer", len(out), n)
 	}
 	return out, nil
 }
@@ -57,7 +57,11 @@ func (d *Daemon) matching(p *wire.Point) (out []string, err error) {
 	if p.Module == kdev.ModuleName {
 		return nil, fmt.Errorf("%s is the module that splices", p.Module)
 	}
+	lo, hi := d.text.Bounds()
 	d.text.Functions(p.Module, func(f ktext.Func) bool {
+		if p.Module == "" && (f.Addr < lo || f.Addr >= hi) { // it is gone since boot
+			return true
+		}
 		names := slices.DeleteFunc(d.text.Aliases(f), func(name string) bool {
 			ok, _ := path.Match(p.Function, name)
 			return !ok || cfg.IsPaddingName(name) || plan.Half(name)

@@ -26,7 +26,7 @@ const (
 // is an instruction, but no block.
 func Offsets(text *ktext.Text, req Request, each Each) ([]isa.Off, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
-	if r == nil {
+	if r == nil && each != EachCall && each != EachInstruction && fn.ownIndirectJump() >= 0 { // to learn takes longest
 		r = fn.learn(req)
 	}
 	if r != nil {

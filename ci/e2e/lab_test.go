@@ -118,6 +118,8 @@ func TestWrongCalls(t *testing.T) {
 		{"unknown flag", []string{"run", "--frob"}, "--frob"},
 		{"nearly a flag", []string{"run", "--scenarios", "boot"}, "did you mean --scenario?"},
 		{"an ISA's other name", []string{"run", "--arch", "aarch64"}, "did you mean arm64?"},
+		{"nearly a name of places", []string{"probe", "kinst::f:entries", "--run", "true"}, "block, call, entry, return"},
+		{"a list that runs", []string{"probe", "-l", "kinst::f:8", "--run", "true"}, "runs nothing"},
 		{"nearly a mechanism", []string{"probe", "kinst::f:8", "--mechanism", "jmp", "--run", "true"}, "did you mean jump?"},
 		{"unknown ISA", []string{"run", "--arch", "sparc"}, "amd64, arm64, riscv64"},
 		{"unknown ISA of a probe", []string{"probe", "--arch", "sparc", "kinst::f:1", "--run", "true"}, "amd64, arm64, riscv64"},
