@@ -2,10 +2,10 @@ package scenarios
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -15,9 +15,10 @@ import (
 // batch serves, while they are switched on and off and told what to trace: most of it is
 // code like any other, and some of that runs whenever any function begins or returns.
 
-// tracersNames are the functions that only their names have in common with those that write
-// ftrace sites. Those are among them: that they are refused is seen, too.
-const tracersNames = `awk 'NF==3 && ($2=="t"||$2=="T") && $3~/^(arch_|__)?ftrace_/ {n[$3]++; o[++k]=$3}
+// tracersNames are the functions that are called like those that write ftrace sites, which
+// are among them and refused, and those that run whenever a traced function begins or
+// returns.
+const tracersNames = `awk 'NF==3 && ($2=="t"||$2=="T") && $3~/^((arch_|__)?ftrace_|prepare_ftrace_return$|function_(stack_)?(trace_call|graph_enter)|trace_graph_(entry|return)$|trace_function$|ring_buffer_(lock_reserve|unlock_commit)$)/ {n[$3]++; o[++k]=$3}
 END {for (i=1;i<=k;i++) if (n[o[i]]==1) print o[i]}' /proc/kallsyms`
 
 // tracersRounds are how often everything is done, tracersFilters how often a filter is
@@ -62,28 +63,59 @@ func tracers() []Scenario {
 	}}
 }
 
+// tracersParts are so many guests, each with some of the functions: the observer has a
+// limit of points.
+const tracersParts, observed = 3, 4096
+
+// tracersGuests count in parts, in exact time and seen from outside; and all at once, while
+// two CPUs run, each with what serves it best and by breakpoints alone.
 func tracersGuests(string) []Guest {
-	names := Guest{Name: "names", CPUs: 1, Time: vm.Exact, Job: job(shell("names", tracersNames))}
-	guest := func(name string, cpus int, t vm.Time) Guest {
-		return Guest{Name: name, CPUs: cpus, Time: t, Oracle: true, Modules: []string{someModule}, RunTimeout: time.Hour, After: "names", Make: tracersJob}
+	guest := func(name string, cpus int, t vm.Time, job func([]string) *wire.Job) Guest {
+		return Guest{Name: name, CPUs: cpus, Time: t, Oracle: t == vm.Exact, Modules: []string{someModule}, RunTimeout: time.Hour, After: "names",
+			Make: func(names *Answer) (*wire.Job, error) {
+				functions, err := listed(names)
+				return job(strings.Fields(functions)), err
+			}}
 	}
-	return []Guest{names, guest("1cpu", 1, vm.Exact), guest("2cpu", 2, vm.Host)}
+	out := []Guest{{Name: "names", CPUs: 1, Time: vm.Exact, Job: job(shell("names", tracersNames))}}
+	for k := range tracersParts {
+		out = append(out, guest(nth("part", k), 1, vm.Exact, func(functions []string) *wire.Job { return tracersPart(functions, k) }))
+	}
+	return append(out, guest("all", 2, vm.Host, func(functions []string) *wire.Job { return tracersJob(functions, "") }),
+		guest("traps", 2, vm.Host, func(functions []string) *wire.Job { return tracersJob(functions, plan.Trap.String()) }))
 }
 
-func tracersJob(names *Answer) (*wire.Job, error) {
-	functions, err := listed(names)
-	if err != nil {
-		return nil, err
+// tracersPart is the job with every third function.
+func tracersPart(functions []string, part int) *wire.Job {
+	var mine []string
+	for k, f := range functions {
+		if k%tracersParts == part || contains(openers, f) {
+			mine = append(mine, f)
+		}
 	}
+	out := tracersJob(mine, "")
+	for _, s := range out.Steps {
+		if s.GetSplice() != nil {
+			announced(s).GetSplice().Most = observed
+		}
+	}
+	return out
+}
+
+// tracersJob splices functions by a mechanism, or by what is best for each instruction.
+func tracersJob(functions []string, mechanism string) *wire.Job {
 	var points []*wire.Point
-	for name := range strings.FieldsSeq(functions) {
-		points = append(points, &wire.Point{Function: name, Every: true})
+	for _, name := range functions {
+		points = append(points, &wire.Point{Function: name, Every: true, Mechanism: mechanism})
 	}
 	work := shell("work", fmt.Sprintf(tracersRound, tracersRounds, tracersFilters))
 	work.GetRun().Metered = true
-	return job(snapshot("before", ""), announced(skipping("splice", points)), work, read("count"), unsplice("splice"),
-		snapshot("after", "before"), shell("well", stillWell)), nil
+	return job(snapshot("before", ""), skipping("splice", points), work, read("count"), unsplice("splice"),
+		snapshot("after", "before"), shell("well", stillWell))
 }
+
+// openers are the functions of which the job says how often they are called.
+var openers = []string{"ftrace_filter_open"}
 
 // writers are functions of which no instruction may be spliced: one of each kind, that an
 // ISA has.
@@ -94,33 +126,51 @@ var writers = map[string][]string{
 }
 
 // mustTrace are functions that the work comes by.
-var mustTrace = []string{"ftrace_startup", "ftrace_check_record", "ftrace_process_locs", "ftrace_set_hash", "ftrace_event_write"}
+var mustTrace = []string{"ftrace_startup", "ftrace_check_record", "ftrace_process_locs", "ftrace_set_hash", "ftrace_event_write", "function_trace_call", "prepare_ftrace_return"}
 
-// fewestTracers is how many points must have been executed.
-const fewestTracers = 500
+// fewestTracers is how many points must have been executed, in each part and in all.
+const fewestTracers = 300
 
 func checkTracers(t *T) {
-	for _, g := range []string{"1cpu", "2cpu"} {
-		fprobes := strings.Count(string(t.ran(g, "work")[0]), "fprobe")
-		t.Metrics["tracers."+g+".fprobes"] = report.Metric{Value: float64(fprobes), Unit: "fprobes", N: 1}
-		c := t.coverage("tracers", g)
-		t.atLeast(g+": points that were executed", float64(c.executed), fewestTracers)
-		t.equal(g+": the kernel has warned of nothing", strings.TrimSpace(string(t.ran(g, "well")[0])), "0")
-		spliced, first := map[string]bool{}, map[string]uint64{}
-		hits := map[string]uint64{}
-		for _, v := range t.done(g, "count").Values {
-			spliced[v.Symbol] = true
-			hits[v.Symbol] = max(hits[v.Symbol], v.Count)
-			if _, ok := first[v.Symbol]; !ok {
-				first[v.Symbol] = v.Count
-			}
-		}
-		for _, f := range writers[t.Arch] {
-			t.equal(g+": "+f+" is spliced", spliced[f], false)
-		}
+	executed := 0
+	for k := range tracersParts {
+		c := t.coverage("tracers", nth("part", k))
+		t.atLeast(nth("part", k)+": points that were executed", float64(c.executed), fewestTracers)
+		executed += c.executed
+		t.traced(nth("part", k))
+	}
+	t.Metrics["tracers.executed"] = report.Metric{Value: float64(executed), Unit: "points", N: 1}
+	for _, g := range []string{"all", "traps"} {
+		hits := t.traced(g)
+		t.equal(g+": ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
 		for _, f := range mustTrace {
 			t.atLeast(g+": most hits of an instruction of "+f, float64(hits[f]), 1)
 		}
-		t.equal(g+": times that a filter was opened", strconv.FormatUint(first["ftrace_filter_open"], 10), strconv.Itoa(tracersRounds*(tracersFilters+tracersOpens)))
 	}
+}
+
+// traced looks at a guest that has come to its end: nothing was warned of, who writes sites
+// is not spliced, and what the job says how often it does is counted so often. It says
+// how often the busiest instruction of each function ran.
+func (t *T) traced(guest string) map[string]uint64 {
+	fprobes := strings.Count(string(t.ran(guest, "work")[0]), "fprobe")
+	t.equal(guest+": the kernel has warned of nothing", strings.TrimSpace(string(t.ran(guest, "well")[0])), "0")
+	most, first := map[string]uint64{}, map[string]uint64{}
+	values := t.done(guest, "count").Values
+	for _, v := range values {
+		if _, ok := first[v.Symbol]; !ok {
+			first[v.Symbol] = v.Count
+		}
+		most[v.Symbol] = max(most[v.Symbol], v.Count)
+	}
+	for _, f := range writers[t.Arch] {
+		_, spliced := first[f]
+		t.equal(guest+": "+f+" is spliced", spliced, false)
+	}
+	for _, f := range openers {
+		t.equal(guest+": calls of "+f, first[f], uint64(tracersRounds*(tracersFilters+tracersOpens)))
+	}
+	t.Metrics["tracers."+guest+".fprobes"] = report.Metric{Value: float64(fprobes), Unit: "fprobes", N: 1}
+	t.Metrics["tracers."+guest+".spliced"] = report.Metric{Value: float64(len(values)), Unit: "points", N: 1}
+	return most
 }
