@@ -61,8 +61,8 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 type Functions struct {
 	known map[[2]string]*function // by module and name
 
-	walked   map[isa.Addr]bool // what walks tells of walkedIn
-	walkedIn *ktext.Text
+	walked  closure // what walks tells
+	tracing closure // what tracedBy tells
 
 	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
 	runsIn *ktext.Text
