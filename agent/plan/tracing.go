@@ -27,18 +27,29 @@ func tracedBy(text *ktext.Text) (map[isa.Addr]bool, error) {
 	return reached(text, tracers, func(f ktext.Func, code []byte) bool { return text.FtraceSite(code) == 0 })
 }
 
-// metTracing refuses a breakpoint, for ever or until a window is written, where tracers run.
-func (fn *function) metTracing(req Request, m Mechanism) *Refusal {
-	own := fn.Module == "" && slices.Contains(tracers, fn.Name)
-	if !own && m == Trap && fn.ftrace == 0 {
+// tracing reports whether a function is one of tracers.
+func (fn *function) tracing() bool { return fn.Module == "" && slices.Contains(tracers, fn.Name) }
+
+// waits reports whether a breakpoint would stand in such a function until nobody is inside
+// what is to be replaced: others are written while all CPUs stand still.
+func (fn *function) waits() bool { return fn.text.Arch.Name == "amd64" && fn.tracing() }
+
+// metTracing refuses a breakpoint where tracers run.
+func (fn *function) metTracing(req Request) *Refusal {
+	met := fn.tracing()
+	if !met && fn.ftrace == 0 {
 		all, err := req.Known.traced(fn.text)
 		if err != nil {
 			return unreadable(err)
 		}
-		own = all[fn.Addr]
+		met = all[fn.Addr]
 	}
-	if own {
-		return refuse(Recursion, "%v runs when functions are traced, breakpoints' handlers too: one in it would be met on the way to itself", fn.Func)
+	if met {
+		return fn.onItsWay()
 	}
 	return nil
+}
+
+func (fn *function) onItsWay() *Refusal {
+	return refuse(Recursion, "%v runs when functions are traced, breakpoints' handlers too: one in it would be met on the way to itself", fn.Func)
 }

@@ -29,7 +29,7 @@ func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
 	if fn.Module == "" && slices.Contains(onTheWay[fn.text.Arch.Name], fn.Name) {
 		return nil, refuse(Recursion, "%v handles breakpoints: one in it would be met on the way to itself", fn.Func)
 	}
-	if r := fn.metTracing(req, Trap); r != nil {
+	if r := fn.metTracing(req); r != nil {
 		return nil, r
 	}
 	if bytes.HasPrefix(fn.code[fn.off(at):], fn.text.Arch.Break) {

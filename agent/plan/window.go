@@ -41,10 +41,8 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
-	if fn.text.Arch.Name == "amd64" { // a breakpoint stands there until nobody is inside
-		if r := fn.metTracing(req, Quiesced); r != nil {
-			return nil, r
-		}
+	if fn.waits() {
+		return nil, fn.onItsWay()
 	}
 	p, first := fn.quiescedFrom(req, at, 0)
 	for lead := 1; p == nil && fn.leadsTo(at, lead); lead++ {
