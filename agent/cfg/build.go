@@ -41,6 +41,7 @@ func Build(t *ktext.Text, opt Options) (*Graph, error) {
 	g.insns = newBitmap(g.size / Pos(g.Arch.MinLen))
 	g.pools = g.findPools()
 	g.frontWords(t, spans)
+	g.signatures(spans)
 	pieces := g.sweep(spans, g.sites(links), opt.Workers)
 	records := g.join(pieces)
 	lead := g.leaders(spans, pieces, records, links)
@@ -136,7 +137,7 @@ func (g *Graph) spans(t *ktext.Text) []span {
 			case uint64(f.Addr)%uint64(g.Arch.MinLen) != 0:
 				g.Stats.OddSymbols++
 			default:
-				out = append(out, span{lo: p, region: g.regionAt(p), padding: IsPaddingName(f.Name), data: isDataName(f.Name)})
+				out = append(out, span{lo: p, region: g.regionAt(p), padding: IsPaddingName(f.Name), data: isDataName(f.Name), called: isTrampoline(g.Arch.Name, f.Name)})
 			}
 			return true
 		})

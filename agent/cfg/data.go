@@ -1,6 +1,7 @@
 package cfg
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"sort"
@@ -48,6 +49,27 @@ func (g *Graph) frontWords(t *ktext.Text, spans []span) {
 			s.words = frontWord
 		}
 	}
+}
+
+// signature ends a static call's trampoline on amd64, behind its jump of five bytes: by
+// it, and not to run it, __static_call_fixup() tells a trampoline from other code.
+var signature = []byte{0x0f, 0xb9, 0xcc}
+
+const trampolineJump = 5
+
+// signatures cuts them off the spans of trampolines.
+func (g *Graph) signatures(spans []span) {
+	for k := range spans {
+		s := &spans[k]
+		if behind := s.lo + trampolineJump; s.called && behind < s.hi && bytes.HasPrefix(g.Code(behind), signature) {
+			s.words = s.hi - behind
+		}
+	}
+}
+
+// isTrampoline reports whether a symbol is a static call's trampoline of amd64's layout.
+func isTrampoline(arch, name string) bool {
+	return arch == "amd64" && strings.HasPrefix(name, "__SCT__")
 }
 
 // pools are places that instructions load their constants from, in order.

@@ -69,10 +69,35 @@ func TestData(t *testing.T) {
 	}
 }
 
+// TestSignature: what ends a static call's trampoline is no instruction; what it may be
+// replaced by, and the same bytes elsewhere, are.
+func TestSignature(t *testing.T) {
+	const jump, returns = "\xe9\x00\x00\x00\x00\x0f\xb9\xcc", "\xc3\xcc\x90\x90\x90\x0f\xb9\xcc"
+	for _, c := range []struct {
+		name, code, syms string
+		data, insns      int
+	}{
+		{"two that jump", "\xc3" + jump + jump, "0 f, 1 __SCT__a, 9 __SCT__b", 6, 3},
+		{"one that returns", "\xc3" + returns + jump, "0 f, 1 __SCT__a, 9 __SCT__b", 6, 3},
+		{"no trampoline", "\xc3" + jump + jump, "0 f, 1 g, 9 h", 0, 5},
+		{"no signature", "\xc3\xe9\x00\x00\x00\x00\x31\xc0\xc3", "0 f, 1 __SCT__a", 0, 4},
+	} {
+		s := graphOf(t, "amd64", 0xffffffff81000000, []byte(c.code), c.syms).Stats
+		if s.Data != c.data || s.Instructions != c.insns {
+			t.Errorf("%s: %d bytes of data and %d instructions, want %d and %d", c.name, s.Data, s.Instructions, c.data, c.insns)
+		}
+	}
+}
+
 // armGraph builds and checks the graph of arm64 code at base.
 func armGraph(t *testing.T, base isa.Addr, code []byte, syms string) *Graph {
 	t.Helper()
-	a, err := all.Lookup("arm64")
+	return graphOf(t, "arm64", base, code, syms)
+}
+
+func graphOf(t *testing.T, arch string, base isa.Addr, code []byte, syms string) *Graph {
+	t.Helper()
+	a, err := all.Lookup(arch)
 	if err != nil {
 		t.Fatal(err)
 	}

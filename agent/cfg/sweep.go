@@ -25,7 +25,8 @@ type span struct {
 	region  int
 	padding bool // of a symbol that stands for padding
 	data    bool // holds no code
-	words   Pos  // bytes at its end that belong to the next symbol and are data
+	called  bool // a static call's trampoline
+	words   Pos  // bytes at its end that are data: the next symbol's, or a trampoline's signature
 }
 
 // piece is what one worker finds in a run of spans.

@@ -214,6 +214,38 @@ func TestReserved(t *testing.T) {
 	}
 }
 
+// TestReservedNames: of the functions that are called like those that write text, those that
+// do are reserved, and no others.
+func TestReservedNames(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	f, err := k.Text(t).Function("", "ksys_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := f.Addr + 0x20
+	for name, want := range map[string]ktext.Class{
+		"text_poke_bp_batch": ktext.Patching, "ftrace_caller": ktext.Patching, "ftrace_caller_op_ptr": ktext.Patching, "ftrace_regs_call": ktext.Patching,
+		"ftrace_regs_caller_jmp": ktext.Patching, "ftrace_call": ktext.Patching, "ftrace_stub_graph": ktext.Patching, "ftrace_graph_call": ktext.Patching, "return_to_handler": ktext.Patching,
+		"ftrace_int3_handler": ktext.Patching, "ftrace_replace_code.cold": ktext.Patching, "ftrace_modify_all_code": ktext.Patching, "__ftrace_modify_code": ktext.Patching,
+		"ftrace_make_nop": ktext.Patching, "arch_ftrace_update_code": ktext.Patching, "flush_icache_all": ktext.Patching,
+		"__x86_indirect_thunk_rax": ktext.Thunk, "__x86_return_thunk": ktext.Thunk, "__SCT__cond_resched": ktext.StaticCall,
+		"ftrace_call_adjust": ktext.NotReserved, "ftrace_regs_query_register_offset": ktext.NotReserved, "ftrace_startup": ktext.NotReserved, "__ftrace_hash_move": ktext.NotReserved,
+		"ftrace_graph_open": ktext.NotReserved, "arch_ftrace_update_trampoline": ktext.NotReserved, "flush_icache_pte": ktext.NotReserved, "__x86_ima_efi_boot_mode": ktext.NotReserved,
+	} {
+		x, err := ktext.New(k.Arch, strings.NewReader(k.Kallsyms+fmt.Sprintf("%x t %s\n", uint64(at), name)), k.Read, ktext.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, _, err := x.Reserved(g, at, at+1); err != nil || r.Class != want {
+			t.Errorf("%s: %v, %v; want %v", name, r.Class, err, want)
+		}
+	}
+}
+
 // TestTablesMustMakeSense breaks the tables and expects refusal, not guesses.
 func TestTablesMustMakeSense(t *testing.T) {
 	k := ktexttest.Load(t, "arm64")

@@ -61,8 +61,8 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 type Functions struct {
 	known map[[2]string]*function // by module and name
 
-	walked   map[isa.Addr]bool // what walks tells of walkedIn
-	walkedIn *ktext.Text
+	walked  closure // what walks tells
+	tracing closure // what tracedBy tells
 
 	linked map[string]*ktext.Links // of modules, by their names; "": the kernel
 

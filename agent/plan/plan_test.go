@@ -860,3 +860,34 @@ func TestWithout(t *testing.T) {
 		t.Errorf("all are forbidden: %v", r)
 	}
 }
+
+// TestWhereTracersRun: no breakpoint stands where tracers run before they look whether they
+// trace themselves, nor in what they call there that is not traced, for what handles
+// breakpoints is; nor does a window of amd64's, at which one waits.
+func TestWhereTracersRun(t *testing.T) {
+	for _, c := range []struct {
+		arch, function, as string
+		mechanism          plan.Mechanism
+		refused            bool
+	}{
+		{"amd64", "ksys_read", "function_trace_call", plan.Trap, true},
+		{"amd64", "ksys_read", "function_trace_call", plan.Quiesced, true},
+		{"amd64", "ksys_read", "ksys_read", plan.Trap, false},
+		{"arm64", "ksys_read", "prepare_ftrace_return", plan.Trap, true},
+		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Trap, true},
+		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Quiesced, false}, // all stand still meanwhile
+		{"riscv64", "ksys_read", "ksys_read", plan.Trap, false},
+	} {
+		k := ktexttest.Load(t, c.arch)
+		x, err := ktext.New(k.Arch, strings.NewReader(strings.ReplaceAll(k.Kallsyms, " "+c.function+"\n", " "+c.as+"\n")), k.Read, ktext.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request(x, c.as, 0x10)
+		req.Mechanism = c.mechanism
+		_, r := plan.Search(x, req)
+		if met := r != nil && r.Reason == plan.Recursion; met != c.refused {
+			t.Errorf("%s: %s as %s, by %v: %v", c.arch, c.function, c.as, c.mechanism, r)
+		}
+	}
+}

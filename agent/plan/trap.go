@@ -29,6 +29,9 @@ func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
 	if fn.Module == "" && slices.Contains(onTheWay[fn.text.Arch.Name], fn.Name) {
 		return nil, refuse(Recursion, "%v handles breakpoints: one in it would be met on the way to itself", fn.Func)
 	}
+	if r := fn.metTracing(req); r != nil {
+		return nil, r
+	}
 	if bytes.HasPrefix(fn.code[fn.off(at):], fn.text.Arch.Break) {
 		return nil, refuse(ReservedText, "%s is a breakpoint already", fn.name(at))
 	}

@@ -31,6 +31,12 @@ var exceptions = []string{
 // walks are the functions that a walk of the stack may come by: a snippet that walks
 // would come by itself there.
 func walks(text *ktext.Text) (map[isa.Addr]bool, error) {
+	return reached(text, walkers, func(ktext.Func, []byte) bool { return true })
+}
+
+// reached are functions by their names, and what they call, and so on, as far as a function
+// goes on by its code.
+func reached(text *ktext.Text, from []string, goesOn func(ktext.Func, []byte) bool) (map[isa.Addr]bool, error) {
 	out := map[isa.Addr]bool{}
 	var todo []ktext.Func
 	add := func(f ktext.Func) {
@@ -39,7 +45,7 @@ func walks(text *ktext.Text) (map[isa.Addr]bool, error) {
 			todo = append(todo, f)
 		}
 	}
-	for _, name := range walkers {
+	for _, name := range from {
 		if f, err := text.Function("", name); err == nil {
 			add(f)
 		}
@@ -50,6 +56,9 @@ func walks(text *ktext.Text) (map[isa.Addr]bool, error) {
 		code, err := text.Code(f)
 		if err != nil {
 			return nil, err
+		}
+		if !goesOn(f, code) {
+			continue
 		}
 		for k := 0; k+text.Arch.MinLen <= len(code); {
 			i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
@@ -82,12 +91,30 @@ func (f *Functions) walks(text *ktext.Text) (map[isa.Addr]bool, error) {
 	if f == nil {
 		return walks(text)
 	}
-	if f.walked == nil || f.walkedIn != text {
-		all, err := walks(text)
+	return f.walked.of(text, walks)
+}
+
+// traced is what tracedBy tells, likewise.
+func (f *Functions) traced(text *ktext.Text) (map[isa.Addr]bool, error) {
+	if f == nil {
+		return tracedBy(text)
+	}
+	return f.tracing.of(text, tracedBy)
+}
+
+// closure are functions of a text, found out once.
+type closure struct {
+	all map[isa.Addr]bool
+	in  *ktext.Text
+}
+
+func (c *closure) of(text *ktext.Text, find func(*ktext.Text) (map[isa.Addr]bool, error)) (map[isa.Addr]bool, error) {
+	if c.all == nil || c.in != text {
+		all, err := find(text)
 		if err != nil {
 			return nil, err
 		}
-		f.walked, f.walkedIn = all, text
+		*c = closure{all, text}
 	}
-	return f.walked, nil
+	return c.all, nil
 }

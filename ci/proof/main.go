@@ -60,6 +60,7 @@ var scenarioProofs = []scenarioProof{
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},
+	{"tracers", "exact", "tracers.executed", []class{{"all", "tracers.all.spliced"}}},
 	{"rewrites", "host", "rewrites.points", nil},
 	{"unloads", "host", "unloads.points", nil},
 	{"hotplug", "host", "hotplug.points", nil},

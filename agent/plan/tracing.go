@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+)
+
+// What handles breakpoints can be traced, on each ISA: its functions have ftrace sites. So
+// a breakpoint in what a tracer runs before it looks whether it traces itself would be met
+// on the way to itself while functions are traced, without end. The kernel is as careful:
+// it has no kprobe events in functions without an ftrace site (within_notrace_func()).
+
+// tracers are what ftrace's trampolines call, and what those call through pointers
+// (kernel/trace/fgraph.c, arch/*/kernel/ftrace.c). Not each kernel has all.
+var tracers = []string{
+	"function_trace_call", "function_stack_trace_call", "function_no_repeats_trace_call", "function_stack_no_repeats_trace_call",
+	"ftrace_ops_nop_func", "ftrace_pid_func", "perf_ftrace_function_call", "stack_trace_call", "wakeup_tracer_call", "klp_ftrace_handler",
+	"ftrace_graph_func", "prepare_ftrace_return", "function_graph_enter", "function_graph_enter_regs", "ftrace_return_to_handler",
+	"trace_graph_entry", "trace_graph_return", "trace_graph_thresh_return", "fgraph_pid_func", "ftrace_graph_entry_stub", "ftrace_graph_ret_stub",
+}
+
+// tracedBy are those and what they call that is not traced itself: what is, the kernel has
+// made sure comes behind that look.
+func tracedBy(text *ktext.Text) (map[isa.Addr]bool, error) {
+	return reached(text, tracers, func(f ktext.Func, code []byte) bool { return text.FtraceSite(code) == 0 })
+}
+
+// tracing reports whether a function is one of tracers.
+func (fn *function) tracing() bool { return fn.Module == "" && slices.Contains(tracers, fn.Name) }
+
+// waits reports whether a breakpoint would stand in such a function until nobody is inside
+// what is to be replaced: others are written while all CPUs stand still.
+func (fn *function) waits() bool { return fn.text.Arch.Name == "amd64" && fn.tracing() }
+
+// metTracing refuses a breakpoint where tracers run.
+func (fn *function) metTracing(req Request) *Refusal {
+	met := fn.tracing()
+	if !met && fn.ftrace == 0 {
+		all, err := req.Known.traced(fn.text)
+		if err != nil {
+			return unreadable(err)
+		}
+		met = all[fn.Addr]
+	}
+	if met {
+		return fn.onItsWay()
+	}
+	return nil
+}
+
+func (fn *function) onItsWay() *Refusal {
+	return refuse(Recursion, "%v runs when functions are traced, breakpoints' handlers too: one in it would be met on the way to itself", fn.Func)
+}
