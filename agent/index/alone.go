@@ -24,7 +24,10 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 		return nil, err
 	}
 	fn.Traced = v.t.FtraceSite(code) > 0
-	list := within(decode(nil, v.t.Arch, code, f.Addr), f.Addr+isa.Addr(len(code)))
+	list, end := v.t.Decoded(f.Addr, code), f.Addr+isa.Addr(len(code))
+	if n := len(list); n == 0 || list[n-1].End() != end {
+		list = within(decode(make([]isa.Insn, 0, len(code)/usualLen+1), v.t.Arch, code, f.Addr), end)
+	}
 	fn.insns, fn.before = list, fn.everything(len(list))
 	for _, i := range list {
 		if i.Traits&isa.Lost != 0 { // where instructions begin is a guess

@@ -126,7 +126,7 @@ func (m *maker) funcTable() []byte {
 	m.list = m.functions()
 	list := m.list
 	lo, hi := image(m.Text)
-	h := hasher{m.Graph.Arch, lo, hi}
+	h := newHasher(m.Graph.Arch, lo, hi)
 	m.parallel(len(list), func(k int) { list[k].Hash = m.hash(&h, &list[k]) })
 	out := make([]byte, 0, len(list)*funcWidth)
 	for k := range list {

@@ -40,7 +40,7 @@ type View struct {
 // NewView checks that an index can be of this kernel. x may be nil.
 func NewView(x *Index, t *ktext.Text) (*View, error) {
 	lo, hi := image(t)
-	v := &View{x: x, t: t, h: hasher{t.Arch, lo, hi}}
+	v := &View{x: x, t: t, h: newHasher(t.Arch, lo, hi)}
 	if x == nil {
 		return v, nil
 	}
@@ -60,8 +60,9 @@ type Function struct {
 	How    How
 	Traced bool // it is compiled code
 	arch   *isa.Arch
-	insns  []isa.Insn // in order
+	insns  []isa.Insn // in order; they may be somebody else's too
 	before []isa.RegSet
+	runs   [][2]int   // of those that are known: from, to; nil: all are
 	begins []isa.Addr // of blocks, in order; nil where some jump may lead anywhere
 }
 
@@ -76,7 +77,10 @@ func (f *Function) Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool) {
 }
 
 // Instructions is how many are known; padding has none.
-func (f *Function) Instructions() int { return len(f.insns) }
+func (f *Function) Instructions() (n int) {
+	f.Each(func(isa.Addr, isa.RegSet) { n++ })
+	return n
+}
 
 // Before is what is live before the instruction at a; false if none that runs
 // begins there.
@@ -97,8 +101,14 @@ func (f *Function) Free(a isa.Addr) isa.RegSet {
 
 // Each visits the instructions in order, with what is live before each.
 func (f *Function) Each(visit func(a isa.Addr, before isa.RegSet)) {
-	for k, i := range f.insns {
-		visit(i.Addr, f.before[k])
+	runs := f.runs
+	if runs == nil {
+		runs = [][2]int{{0, len(f.insns)}}
+	}
+	for _, r := range runs {
+		for k := r[0]; k < r[1]; k++ {
+			visit(f.insns[k].Addr, f.before[k])
+		}
 	}
 }
 
@@ -124,21 +134,80 @@ func (v *View) Function(f ktext.Func) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
+	insns, ok := v.shared(f, code, blocks)
+	if !ok {
+		insns = v.decoded(code, known, blocks)
+	}
 	sum := uint64(fnvStart)
-	insns := make([]isa.Insn, 0, len(code)/usualLen+1)
 	for k := range blocks {
 		b := &blocks[k]
-		first := len(insns)
-		if !b.Odd {
-			insns = decode(insns, v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
-		}
-		b.first, b.last = first, len(insns)
-		sum = v.h.block(sum, b.Info, b.of(code, known), insns[first:], f.Addr+isa.Addr(known.Skip))
+		sum = v.h.block(sum, b.Info, b.of(code, known), insns[b.first:b.last], f.Addr+isa.Addr(known.Skip))
 	}
 	if sum != known.Hash {
 		return v.alone(f, Differs)
 	}
-	return v.indexed(f, known, blocks, insns)
+	fn, err := v.indexed(f, known, blocks, insns)
+	if err == nil && ok {
+		fn.runs = runsOf(blocks)
+	}
+	return fn, err
+}
+
+// decoded is what the blocks of a function decode to.
+func (v *View) decoded(code []byte, known Func, blocks []numbered) []isa.Insn {
+	lo, _ := v.t.Bounds()
+	insns := make([]isa.Insn, 0, len(code)/usualLen+1)
+	for k := range blocks {
+		b := &blocks[k]
+		b.first = len(insns)
+		if !b.Odd {
+			insns = decode(insns, v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
+		}
+		b.last = len(insns)
+	}
+	return insns
+}
+
+// shared is what somebody has just decoded of a function from the same bytes, if its
+// instructions are those of the blocks: mostly they are, as nearly all of the text is
+// decoded alike from wherever one begins.
+func (v *View) shared(f ktext.Func, code []byte, blocks []numbered) ([]isa.Insn, bool) {
+	insns := v.t.Decoded(f.Addr, code)
+	lo, _ := v.t.Bounds()
+	k := 0
+	for n := range blocks {
+		b := &blocks[n]
+		first, end := lo+isa.Addr(b.Start), lo+isa.Addr(b.End)
+		for k < len(insns) && insns[k].Addr < first {
+			k++
+		}
+		b.first, b.last = k, k
+		if b.Odd {
+			continue
+		}
+		for k < len(insns) && insns[k].Addr < end {
+			k++
+		}
+		b.last = k
+		if b.first == b.last || insns[b.first].Addr != first || insns[k-1].End() != end {
+			return nil, false
+		}
+	}
+	return insns, insns != nil
+}
+
+// runsOf are the instructions of blocks, neighbours as one.
+func runsOf(blocks []numbered) [][2]int {
+	out := [][2]int{}
+	for k := range blocks {
+		b := &blocks[k]
+		if n := len(out) - 1; n >= 0 && out[n][1] == b.first {
+			out[n][1] = b.last
+		} else {
+			out = append(out, [2]int{b.first, b.last})
+		}
+	}
+	return out
 }
 
 // usualLen is what instructions take, in bytes, or less.
@@ -175,6 +244,7 @@ func (b *numbered) of(code []byte, f Func) []byte { return code[b.Start-f.Start 
 
 // blocks are a function's, those that hold no code left out.
 func (v *View) blocks(f Func) (out []numbered, err error) {
+	out = make([]numbered, 0, f.Blocks)
 	for k := range f.Blocks {
 		b := f.First + Block(k)
 		i, err := v.x.Block(b)

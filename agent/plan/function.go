@@ -90,6 +90,9 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 	return fn, nil
 }
 
+// usualLen is what instructions take, in bytes, or less.
+const usualLen = 3
+
 // maxFunction bounds what is read and decoded for one point.
 const maxFunction = 1 << 20
 
@@ -102,7 +105,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		return nil, unreadable(err)
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
-	fn.insns = make([]isa.Insn, 0, len(code)/text.Arch.MinLen/2+1)
+	fn.insns = make([]isa.Insn, 0, len(code)/max(text.Arch.MinLen, usualLen)+1)
 	fn.lost = -1
 	for k := 0; k+text.Arch.MinLen <= len(code); {
 		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
@@ -116,6 +119,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		fn.insns = append(fn.insns, i)
 		k += i.Len
 	}
+	text.KeepDecoded(f.Addr, code, fn.insns)
 	fn.markExclusive()
 	fn.memo = make([]memo, len(fn.insns))
 	return fn, nil

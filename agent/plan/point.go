@@ -59,8 +59,9 @@ type Request struct {
 	// is locked for a punned jump; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
-	Taken func(lo, hi isa.Addr) bool
-	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
+	Taken  func(lo, hi isa.Addr) bool
+	silent bool // nobody reads why an instruction is too short: of many, only the first is told
+	rung   int  // the only one of the ladder that is tried, counted from 1; 0: all are
 }
 
 // loads is what a request's patch loads or walks with, if it does: no plan depends on what it
@@ -186,7 +187,7 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 			continue
 		}
 		next := req
-		next.Offset = off
+		next.Offset, next.silent = off, first != nil
 		p, r := fn.plan(next)
 		if r == nil {
 			return p, nil, tried
@@ -291,7 +292,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 	if r := fn.learn(req); r != nil {
 		return nil, nil, r
 	}
-	last := req.none(fn.text.Arch)
+	var last *Refusal
 	for k, m := range mechanisms[fn.text.Arch.Name] {
 		if !req.allows(m.m) || req.rung != 0 && req.rung != k+1 {
 			continue
@@ -302,9 +303,12 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
-		if last.Reason == UnsupportedMechanism || (m.m != Pun || req.Mechanism == Pun) && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
+		if last == nil || last.Reason == UnsupportedMechanism || (m.m != Pun || req.Mechanism == Pun) && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
 			last = r
 		}
+	}
+	if last == nil {
+		last = req.none(fn.text.Arch)
 	}
 	return nil, passed, last
 }
@@ -315,6 +319,9 @@ func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
 	n := i.Len
 	if fn.text.Arch.Name == "amd64" {
 		if i.Len+fn.filler(at) < amd64JumpLen {
+			if req.silent {
+				return nil, &Refusal{Reason: TooShort}
+			}
 			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), i.Len, amd64JumpLen)
 		}
 		n = amd64JumpLen
