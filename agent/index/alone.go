@@ -27,6 +27,7 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 	list, end := v.t.Decoded(f.Addr, code), f.Addr+isa.Addr(len(code))
 	if n := len(list); n == 0 || list[n-1].End() != end {
 		list = within(decode(make([]isa.Insn, 0, len(code)/usualLen+1), v.t.Arch, code, f.Addr), end)
+		v.t.KeepDecoded(f.Addr, code, list)
 	}
 	fn.insns, fn.before = list, fn.everything(len(list))
 	for _, i := range list {

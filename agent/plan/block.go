@@ -30,7 +30,7 @@ func (fn *function) equivalents(at int) ([]int, error) {
 		}
 		first--
 	}
-	for last+1 < len(fn.insns) {
+	for fn.has(last + 1) {
 		if on, err := fn.goesOn(last); err != nil || !on {
 			if err != nil {
 				return nil, err

@@ -10,18 +10,21 @@ import (
 	"kerninst/agent/ktext"
 )
 
-// function is one function, decoded from its start to its end.
+// function is one function, decoded from its start to where somebody has asked: see has.
 type function struct {
 	ktext.Func
 	text  *ktext.Text
 	code  []byte
 	insns []isa.Insn
-	// exclusive marks instructions between a load-exclusive and its store.
+	ended bool // these are all
+	// exclusive marks instructions between a load-exclusive and its store, which is
+	// waited for in so many more.
 	exclusive []bool
+	opened    int
 	lost      int // index of the first instruction whose length is a guess
-	// rebases is set where any instruction may change what a CPU finds per-CPU memory
+	// rebase is set where any instruction may change what a CPU finds per-CPU memory
 	// with: a function that comes back from sleep finds it only behind the last of them.
-	rebases bool
+	rebase  bool
 	own     *isa.Marks // cached, of ownTargets
 	ftrace  isa.Off    // bytes at the start that belong to ftrace, but for
 	sealed  isa.Off    // those before it
@@ -90,9 +93,6 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 	return fn, nil
 }
 
-// usualLen is what instructions take, in bytes, or less.
-const usualLen = 3
-
 // maxFunction bounds what is read and decoded for one point.
 const maxFunction = 1 << 20
 
@@ -105,44 +105,93 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		return nil, unreadable(err)
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
-	fn.insns = make([]isa.Insn, 0, len(code)/max(text.Arch.MinLen, usualLen)+1)
 	fn.lost = -1
-	for k := 0; k+text.Arch.MinLen <= len(code); {
-		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
-		if k+i.Len > len(code) { // runs over the end: not this function's
-			break
-		}
-		if i.Traits&isa.Lost != 0 && fn.lost < 0 {
-			fn.lost = len(fn.insns)
-		}
-		fn.rebases = fn.rebases || i.Traits&isa.Rebases != 0 || i.Flow == isa.FlowUnknown
-		fn.insns = append(fn.insns, i)
-		k += i.Len
-	}
-	text.KeepDecoded(f.Addr, code, fn.insns)
-	fn.markExclusive()
-	fn.memo = make([]memo, len(fn.insns))
 	return fn, nil
+}
+
+// has reports whether there is an instruction k. What decides about a point is mostly near
+// it, and to decode takes longest of all, so that what is behind waits until it is asked for.
+func (fn *function) has(k int) bool {
+	for k >= len(fn.insns) && !fn.ended {
+		fn.next()
+	}
+	return k < len(fn.insns)
+}
+
+// whole is all instructions.
+func (fn *function) whole() []isa.Insn {
+	if fn.ended {
+		return fn.insns
+	}
+	known := fn.text.Decoded(fn.Addr, fn.code) // who tells what is live may have needed all, too
+	for k := len(fn.insns); k+1 < len(known) && known[k].End() <= fn.Addr+isa.Addr(len(fn.code)); k++ {
+		fn.add(known[k])
+	}
+	for !fn.ended {
+		fn.next()
+	}
+	fn.text.KeepDecoded(fn.Addr, fn.code, fn.insns)
+	return fn.insns
+}
+
+// next decodes the next instruction, if there is one.
+func (fn *function) next() {
+	k := 0
+	if n := len(fn.insns); n > 0 {
+		k = int(fn.insns[n-1].End() - fn.Addr)
+	}
+	if k+fn.text.Arch.MinLen > len(fn.code) {
+		fn.ended = true
+		return
+	}
+	i := fn.text.Arch.Decode(fn.code[k:], fn.Addr+isa.Addr(k))
+	if k+i.Len > len(fn.code) { // runs over the end: not this function's
+		fn.ended = true
+		return
+	}
+	fn.add(i)
+}
+
+func (fn *function) add(i isa.Insn) {
+	if i.Traits&isa.Lost != 0 && fn.lost < 0 {
+		fn.lost = len(fn.insns)
+	}
+	fn.rebase = fn.rebase || i.MayRebase()
+	fn.insns = append(fn.insns, i)
+	fn.exclusive = append(fn.exclusive, fn.opened > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive)
+	fn.opened = waits(i, fn.opened)
+	fn.memo = append(fn.memo, memo{})
+}
+
+// lostAny reports whether the length of any instruction is a guess.
+func (fn *function) lostAny() bool {
+	fn.whole()
+	return fn.lost >= 0
+}
+
+// rebases reports whether any instruction may change what a CPU finds per-CPU memory with.
+func (fn *function) rebases() bool {
+	if fn.facts != nil && fn.facts.Rebases != nil {
+		return *fn.facts.Rebases
+	}
+	fn.whole()
+	return fn.rebase
 }
 
 // maxExclusive is the longest exclusive sequence looked for, in instructions. A
 // sequence without a store (a wait for a cache line to change) ends there.
 const maxExclusive = 32
 
-func (fn *function) markExclusive() {
-	fn.exclusive = make([]bool, len(fn.insns))
-	left := 0
-	for k, i := range fn.insns {
-		fn.exclusive[k] = left > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive
-		switch {
-		case i.Traits&isa.Opens != 0:
-			left = maxExclusive
-		case i.Traits&isa.Exclusive != 0 || i.Flow == isa.FlowReturn:
-			left = 0
-		case left > 0:
-			left--
-		}
+// waits is for how many instructions behind one a store is waited for, which was waited for
+// in so many from there on.
+func waits(i isa.Insn, left int) int {
+	switch {
+	case i.Traits&isa.Opens != 0:
+		return maxExclusive
+	case i.Traits&isa.Exclusive != 0 || i.Flow == isa.FlowReturn:
+		return 0
 	}
+	return max(left-1, 0)
 }
 
 // off is the offset of instruction k from the function's start.
@@ -169,6 +218,8 @@ func (fn *function) place(k int) string { return fmt.Sprintf("%v+%#x", fn.Func, 
 func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 	if off >= fn.Size {
 		return 0, refuse(OutsideFunction, "%v has %d bytes, offset %#x asked for", fn.Func, fn.Size, off)
+	}
+	for n := len(fn.insns); (n == 0 || isa.Off(fn.insns[n-1].End()-fn.Addr) <= off) && fn.has(n); n++ {
 	}
 	k := sort.Search(len(fn.insns), func(k int) bool { return fn.off(k) > off }) - 1
 	if k < 0 || off >= isa.Off(fn.insns[k].End()-fn.Addr) {
@@ -211,11 +262,10 @@ const lockPrefix = "lock prefix"
 
 // displaceable reports why instruction k must stay where it is.
 func (fn *function) displaceable(k int) *Refusal {
-	m := &fn.memo[k]
-	if !m.asked {
+	if m := &fn.memo[k]; !m.asked {
 		m.stays, m.asked = fn.mustStay(k), true
 	}
-	return m.stays
+	return fn.memo[k].stays
 }
 
 func (fn *function) mustStay(k int) *Refusal {
@@ -284,7 +334,8 @@ const maxBlock = 64
 // rewritten into a jump, or leave by a fault that has a fixup, ends the block.
 func (fn *function) dead(k int) (isa.RegSet, error) {
 	var dead, used isa.RegSet
-	for _, i := range fn.insns[k:min(k+maxBlock, len(fn.insns))] {
+	for end := k + maxBlock; k < end && fn.has(k); k++ {
+		i := &fn.insns[k]
 		_, site, err := fn.text.Site(i.Addr, i.End())
 		if err != nil {
 			return 0, err
@@ -340,6 +391,9 @@ type Facts struct {
 	// through registers included; known is false where one of those may lead anywhere.
 	// Nil: nothing is known of them.
 	Begins func(lo, hi isa.Addr) (a isa.Addr, ok, known bool)
+	// Rebases is whether the function may change what a CPU finds per-CPU memory with;
+	// nil: that is not known.
+	Rebases *bool
 }
 
 // learn asks for the facts of the function, once.
@@ -369,11 +423,10 @@ func (fn *function) source() Source {
 // free is what may be overwritten before instruction k: what the block itself
 // shows, and what is known beside that. k may be one behind the last.
 func (fn *function) free(k int) (isa.RegSet, error) {
-	if k >= len(fn.insns) {
+	if !fn.has(k) {
 		return 0, nil
 	}
-	m := &fn.memo[k]
-	if m.known {
+	if m := &fn.memo[k]; m.known {
 		return m.free, nil
 	}
 	free, err := fn.dead(k)
@@ -383,7 +436,7 @@ func (fn *function) free(k int) (isa.RegSet, error) {
 	if fn.facts != nil {
 		free |= fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
 	}
-	m.free, m.known = free, true
+	fn.memo[k].free, fn.memo[k].known = free, true
 	return free, nil
 }
 
@@ -396,9 +449,9 @@ func (fn *function) indirectJump() (string, int) {
 	if fn.jumpsTo != nil {
 		return *fn.jumpsTo, fn.jumpsAt
 	}
-	name, at := fn.Name, fn.ownIndirectJump()
-	if at >= 0 && fn.jumpsKnown() {
-		at = -1
+	name, at := fn.Name, -1
+	if !fn.jumpsKnown() {
+		at = fn.ownIndirectJump()
 	}
 	if hot, _, cold := strings.Cut(fn.Name, ".cold"); at < 0 && cold {
 		name = hot
@@ -449,7 +502,7 @@ func (fn *function) ownIndirectJump() int {
 }
 
 func (fn *function) findIndirectJump() int {
-	for k, i := range fn.insns {
+	for k, i := range fn.whole() {
 		if i.Flow != isa.FlowIndirectJump {
 			continue
 		}

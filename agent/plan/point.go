@@ -112,7 +112,7 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	if req.Padding == nil {
 		req.Padding = pad.New(text)
 	}
-	for _, i := range fn.insns {
+	for _, i := range fn.whole() {
 		req.Offset = isa.Off(i.Addr - f.Addr)
 		if req.Only != nil && !req.Only(req.Offset) {
 			continue
@@ -131,7 +131,7 @@ func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
 	if r != nil {
 		return nil, r
 	}
-	out := make([]isa.Off, len(fn.insns))
+	out := make([]isa.Off, len(fn.whole()))
 	for k := range out {
 		out[k] = fn.off(k)
 	}
@@ -181,8 +181,8 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 // search plans the first point at or after the requested offset that is not refused.
 // Otherwise it returns the first refusal, and how many there were.
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
-	for _, i := range fn.insns {
-		off := isa.Off(i.Addr - fn.Addr)
+	for k := 0; fn.has(k); k++ {
+		i, off := &fn.insns[k], fn.off(k)
 		if off < req.Offset || off < fn.sealed || req.Jumps && i.Flow == isa.FlowNone {
 			continue
 		}
@@ -410,7 +410,7 @@ func (fn *function) locals(req Request, w window) []isa.Addr {
 			sums++
 		}
 	}
-	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases {
+	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases() {
 		return nil
 	}
 	free, ok := req.Heap.PeekLocals(sums)
