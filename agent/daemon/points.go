@@ -134,7 +134,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	made, refusal := find(d.text, req)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
-		if refusal, err = foreign(d.text, made); err != nil || refusal != nil {
+		if refusal, err = d.foreign(made); err != nil || refusal != nil {
 			if !req.Dry {
 				d.splicer.Release(made)
 			}

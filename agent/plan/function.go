@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -17,11 +18,9 @@ type function struct {
 	code  []byte
 	insns []isa.Insn
 	ended bool // these are all
-	// exclusive marks instructions between a load-exclusive and its store, which is
-	// waited for in so many more.
-	exclusive []bool
-	opened    int
-	lost      int // index of the first instruction whose length is a guess
+	// opened is for how many more instructions the store is waited for of a load-exclusive.
+	opened int
+	lost   int // index of the first instruction whose length is a guess
 	// rebase is set where any instruction may change what a CPU finds per-CPU memory
 	// with: a function that comes back from sleep finds it only behind the last of them.
 	rebase  bool
@@ -38,11 +37,12 @@ type function struct {
 
 // memo is what was found out of one instruction, which others ask about too.
 type memo struct {
-	asked bool     // whether it may be displaced
-	stays *Refusal // why not
-	known bool     // what is free before it
-	free  isa.RegSet
-	text  string // its disassembly; empty: not asked for yet
+	exclusive bool     // it is between a load-exclusive and its store
+	asked     bool     // whether it may be displaced
+	known     bool     // what is free before it
+	stays     *Refusal // why it may not
+	free      isa.RegSet
+	text      string // its disassembly; empty: not asked for yet
 }
 
 // analyse finds, reads and decodes a function.
@@ -106,8 +106,15 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
 	fn.lost = -1
+	fn.insns, fn.memo = make([]isa.Insn, 0, usuallyAsked), make([]memo, 0, usuallyAsked)
 	return fn, nil
 }
+
+// usualLen is what instructions take, in bytes, or less.
+const usualLen = 3
+
+// usuallyAsked is how many instructions are mostly enough to plan one point.
+const usuallyAsked = 16
 
 // has reports whether there is an instruction k. What decides about a point is mostly near
 // it, and to decode takes longest of all, so that what is behind waits until it is asked for.
@@ -123,6 +130,8 @@ func (fn *function) whole() []isa.Insn {
 	if fn.ended {
 		return fn.insns
 	}
+	room := len(fn.code) / max(fn.text.Arch.MinLen, usualLen) // to grow would copy what may be much
+	fn.insns, fn.memo = slices.Grow(fn.insns, room), slices.Grow(fn.memo, room)
 	known := fn.text.Decoded(fn.Addr, fn.code) // who tells what is live may have needed all, too
 	for k := len(fn.insns); k+1 < len(known) && known[k].End() <= fn.Addr+isa.Addr(len(fn.code)); k++ {
 		fn.add(known[k])
@@ -158,9 +167,8 @@ func (fn *function) add(i isa.Insn) {
 	}
 	fn.rebase = fn.rebase || i.MayRebase()
 	fn.insns = append(fn.insns, i)
-	fn.exclusive = append(fn.exclusive, fn.opened > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive)
+	fn.memo = append(fn.memo, memo{exclusive: fn.opened > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive})
 	fn.opened = waits(i, fn.opened)
-	fn.memo = append(fn.memo, memo{})
 }
 
 // lostAny reports whether the length of any instruction is a guess.
@@ -288,7 +296,7 @@ func (fn *function) mustStay(k int) *Refusal {
 			return &Refusal{Reason: f.reason, Class: f.class, Detail: fn.name(k) + " " + f.what}
 		}
 	}
-	if fn.exclusive[k] {
+	if fn.memo[k].exclusive {
 		return refuse(ExclusiveSequence, "%s is between an exclusive load and its store", fn.name(k))
 	}
 	if k > 0 && fn.insns[k-1].Traits&isa.Shadow != 0 {

@@ -59,9 +59,8 @@ type Request struct {
 	// is locked for a punned jump; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
-	Taken  func(lo, hi isa.Addr) bool
-	silent bool // nobody reads why an instruction is too short: of many, only the first is told
-	rung   int  // the only one of the ladder that is tried, counted from 1; 0: all are
+	Taken func(lo, hi isa.Addr) bool
+	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
 }
 
 // loads is what a request's patch loads or walks with, if it does: no plan depends on what it
@@ -186,8 +185,12 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 		if off < req.Offset || off < fn.sealed || req.Jumps && i.Flow == isa.FlowNone {
 			continue
 		}
+		if first != nil && req.Mechanism == Jump && fn.tooShort(k) { // which most are
+			tried++
+			continue
+		}
 		next := req
-		next.Offset, next.silent = off, first != nil
+		next.Offset = off
 		p, r := fn.plan(next)
 		if r == nil {
 			return p, nil, tried
@@ -315,18 +318,19 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 
 // jump replaces one instruction by one jump.
 func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
-	i := fn.insns[at]
-	n := i.Len
+	n := fn.insns[at].Len
+	if fn.tooShort(at) {
+		return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), n, amd64JumpLen)
+	}
 	if fn.text.Arch.Name == "amd64" {
-		if i.Len+fn.filler(at) < amd64JumpLen {
-			if req.silent {
-				return nil, &Refusal{Reason: TooShort}
-			}
-			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), i.Len, amd64JumpLen)
-		}
 		n = amd64JumpLen
 	}
 	return fn.build(req, window{mechanism: Jump, first: at, count: 1, replaced: n})
+}
+
+// tooShort reports whether a jump does not fit over an instruction.
+func (fn *function) tooShort(k int) bool {
+	return fn.text.Arch.Name == "amd64" && fn.insns[k].Len+fn.filler(k) < amd64JumpLen
 }
 
 // window is the run of instructions that a splice displaces.

@@ -36,20 +36,29 @@ func lineEnd(a isa.Addr) isa.Addr { return (a + place.Line - 1) / place.Line * p
 // mostStates bounds what is said of one run: KI_MAX_FRAMES, less what ends the last of its parts.
 const mostStates = 1000
 
-// runs puts parts in order of their places and those together that are neighbours, up to
-// mostFilled. The parts of one keep their order.
-func runs(parts []part) (out [][]part) {
+// runs puts parts in order of their places and those together that are neighbours in one
+// area, up to mostFilled. The parts of one keep their order.
+func runs(h *place.Heap, parts []part) (out [][]part) {
 	parts = slices.SortedFunc(slices.Values(parts), func(a, b part) int { return cmp.Compare(a.at, b.at) })
 	for k, states := 0, 0; k < len(parts); k++ {
 		states += len(parts[k].states) + 1
 		last := len(out) - 1
-		if k > 0 && parts[k-1].end() == parts[k].at && parts[k].end()-out[last][0].at <= mostFilled && states <= mostStates {
+		if k > 0 && neighbours(h, &parts[k-1], &parts[k]) && parts[k].end()-out[last][0].at <= mostFilled && states <= mostStates {
 			out[last] = append(out[last], parts[k])
 			continue
 		}
 		out, states = append(out, []part{parts[k]}), len(parts[k].states)+1
 	}
 	return out
+}
+
+// neighbours reports whether b begins where a ends. Areas may have no room between them.
+func neighbours(h *place.Heap, a, b *part) bool {
+	if a.end() != b.at {
+		return false
+	}
+	area, ok := h.Find(a.at)
+	return ok && area.Code().Holds(b.at, 1)
 }
 
 // merged is a run as one part: between codes are traps, of which no stack has anything to
@@ -84,7 +93,7 @@ func merged(run []part, trap []byte) part {
 
 // putAll writes code that nothing leads to yet, and sees that it is there.
 func (s *Splicer) putAll(parts []part) error {
-	for _, run := range runs(parts) {
+	for _, run := range runs(&s.heap, parts) {
 		if err := s.put(merged(run, s.arch.Trap)); err != nil {
 			return s.blamed(run, err)
 		}

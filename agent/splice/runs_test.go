@@ -15,12 +15,15 @@ func piece(at isa.Addr, n int) part {
 	return part{at: at, code: bytes.Repeat([]byte{byte(at / place.Line)}, n), slot: n, states: []gen.State{{Orig: at}, {Off: n / 2, Orig: at + 1}}}
 }
 
-// TestRuns: neighbours are one run, whatever their order; what is no neighbour, or comes to
-// too much, begins another.
+// TestRuns: neighbours are one run, whatever their order; what is no neighbour, or in another
+// area, or comes to too much, begins another.
 func TestRuns(t *testing.T) {
 	const at = 0x10000
+	h := &place.Heap{}
+	h.Add(place.NewArea(1, at, 0x1000000, 4096*place.Line))
+	h.Add(place.NewArea(2, at+4096*place.Line, 0x2000000, 4096*place.Line))
 	var sizes []int
-	for _, r := range runs([]part{piece(at+3*place.Line, 64), piece(at, 40), piece(at+place.Line, 65), piece(at+5*place.Line, 8)}) {
+	for _, r := range runs(h, []part{piece(at+3*place.Line, 64), piece(at, 40), piece(at+place.Line, 65), piece(at+5*place.Line, 8)}) {
 		sizes = append(sizes, len(r))
 	}
 	if want := []int{3, 1}; !reflect.DeepEqual(sizes, want) {
@@ -31,7 +34,7 @@ func TestRuns(t *testing.T) {
 		many = append(many, piece(at+k*place.Line, place.Line))
 	}
 	total := 0
-	for _, r := range runs(many) {
+	for _, r := range runs(h, many) {
 		all := merged(r, []byte{0xcc})
 		total += len(r)
 		if len(all.code) > mostFilled || len(all.states) > mostStates {
@@ -40,6 +43,10 @@ func TestRuns(t *testing.T) {
 	}
 	if total != len(many) {
 		t.Errorf("%d parts in runs, want %d", total, len(many))
+	}
+	const border = at + 4096*place.Line
+	if got := runs(h, []part{piece(border-place.Line, 64), piece(border, 64)}); len(got) != 2 {
+		t.Errorf("%d runs of parts in two areas", len(got))
 	}
 }
 
