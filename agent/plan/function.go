@@ -437,12 +437,16 @@ func (fn *function) free(k int) (isa.RegSet, error) {
 	if m := &fn.memo[k]; m.known {
 		return m.free, nil
 	}
-	free, err := fn.dead(k)
-	if err != nil {
-		return 0, err
-	}
+	var free isa.RegSet
 	if fn.facts != nil {
-		free |= fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
+		free = fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
+	}
+	if free == 0 || fn.facts.Source != SourceIndex { // the index knows what the block shows
+		dead, err := fn.dead(k)
+		if err != nil {
+			return 0, err
+		}
+		free |= dead
 	}
 	fn.memo[k].free, fn.memo[k].known = free, true
 	return free, nil

@@ -180,6 +180,7 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 // search plans the first point at or after the requested offset that is not refused.
 // Otherwise it returns the first refusal, and how many there were.
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
+	req.counts()
 	for k := 0; fn.has(k); k++ {
 		i, off := &fn.insns[k], fn.off(k)
 		if off < req.Offset || off < fn.sealed || req.Jumps && i.Flow == isa.FlowNone {
@@ -217,10 +218,15 @@ var mechanisms = map[string][]struct {
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
 
-func (fn *function) plan(req Request) (*Plan, *Refusal) {
+// counts lets who asks for nothing else count.
+func (req *Request) counts() {
 	if req.Snippet.Empty() {
 		req.Snippet = snippet.Counter()
 	}
+}
+
+func (fn *function) plan(req Request) (*Plan, *Refusal) {
+	req.counts()
 	at, r := fn.boundary(req.Offset)
 	if r != nil {
 		return nil, r
