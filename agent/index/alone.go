@@ -1,6 +1,8 @@
 package index
 
 import (
+	"slices"
+
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
@@ -30,6 +32,8 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 		v.t.KeepDecoded(f.Addr, code, list)
 	}
 	fn.insns, fn.before = list, fn.everything(len(list))
+	may := slices.ContainsFunc(list, isa.Insn.MayRebase)
+	fn.rebases = &may
 	for _, i := range list {
 		if i.Traits&isa.Lost != 0 { // where instructions begin is a guess
 			return fn, nil

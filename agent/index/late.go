@@ -68,9 +68,12 @@ func (v *View) unchanged(f ktext.Func) (*Function, error) {
 }
 
 // Rebases is whether the function may change what a CPU finds per-CPU memory with; nil
-// where the index does not tell of all of it.
+// where it is not known, as where the index does not tell of all of it.
 func (f *Function) Rebases() *bool {
-	if f.How != Indexed || f.known.Size < f.Size {
+	switch {
+	case f.How != Indexed:
+		return f.rebases
+	case f.known.Size < f.Size:
 		return nil
 	}
 	return &f.known.Rebases

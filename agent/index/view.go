@@ -66,7 +66,9 @@ type Function struct {
 	before []isa.RegSet
 	begins []isa.Addr // of blocks, in order; nil where some jump may lead anywhere
 	known  Func       // what the index has, if it is from there
-	late   *late      // what is not here is looked up when it is asked for; nil: all is here
+	// rebases is, of what is by itself, whether any instruction may.
+	rebases *bool
+	late    *late // what is not here is looked up when it is asked for; nil: all is here
 }
 
 // Begins finds the first block that begins in [lo, hi): elsewhere no jump of the function

@@ -28,6 +28,7 @@ type function struct {
 	ftrace  isa.Off    // bytes at the start that belong to ftrace, but for
 	sealed  isa.Off    // those before it
 	facts   *Facts     // cached, of Request.Facts
+	quiet   bool       // nobody reads why something is refused: it need not be named
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
 	looked  bool   // whether ownAt is known
@@ -114,7 +115,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 const usualLen = 3
 
 // usuallyAsked is how many instructions are mostly enough to plan one point.
-const usuallyAsked = 16
+const usuallyAsked = 8
 
 // has reports whether there is an instruction k. What decides about a point is mostly near
 // it, and to decode takes longest of all, so that what is behind waits until it is asked for.
@@ -207,6 +208,9 @@ func (fn *function) off(k int) isa.Off { return isa.Off(fn.insns[k].Addr - fn.Ad
 
 // name describes instruction k for people.
 func (fn *function) name(k int) string {
+	if fn.quiet {
+		return ""
+	}
 	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.disassembly(k))
 }
 
@@ -220,12 +224,20 @@ func (fn *function) disassembly(k int) string {
 }
 
 // place is where instruction k is: for what is said often, and read seldom.
-func (fn *function) place(k int) string { return fmt.Sprintf("%v+%#x", fn.Func, uint64(fn.off(k))) }
+func (fn *function) place(k int) string {
+	if fn.quiet {
+		return ""
+	}
+	return fmt.Sprintf("%v+%#x", fn.Func, uint64(fn.off(k)))
+}
 
 // boundary finds the instruction that starts at an offset.
 func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 	if off >= fn.Size {
 		return 0, refuse(OutsideFunction, "%v has %d bytes, offset %#x asked for", fn.Func, fn.Size, off)
+	}
+	if n := len(fn.insns) - 1; n >= 0 && fn.off(n) == off && fn.lost < 0 { // the one that was asked for last
+		return n, nil
 	}
 	for n := len(fn.insns); (n == 0 || isa.Off(fn.insns[n-1].End()-fn.Addr) <= off) && fn.has(n); n++ {
 	}
@@ -271,7 +283,8 @@ const lockPrefix = "lock prefix"
 // displaceable reports why instruction k must stay where it is.
 func (fn *function) displaceable(k int) *Refusal {
 	if m := &fn.memo[k]; !m.asked {
-		m.stays, m.asked = fn.mustStay(k), true
+		m.stays = fn.mustStay(k)
+		m.asked = m.stays == nil || !fn.quiet // else without its name
 	}
 	return fn.memo[k].stays
 }

@@ -190,9 +190,7 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 			tried++
 			continue
 		}
-		next := req
-		next.Offset = off
-		p, r := fn.plan(next)
+		p, r := fn.searched(req, off, first != nil)
 		if r == nil {
 			return p, nil, tried
 		}
@@ -205,6 +203,17 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 		tried++
 	}
 	return nil, first, tried
+}
+
+// searched plans one of many points. Of most nobody reads why they are refused.
+func (fn *function) searched(req Request, off isa.Off, quiet bool) (*Plan, *Refusal) {
+	req.Offset = off
+	fn.quiet = quiet
+	p, r := fn.plan(req)
+	if fn.quiet = false; quiet && r != nil && r.Reason == MemoryFull {
+		return fn.plan(req)
+	}
+	return p, r
 }
 
 // mechanisms is the ladder: the first that does not refuse wins. One mechanism may be on

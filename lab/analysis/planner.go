@@ -163,7 +163,7 @@ func (p *Planner) facts(f ktext.Func) (plan.Facts, error) {
 	case known.How == index.Indexed:
 		return plan.Facts{Source: plan.SourceIndex, Free: known.Free, Begins: known.Begins, Rebases: known.Rebases()}, nil
 	}
-	return plan.Facts{Source: plan.SourceFunction, Free: known.Free}, nil
+	return plan.Facts{Source: plan.SourceFunction, Free: known.Free, Rebases: known.Rebases()}, nil
 }
 
 // behind is where the code of a module, or the kernel's own, ends.
