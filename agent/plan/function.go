@@ -292,21 +292,21 @@ func (fn *function) displaceable(k int) *Refusal {
 func (fn *function) mustStay(k int) *Refusal {
 	i := fn.insns[k]
 	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
-		return reserve("ftrace site", "%s is an ftrace site", fn.place(k))
+		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " is an ftrace site" })
 	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
 		return unreadable(err)
 	case reserved && res.Class != ktext.Exception: // see faulting
-		return reserve(res.Class.String(), "%s: %v: %s", fn.name(k), res.Class, res.Why)
+		return fn.stays(ReservedText, res.Class.String(), func() string { return fmt.Sprintf("%s: %v: %s", fn.name(k), res.Class, res.Why) })
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {
 		if f.is(i) {
-			return &Refusal{Reason: f.reason, Class: f.class, Detail: fn.name(k) + " " + f.what}
+			return fn.stays(f.reason, f.class, func() string { return fn.name(k) + " " + f.what })
 		}
 	}
 	if fn.memo[k].exclusive {
@@ -323,6 +323,14 @@ func (fn *function) mustStay(k int) *Refusal {
 		return refuse(reason, "%s: %v", fn.name(k), err)
 	}
 	return nil
+}
+
+// stays is the refusal of an instruction that must stay where it is.
+func (fn *function) stays(r Reason, class string, why func() string) *Refusal {
+	if fn.quiet {
+		return &Refusal{Reason: r, Class: class}
+	}
+	return &Refusal{Reason: r, Class: class, Detail: why()}
 }
 
 // faulting refuses a window in which an instruction with an entry in the exception
