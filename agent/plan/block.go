@@ -97,6 +97,12 @@ func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
 	return nil, r
 }
 
+// allReserved reports whether what is refused for r is in a function that is reserved as a
+// whole: the kernel's list of what may have no probe may have a part of one.
+func allReserved(r *Refusal) bool {
+	return ownReserved[r.Class] && r.Class != ktext.Blacklist.String()
+}
+
 // ownReserved are classes of text of which no instruction is spliced, whichever it is.
 var ownReserved = map[string]bool{
 	ktext.NoInstr.String(): true, ktext.Entry.String(): true, ktext.Init.String(): true, ktext.Hypervisor.String(): true,

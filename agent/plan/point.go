@@ -139,7 +139,8 @@ func Offsets(text *ktext.Text, module, function string) ([]isa.Off, *Refusal) {
 
 // Search plans the first point at or after the requested offset that the best
 // mechanism does not refuse, or else the next best. When all refuse all, the refusal
-// is that of the first point; where patch memory is full, it is not searched on.
+// is that of the first point; where patch memory is full, or all of the function is
+// reserved, it is not searched on.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
@@ -163,6 +164,9 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		if first == nil {
 			first = r
 		}
+		if first != nil && allReserved(first) {
+			return nil, first
+		}
 		tried = n
 	}
 	switch {
@@ -178,7 +182,8 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 }
 
 // search plans the first point at or after the requested offset that is not refused.
-// Otherwise it returns the first refusal, and how many there were.
+// Otherwise it returns the first refusal, and how many there were: not all where all of the
+// function is reserved.
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 	req.counts()
 	for k := 0; fn.has(k); k++ {
@@ -200,7 +205,9 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 		if first == nil {
 			first = r
 		}
-		tried++
+		if tried++; allReserved(r) {
+			break
+		}
 	}
 	return nil, first, tried
 }
