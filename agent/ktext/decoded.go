@@ -21,14 +21,11 @@ func (t *Text) KeepDecoded(a isa.Addr, code []byte, insns []isa.Insn) {
 	t.last.Store(&decoded{a, code, insns})
 }
 
-// Decoded is what was kept of code at a, if it was the same bytes then, as far as both go;
-// nil: decode it. It must stay as it is.
+// Decoded is what was kept of code at a, if it was the same bytes then; nil: decode it. It
+// must stay as it is.
 func (t *Text) Decoded(a isa.Addr, code []byte) []isa.Insn {
 	d := t.last.Load()
-	if d == nil || d.at != a {
-		return nil
-	}
-	if n := min(len(d.code), len(code)); !bytes.Equal(d.code[:n], code[:n]) {
+	if d == nil || d.at != a || !bytes.Equal(d.code, code) {
 		return nil
 	}
 	return d.insns
