@@ -294,6 +294,9 @@ func (fn *function) mustStay(k int) *Refusal {
 	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
 		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " is an ftrace site" })
 	}
+	if fn.unnamed(k) {
+		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " may be the ftrace site of a function without a symbol" })
+	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
@@ -323,6 +326,23 @@ func (fn *function) mustStay(k int) *Refusal {
 		return refuse(reason, "%s: %v", fn.name(k), err)
 	}
 	return nil
+}
+
+// siteLen is, where hardly anything else looks like an ftrace site, how long that is, in
+// bytes: amd64 has such nops for much else, and arm64 between functions.
+var siteLen = map[string]isa.Off{"riscv64": 8}
+
+// unnamed reports whether instruction k is of what looks like the ftrace site of a function
+// that has no symbol, as ftrace leaves it, in instructions of four bytes: it begins behind
+// what control does not go on from.
+func (fn *function) unnamed(k int) bool {
+	n := siteLen[fn.text.Arch.Name]
+	for first := k; first > 0 && fn.off(k)-fn.off(first) < n; first-- {
+		if fn.insns[first].Len == 4 && fn.insns[first-1].Flow.Ends() && fn.text.FtraceSite(fn.code[fn.off(first):]) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // stays is the refusal of an instruction that must stay where it is.
