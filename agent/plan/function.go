@@ -294,15 +294,15 @@ func (fn *function) mustStay(k int) *Refusal {
 	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
 		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " is an ftrace site" })
 	}
-	if fn.unnamed(k) {
-		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " may be the ftrace site of a function without a symbol" })
-	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
 		return unreadable(err)
 	case reserved && res.Class != ktext.Exception: // see faulting
 		return fn.stays(ReservedText, res.Class.String(), func() string { return fmt.Sprintf("%s: %v: %s", fn.name(k), res.Class, res.Why) })
+	}
+	if fn.unnamed(k) {
+		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " may be the ftrace site of a function without a symbol" })
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
