@@ -43,23 +43,26 @@ const Version = "1"
 
 // Daemon holds one opened device and what hangs on it.
 type Daemon struct {
-	arch      *isa.Arch
-	dev       *kdev.Device
-	info      kdev.Info
-	text      *ktext.Text
-	padding   *pad.Finder
-	known     *plan.Functions // of the step's points
-	asked     *asked          // what a step asks for
-	dry       bool            // the step only plans
-	splicer   *splice.Splicer
-	poker     *poker
-	sets      map[string]*set   // live splices by step
-	resolved  map[string][]addr // addresses of points by step, also undone ones
-	snapshots map[string][]stretch
-	base      map[*splice.Live][]uint64 // cells when the last splice was in
-	counts    map[*splice.Live][]uint64 // at the end of the last program, or nil
-	peers     *peers                    // many kprobes that are there, or nil
-	kallsyms  []byte
+	arch    *isa.Arch
+	dev     *kdev.Device
+	info    kdev.Info
+	text    *ktext.Text
+	padding *pad.Finder
+	known   *plan.Functions // of the step's points
+	asked   *asked          // what a step asks for
+	dry     bool            // the step only plans
+	// redirected are the functions that somebody redirected when the step first asked; nil:
+	// it has not.
+	redirected map[string]bool
+	splicer    *splice.Splicer
+	poker      *poker
+	sets       map[string]*set   // live splices by step
+	resolved   map[string][]addr // addresses of points by step, also undone ones
+	snapshots  map[string][]stretch
+	base       map[*splice.Live][]uint64 // cells when the last splice was in
+	counts     map[*splice.Live][]uint64 // at the end of the last program, or nil
+	peers      *peers                    // many kprobes that are there, or nil
+	kallsyms   []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
 	moduleFunctions []byte
@@ -277,7 +280,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	if d.dev == nil && step.GetModule() == nil && step.GetRun() == nil {
 		return errors.New("the module is unloaded: only a module step or a program can come now")
 	}
-	d.stages = stages{}
+	d.stages, d.redirected = stages{}, nil
 	defer func() { d.stages.enter(""); res.Stages = d.stages.all }()
 	switch do := step.Do.(type) {
 	case *wire.Step_Splice:

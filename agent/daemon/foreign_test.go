@@ -11,7 +11,7 @@ func TestRedirects(t *testing.T) {
 		"vfs_write (2) R   D\n" +
 		"odd\n"
 	for function, want := range map[string]bool{"cmdline_proc_show": true, "vfs_read": false, "vfs_write": false, "odd": false, "absent": false} {
-		if got, err := redirects(strings.NewReader(list), function); err != nil || got != want {
+		if got, err := redirects(strings.NewReader(list)); err != nil || got[function] != want {
 			t.Errorf("%s: got %v, %v; want %v", function, got, err, want)
 		}
 	}

@@ -28,7 +28,8 @@ const areaSize = kdev.ArenaLen
 type set struct {
 	specs   []string
 	actions [][]action
-	points  []*wire.Point // as they can be planned again
+	points  []*wire.Point       // as they can be planned again
+	results []*wire.PointResult // of the points, until they are described
 	live    []*splice.Live
 }
 
@@ -64,7 +65,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry,
+		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry, Terse: true,
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {
@@ -140,7 +141,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	made, refusal := find(d.text, req)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
-		if refusal, err = foreign(d.text, made); err != nil || refusal != nil {
+		if refusal, err = d.foreign(made); err != nil || refusal != nil {
 			if !req.Dry {
 				d.splicer.Release(made)
 			}
@@ -153,27 +154,30 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		res.Refusal = refused(refusal)
 		return nil, res, nil
 	}
-	return made, res, d.describe(made, p.Actions, res)
+	return made, located(made, res), nil
 }
 
 func refused(r *plan.Refusal) *wire.Refusal {
 	return &wire.Refusal{Reason: r.Reason.String(), Class: r.Class, Detail: r.Detail}
 }
 
-// describe fills a result in from a plan. Bytes are those of whole displaced
-// instructions, so that people can read them: what is behind the jump stays.
-func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointResult) error {
-	res.OldBytes = make([]byte, p.Displaces()-p.Point)
-	if err := d.text.Read(p.Point, res.OldBytes); err != nil {
-		return err
-	}
-	res.NewBytes = append(bytes.Clone(p.New), res.OldBytes[len(p.New):]...)
+// located says in a result where a plan's point is, and what leads to its patch.
+func located(p *plan.Plan, res *wire.PointResult) *wire.PointResult {
 	res.Spec = fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Symbol, p.Offset)
 	res.Offset, res.Address, res.WrittenAt = uint64(p.Offset), uint64(p.Asked()), uint64(p.Point)
 	if p.For != 0 {
 		res.RunsAt = uint64(p.At())
 	}
 	res.Mechanism = p.Mechanism.String()
+	return res
+}
+
+// describe fills the rest of a result in from a plan, for people: not before the point
+// counts, which need not wait for that. Bytes are those of whole displaced instructions:
+// what is behind the jump stays.
+func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointResult) {
+	res.OldBytes = append(bytes.Clone(p.Original), p.Old[min(len(p.Original), len(p.Old)):]...)
+	res.NewBytes = append(bytes.Clone(p.New), res.OldBytes[len(p.New):]...)
 	for _, t := range p.Passed {
 		res.Passed = append(res.Passed, &wire.Refusal{Reason: t.Refusal.Reason.String(), Detail: t.Mechanism.String() + ": " + t.Refusal.Detail})
 	}
@@ -196,9 +200,8 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 		res.Actions = append(res.Actions, a.Name)
 	}
 	for _, i := range p.Displaced {
-		res.Displaced = append(res.Displaced, i.Text)
+		res.Displaced = append(res.Displaced, d.arch.Text(p.Original[i.Addr-p.Point:], i.Addr))
 	}
-	return nil
 }
 
 // asked is what is known of the points that a step asks for before they are planned.
@@ -304,6 +307,10 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		return err
 	}
 	d.sets[name] = made
+	for k, p := range plans {
+		d.describe(p, made.points[k].Actions, made.results[k])
+	}
+	made.results = nil
 	// Points may have been hit while others of the batch were written: counting
 	// starts now, when the last is in.
 	for _, l := range d.splicer.Live() {

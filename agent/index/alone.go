@@ -1,6 +1,8 @@
 package index
 
 import (
+	"slices"
+
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
@@ -24,8 +26,14 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 		return nil, err
 	}
 	fn.Traced = v.t.FtraceSite(code) > 0
-	list := within(decode(nil, v.t.Arch, code, f.Addr), f.Addr+isa.Addr(len(code)))
+	list, end := v.t.Decoded(f.Addr, code), f.Addr+isa.Addr(len(code))
+	if n := len(list); n == 0 || list[n-1].End() != end {
+		list = within(decode(make([]isa.Insn, 0, len(code)/usualLen+1), v.t.Arch, code, f.Addr), end)
+		v.t.KeepDecoded(f.Addr, code, list)
+	}
 	fn.insns, fn.before = list, fn.everything(len(list))
+	may := slices.ContainsFunc(list, isa.Insn.MayRebase)
+	fn.rebases = &may
 	for _, i := range list {
 		if i.Traits&isa.Lost != 0 { // where instructions begin is a guess
 			return fn, nil

@@ -12,7 +12,7 @@ import (
 
 // Version is part of the magic, and of what an index's name is made from: count
 // it up when the format or what is written into it changes.
-const Version = 2
+const Version = 3
 
 // chunk is how much one sum covers, in bytes: touching a record costs the sum of
 // one or two chunks, once.
@@ -89,6 +89,8 @@ type Func struct {
 	Skip   isa.Off // bytes at its start that ftrace owns: not in the hash
 	Hash   uint64  // of its text; see hashes
 	Traced bool    // an ftrace site begins it: it is compiled code
+	// Rebases: some instruction may change what a CPU finds per-CPU memory with.
+	Rebases bool
 }
 
 // Block numbers a block of the index.
@@ -122,6 +124,7 @@ type Edge struct {
 
 const (
 	funcTraced = 1 << iota
+	funcRebases
 )
 
 const (
@@ -134,6 +137,9 @@ func (f *Func) append(b []byte) []byte {
 	if f.Traced {
 		flags |= funcTraced
 	}
+	if f.Rebases {
+		flags |= funcRebases
+	}
 	for _, v := range []uint32{uint32(f.Start), uint32(f.Size), uint32(f.First), uint32(f.Blocks), uint32(f.Skip), flags} {
 		b = order.AppendUint32(b, v)
 	}
@@ -145,7 +151,7 @@ func decodeFunc(b []byte) Func {
 		Start: isa.Off(order.Uint32(b)), Size: isa.Off(order.Uint32(b[4:])),
 		First: Block(order.Uint32(b[8:])), Blocks: int(order.Uint32(b[12:])),
 		Skip: isa.Off(order.Uint32(b[16:])), Traced: order.Uint32(b[20:])&funcTraced != 0,
-		Hash: order.Uint64(b[24:]),
+		Rebases: order.Uint32(b[20:])&funcRebases != 0, Hash: order.Uint64(b[24:]),
 	}
 }
 

@@ -11,6 +11,11 @@ import (
 type hasher struct {
 	arch   *isa.Arch
 	lo, hi isa.Addr // of the kernel's image: addresses in it move with it
+	boot   bootPrefix
+}
+
+func newHasher(arch *isa.Arch, lo, hi isa.Addr) hasher {
+	return hasher{arch, lo, hi, bootPrefixes[arch.Name]}
 }
 
 // FNV-1a of 64 bits: a changed byte always changes it.
@@ -22,7 +27,9 @@ const (
 // bootPrefixes are bytes that begin an instruction in place of another when the
 // kernel has one CPU: amd64's lock prefix becomes a segment's (alternatives of
 // smp_locks).
-var bootPrefixes = map[string]struct{ now, then byte }{
+type bootPrefix struct{ now, then byte }
+
+var bootPrefixes = map[string]bootPrefix{
 	"amd64": {0x3e, 0xf0},
 }
 
@@ -67,12 +74,21 @@ func add(h uint64, code []byte) uint64 {
 // settle makes an instruction what it were in a kernel whose text begins at 0.
 // Distances to what does not move with the kernel become addresses.
 func (s *hasher) settle(code []byte, i *isa.Insn) {
-	if p, ok := bootPrefixes[s.arch.Name]; ok && code[0] == p.now {
-		code[0] = p.then
+	if code[0] == s.boot.now { // others than amd64 do not come here
+		code[0] = s.boot.then
 	}
 	if len(code) < shortestSettled {
 		return
 	}
+	if s.mayHold(code) {
+		s.settleAbsolute(code)
+	}
+	if i.Rel32 > 0 && (i.Operand < s.lo || i.Operand >= s.hi) {
+		order.PutUint32(code[i.Rel32:], uint32(i.Operand))
+	}
+}
+
+func (s *hasher) settleAbsolute(code []byte) {
 	for _, f := range s.arch.Absolute(code) {
 		if f.Size == 8 {
 			if v := isa.Addr(order.Uint64(code[f.Off:])); v >= s.lo && v < s.hi {
@@ -82,7 +98,21 @@ func (s *hasher) settle(code []byte, i *isa.Insn) {
 			order.PutUint32(code[f.Off:], uint32(v-s.lo))
 		}
 	}
-	if i.Rel32 > 0 && (i.Operand < s.lo || i.Operand >= s.hi) {
-		order.PutUint32(code[i.Rel32:], uint32(i.Operand))
+}
+
+// mayHold reports whether some bytes of an instruction look like an address in the image:
+// most do not, and then it matters not which of them could be one.
+func (s *hasher) mayHold(code []byte) bool {
+	for k := 1; k+4 <= len(code); k++ {
+		if v := isa.Addr(int64(int32(order.Uint32(code[k:])))); v >= s.lo && v < s.hi {
+			return true
+		}
+		if k+8 > len(code) {
+			continue
+		}
+		if v := isa.Addr(order.Uint64(code[k:])); v >= s.lo && v < s.hi {
+			return true
+		}
 	}
+	return false
 }

@@ -126,8 +126,8 @@ func (m *maker) funcTable() []byte {
 	m.list = m.functions()
 	list := m.list
 	lo, hi := image(m.Text)
-	h := hasher{m.Graph.Arch, lo, hi}
-	m.parallel(len(list), func(k int) { list[k].Hash = m.hash(&h, &list[k]) })
+	h := newHasher(m.Graph.Arch, lo, hi)
+	m.parallel(len(list), func(k int) { list[k].Hash, list[k].Rebases = m.hash(&h, &list[k]), m.rebases(&list[k]) })
 	out := make([]byte, 0, len(list)*funcWidth)
 	for k := range list {
 		out = list[k].append(out)
@@ -173,6 +173,18 @@ func (m *maker) hash(h *hasher, f *Func) uint64 {
 		}
 	}
 	return sum
+}
+
+// rebases looks at all of a function's bytes, also at what seems to be no code.
+func (m *maker) rebases(f *Func) bool {
+	code := m.kernel.Code[f.Start : f.Start+f.Size]
+	for k := 0; k < len(code); {
+		i := m.Graph.Arch.Decode(code[k:], m.kernel.Addr+isa.Addr(f.Start)+isa.Addr(k))
+		if k += i.Len; k <= len(code) && i.MayRebase() {
+			return true
+		}
+	}
+	return false
 }
 
 // number is a block's in the index; those of modules have none.

@@ -203,6 +203,7 @@ func (e *Changed) Error() string {
 type whole struct {
 	once sync.Once
 	err  error
+	sums []uint32 // of each function's bytes, as they were when they were compared
 }
 
 // Whole compares all of the kernel's text with what was analysed, once. The error
@@ -227,9 +228,13 @@ func (v *View) compare() error {
 	}
 	lo, _ := v.t.Bounds()
 	buf := make([]byte, textChunk)
+	each := summer{x: v.x, sums: make([]uint32, v.x.Funcs())}
 	for off := isa.Off(0); off < size; off += textChunk {
 		code := buf[:min(textChunk, size-off)]
 		if err := v.t.Read(lo+isa.Addr(off), code); err != nil {
+			return err
+		}
+		if err := each.add(code, off); err != nil {
 			return err
 		}
 		if masks, err = cover(masks, code, off); err != nil {
@@ -239,6 +244,7 @@ func (v *View) compare() error {
 			return v.changed(lo+isa.Addr(off), lo+isa.Addr(off)+isa.Addr(len(code)))
 		}
 	}
+	v.whole.sums = each.sums
 	return nil
 }
 

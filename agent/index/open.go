@@ -206,12 +206,20 @@ func (x *Index) EdgesOf(b Block) (out []Edge, err error) {
 
 // FuncAt finds the function that begins at off.
 func (x *Index) FuncAt(off isa.Off) (f Func, ok bool, err error) {
-	k, err := x.search(tableFuncs, func(r []byte) bool { return isa.Off(order.Uint32(r)) >= off })
+	f, k, err := x.funcAt(off)
+	return f, k >= 0, err
+}
+
+// funcAt is FuncAt with the function's number, -1 if there is none.
+func (x *Index) funcAt(off isa.Off) (f Func, k int, err error) {
+	k, err = x.search(tableFuncs, func(r []byte) bool { return isa.Off(order.Uint32(r)) >= off })
 	if err != nil || k == x.Funcs() {
-		return f, false, err
+		return f, -1, err
 	}
-	f, err = x.Func(k)
-	return f, err == nil && f.Start == off, err
+	if f, err = x.Func(k); err != nil || f.Start != off {
+		return f, -1, err
+	}
+	return f, k, nil
 }
 
 // table is all of a table.

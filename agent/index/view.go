@@ -3,6 +3,7 @@ package index
 import (
 	"fmt"
 	"sort"
+	"sync/atomic"
 
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
@@ -34,13 +35,14 @@ type View struct {
 	t *ktext.Text
 	h hasher
 
-	whole whole
+	whole  whole
+	broken atomic.Pointer[error] // what was found when it was too late to say so: see late
 }
 
 // NewView checks that an index can be of this kernel. x may be nil.
 func NewView(x *Index, t *ktext.Text) (*View, error) {
 	lo, hi := image(t)
-	v := &View{x: x, t: t, h: hasher{t.Arch, lo, hi}}
+	v := &View{x: x, t: t, h: newHasher(t.Arch, lo, hi)}
 	if x == nil {
 		return v, nil
 	}
@@ -63,11 +65,18 @@ type Function struct {
 	insns  []isa.Insn // in order
 	before []isa.RegSet
 	begins []isa.Addr // of blocks, in order; nil where some jump may lead anywhere
+	known  Func       // what the index has, if it is from there
+	// rebases is, of what is by itself, whether any instruction may.
+	rebases *bool
+	late    *late // what is not here is looked up when it is asked for; nil: all is here
 }
 
 // Begins finds the first block that begins in [lo, hi): elsewhere no jump of the function
 // leads. known is false where some of them may lead anywhere, and of what is not indexed.
 func (f *Function) Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool) {
+	if f.late != nil {
+		f.late.bounds(f)
+	}
 	k := sort.Search(len(f.begins), func(k int) bool { return f.begins[k] >= lo })
 	if k < len(f.begins) && f.begins[k] < hi {
 		return f.begins[k], true, true
@@ -76,11 +85,19 @@ func (f *Function) Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool) {
 }
 
 // Instructions is how many are known; padding has none.
-func (f *Function) Instructions() int { return len(f.insns) }
+func (f *Function) Instructions() int {
+	if f.late != nil {
+		f.late.all(f)
+	}
+	return len(f.insns)
+}
 
 // Before is what is live before the instruction at a; false if none that runs
 // begins there.
 func (f *Function) Before(a isa.Addr) (isa.RegSet, bool) {
+	if f.late != nil {
+		f.late.near(f, a)
+	}
 	k := sort.Search(len(f.insns), func(k int) bool { return f.insns[k].Addr >= a })
 	if k == len(f.insns) || f.insns[k].Addr != a {
 		return f.arch.All, false
@@ -97,6 +114,9 @@ func (f *Function) Free(a isa.Addr) isa.RegSet {
 
 // Each visits the instructions in order, with what is live before each.
 func (f *Function) Each(visit func(a isa.Addr, before isa.RegSet)) {
+	if f.late != nil {
+		f.late.all(f)
+	}
 	for k, i := range f.insns {
 		visit(i.Addr, f.before[k])
 	}
@@ -124,21 +144,32 @@ func (v *View) Function(f ktext.Func) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
+	insns := v.decoded(code, known, blocks)
 	sum := uint64(fnvStart)
-	insns := make([]isa.Insn, 0, len(code)/usualLen+1)
 	for k := range blocks {
 		b := &blocks[k]
-		first := len(insns)
-		if !b.Odd {
-			insns = decode(insns, v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
-		}
-		b.first, b.last = first, len(insns)
-		sum = v.h.block(sum, b.Info, b.of(code, known), insns[first:], f.Addr+isa.Addr(known.Skip))
+		sum = v.h.block(sum, b.Info, b.of(code, known), insns[b.first:b.last], f.Addr+isa.Addr(known.Skip))
 	}
 	if sum != known.Hash {
 		return v.alone(f, Differs)
 	}
-	return v.indexed(f, known, blocks, insns)
+	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch, known: known, begins: begins(lo, blocks)}
+	return fn, v.fill(fn, blocks, insns)
+}
+
+// decoded is what the blocks of a function decode to.
+func (v *View) decoded(code []byte, known Func, blocks []numbered) []isa.Insn {
+	lo, _ := v.t.Bounds()
+	insns := make([]isa.Insn, 0, len(code)/usualLen+1)
+	for k := range blocks {
+		b := &blocks[k]
+		b.first = len(insns)
+		if !b.Odd {
+			insns = decode(insns, v.t.Arch, b.of(code, known), lo+isa.Addr(b.Start))
+		}
+		b.last = len(insns)
+	}
+	return insns
 }
 
 // usualLen is what instructions take, in bytes, or less.
@@ -150,6 +181,9 @@ const usualLen = 3
 // called by conventions of its own, and not only from the kernel that was analysed
 // but from modules too.
 func (v *View) ForSplice(f ktext.Func) (*Function, error) {
+	if fn, err := v.unchanged(f); err != nil || fn != nil {
+		return fn, err
+	}
 	fn, err := v.Function(f)
 	if err != nil || fn.How != Indexed {
 		return fn, err
@@ -175,20 +209,27 @@ func (b *numbered) of(code []byte, f Func) []byte { return code[b.Start-f.Start 
 
 // blocks are a function's, those that hold no code left out.
 func (v *View) blocks(f Func) (out []numbered, err error) {
+	out = make([]numbered, 0, f.Blocks)
 	for k := range f.Blocks {
-		b := f.First + Block(k)
-		i, err := v.x.Block(b)
+		b, err := v.block(f, k)
 		if err != nil {
 			return nil, err
 		}
-		if i.Start < f.Start || i.End > f.Start+f.Size {
-			return nil, damaged("block %d is not inside its function at %#x", b, uint64(f.Start))
-		}
-		if i.holdsCode() {
-			out = append(out, numbered{Info: i, number: b})
+		if b.holdsCode() {
+			out = append(out, b)
 		}
 	}
 	return out, nil
+}
+
+// block is block k of a function.
+func (v *View) block(f Func, k int) (numbered, error) {
+	b := numbered{number: f.First + Block(k)}
+	var err error
+	if b.Info, err = v.x.Block(b.number); err == nil && (b.Start < f.Start || b.End > f.Start+f.Size) {
+		err = damaged("block %d is not inside its function at %#x", b.number, uint64(f.Start))
+	}
+	return b, err
 }
 
 // begins are where blocks of one function begin, unless a jump in one is not understood.
@@ -203,33 +244,39 @@ func begins(lo isa.Addr, blocks []numbered) []isa.Addr {
 	return out
 }
 
-// indexed takes what is live behind each block from the index, and goes back
+// fill takes what is live behind each block from the index, and goes back
 // from there.
-func (v *View) indexed(f ktext.Func, known Func, blocks []numbered, insns []isa.Insn) (*Function, error) {
-	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch, insns: insns}
-	fn.before = fn.everything(len(insns))
-	lo, _ := v.t.Bounds()
-	fn.begins = begins(lo, blocks)
+func (v *View) fill(fn *Function, blocks []numbered, insns []isa.Insn) error {
+	fn.insns, fn.before = insns, fn.everything(len(insns))
 	for k := range blocks {
 		b := &blocks[k]
 		if b.Odd {
 			continue
 		}
-		list := within(insns[b.first:b.last], lo+isa.Addr(b.End))
-		fault, err := v.faults(b)
-		if err != nil {
-			return nil, err
-		}
-		live := b.Out
-		for n := len(list) - 1; n >= 0; n-- {
-			live = list[n].Reads | live&^list[n].Writes | fault
-			if b.Marks&cfg.Pinned != 0 {
-				live = v.t.Arch.All
-			}
-			fn.before[b.first+n] = live
+		if err := v.back(b, insns[b.first:b.last], fn.before[b.first:b.last]); err != nil {
+			return err
 		}
 	}
-	return fn, nil
+	return nil
+}
+
+// back fills in what is live before each of a block's instructions.
+func (v *View) back(b *numbered, insns []isa.Insn, before []isa.RegSet) error {
+	lo, _ := v.t.Bounds()
+	list := within(insns, lo+isa.Addr(b.End))
+	fault, err := v.faults(b)
+	if err != nil {
+		return err
+	}
+	live := b.Out
+	for n := len(list) - 1; n >= 0; n-- {
+		live = list[n].Reads | live&^list[n].Writes | fault
+		if b.Marks&cfg.Pinned != 0 {
+			live = v.t.Arch.All
+		}
+		before[n] = live
+	}
+	return nil
 }
 
 // faults is what is live where the block's only instruction faults.

@@ -185,6 +185,10 @@ type Insn struct {
 // End is the address of the byte after the instruction.
 func (i Insn) End() Addr { return i.Addr + Addr(i.Len) }
 
+// MayRebase reports whether an instruction may change what the CPU finds the kernel's own
+// memory with.
+func (i Insn) MayRebase() bool { return i.Traits&Rebases != 0 || i.Flow == FlowUnknown }
+
 // Moved is what an instruction becomes at another address: code that does there
 // what the instruction does where it stands. Calls leave the original return
 // address, so that nothing ever returns into Code.

@@ -368,8 +368,14 @@ type Frame struct {
 	Saved bool
 }
 
-// Frames are a patch's state map as the module takes it.
+// tabled is the ISA whose kernel walks up stacks by a table.
+const tabled = "amd64"
+
+// Frames are a patch's state map as the module takes it; none where it ignores them.
 func Frames(arch string, states []gen.State) []Frame {
+	if arch != tabled {
+		return nil
+	}
 	out := make([]Frame, len(states))
 	for k, s := range states {
 		bp, saved := s.FramePointer(arch)

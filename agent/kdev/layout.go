@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 8
+const ABIVersion = 9
 
 // Limits of the module's calls.
 const (
@@ -11,6 +11,8 @@ const (
 	AnnexLen = 0x4000   // bytes of the annex's code
 	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
+	// MaxFrames is the most that is said of the stack of one piece of code.
+	MaxFrames = 1024
 	// LineFrames is how many entries a line of patch memory has in the unwinder's table
 	// (amd64). Two of them are for what goes on from the line before, and what ends.
 	LineFrames = 32

@@ -132,6 +132,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
+		"KI_MAX_FRAMES":         fmt.Sprintf("%du", MaxFrames),
 		"KI_LINE_FRAMES":        fmt.Sprintf("%du", LineFrames),
 		"KI_LINE":               fmt.Sprintf("%du", place.Line),
 		"KI_BP_KEPT":            fmt.Sprintf("%#xu", bpKept),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"kerninst/agent/isa"
 )
@@ -37,6 +38,13 @@ type Text struct {
 	indexOnce sync.Once
 	tables    once[*tables]
 	targets   once[*isa.Marks]
+	faults    once[[]Fault]
+
+	// What the last questions were about: whoever asks, asks of one instruction after the
+	// other.
+	near  atomic.Pointer[nearby]
+	named atomic.Pointer[named]
+	last  atomic.Pointer[decoded]
 }
 
 // once computes a value on first use and keeps it and its error.

@@ -1,6 +1,7 @@
 package ktext
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -93,8 +94,27 @@ func (t *Text) Links(module string) (*Links, error) {
 }
 
 // Faults reads the exception table of a module whose sections are known, for code in
-// [lo, hi); "" is the kernel.
-func (t *Text) Faults(module string, lo, hi isa.Addr) (out []Fault, err error) {
+// [lo, hi); "" is the kernel, whose table is read once, as its code is: it stays as boot has
+// sorted it.
+func (t *Text) Faults(module string, lo, hi isa.Addr) ([]Fault, error) {
+	if module != "" {
+		return t.faultsIn(module, lo, hi)
+	}
+	all, err := t.faults.get(func() ([]Fault, error) {
+		list, err := t.faultsIn("", 0, ^isa.Addr(0))
+		slices.SortFunc(list, func(a, b Fault) int { return cmp.Compare(a.Site, b.Site) })
+		return list, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	before := func(f Fault, a isa.Addr) int { return cmp.Compare(f.Site, a) }
+	first, _ := slices.BinarySearchFunc(all, lo, before)
+	end, _ := slices.BinarySearchFunc(all, hi, before)
+	return slices.Clone(all[first:max(first, end)]), nil
+}
+
+func (t *Text) faultsIn(module string, lo, hi isa.Addr) (out []Fault, err error) {
 	from, to, err := t.tableBounds(module, exTable)
 	if err != nil || from == 0 {
 		return nil, err

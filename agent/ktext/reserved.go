@@ -290,9 +290,41 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	if err != nil {
 		return Reservation{}, false, err
 	}
-	r, ok := t.siteIn(x, lo, hi)
+	n := t.near.Load()
+	if n == nil || lo < n.lo || hi > n.hi {
+		n = t.around(x, lo, hi)
+		t.near.Store(n)
+	}
+	if n.none {
+		return Reservation{}, false, nil
+	}
+	r, ok := t.siteIn(&n.tables, lo, hi)
 	return r, ok, nil
 }
+
+// nearby is what the kernel's tables have for the text between two addresses.
+type nearby struct {
+	lo, hi isa.Addr
+	tables
+	none bool // they have nothing
+}
+
+// around looks up what the kernel's tables have for the text on both sides of [lo, hi).
+func (t *Text) around(x *tables, lo, hi isa.Addr) *nearby {
+	n := &nearby{lo: lo - min(lo, page/4), hi: hi + min(^hi, page)}
+	from := n.lo - min(n.lo, widestSite)
+	part := func(sites []isa.Addr) []isa.Addr {
+		first, _ := slices.BinarySearch(sites, from)
+		end, _ := slices.BinarySearch(sites[first:], n.hi)
+		return sites[first : first+end]
+	}
+	n.tables = tables{keys: part(x.keys), calls: part(x.calls), bugs: part(x.bugs), faults: part(x.faults)}
+	n.none = len(n.keys)+len(n.calls)+len(n.bugs)+len(n.faults) == 0
+	return n
+}
+
+// widestSite is the most that a site covers: siteIn, siteSize.
+const widestSite = 8
 
 // siteIn looks through one kernel's or module's tables.
 func (t *Text) siteIn(x *tables, lo, hi isa.Addr) (Reservation, bool) {
@@ -344,7 +376,24 @@ func (t *Text) byBlacklist(_ Func, lo, hi isa.Addr) (Reservation, bool) {
 	return Reservation{}, false
 }
 
+// named is what the names of a function say, all of which are at its address.
+type named struct {
+	at, end  isa.Addr
+	says     Reservation
+	reserved bool
+}
+
 func (t *Text) byName(f Func, _, _ isa.Addr) (Reservation, bool) {
+	n := t.named.Load()
+	if n == nil || n.at != f.Addr || n.end != f.End() {
+		n = &named{at: f.Addr, end: f.End()}
+		n.says, n.reserved = t.nameOf(f)
+		t.named.Store(n)
+	}
+	return n.says, n.reserved
+}
+
+func (t *Text) nameOf(f Func) (Reservation, bool) {
 	for _, name := range t.Aliases(f) {
 		for _, n := range names {
 			if n.has(name) {

@@ -51,7 +51,7 @@ func (fn *function) entered(at int) *Refusal {
 		parts = append(parts, half)
 	}
 	for _, f := range parts {
-		for k, i := range f.insns {
+		for k, i := range f.whole() {
 			if i.Target > fn.Addr && i.Target <= fn.insns[at].Addr {
 				return refuse(NoArgument, "%s leads to %v, from where control comes to %s with other values", f.name(k), i.Target, fn.name(at))
 			}

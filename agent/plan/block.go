@@ -30,7 +30,7 @@ func (fn *function) equivalents(at int) ([]int, error) {
 		}
 		first--
 	}
-	for last+1 < len(fn.insns) {
+	for fn.has(last + 1) {
 		if on, err := fn.goesOn(last); err != nil || !on {
 			if err != nil {
 				return nil, err
@@ -95,6 +95,12 @@ func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
 		}
 	}
 	return nil, r
+}
+
+// allReserved reports whether what is refused for r is in a function that is reserved as a
+// whole: the kernel's list of what may have no probe may have a part of one.
+func allReserved(r *Refusal) bool {
+	return ownReserved[r.Class] && r.Class != ktext.Blacklist.String()
 }
 
 // ownReserved are classes of text of which no instruction is spliced, whichever it is.

@@ -32,6 +32,7 @@ func Offsets(text *ktext.Text, req Request, each Each) ([]isa.Off, *Refusal) {
 	if r != nil {
 		return nil, r
 	}
+	fn.whole()
 	switch each {
 	case EachBlock:
 		return fn.blocks(req.Known)
@@ -160,7 +161,7 @@ func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 		if r != nil {
 			return nil, r
 		}
-		for _, i := range half.insns {
+		for _, i := range half.whole() {
 			if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
 				out[i.Target] = true
 			}

@@ -61,7 +61,7 @@ func (k *Functions) Straight(text *ktext.Text, module, name string) isa.Off {
 // a jump of the function leads back to.
 func (fn *function) straight() int {
 	back := map[isa.Addr]bool{}
-	for _, i := range fn.insns {
+	for _, i := range fn.whole() {
 		if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
 			back[i.Target] = true
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -10,22 +11,24 @@ import (
 	"kerninst/agent/ktext"
 )
 
-// function is one function, decoded from its start to its end.
+// function is one function, decoded from its start to where somebody has asked: see has.
 type function struct {
 	ktext.Func
 	text  *ktext.Text
 	code  []byte
 	insns []isa.Insn
-	// exclusive marks instructions between a load-exclusive and its store.
-	exclusive []bool
-	lost      int // index of the first instruction whose length is a guess
-	// rebases is set where any instruction may change what a CPU finds per-CPU memory
+	ended bool // these are all
+	// opened is for how many more instructions the store is waited for of a load-exclusive.
+	opened int
+	lost   int // index of the first instruction whose length is a guess
+	// rebase is set where any instruction may change what a CPU finds per-CPU memory
 	// with: a function that comes back from sleep finds it only behind the last of them.
-	rebases bool
+	rebase  bool
 	own     *isa.Marks // cached, of ownTargets
 	ftrace  isa.Off    // bytes at the start that belong to ftrace, but for
 	sealed  isa.Off    // those before it
 	facts   *Facts     // cached, of Request.Facts
+	quiet   bool       // nobody reads why something is refused: it need not be named
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
 	looked  bool   // whether ownAt is known
@@ -35,11 +38,12 @@ type function struct {
 
 // memo is what was found out of one instruction, which others ask about too.
 type memo struct {
-	asked bool     // whether it may be displaced
-	stays *Refusal // why not
-	known bool     // what is free before it
-	free  isa.RegSet
-	text  string // its disassembly; empty: not asked for yet
+	exclusive bool     // it is between a load-exclusive and its store
+	asked     bool     // whether it may be displaced
+	known     bool     // what is free before it
+	stays     *Refusal // why it may not
+	free      isa.RegSet
+	text      string // its disassembly; empty: not asked for yet
 }
 
 // analyse finds, reads and decodes a function.
@@ -104,43 +108,101 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		return nil, unreadable(err)
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
-	fn.insns = make([]isa.Insn, 0, len(code)/text.Arch.MinLen/2+1)
 	fn.lost = -1
-	for k := 0; k+text.Arch.MinLen <= len(code); {
-		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
-		if k+i.Len > len(code) { // runs over the end: not this function's
-			break
-		}
-		if i.Traits&isa.Lost != 0 && fn.lost < 0 {
-			fn.lost = len(fn.insns)
-		}
-		fn.rebases = fn.rebases || i.Traits&isa.Rebases != 0 || i.Flow == isa.FlowUnknown
-		fn.insns = append(fn.insns, i)
-		k += i.Len
-	}
-	fn.markExclusive()
-	fn.memo = make([]memo, len(fn.insns))
+	fn.insns, fn.memo = make([]isa.Insn, 0, usuallyAsked), make([]memo, 0, usuallyAsked)
 	return fn, nil
+}
+
+// usualLen is what instructions take, in bytes, or less.
+const usualLen = 3
+
+// usuallyAsked is how many instructions are mostly enough to plan one point.
+const usuallyAsked = 8
+
+// has reports whether there is an instruction k. What decides about a point is mostly near
+// it, and to decode takes longest of all, so that what is behind waits until it is asked for.
+func (fn *function) has(k int) bool {
+	for k >= len(fn.insns) && !fn.ended {
+		fn.next()
+	}
+	return k < len(fn.insns)
+}
+
+// whole is all instructions.
+func (fn *function) whole() []isa.Insn {
+	if fn.ended {
+		return fn.insns
+	}
+	room := len(fn.code) / max(fn.text.Arch.MinLen, usualLen) // to grow would copy what may be much
+	fn.insns, fn.memo = slices.Grow(fn.insns, room), slices.Grow(fn.memo, room)
+	known := fn.text.Decoded(fn.Addr, fn.code) // who tells what is live may have needed all, too
+	for k := len(fn.insns); k+1 < len(known) && known[k].End() <= fn.Addr+isa.Addr(len(fn.code)); k++ {
+		fn.add(known[k])
+	}
+	for !fn.ended {
+		fn.next()
+	}
+	fn.text.KeepDecoded(fn.Addr, fn.code, fn.insns)
+	return fn.insns
+}
+
+// next decodes the next instruction, if there is one.
+func (fn *function) next() {
+	k := 0
+	if n := len(fn.insns); n > 0 {
+		k = int(fn.insns[n-1].End() - fn.Addr)
+	}
+	if k+fn.text.Arch.MinLen > len(fn.code) {
+		fn.ended = true
+		return
+	}
+	i := fn.text.Arch.Decode(fn.code[k:], fn.Addr+isa.Addr(k))
+	if k+i.Len > len(fn.code) { // runs over the end: not this function's
+		fn.ended = true
+		return
+	}
+	fn.add(i)
+}
+
+func (fn *function) add(i isa.Insn) {
+	if i.Traits&isa.Lost != 0 && fn.lost < 0 {
+		fn.lost = len(fn.insns)
+	}
+	fn.rebase = fn.rebase || i.MayRebase()
+	fn.insns = append(fn.insns, i)
+	fn.memo = append(fn.memo, memo{exclusive: fn.opened > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive})
+	fn.opened = waits(i, fn.opened)
+}
+
+// lostAny reports whether the length of any instruction is a guess.
+func (fn *function) lostAny() bool {
+	fn.whole()
+	return fn.lost >= 0
+}
+
+// rebases reports whether any instruction may change what a CPU finds per-CPU memory with.
+func (fn *function) rebases() bool {
+	if fn.facts != nil && fn.facts.Rebases != nil {
+		return *fn.facts.Rebases
+	}
+	fn.whole()
+	return fn.rebase
 }
 
 // maxExclusive is the longest exclusive sequence looked for, in instructions. A
 // sequence without a store (a wait for a cache line to change) ends there.
 const maxExclusive = 32
 
-func (fn *function) markExclusive() {
-	fn.exclusive = make([]bool, len(fn.insns))
-	left := 0
-	for k, i := range fn.insns {
-		fn.exclusive[k] = left > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive
-		switch {
-		case i.Traits&isa.Opens != 0:
-			left = maxExclusive
-		case i.Traits&isa.Exclusive != 0 || i.Flow == isa.FlowReturn:
-			left = 0
-		case left > 0:
-			left--
-		}
+// waits is for how many instructions behind one a store is waited for, which was waited for
+// in so many from there on.
+func waits(i isa.Insn, left int) int {
+	switch {
+	case i.Traits&isa.Opens != 0:
+		return maxExclusive
+	case i.Traits&isa.Exclusive != 0 || i.Flow == isa.FlowReturn:
+		return 0
 	}
+	return max(left-1, 0)
 }
 
 // off is the offset of instruction k from the function's start.
@@ -148,6 +210,9 @@ func (fn *function) off(k int) isa.Off { return isa.Off(fn.insns[k].Addr - fn.Ad
 
 // name describes instruction k for people.
 func (fn *function) name(k int) string {
+	if fn.quiet {
+		return ""
+	}
 	return fmt.Sprintf("%v+%#x (%s)", fn.Func, fn.off(k), fn.disassembly(k))
 }
 
@@ -161,12 +226,22 @@ func (fn *function) disassembly(k int) string {
 }
 
 // place is where instruction k is: for what is said often, and read seldom.
-func (fn *function) place(k int) string { return fmt.Sprintf("%v+%#x", fn.Func, uint64(fn.off(k))) }
+func (fn *function) place(k int) string {
+	if fn.quiet {
+		return ""
+	}
+	return fmt.Sprintf("%v+%#x", fn.Func, uint64(fn.off(k)))
+}
 
 // boundary finds the instruction that starts at an offset.
 func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 	if off >= fn.Size {
 		return 0, refuse(OutsideFunction, "%v has %d bytes, offset %#x asked for", fn.Func, fn.Size, off)
+	}
+	if n := len(fn.insns) - 1; n >= 0 && fn.off(n) == off && fn.lost < 0 { // the one that was asked for last
+		return n, nil
+	}
+	for n := len(fn.insns); (n == 0 || isa.Off(fn.insns[n-1].End()-fn.Addr) <= off) && fn.has(n); n++ {
 	}
 	k := sort.Search(len(fn.insns), func(k int) bool { return fn.off(k) > off }) - 1
 	if k < 0 || off >= isa.Off(fn.insns[k].End()-fn.Addr) {
@@ -209,34 +284,37 @@ const lockPrefix = "lock prefix"
 
 // displaceable reports why instruction k must stay where it is.
 func (fn *function) displaceable(k int) *Refusal {
-	m := &fn.memo[k]
-	if !m.asked {
-		m.stays, m.asked = fn.mustStay(k), true
+	if m := &fn.memo[k]; !m.asked {
+		m.stays = fn.mustStay(k)
+		m.asked = m.stays == nil || !fn.quiet // else without its name
 	}
-	return m.stays
+	return fn.memo[k].stays
 }
 
 func (fn *function) mustStay(k int) *Refusal {
 	i := fn.insns[k]
 	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
-		return reserve("ftrace site", "%s is an ftrace site", fn.place(k))
+		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " is an ftrace site" })
 	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
 		return unreadable(err)
 	case reserved && res.Class != ktext.Exception: // see faulting
-		return reserve(res.Class.String(), "%s: %v: %s", fn.name(k), res.Class, res.Why)
+		return fn.stays(ReservedText, res.Class.String(), func() string { return fmt.Sprintf("%s: %v: %s", fn.name(k), res.Class, res.Why) })
+	}
+	if fn.unnamed(k) {
+		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " may be the ftrace site of a function without a symbol" })
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {
 		if f.is(i) {
-			return &Refusal{Reason: f.reason, Class: f.class, Detail: fn.name(k) + " " + f.what}
+			return fn.stays(f.reason, f.class, func() string { return fn.name(k) + " " + f.what })
 		}
 	}
-	if fn.exclusive[k] {
+	if fn.memo[k].exclusive {
 		return refuse(ExclusiveSequence, "%s is between an exclusive load and its store", fn.name(k))
 	}
 	if k > 0 && fn.insns[k-1].Traits&isa.Shadow != 0 {
@@ -250,6 +328,31 @@ func (fn *function) mustStay(k int) *Refusal {
 		return refuse(reason, "%s: %v", fn.name(k), err)
 	}
 	return nil
+}
+
+// siteLen is, where hardly anything else looks like an ftrace site, how long that is, in
+// bytes: amd64 has such nops for much else, and arm64 between functions.
+var siteLen = map[string]isa.Off{"riscv64": 8}
+
+// unnamed reports whether instruction k is of what looks like the ftrace site of a function
+// that has no symbol, as ftrace leaves it, in instructions of four bytes: it begins behind
+// what control does not go on from.
+func (fn *function) unnamed(k int) bool {
+	n := siteLen[fn.text.Arch.Name]
+	for first := k; first > 0 && fn.off(k)-fn.off(first) < n; first-- {
+		if fn.insns[first].Len == 4 && fn.insns[first-1].Flow.Ends() && fn.text.FtraceSite(fn.code[fn.off(first):]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stays is the refusal of an instruction that must stay where it is.
+func (fn *function) stays(r Reason, class string, why func() string) *Refusal {
+	if fn.quiet {
+		return &Refusal{Reason: r, Class: class}
+	}
+	return &Refusal{Reason: r, Class: class, Detail: why()}
 }
 
 // faulting refuses a window in which an instruction with an entry in the exception
@@ -282,7 +385,8 @@ const maxBlock = 64
 // rewritten into a jump, or leave by a fault that has a fixup, ends the block.
 func (fn *function) dead(k int) (isa.RegSet, error) {
 	var dead, used isa.RegSet
-	for _, i := range fn.insns[k:min(k+maxBlock, len(fn.insns))] {
+	for end := k + maxBlock; k < end && fn.has(k); k++ {
+		i := &fn.insns[k]
 		_, site, err := fn.text.Site(i.Addr, i.End())
 		if err != nil {
 			return 0, err
@@ -338,6 +442,9 @@ type Facts struct {
 	// through registers included; known is false where one of those may lead anywhere.
 	// Nil: nothing is known of them.
 	Begins func(lo, hi isa.Addr) (a isa.Addr, ok, known bool)
+	// Rebases is whether the function may change what a CPU finds per-CPU memory with;
+	// nil: that is not known.
+	Rebases *bool
 }
 
 // learn asks for the facts of the function, once.
@@ -367,21 +474,24 @@ func (fn *function) source() Source {
 // free is what may be overwritten before instruction k: what the block itself
 // shows, and what is known beside that. k may be one behind the last.
 func (fn *function) free(k int) (isa.RegSet, error) {
-	if k >= len(fn.insns) {
+	if !fn.has(k) {
 		return 0, nil
 	}
-	m := &fn.memo[k]
-	if m.known {
+	if m := &fn.memo[k]; m.known {
 		return m.free, nil
 	}
-	free, err := fn.dead(k)
-	if err != nil {
-		return 0, err
-	}
+	var free isa.RegSet
 	if fn.facts != nil {
-		free |= fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
+		free = fn.facts.Free(fn.insns[k].Addr) &^ fn.text.Arch.NeverUse
 	}
-	m.free, m.known = free, true
+	if free == 0 || fn.facts.Source != SourceIndex { // the index knows what the block shows
+		dead, err := fn.dead(k)
+		if err != nil {
+			return 0, err
+		}
+		free |= dead
+	}
+	fn.memo[k].free, fn.memo[k].known = free, true
 	return free, nil
 }
 
@@ -392,9 +502,9 @@ func (fn *function) indirectJump() (string, int) {
 	if fn.jumpsTo != nil {
 		return *fn.jumpsTo, fn.jumpsAt
 	}
-	name, at := fn.Name, fn.ownIndirectJump()
-	if at >= 0 && fn.jumpsKnown() {
-		at = -1
+	name, at := fn.Name, -1
+	if !fn.jumpsKnown() {
+		at = fn.ownIndirectJump()
 	}
 	for _, half := range Halves(fn.text, fn.Module, fn.Name)[1:] {
 		if at >= 0 {
@@ -438,7 +548,7 @@ func (fn *function) ownIndirectJump() int {
 }
 
 func (fn *function) findIndirectJump() int {
-	for k, i := range fn.insns {
+	for k, i := range fn.whole() {
 		if i.Flow != isa.FlowIndirectJump {
 			continue
 		}

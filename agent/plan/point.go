@@ -111,7 +111,7 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 	if req.Padding == nil {
 		req.Padding = pad.New(text)
 	}
-	for _, i := range fn.insns {
+	for _, i := range fn.whole() {
 		req.Offset = isa.Off(i.Addr - f.Addr)
 		if req.Only != nil && !req.Only(req.Offset) {
 			continue
@@ -126,7 +126,8 @@ func Survey(text *ktext.Text, f ktext.Func, req Request, visit func(off isa.Off,
 
 // Search plans the first point at or after the requested offset that the best
 // mechanism does not refuse, or else the next best. When all refuse all, the refusal
-// is that of the first point; where patch memory is full, it is not searched on.
+// is that of the first point; where patch memory is full, or all of the function is
+// reserved, it is not searched on.
 func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
@@ -150,6 +151,9 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		if first == nil {
 			first = r
 		}
+		if first != nil && allReserved(first) {
+			return nil, first
+		}
 		tried = n
 	}
 	switch {
@@ -165,16 +169,20 @@ func Search(text *ktext.Text, req Request) (*Plan, *Refusal) {
 }
 
 // search plans the first point at or after the requested offset that is not refused.
-// Otherwise it returns the first refusal, and how many there were.
+// Otherwise it returns the first refusal, and how many there were: not all where all of the
+// function is reserved.
 func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
-	for _, i := range fn.insns {
-		off := isa.Off(i.Addr - fn.Addr)
+	req.counts()
+	for k := 0; fn.has(k); k++ {
+		i, off := &fn.insns[k], fn.off(k)
 		if off < req.Offset || off < fn.sealed || req.Jumps && i.Flow == isa.FlowNone {
 			continue
 		}
-		next := req
-		next.Offset = off
-		p, r := fn.plan(next)
+		if first != nil && req.Mechanism == Jump && fn.tooShort(k) { // which most are
+			tried++
+			continue
+		}
+		p, r := fn.searched(req, off, first != nil)
 		if r == nil {
 			return p, nil, tried
 		}
@@ -184,9 +192,22 @@ func (fn *function) search(req Request) (p *Plan, first *Refusal, tried int) {
 		if first == nil {
 			first = r
 		}
-		tried++
+		if tried++; allReserved(r) {
+			break
+		}
 	}
 	return nil, first, tried
+}
+
+// searched plans one of many points. Of most nobody reads why they are refused.
+func (fn *function) searched(req Request, off isa.Off, quiet bool) (*Plan, *Refusal) {
+	req.Offset = off
+	fn.quiet = quiet
+	p, r := fn.plan(req)
+	if fn.quiet = false; quiet && r != nil && r.Reason == MemoryFull {
+		return fn.plan(req)
+	}
+	return p, r
 }
 
 // mechanisms is the ladder: the first that does not refuse wins. One mechanism may be on
@@ -200,10 +221,15 @@ var mechanisms = map[string][]struct {
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
 
-func (fn *function) plan(req Request) (*Plan, *Refusal) {
+// counts lets who asks for nothing else count.
+func (req *Request) counts() {
 	if req.Snippet.Empty() {
 		req.Snippet = snippet.Counter()
 	}
+}
+
+func (fn *function) plan(req Request) (*Plan, *Refusal) {
+	req.counts()
 	at, r := fn.boundary(req.Offset)
 	if r != nil {
 		return nil, r
@@ -278,7 +304,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 	if r := fn.learn(req); r != nil {
 		return nil, nil, r
 	}
-	last := req.none(fn.text.Arch)
+	var last *Refusal
 	for k, m := range mechanisms[fn.text.Arch.Name] {
 		if !req.allows(m.m) || req.rung != 0 && req.rung != k+1 {
 			continue
@@ -289,24 +315,31 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 			return p, passed, nil
 		}
 		passed = append(passed, Passed{m.m, r})
-		if last.Reason == UnsupportedMechanism || (m.m != Pun || req.Mechanism == Pun) && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
+		if last == nil || last.Reason == UnsupportedMechanism || (m.m != Pun || req.Mechanism == Pun) && (last.Reason == TooShort || last.Reason == NoSpringboard && r.Reason == NoSpringboard) { // the first that says more
 			last = r
 		}
+	}
+	if last == nil {
+		last = req.none(fn.text.Arch)
 	}
 	return nil, passed, last
 }
 
 // jump replaces one instruction by one jump.
 func (fn *function) jump(req Request, at int) (*Plan, *Refusal) {
-	i := fn.insns[at]
-	n := i.Len
+	n := fn.insns[at].Len
+	if fn.tooShort(at) {
+		return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), n, amd64JumpLen)
+	}
 	if fn.text.Arch.Name == "amd64" {
-		if i.Len+fn.filler(at) < amd64JumpLen {
-			return nil, refuse(TooShort, "%s is %d bytes, a jump needs %d", fn.place(at), i.Len, amd64JumpLen)
-		}
 		n = amd64JumpLen
 	}
 	return fn.build(req, window{mechanism: Jump, first: at, count: 1, replaced: n})
+}
+
+// tooShort reports whether a jump does not fit over an instruction.
+func (fn *function) tooShort(k int) bool {
+	return fn.text.Arch.Name == "amd64" && fn.insns[k].Len+fn.filler(k) < amd64JumpLen
 }
 
 // window is the run of instructions that a splice displaces.
@@ -390,7 +423,7 @@ func (fn *function) locals(req Request, w window) []isa.Addr {
 			sums++
 		}
 	}
-	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases {
+	if w.shared || sums == 0 || !gen.Locals(fn.text.Arch) || fn.rebases() {
 		return nil
 	}
 	free, ok := req.Heap.PeekLocals(sums)

@@ -131,7 +131,7 @@ var atRunTime = map[string]bool{
 // rewritten says which of the bytes from instruction k on, up to end, the kernel may
 // rewrite. Behind the function's end only padding is taken for what it never does.
 func (fn *function) rewritten(k int, end isa.Addr) string {
-	for ; k < len(fn.insns) && fn.insns[k].Addr < end; k++ {
+	for ; fn.has(k) && fn.insns[k].Addr < end; k++ {
 		if r := fn.displaceable(k); r != nil && atRunTime[r.Class] {
 			return r.Detail
 		}

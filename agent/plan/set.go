@@ -21,9 +21,19 @@ type Set struct {
 // one piece.
 const square = 256
 
+// usualSquares are more than most plans have any of.
+const usualSquares = 8
+
+// mostWindows is how many a plan may have.
+const mostWindows = 6
+
 // Windows are the addresses that a plan has: of text, and of patch memory.
 func (p *Plan) Windows() []place.Window {
-	out := append(p.Slots(true), place.Window{Lo: p.Point, Hi: p.End()})
+	return p.windows(make([]place.Window, 0, mostWindows))
+}
+
+func (p *Plan) windows(out []place.Window) []place.Window {
+	out = append(p.slots(out, true), place.Window{Lo: p.Point, Hi: p.End()})
 	if b := p.Board; b != nil {
 		out = append(out, place.Window{Lo: b.Addr, Hi: b.End()})
 		if e := b.In; e != nil {
@@ -36,7 +46,11 @@ func (p *Plan) Windows() []place.Window {
 // Slots are the parts of the heap that a plan takes, with or without that of the
 // function that it moves away.
 func (p *Plan) Slots(moved bool) []place.Window {
-	out := []place.Window{{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)}}
+	return p.slots(make([]place.Window, 0, mostWindows), moved)
+}
+
+func (p *Plan) slots(out []place.Window, moved bool) []place.Window {
+	out = append(out, place.Window{Lo: p.Patch, Hi: p.Patch + isa.Addr(p.Slot)})
 	if a := p.Annex; a != nil {
 		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
 	}
@@ -47,9 +61,10 @@ func (p *Plan) Slots(moved bool) []place.Window {
 	return out
 }
 
-// squaresOf are those that a plan has some of, each once.
-func squaresOf(p *Plan) (out []isa.Addr) {
-	for _, w := range p.Windows() {
+// squaresOf adds those that a plan has some of, each once.
+func squaresOf(p *Plan, out []isa.Addr) []isa.Addr {
+	var room [mostWindows]place.Window
+	for _, w := range p.windows(room[:0]) {
 		for k := w.Lo / square; k*square < w.Hi; k++ {
 			if !slices.Contains(out, k) {
 				out = append(out, k)
@@ -69,7 +84,8 @@ func (s *Set) Add(p *Plan) {
 	}
 	s.n++
 	s.asked[p.Asked()]++
-	for _, k := range squaresOf(p) {
+	var room [usualSquares]isa.Addr
+	for _, k := range squaresOf(p, room[:0]) {
 		s.squares[k] = append(s.squares[k], p)
 	}
 	for _, a := range p.Locals {
@@ -85,7 +101,8 @@ func (s *Set) Remove(p *Plan) {
 	if s.asked[p.Asked()]--; s.asked[p.Asked()] == 0 {
 		delete(s.asked, p.Asked())
 	}
-	for _, k := range squaresOf(p) {
+	var room [usualSquares]isa.Addr
+	for _, k := range squaresOf(p, room[:0]) {
 		if s.squares[k] = slices.DeleteFunc(s.squares[k], func(q *Plan) bool { return q == p }); len(s.squares[k]) == 0 {
 			delete(s.squares, k)
 		}
@@ -114,12 +131,10 @@ func (s *Set) Near(windows ...place.Window) (out []*Plan) {
 	if s.n == 0 {
 		return nil
 	}
-	seen := map[*Plan]bool{}
 	for _, w := range windows {
 		for k := w.Lo / square; k*square < w.Hi; k++ {
 			for _, p := range s.squares[k] {
-				if !seen[p] {
-					seen[p] = true
+				if !slices.Contains(out, p) { // they are few
 					out = append(out, p)
 				}
 			}

@@ -293,7 +293,7 @@ func (fn *function) runs() (out [][]bound, err error) {
 	if fn.waits() {
 		return nil, nil
 	}
-	if _, k := fn.indirectJump(); k >= 0 || fn.lost >= 0 {
+	if _, k := fn.indirectJump(); k >= 0 || fn.lostAny() {
 		return nil, nil
 	}
 	if odd, err := fn.probed(); odd || err != nil {

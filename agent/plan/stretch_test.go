@@ -287,3 +287,19 @@ func farVia(t *testing.T, r isa.Reg, from, to isa.Addr) []byte {
 	}
 	return code
 }
+
+// TestUnnamed: behind a return, what ftrace leaves of a site is one, symbol or not; behind
+// what goes on it is two nops.
+func TestUnnamed(t *testing.T) {
+	const nops = "\x13\x00\x00\x00\x13\x00\x00\x00"
+	for first, want := range map[string]string{pieceBegin: "ftrace site", pieceEnd: ""} {
+		k, _, _ := withPiece(t, 0x400, first+nops+strings.Repeat("\x01\x00", 8)+pieceEnd+pieceCall)
+		x := k.Text(t)
+		for off, class := range map[isa.Off]string{2: want, 6: want, 10: ""} {
+			_, r := plan.Point(x, request(x, "piece", off))
+			if got := r != nil && r.Class == "ftrace site"; got != (class != "") {
+				t.Errorf("%x: +%#x: %v", first, off, r)
+			}
+		}
+	}
+}

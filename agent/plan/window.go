@@ -67,7 +67,7 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 	w := window{mechanism: Quiesced, first: start, lead: lead, replaced: far}
 	for n := 0; n < far; w.count++ {
 		k := start + w.count
-		if k == len(fn.insns) {
+		if !fn.has(k) {
 			return nil, refuse(TooShort, "only %d bytes are left in %v, a window needs %d", n, fn.Func, far)
 		}
 		if r := fn.displaceable(k); r != nil {
@@ -195,7 +195,7 @@ func (fn *function) ownTargets() *isa.Marks {
 		return fn.own
 	}
 	fn.own = isa.NewMarks(fn.Addr, fn.End(), 1)
-	for k, i := range fn.insns {
+	for k, i := range fn.whole() {
 		if k == fn.lost {
 			fn.text.Arch.ScanShort(fn.code[fn.off(k):], i.Addr, fn.own)
 		}
@@ -214,7 +214,7 @@ func (fn *function) jumpedFrom(w place.Window, lo, hi isa.Addr) (isa.Addr, bool)
 			return lo, true
 		}
 		near, r := decode(fn.text, f)
-		if r != nil || near.lost >= 0 {
+		if r != nil || near.lostAny() {
 			return lo, true
 		}
 		for _, i := range near.insns {

@@ -3,24 +3,15 @@ package splice
 import (
 	"fmt"
 
-	"kerninst/agent/gen"
-	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 )
 
-// part is code at its place.
-type part struct {
-	at     isa.Addr
-	code   []byte
-	states []gen.State
-}
-
 // patchOf is a plan's patch: one part, or the one in reach and the annex's.
 func patchOf(p *plan.Plan) []part {
-	out := []part{{p.Patch, p.Code, p.States}}
+	out := []part{{at: p.Patch, code: p.Code, states: p.States, slot: p.Slot, of: p}}
 	if p.Annex != nil {
-		out = append(out, part{p.Annex.Addr, p.Annex.Code, p.Annex.States})
+		out = append(out, part{at: p.Annex.Addr, code: p.Annex.Code, states: p.Annex.States, of: p})
 	}
 	return out
 }

@@ -75,7 +75,7 @@ func TestAnnex(t *testing.T) {
 	if got := strings.Join(b.k.calls, " "); got != "alloc alloc code code splice" {
 		t.Errorf("calls %q", got)
 	}
-	if !reflect.DeepEqual(b.k.states[p.Patch], p.States) || !reflect.DeepEqual(b.k.states[p.Annex.Addr], p.Annex.States) {
+	if !reflect.DeepEqual(b.k.said(p.Patch, len(p.Code)), p.States) || !reflect.DeepEqual(b.k.said(p.Annex.Addr, len(p.Annex.Code)), p.Annex.States) {
 		t.Error("the parts were written with other state maps than theirs")
 	}
 	s := b.k.live[live[0].ID]

@@ -306,10 +306,15 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		return nil, nil
 	}
 	moved := s.fresh(plans)
+	var parts []part
 	for _, e := range moved {
-		if err := s.put(part{at: e.Patch, code: e.Copy, states: e.States}); err != nil {
-			return nil, fmt.Errorf("copy of %s: %w", e.Name(), err)
-		}
+		parts = append(parts, part{at: e.Patch, code: e.Copy, states: e.States, slot: e.Slot, copy: e})
+	}
+	for _, p := range plans {
+		parts = append(parts, patchOf(p)...)
+	}
+	if err := s.putAll(parts); err != nil {
+		return nil, err
 	}
 	for k, p := range plans {
 		words := p.Snippet.Starts()
@@ -319,9 +324,7 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 			}
 			words = cells[k]
 		}
-		if err := s.write(live[k], words); err != nil {
-			return nil, describe(p, fmt.Errorf("patch: %w", err))
-		}
+		live[k].set(words)
 	}
 	batch, of := writes(plans, moved)
 	if err := s.poker.Splice(batch); err != nil {
@@ -431,13 +434,8 @@ func (s *Splicer) sums(l *Live, before *plan.Set) error {
 	return nil
 }
 
-// write puts the patch into memory, sees that it is there, and sets its cells.
-func (s *Splicer) write(l *Live, words []uint64) error {
-	for _, c := range patchOf(l.Plan) {
-		if err := s.put(c); err != nil {
-			return err
-		}
-	}
+// set sets the cells, before anything leads to the patch.
+func (l *Live) set(words []uint64) {
 	for k, w := range words {
 		l.cells.Store(l.cell+8*k, w*l.unit)
 	}
@@ -445,15 +443,6 @@ func (s *Splicer) write(l *Live, words []uint64) error {
 		c := &l.sums[k]
 		c.first, c.since = words[c.word], c.load(c.off)
 	}
-	return nil
-}
-
-// put writes code that nothing leads to yet, and sees that it is there.
-func (s *Splicer) put(c part) error {
-	if err := s.poker.WriteCode(c.at, c.code, c.states); err != nil {
-		return err
-	}
-	return s.holds(c.at, c.code)
 }
 
 // holds compares kernel memory with what should be there.

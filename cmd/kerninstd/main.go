@@ -17,7 +17,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"kerninst/agent/daemon"
@@ -37,6 +39,17 @@ func main() {
 	}
 }
 
+// collectSeldom has garbage looked for less often than is usual, while there is memory:
+// most of the heap is what is known of the kernel, which stays, and to go through that takes
+// as long as to plan a thousand points.
+func collectSeldom() {
+	var now unix.Sysinfo_t
+	if unix.Sysinfo(&now) == nil {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(int64(now.Totalram) * int64(now.Unit) / 3)
+	}
+}
+
 func serve() error {
 	jobFile := flag.String("job", "", "file with a job to do")
 	mailbox := flag.Bool("mailbox", false, "do the job in the mailbox")
@@ -44,6 +57,7 @@ func serve() error {
 	portFile := flag.String("port", "", "where records go")
 	listen := flag.Bool("serve", false, "do jobs that kinst asks for")
 	flag.Parse()
+	collectSeldom()
 	d, err := daemon.Open(runtime.GOARCH)
 	if err != nil {
 		return err

@@ -11,13 +11,17 @@ import (
 	"kerninst/agent/place"
 )
 
+// framedLen is the length of code with frames, in bytes: more than as many as there may be
+// have.
+const framedLen = 3*kdev.MaxFrames + place.Line
+
 // framed writes code with frames that something is wrong about.
 func framed(spoil func(at *isa.Addr, f *[]kdev.Frame)) func(*env) error {
 	return func(e *env) error {
 		at := e.area.Addr + isa.Addr(areaSize) - 4096
 		f := []kdev.Frame{{Orig: e.fn.Addr}, {Off: 8, Orig: e.fn.Addr, Down: 16, Saved: true, BP: 8}, {Off: 16, Orig: e.fn.Addr}}
 		spoil(&at, &f)
-		return e.dev.WriteCode(at, make([]byte, 2048), f...)
+		return e.dev.WriteCode(at, make([]byte, framedLen), f...)
 	}
 }
 
@@ -33,13 +37,13 @@ func every(step, n int) func(*isa.Addr, *[]kdev.Frame) {
 // frames are about what is said of code's stack; none is said of nothing but text.
 var frames = []refusal{
 	{"frames that are good", 0, framed(func(*isa.Addr, *[]kdev.Frame) {})},
-	{"frames, as many as there may be", 0, framed(every(3, 512))},
-	{"frames, one too many", unix.EINVAL, framed(every(3, 513))},
+	{"frames, as many as there may be", 0, framed(every(3, kdev.MaxFrames))},
+	{"frames, one too many", unix.EINVAL, framed(every(3, kdev.MaxFrames+1))},
 	{"frames, as many as there may be in a line", 0, framed(every(1, 16))},
 	{"frames, too many in a line", unix.EINVAL, framed(every(1, 40))},
 	{"frames that begin behind the code's begin", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[0].Off = 1 })},
 	{"frames that do not ascend", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[2].Off = 8 })},
-	{"a frame behind the code", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[2].Off = 2048 })},
+	{"a frame behind the code", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[2].Off = framedLen })},
 	{"a frame with too much pushed", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[1].Down = 4097 })},
 	{"a frame pointer that is not among what was pushed", unix.EINVAL, framed(func(_ *isa.Addr, f *[]kdev.Frame) { (*f)[1].BP = 16 })},
 	{"frames of code in the middle of a line", unix.EINVAL, framed(func(at *isa.Addr, _ *[]kdev.Frame) { *at += 4 })},

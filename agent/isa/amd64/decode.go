@@ -1,6 +1,10 @@
 package amd64
 
-import "kerninst/agent/isa"
+import (
+	"slices"
+
+	"kerninst/agent/isa"
+)
 
 // insn is an instruction under decode.
 //
@@ -54,7 +58,7 @@ func Absolute(b []byte) []isa.Field {
 	if d.opcode(op); d.short {
 		return nil
 	}
-	return d.fields[:d.nFields]
+	return slices.Clone(d.fields[:d.nFields]) // or all that was decoded would be kept with them
 }
 
 func (d *insn) next() byte {

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	8u
+#define KI_ABI_VERSION	9u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -34,7 +34,7 @@
 /* Bytes of code that a window's area has to have to lie in the module's own text. */
 #define KI_ARENA_LEN	0x80000
 /* Most frames of one piece of code, and most that begin in 64 aligned bytes. */
-#define KI_MAX_FRAMES	512u
+#define KI_MAX_FRAMES	1024u
 #define KI_LINE		64u
 #define KI_LINE_FRAMES	32u
 
@@ -167,8 +167,9 @@ struct ki_read {
 /*
  * What a walk up the stack finds from an offset of the code to the next frame's: the
  * stack is as at the kernel's instruction `orig`, but for `down` bytes that were
- * pushed since. amd64 looks that up by address, in areas that are in the module's text;
- * elsewhere frames are ignored.
+ * pushed since. Where orig is no kernel text, nothing is found: so ends a patch in a
+ * piece of several. amd64 looks that up by address, in areas that are in the module's
+ * text; elsewhere frames are ignored.
  */
 struct ki_frame {
 	__u64 orig;
@@ -182,7 +183,8 @@ struct ki_frame {
 #define KI_BP_KEPT	0xffffu	/* ki_frame.bp: not saved, but as at orig */
 
 /*
- * Write code into an own area. EBUSY where a live splice leads or a task still
+ * Write code into an own area: a patch, or many that are neighbours, with traps in
+ * between. EBUSY where a live splice leads or a task still
  * sleeps, or into the same KI_LINE, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
  * to KI_LINE), and for frames that do not begin at 0, do not ascend, are not in the
  * code or more than there may be.

@@ -26,6 +26,7 @@
 #include <linux/init.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 
 #include <asm/orc_types.h>
 
@@ -169,6 +170,7 @@ void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame
 			from = end;
 		}
 		fill_up(&l, from, e);
+		cond_resched();
 	}
 }
 
