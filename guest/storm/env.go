@@ -190,11 +190,9 @@ func (e *env) unchanged(before []byte) error {
 		if now[i] == before[i] {
 			continue
 		}
-		r, site, err := e.text.Site(a, a+1)
-		if err != nil {
+		if own, err := e.rewritten(a, before); err != nil {
 			return err
-		}
-		if site && (r.Class == ktext.StaticKey || r.Class == ktext.StaticCall) {
+		} else if own {
 			continue
 		}
 		if differ++; differ == 1 {
@@ -209,6 +207,19 @@ func (e *env) unchanged(before []byte) error {
 	report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
 	return nil
 }
+
+// rewritten reports whether the byte at a was of an instruction that the kernel rewrites while
+// it runs. Its tables say where that begins.
+func (e *env) rewritten(a isa.Addr, before []byte) (bool, error) {
+	r, site, err := e.text.Site(a-longestSite+1, a+1)
+	if err != nil || !site || r.Class != ktext.StaticKey && r.Class != ktext.StaticCall {
+		return false, err
+	}
+	return a < e.arch.Decode(before[r.Lo-e.info.TextStart:], r.Lo).End(), nil
+}
+
+// longestSite is the longest instruction that the kernel rewrites, in bytes.
+const longestSite = 5
 
 // settled waits until nothing is quarantined: a word that lies about on a stack may
 // look like an address in a patch for some time. Each undo looks again.
