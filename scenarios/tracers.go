@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -136,17 +137,17 @@ var mayNotTrap = []string{"function_trace_call", "prepare_ftrace_return", "ftrac
 const fewestTracers = 300
 
 func checkTracers(t *T) {
-	executed := 0
+	executed, hits := 0, map[string]uint64{}
 	for k := range tracersParts {
 		c := t.coverage("tracers", nth("part", k))
 		t.atLeast(nth("part", k)+": points that were executed", float64(c.executed), fewestTracers)
 		executed += c.executed
-		t.traced(nth("part", k))
+		maps.Copy(hits, t.traced(nth("part", k)))
 	}
 	t.Metrics["tracers.executed"] = report.Metric{Value: float64(executed), Unit: "points", N: 1}
-	hits := t.traced("all")
+	t.traced("all") // on arm64 there is room for two thirds of them
 	t.equal("all: ranges of text that differ afterwards", len(t.done("all", "after").Text.Differing), 0)
-	t.equal("all: functions that must have run, and have not",
+	t.equal("functions that must have run, and have not",
 		slices.DeleteFunc(slices.Clone(mustTrace), func(f string) bool { return hits[f] > 0 }), []string{})
 	trapped := []string{}
 	for _, p := range t.made("all", "splice") {
