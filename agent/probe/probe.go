@@ -4,7 +4,10 @@
 //
 // module is empty for the kernel itself. function may be a pattern: * ? [...]. name is
 // empty for every instruction, a byte offset from the function's start, decimal or 0x, or a
-// word: entry, return, block, call.
+// word: entry, return, block, call. Behind it, separated by blanks, may be a predicate of its
+// own between slashes, and an action:
+//
+//	kinst::vfs_read:entry /arg2 > 4096/ max(arg2)
 package probe
 
 import (
@@ -25,6 +28,8 @@ type Spec struct {
 	Function string // or a pattern of such names
 	Name     string // one of Names; or empty, and then the offset holds
 	Offset   uint64 // bytes from the function's start
+
+	Predicate, Action string // its own, as written; empty: those that are given for all
 }
 
 // every is the name that is written as nothing.
@@ -51,11 +56,19 @@ const example = "as in kinst::vfs_read:16 or kinst::vfs_*:entry"
 
 // Parse reads one specification. Its errors show specifications that work.
 func Parse(text string) (Spec, error) {
-	f := strings.Split(text, ":")
+	place, own, _ := strings.Cut(strings.TrimSpace(text), " ")
+	f := strings.Split(place, ":")
 	if len(f) != 4 || f[0] != "kinst" {
 		return Spec{}, fmt.Errorf("probe %q: want kinst:[module]:function:name, %s", text, example)
 	}
-	s := Spec{Text: text, Module: f[1], Function: f[2]}
+	s := Spec{Text: text, Module: f[1], Function: f[2], Action: strings.TrimSpace(own)}
+	if rest, ok := strings.CutPrefix(s.Action, "/"); ok {
+		predicate, action, ends := strings.Cut(rest, "/")
+		s.Predicate, s.Action = strings.TrimSpace(predicate), strings.TrimSpace(action)
+		if !ends || s.Predicate == "" {
+			return Spec{}, fmt.Errorf("probe %q: a predicate stands between two slashes, as in kinst::vfs_read:16 /arg2 > 4096/ max(arg2)", text)
+		}
+	}
 	if s.Function == "" {
 		return Spec{}, fmt.Errorf("probe %q: no function named, %s", text, example)
 	}
@@ -90,9 +103,9 @@ func ParseAll(texts []string) ([]Spec, error) {
 			return nil, err
 		}
 		key := s
-		key.Text = ""
+		key.Text, key.Predicate, key.Action = "", "", ""
 		if seen[key] {
-			return nil, fmt.Errorf("probe %q is given twice", t)
+			return nil, fmt.Errorf("probe %q: that place is given twice", t)
 		}
 		seen[key] = true
 		out = append(out, s)

@@ -26,6 +26,11 @@ func TestParse(t *testing.T) {
 		{"kinst::f:" + every, Spec{}, "neither a byte offset"},
 		{"kinst::f:entries", Spec{}, "block, call, entry, return"},
 		{"kinst::f:-1", Spec{}, "neither a byte offset"},
+		{"kinst::f:8 max(arg2)", Spec{Function: "f", Offset: 8, Action: "max(arg2)"}, ""},
+		{"kinst::f:entry /arg2 > 1/ sum(arg2)", Spec{Function: "f", Name: "entry", Predicate: "arg2 > 1", Action: "sum(arg2)"}, ""},
+		{" kinst::f: /arg0 != 0/ ", Spec{Function: "f", Name: every, Predicate: "arg0 != 0"}, ""},
+		{"kinst::f:8 /arg2 > 1", Spec{}, "between two slashes"},
+		{"kinst::f:8 // count", Spec{}, "between two slashes"},
 		{"kinst::f[:1", Spec{}, "no pattern"},
 		{"kinst:ext*:f:1", Spec{}, "a module is named whole"},
 		{"kinst::f:1:2", Spec{}, "want kinst:"},
@@ -46,7 +51,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseAllRefusesTwins(t *testing.T) {
-	if _, err := ParseAll([]string{"kinst::f:16", "kinst::f:0x10"}); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := ParseAll([]string{"kinst::f:16", "kinst::f:0x10 max(arg0)"}); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -48,6 +48,8 @@ type probeFlags struct {
 	yes         bool
 	runString   string
 	specs, argv []string
+
+	kinds map[string]snippet.Kind // what each action keeps, by its name: whatever it depends on
 }
 
 func probeCommand() *cobra.Command {
@@ -126,6 +128,7 @@ const mostPoints = 10_000
 
 // job is what the guest does: splice, run, read, undo; or only say what could be.
 func (f *probeFlags) job() (*wire.Job, error) {
+	f.kinds = map[string]snippet.Kind{}
 	specs, err := probe.ParseAll(f.specs)
 	switch {
 	case err != nil:
@@ -139,17 +142,16 @@ func (f *probeFlags) job() (*wire.Job, error) {
 	case !f.list && f.runString == "" && len(f.argv) == 0:
 		return nil, fmt.Errorf("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
-	actions, err := f.actions()
-	if err != nil {
-		return nil, err
-	}
 	sp := &wire.Splice{SkipRefused: f.skipRefused || f.list, OnlyPlan: f.list}
 	if !f.yes {
 		sp.Limit = mostPoints
 	}
 	for _, s := range specs {
 		p := s.Point()
-		p.Mechanism, p.Without, p.Actions = f.mechanism, f.without, actions
+		p.Mechanism, p.Without = f.mechanism, f.without
+		if p.Actions, err = f.actions(s); err != nil {
+			return nil, err
+		}
 		sp.Points = append(sp.Points, p)
 	}
 	splice := &wire.Step{Name: "splice", Do: &wire.Step_Splice{Splice: sp}}
@@ -168,17 +170,23 @@ func (f *probeFlags) job() (*wire.Job, error) {
 	}}, nil
 }
 
-// actions compiles what is to be done at each point.
-func (f *probeFlags) actions() (out []*wire.Action, err error) {
-	for k, do := range f.do {
-		s, err := probe.Compile(f.predicate, do)
+// actions compiles what is to be done at the points of a specification: its own, or else
+// what is given for all.
+func (f *probeFlags) actions(s probe.Spec) (out []*wire.Action, err error) {
+	do := f.do
+	if s.Action != "" {
+		do = []string{s.Action}
+	}
+	for k, a := range do {
+		compiled, err := probe.Compile(cmp.Or(s.Predicate, f.predicate), a)
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(f.do[:k], do) {
-			return nil, fmt.Errorf("--do %s is given twice", do)
+		if slices.Contains(do[:k], a) {
+			return nil, fmt.Errorf("--do %s is given twice", a)
 		}
-		out = append(out, &wire.Action{Name: do, Snippet: s.String()})
+		out = append(out, &wire.Action{Name: a, Snippet: compiled.String()})
+		f.kinds[a] = compiled.Cells[0].Kind
 	}
 	return out, nil
 }
@@ -362,17 +370,6 @@ func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) 
 	}
 }
 
-// kinds is what each action keeps, by its name.
-func (f *probeFlags) kinds() map[string]snippet.Kind {
-	out := map[string]snippet.Kind{}
-	for _, do := range f.do {
-		if s, err := probe.Compile(f.predicate, do); err == nil { // or there would be no answer
-			out[do] = s.Cells[0].Kind
-		}
-	}
-	return out
-}
-
 type probeWorkload struct {
 	Exit   int32  `json:"exit"`
 	Stdout string `json:"stdout"`
@@ -410,7 +407,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
 		if p.Refusal == nil {
-			out.found(results["read"].GetValues(), f.kinds())
+			out.found(results["read"].GetValues(), f.kinds)
 		}
 		d.Points = append(d.Points, out)
 	}
