@@ -26,8 +26,10 @@ const (
 	batchDrawn = 8000
 )
 
-// batchNames lists functions that no other has the name of, evenly spread over the text.
-var batchNames = fmt.Sprintf(`awk 'NF==3 && ($2=="t"||$2=="T") && $3!~/[.$]|^__(pfx|cfi|probestub|traceiter|SCT|SCK)_|^__inittext|_end$|_start$/ {n[$3]++; o[++k]=$3}
+// batchNames lists functions that no other has the name of, evenly spread over the text: but
+// for handle_break of riscv64, in which Debian's 6.12.107 lets a kprobe be put and is then
+// caught in for good.
+var batchNames = fmt.Sprintf(`awk 'NF==3 && ($2=="t"||$2=="T") && $3!~/[.$]|^__(pfx|cfi|probestub|traceiter|SCT|SCK)_|^__inittext|_end$|_start$|^handle_break$/ {n[$3]++; o[++k]=$3}
 END {for (i=1;i<=k;i++) if (n[o[i]]==1) u[++m]=o[i]; for (i=0;i<%[1]d;i++) print u[int(i*m/%[1]d)+1]}' /proc/kallsyms`, batchDrawn)
 
 func batches() []Scenario {
