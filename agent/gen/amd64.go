@@ -56,13 +56,15 @@ var amd64Machine = machine{
 			return false
 		}
 		return amd64.FitsImm(i.B.Imm)
-	}, false),
+	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		switch i.Op {
 		case snippet.Cycles:
 			return isa.Set(amd64.RAX, amd64.RDX)
-		case snippet.Lower, snippet.Raise:
+		case snippet.Lower, snippet.Raise, snippet.Top, snippet.Slot:
 			return isa.Set(amd64.RAX)
+		case snippet.Div:
+			return isa.Set(amd64.RAX, amd64.RDX)
 		case snippet.Load:
 			return isa.Set(loadAmd64)
 		case snippet.Stack:
@@ -151,7 +153,7 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		}
 	}
 	var d isa.Reg
-	if sets(i) {
+	if i.Op.Sets() {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
@@ -186,6 +188,8 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		l.appendAmd64(i, load)
 	case snippet.Stack:
 		l.stackAmd64(i, load)
+	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
+		l.recordAmd64(i, d, load)
 	case snippet.Poison:
 		l.poison(amd64.Flags, load)
 		l.poisonFlagsAmd64()

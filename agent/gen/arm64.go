@@ -89,7 +89,7 @@ var arm64Machine = machine{
 			return arm64.FitsImm(i.B.Imm)
 		}
 		return false
-	}, true),
+	}, true, map[snippet.Op]int{snippet.Task: 1, snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		if i.Op == snippet.Load {
 			return isa.Set(loadArm64, markArm64, linkArm64, spareArm64)
@@ -100,7 +100,7 @@ var arm64Machine = machine{
 		return 0
 	},
 	unwound: isa.Set(29, 30),
-	flags:   func(i snippet.Insn) bool { return i.Op == snippet.If },
+	flags:   func(i snippet.Insn) bool { return i.Op == snippet.If || i.Op == snippet.Index },
 	save:    saveArm64,
 	restore: restoreArm64,
 	copy: func(l *lowering, d, s isa.Reg) {
@@ -187,7 +187,7 @@ var boundsArm64 = map[snippet.Op]comparison{
 func emitArm64(l *lowering, i snippet.Insn) {
 	load := func(r isa.Reg, v uint64) { l.emit(arm64.LoadImm(r, v)) }
 	var d isa.Reg
-	if sets(i) {
+	if i.Op.Sets() {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
@@ -238,6 +238,8 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		} else {
 			l.appendArm64(i, load)
 		}
+	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
+		l.recordArm64(i, d, load)
 	case snippet.Poison:
 		l.poison(arm64.Flags, load)
 		if regs := (l.in.Free[0] &^ isa.Set(arm64.Flags)).Regs(); l.in.Free[0].Has(arm64.Flags) && len(regs) > 0 {

@@ -52,6 +52,9 @@ type Input struct {
 	Free     []isa.RegSet
 	Features Features
 	Loads    isa.Addr // what to load kernel memory with, or 0: kdev.Info.Loads
+	// Task is where in per-CPU memory the address of the task that runs is, or 0; amd64
+	// alone: elsewhere a register has it.
+	Task isa.Addr
 }
 
 // State says what holds from one offset of a patch to the next.
@@ -194,7 +197,9 @@ var generators = map[string]*generator{
 const (
 	perInsn  = 80
 	perField = 36
-	perWalk  = 64 // besides
+	perWalk  = 64  // besides
+	perBits  = 40  // likewise: riscv64 looks at one half after the other
+	perSlot  = 160 // likewise: it goes from place to place
 	perSaves = 160
 	// perPoison is a constant for each register.
 	perPoison = 32 * 10
@@ -214,6 +219,10 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 			n += perPoison
 		case snippet.Stack:
 			n += perWalk
+		case snippet.Bits:
+			n += perBits
+		case snippet.Slot:
+			n += perSlot
 		}
 	}
 	return max(n, 8*s.Words())

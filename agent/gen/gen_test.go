@@ -33,7 +33,7 @@ func input(t *testing.T, a *isa.Arch, free isa.RegSet) Input {
 	patch := bases[a.Name]
 	point := patch - 16<<20
 	in := Input{Snippet: snippet.Counter(), Patch: patch, Cell: patch + codeLen, Bytes: b, Features: Features{LSE: true},
-		Loads: patch - 1<<24 + 0x880}
+		Loads: patch - 1<<24 + 0x880, Task: 0x34a40}
 	for n := 0; n < len(b); {
 		i := a.Decode(b[n:], point+isa.Addr(n))
 		in.Displaced = append(in.Displaced, i)

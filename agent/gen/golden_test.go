@@ -31,6 +31,11 @@ var programs = []struct{ name, text string }{
 	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
 	{"loads", "c0 sum\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 8 v0 16 c1\nv2 s64 = load 2 v1 -0x12345 c1\nv3 u64 = extend 8 v2\ncount c0 v3"},
 	{"stack", "c0 stacks 64 15\nstack c0"},
+	{"of one process", "c0 sum\nv0 u64 = task 4 2468\nif v0 ne 42 goto 3\ncount c0 1\n3:"},
+	{"the task that runs", "c0 max u64\nv0 u64 = current\nraise c0 v0"},
+	{"histogram", "c0 array 65\nv0 u64 = arg 2\nv1 u64 = bits v0\nv2 u64 = index c0 0 0 64 v1\ntally c0 v2 0 1"},
+	{"linear histogram", "c0 array 12\nv0 u64 = arg 2\nv1 u64 = div v0 100\nv2 u64 = index c0 0 1 10 v1\ntally c0 v2 0 1"},
+	{"by two keys", "c0 map 64 2\nv0 u64 = task 8 2992\nv1 u64 = task 8 3000\nv2 u64 = slot c0 v0 v1\nif v2 eq 0 goto 7\nv3 u64 = arg 2\ntally c0 v2 0 1\ntop c0 v2 1 v3\n7:"},
 	{"poison", "c0 sum\ncount c0 1\npoison"},
 }
 

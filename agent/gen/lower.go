@@ -189,7 +189,7 @@ func (l *lowering) values(arch *isa.Arch, fixed isa.RegSet, take func(from, to i
 	copied := map[isa.Reg]isa.Reg{}
 	for _, early := range []bool{true, false} {
 		for k, i := range l.s.Code {
-			if !sets(i) {
+			if !i.Op.Sets() {
 				continue
 			}
 			r, err := l.m.source(arch, i)
@@ -217,8 +217,6 @@ func (l *lowering) values(arch *isa.Arch, fixed isa.RegSet, take func(from, to i
 
 // always is behind every instruction of a snippet.
 const always = 1 << 30
-
-func sets(i snippet.Insn) bool { return i.Op >= snippet.Const && i.Op <= snippet.Shr }
 
 // pool hands out registers for a while, the best first.
 type pool struct {

@@ -9,13 +9,15 @@ import (
 
 // temporaries is how many registers a snippet's instruction needs besides those of its values, on a
 // machine whose instructions take constants that fit. A cell's address takes one
-// where cells is set.
-func temporaries(fits func(snippet.Insn) bool, cells bool) func(snippet.Insn) int {
+// where cells is set. What looks into tasks and changes records takes what records says.
+func temporaries(fits func(snippet.Insn) bool, cells bool, records map[snippet.Op]int) func(snippet.Insn) int {
 	return func(i snippet.Insn) int {
 		constant := 0
 		switch i.Op {
 		case snippet.Append, snippet.Stack:
 			return 3
+		case snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
+			return records[i.Op]
 		case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor, snippet.If:
 			if i.B.IsConst && !fits(i) {
 				constant = 1
@@ -45,7 +47,7 @@ func (c comparison) of(t snippet.Type) uint32 {
 // typeOf is the type of a value.
 func (l *lowering) typeOf(o snippet.Operand) snippet.Type {
 	for _, i := range l.s.Code {
-		if sets(i) && i.Dst == o.Value {
+		if i.Op.Sets() && i.Dst == o.Value {
 			return i.Type
 		}
 	}

@@ -75,7 +75,7 @@ var riscv64Machine = machine{
 			return i.B.Imm == 0
 		}
 		return false
-	}, true),
+	}, true, map[snippet.Op]int{snippet.Bits: 2, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 3, snippet.Top: 3}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		if i.Op == snippet.Load {
 			return isa.Set(loadRiscv64, markRiscv64, linkRiscv64, spareRisc64)
@@ -142,7 +142,7 @@ var boundsRiscv64 = map[snippet.Op]comparison{
 func emitRiscv64(l *lowering, i snippet.Insn) {
 	load := func(r isa.Reg, v uint64) { l.emit(riscv64.Constant(r, v)) }
 	var d isa.Reg
-	if sets(i) {
+	if i.Op.Sets() {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
@@ -183,6 +183,8 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		l.appendRiscv64(i, load)
 	case snippet.Stack:
 		l.stackRiscv64(i, load)
+	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
+		l.recordRiscv64(i, d, load)
 	case snippet.Poison:
 		l.poison(noReg, load)
 	default:

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"sort"
 	"strings"
 
@@ -39,10 +40,27 @@ func (s *symbols) name(k int) string {
 // each kind (kernel/panic.c).
 const TaintedMask = "tainted_mask"
 
-// isMarker tells the symbols that bound sections and tables, and TaintedMask.
+// taskSymbols are where amd64 has the address of the task that runs, in per-CPU memory:
+// the first member of what kernels from 6.2 on keep hot (arch/x86/include/asm/current.h),
+// or a variable of its own.
+var taskSymbols = []string{"pcpu_hot", "current_task"}
+
+// CurrentTask is where in per-CPU memory the address of the task that runs is; 0: that is
+// not known, or a register has it.
+func (t *Text) CurrentTask() isa.Addr {
+	for _, name := range taskSymbols {
+		if a, ok := t.sym.markers[name]; ok && t.Arch.Name == "amd64" {
+			return a
+		}
+	}
+	return 0
+}
+
+// isMarker tells the symbols that bound sections and tables, and the few others that are
+// asked for by name.
 func isMarker(name []byte) bool {
 	if len(name) == 0 || name[0] != '_' {
-		return string(name) == TaintedMask
+		return string(name) == TaintedMask || slices.Contains(taskSymbols, string(name))
 	}
 	for _, p := range markerPrefixes {
 		if bytes.HasPrefix(name, p) {

@@ -107,7 +107,7 @@ func (p *Plan) checkBoard(arch *isa.Arch) error {
 func (p *Plan) checkWhole(arch *isa.Arch) error {
 	want, _, err := wholeAt(arch, gen.Input{
 		Snippet: p.Snippet, Cell: p.Cell, Locals: p.Locals, Displaced: p.Displaced, Lead: p.Lead,
-		Bytes: p.Original, Back: p.Back, Free: p.Free, Loads: p.Loads, Near: true,
+		Bytes: p.Original, Back: p.Back, Free: p.Free, Loads: p.Loads, Task: p.Task, Near: true,
 	}, p.Board.Addr)
 	switch {
 	case err != nil:

@@ -184,6 +184,7 @@ type Plan struct {
 	Original  []byte          `json:"original"`         // bytes of the displaced instructions
 	Snippet   snippet.Snippet `json:"snippet"`          // what Code does, besides what is displaced
 	Loads     isa.Addr        `json:"loads,omitempty"`  // what it loads kernel memory with, if it does
+	Task      isa.Addr        `json:"task,omitempty"`   // where it finds the task that runs: gen.Input.Task
 	Cell      isa.Addr        `json:"cell"`             // where its cells begin
 	Locals    []isa.Addr      `json:"locals,omitempty"` // of each cell, its place in per-CPU memory, if it is there: gen.Input.Locals
 	Slot      int             `json:"slot"`             // bytes of the heap that it holds, from Patch on

@@ -72,6 +72,17 @@ func loads(req Request) isa.Addr {
 	return 0
 }
 
+// task is where a request's patch finds the task that runs, if it asks for that.
+func (fn *function) task(req Request) (isa.Addr, *Refusal) {
+	if !req.Snippet.Runs() {
+		return 0, nil
+	}
+	if fn.rebases() {
+		return 0, refuse(BadSnippet, "%v changes what a CPU finds its own memory with: which task runs cannot be told in it", fn.Func)
+	}
+	return fn.text.CurrentTask(), nil
+}
+
 func refuse(r Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: r, Detail: fmt.Sprintf(format, args...)}
 }
@@ -404,11 +415,15 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 		}
 		free = append(free, set)
 	}
+	task, r := fn.task(req)
+	if r != nil {
+		return gen.Input{}, r
+	}
 	from := fn.off(w.first)
 	return gen.Input{
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch) + w.into, Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
-		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Annex: annex,
+		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Task: task, Annex: annex,
 	}, nil
 }
 
@@ -466,7 +481,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
 		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry, Tail: w.tail,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
-		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
+		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
 		Fault: fault, Annex: annexOf(in, out),

@@ -1,6 +1,9 @@
 package snippet
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Kind is what a cell is.
 type Kind uint8
@@ -13,9 +16,11 @@ const (
 	Buffer      // the first records that came by, and how many did
 	Faults      // how many loads came to nothing
 	Stacks      // like Buffer; each of its records is what a stack was
+	Array       // numbers that are added to or raised, each by itself
+	Map         // such numbers for each of the keys that came by
 )
 
-var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults", "stacks"}
+var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults", "stacks", "array", "map"}
 
 func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 
@@ -26,17 +31,27 @@ func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 // counted there and not kept: a writer that was overtaken by a whole round could
 // otherwise leave a record of which half is another's. The first word of a record
 // is written last, and is its number plus one: a reader takes no other for whole.
+//
+// A record of a map is its state, two keys, and its values. It is looked for from where
+// the keys' hash says, in MapProbes places. One that is free is claimed by whoever raises
+// its state to Claimed first, and has its keys when that is Known. Who comes by a record
+// that another has claimed and not written goes on to the next, and does not wait: the
+// other may be who it has interrupted. So a key may have several records; a reader adds
+// them up.
 type Cell struct {
 	Kind    Kind
 	Type    Type // of Min and Max
-	Records int  // of Buffer and Stacks: how many it keeps, a power of two
-	Fields  int  // of Buffer and Stacks: words that a record holds
+	Records int  // of Buffer, Stacks and Map: how many it keeps, a power of two; of Array: words
+	Fields  int  // of Buffer and Stacks: words that a record holds; of Map: values that it has
 }
 
-// Stride is the distance of two records of a buffer in words, a power of two.
+// Stride is the distance of two records in words, a power of two.
 func (c Cell) Stride() int {
-	n := 1
-	for n < 1+c.Fields {
+	n, head := 1, 1
+	if c.Kind == Map {
+		head = MapHead
+	}
+	for n < head+c.Fields {
 		n *= 2
 	}
 	return n
@@ -47,13 +62,18 @@ func (c Cell) keeps() bool { return c.Kind == Buffer || c.Kind == Stacks }
 
 // Words is the size of a cell.
 func (c Cell) Words() int {
-	if c.keeps() {
+	switch {
+	case c.keeps():
 		return 1 + c.Records*c.Stride()
+	case c.Kind == Array:
+		return c.Records
+	case c.Kind == Map:
+		return c.Records * c.Stride()
 	}
 	return 1
 }
 
-// Start is what a cell of one word holds before anything came by.
+// Start is what each word of a cell holds before anything came by.
 func (c Cell) Start() uint64 {
 	switch {
 	case c.Kind == Min && c.Type == S64:
@@ -111,4 +131,48 @@ func (c Cell) Read(words []uint64) (out []Record, holes, dropped uint64) {
 		out = append(out, Record{k, fields})
 	}
 	return out, holes, asked - kept
+}
+
+// What a map's records are made of.
+const (
+	MapHead   = 3 // words before the values
+	MapProbes = 8 // places where a record is looked for
+
+	Claimed = 1
+	Known   = 2
+
+	mapFactor = 0x9e3779b97f4a7c15 // 2^64 by the golden ratio, odd
+)
+
+// Probes is in how many places a record of a map is looked for.
+func (c Cell) Probes() int { return min(MapProbes, c.Records) }
+
+// MapFactor is what the sum of the keys is multiplied with; the first place is what the
+// upper bits of that say, as many as there are places.
+func MapFactor() uint64 { return mapFactor }
+
+// place is the first of a map's records to look for keys at.
+func (c Cell) place(keys []uint64) int {
+	var sum uint64
+	for _, k := range keys {
+		sum += k
+	}
+	return int(sum * mapFactor >> (64 - bits.Len(uint(c.Records)) + 1))
+}
+
+// Entry is what a map knows of keys.
+type Entry struct {
+	Keys   [2]uint64
+	Values []uint64
+}
+
+// Entries reads a map, in the order in which its records lie. Keys may come several times.
+func (c Cell) Entries(words []uint64) (out []Entry) {
+	for k := range c.Records {
+		w := words[k*c.Stride():]
+		if w[0] == Known {
+			out = append(out, Entry{[2]uint64{w[1], w[2]}, w[MapHead : MapHead+c.Fields]})
+		}
+	}
+	return out
 }

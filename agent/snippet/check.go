@@ -16,6 +16,8 @@ const (
 	MaxRecords = 1024
 	MaxWords   = 4096 // in all cells
 	MaxArgs    = 6    // those that are in registers on every ISA
+	MaxValue   = 72   // values of a map's record
+	MaxTask    = 1 << 14
 )
 
 // Check says what is wrong with a snippet, naming the instruction or the cell.
@@ -36,7 +38,7 @@ func (s Snippet) Check() error {
 	if n := s.Words(); n > MaxWords {
 		return fmt.Errorf("snippet: cells of %d words, the most is %d", n, MaxWords)
 	}
-	c := checker{s: s, types: map[int]Type{}, in: make([]uint64, len(s.Code)+1), reached: make([]bool, len(s.Code)+1)}
+	c := checker{s: s, types: map[int]Type{}, places: map[int]space{}, in: make([]uint64, len(s.Code)+1), reached: make([]bool, len(s.Code)+1)}
 	c.reached[0] = true
 	for k, i := range s.Code {
 		if err := c.insn(k, i); err != nil {
@@ -52,6 +54,16 @@ func (c Cell) check() error {
 		return nil
 	case Min, Max:
 		return typed(c.Type)
+	case Array:
+		if c.Records < 1 || c.Records > MaxRecords {
+			return fmt.Errorf("%d words, not 1 to %d", c.Records, MaxRecords)
+		}
+		return nil
+	case Map:
+		if c.Fields < 1 || c.Fields > MaxValue {
+			return fmt.Errorf("records of %d values, not of 1 to %d", c.Fields, MaxValue)
+		}
+		return powerOfTwo(c.Records)
 	case Buffer, Stacks:
 		most := MaxFields
 		if c.Kind == Stacks {
@@ -60,12 +72,16 @@ func (c Cell) check() error {
 		if c.Fields < 1 || c.Fields > most {
 			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, most)
 		}
-		if c.Records < 2 || c.Records > MaxRecords || bits.OnesCount(uint(c.Records)) != 1 {
-			return fmt.Errorf("%d records, which is no power of two from 2 to %d", c.Records, MaxRecords)
-		}
-		return nil
+		return powerOfTwo(c.Records)
 	}
 	return fmt.Errorf("%v is no kind of cell", c.Kind)
+}
+
+func powerOfTwo(records int) error {
+	if records < 2 || records > MaxRecords || bits.OnesCount(uint(records)) != 1 {
+		return fmt.Errorf("%d records, which is no power of two from 2 to %d", records, MaxRecords)
+	}
+	return nil
 }
 
 func typed(t Type) error {
@@ -82,7 +98,11 @@ type checker struct {
 	types   map[int]Type
 	in      []uint64 // values that are set on every way to an instruction
 	reached []bool
+	places  map[int]space // of the values that are words of cells
 }
+
+// space is what follows from a word of a cell on, in words.
+type space struct{ cell, words int }
 
 func (c *checker) insn(k int, i Insn) error {
 	if !c.reached[k] {
@@ -97,7 +117,7 @@ func (c *checker) insn(k int, i Insn) error {
 		}
 	}
 	set := c.in[k]
-	if i.Op.sets() {
+	if i.Op.Sets() {
 		if i.Dst < 0 || i.Dst >= MaxValues {
 			return fmt.Errorf("v%d is not v0 to v%d", i.Dst, MaxValues-1)
 		}
@@ -155,6 +175,22 @@ func (c *checker) form(k int, i Insn) error {
 		return c.cell(i)
 	case Extend:
 		return width(i.N)
+	case Task:
+		if i.Off < 0 || i.Off > MaxTask {
+			return fmt.Errorf("%d bytes into the task, not 0 to %d", i.Off, MaxTask)
+		}
+		return width(i.N)
+	case Bits:
+		if i.A.IsConst {
+			return errors.New("takes a value, not a constant")
+		}
+	case Div:
+		if !i.B.IsConst || i.B.Imm == 0 || i.Type != U64 {
+			return errors.New("divides a u64 by a constant that is not 0")
+		}
+		return c.same(U64, i.A)
+	case Slot, Index, Tally, Top:
+		return c.place(i)
 	case Add, Sub, And, Or, Xor:
 		return c.same(i.Type, i.A, i.B)
 	case Shl, Shr:
@@ -221,4 +257,39 @@ func (c *checker) cell(i Insn) error {
 		return nil
 	}
 	return c.same(cell.Type, i.A)
+}
+
+// place checks what is about one word of a cell that has many: that it is in the cell
+// whatever the numbers are.
+func (c *checker) place(i Insn) error {
+	if i.Cell < 0 || i.Cell >= len(c.s.Cells) {
+		return fmt.Errorf("c%d is not there", i.Cell)
+	}
+	cell := c.s.Cells[i.Cell]
+	if i.Op == Slot {
+		if cell.Kind != Map || len(i.Fields) < 1 || len(i.Fields) > 2 || i.Type != U64 {
+			return fmt.Errorf("c%d is a %v: one or two keys, and a u64, go with a map", i.Cell, cell.Kind)
+		}
+		for _, o := range i.Fields {
+			if o.IsConst {
+				return errors.New("a key is a value, not a constant")
+			}
+		}
+		c.places[i.Dst] = space{i.Cell, cell.Fields}
+		return nil
+	}
+	at := space{i.Cell, 0}
+	switch {
+	case !i.B.IsConst:
+		at = c.places[i.B.Value]
+	case i.Op == Index && cell.Kind == Array && i.B.Imm == 0:
+		at.words = cell.Records
+	}
+	if at.cell != i.Cell || i.Off < 0 || i.N < 0 || int(i.Off)+i.N >= at.words {
+		return fmt.Errorf("c%d has no such word for sure: %d of them follow, and words %d to %d are meant", i.Cell, at.words, i.Off, int(i.Off)+i.N)
+	}
+	if i.Op == Index {
+		c.places[i.Dst] = space{i.Cell, 1}
+	}
+	return c.same(U64, i.A)
 }

@@ -3,6 +3,8 @@ package snippet
 import (
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 )
 
 // Env is what a snippet sees of the kernel when its point is reached. What it
@@ -13,6 +15,9 @@ type Env struct {
 	Cycles func() uint64
 	Load   func(addr uint64, bytes int) (uint64, bool) // without a sign; false: it cannot be read
 	Stack  func() []uint64                             // the point's address first; nil: it cannot be looked at
+	// Current is the address of the task that runs; Task are so many bytes of it, without a sign.
+	Current func() uint64
+	Task    func(off, bytes int) uint64
 }
 
 // Eval does what the snippet does, on the words of its cells. It is what
@@ -52,7 +57,7 @@ func (m *machine) get(o Operand) uint64 {
 
 // step does one instruction; next is the index of the one to go on with.
 func (m *machine) step(k int, i Insn) (next int, err error) {
-	if i.Op.sets() {
+	if i.Op.Sets() {
 		v, err := m.value(i)
 		m.values[i.Dst], m.types[i.Dst] = v, i.Type
 		return k + 1, err
@@ -102,6 +107,18 @@ func (m *machine) value(i Insn) (uint64, error) {
 			return 0, nil
 		}
 		return extend(v, i.N, i.Type), nil
+	case Bits:
+		return uint64(bits.Len64(m.get(i.A))), nil
+	case Div:
+		return m.get(i.A) / i.B.Imm, nil
+	case Current:
+		return m.env.Current(), nil
+	case Task:
+		return extend(m.env.Task(int(i.Off), i.N), i.N, i.Type), nil
+	case Slot:
+		return m.slot(i), nil
+	case Index:
+		return m.get(i.B) + uint64(i.Off) + min(m.get(i.A), uint64(i.N)), nil
 	case Extend:
 		return extend(m.get(i.A), i.N, i.Type), nil
 	case Shr:
@@ -160,6 +177,11 @@ func (m *machine) change(i Insn) {
 		if v := m.get(i.A); holds(GT, cell.Type, v, at[0]) {
 			at[0] = v
 		}
+	case Tally:
+		at[m.get(i.B)+uint64(i.Off)] += m.get(i.A)
+	case Top:
+		w := &at[m.get(i.B)+uint64(i.Off)]
+		*w = max(*w, m.get(i.A))
 	case Append:
 		if rec := reserve(cell, at); rec != nil {
 			for k, o := range i.Fields {
@@ -183,4 +205,25 @@ func reserve(c Cell, at []uint64) []uint64 {
 		return nil
 	}
 	return at[1+int(n)*c.Stride():]
+}
+
+// slot finds the record of keys, or makes it.
+func (m *machine) slot(i Insn) uint64 {
+	cell, at := m.s.Cells[i.Cell], m.cells[m.s.Word(i.Cell):]
+	keys := make([]uint64, len(i.Fields))
+	for k, o := range i.Fields {
+		keys[k] = m.get(o)
+	}
+	for k := range cell.Probes() {
+		word := (cell.place(keys) + k) % cell.Records * cell.Stride()
+		rec := at[word:]
+		if rec[0] == 0 {
+			rec[0] = Known
+			copy(rec[1:MapHead], keys)
+		}
+		if rec[0] == Known && slices.Equal(rec[1:1+len(keys)], keys) {
+			return uint64(word + MapHead)
+		}
+	}
+	return 0
 }

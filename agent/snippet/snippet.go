@@ -42,27 +42,36 @@ const (
 	And
 	Or
 	Xor
-	Shl    // Dst = A << B, which is a constant below 64
-	Shr    // Dst = A >> B, likewise; copies of the sign come in if the type has one
-	Goto   // go on at To
-	If     // go on at To if A Cond B, else behind this
-	Count  // cell += A, which is a u64
-	Lower  // cell = min(cell, A), which has the cell's type
-	Raise  // cell = max(cell, A), likewise
-	Append // a record of Fields at the end of the cell, or one more that was dropped
-	Stack  // likewise, of the addresses that lead to the point: it, who called its function, and so on; 0 behind the last
-	Poison // every register and flag that is called free is overwritten: a test of who calls them so
+	Shl     // Dst = A << B, which is a constant below 64
+	Shr     // Dst = A >> B, likewise; copies of the sign come in if the type has one
+	Div     // Dst = A / B, which is a constant; u64
+	Bits    // Dst = how many bits A takes without a sign: 64 less the zeros above its first one
+	Current // Dst = the address of the task that runs
+	Task    // Dst = the N bytes at Off of the task that runs, which are always there
+	Slot    // Dst = the word where the values begin of the cell's record with the keys Fields; 0: it has no room for one more
+	Index   // Dst = the word B+Off+min(A, N) of the cell; B is 0, or what Slot gave
+	Goto    // go on at To
+	If      // go on at To if A Cond B, else behind this
+	Count   // cell += A, which is a u64
+	Lower   // cell = min(cell, A), which has the cell's type
+	Raise   // cell = max(cell, A), likewise
+	Tally   // the cell's word B+Off += A; B is what Slot or Index gave
+	Top     // the cell's word B+Off = max(it, A), likewise; without a sign
+	Append  // a record of Fields at the end of the cell, or one more that was dropped
+	Stack   // likewise, of the addresses that lead to the point: it, who called its function, and so on; 0 behind the last
+	Poison  // every register and flag that is called free is overwritten: a test of who calls them so
 )
 
 var opNames = [...]string{
 	"invalid", "const", "arg", "reg", "cycles", "load", "extend", "add", "sub", "and", "or", "xor", "shl", "shr",
-	"goto", "if", "count", "lower", "raise", "append", "stack", "poison",
+	"div", "bits", "current", "task", "slot", "index",
+	"goto", "if", "count", "lower", "raise", "tally", "top", "append", "stack", "poison",
 }
 
 func (o Op) String() string { return word(opNames[:], int(o), "op") }
 
-// sets reports whether the op sets a value.
-func (o Op) sets() bool { return o >= Const && o <= Shr }
+// Sets reports whether the op sets a value.
+func (o Op) Sets() bool { return o >= Const && o <= Index }
 
 // Cond is a comparison; what is smaller is for the type of the compared to say.
 type Cond uint8
@@ -103,8 +112,8 @@ type Insn struct {
 	Dst    int  // number of the value that is set
 	Type   Type // of it
 	A, B   Operand
-	N      int    // of Arg: which, from 0; of Load and Extend: bytes, 1, 2, 4 or 8
-	Off    int32  // of Load
+	N      int    // of Arg: which, from 0; of Load, Task and Extend: bytes, 1, 2, 4 or 8; of Index: the most that A counts for
+	Off    int32  // of Load and Task: bytes; of Index, Tally and Top: words
 	Name   string // of Reg, as the ISA writes it
 	Cond   Cond
 	To     int // index of an instruction further down, or of the end
@@ -115,11 +124,11 @@ type Insn struct {
 // uses lists the operands that an instruction reads.
 func (i Insn) uses() []Operand {
 	switch i.Op {
-	case Load, Extend, Const, Count, Lower, Raise:
+	case Load, Extend, Const, Bits, Count, Lower, Raise:
 		return []Operand{i.A}
-	case Add, Sub, And, Or, Xor, Shl, Shr, If:
+	case Add, Sub, And, Or, Xor, Shl, Shr, Div, If, Index, Tally, Top:
 		return []Operand{i.A, i.B}
-	case Append:
+	case Append, Slot:
 		return i.Fields
 	}
 	return nil
@@ -173,6 +182,11 @@ func (s Snippet) Loads() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Load })
 }
 
+// Runs reports whether anything is asked of the task that runs.
+func (s Snippet) Runs() bool {
+	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Current || i.Op == Task })
+}
+
 // Walks reports whether the kernel's stack is looked at.
 func (s Snippet) Walks() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Stack })
@@ -193,7 +207,7 @@ func Join(all ...Snippet) (out Snippet, first []int) {
 			return o
 		}
 		for _, i := range s.Code {
-			if i.Op.sets() {
+			if i.Op.Sets() {
 				i.Dst += values
 			}
 			i.A, i.B, i.To, i.Cell = moved(i.A), moved(i.B), i.To+code, i.Cell+cell
@@ -213,7 +227,7 @@ func Join(all ...Snippet) (out Snippet, first []int) {
 func (s Snippet) Values() int {
 	n := 0
 	for _, i := range s.Code {
-		if i.Op.sets() {
+		if i.Op.Sets() {
 			n = max(n, i.Dst+1)
 		}
 	}

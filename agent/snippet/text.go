@@ -14,12 +14,19 @@ import (
 //	c2 buffer 64 2
 //	c3 faults
 //	c4 stacks 32 8
+//	c5 map 64 1
+//	c6 array 65
 //	v0 u64 = arg 0
 //	if v0 ne 3 goto 4
 //	count c0 1
 //	append c2 v0 7
 //	v1 s64 = load 4 v0 -16 c3
 //	stack c4
+//	v2 u64 = task 4 2464
+//	v3 u64 = slot c5 v2
+//	tally c5 v3 0 1
+//	v4 u64 = bits v2
+//	v5 u64 = index c6 0 0 64 v4
 //	4:
 //
 // Constants are decimal or 0x; negative ones stand for their 64 bits.
@@ -38,7 +45,9 @@ func (c Cell) String() string {
 	switch c.Kind {
 	case Min, Max:
 		return fmt.Sprintf("%v %v", c.Kind, c.Type)
-	case Buffer, Stacks:
+	case Array:
+		return fmt.Sprintf("%v %d", c.Kind, c.Records)
+	case Buffer, Stacks, Map:
 		return fmt.Sprintf("%v %d %d", c.Kind, c.Records, c.Fields)
 	}
 	return c.Kind.String()
@@ -47,7 +56,7 @@ func (c Cell) String() string {
 // String is the instruction's line.
 func (i Insn) String() string {
 	var words []string
-	if i.Op.sets() {
+	if i.Op.Sets() {
 		words = append(words, fmt.Sprintf("v%d", i.Dst), i.Type.String(), "=")
 	}
 	words = append(words, i.Op.String())
@@ -60,11 +69,17 @@ func (i Insn) String() string {
 		words = append(words, strconv.Itoa(i.N), i.A.String(), strconv.Itoa(int(i.Off)), fmt.Sprintf("c%d", i.Cell))
 	case Extend:
 		words = append(words, strconv.Itoa(i.N), i.A.String())
+	case Task:
+		words = append(words, strconv.Itoa(i.N), strconv.Itoa(int(i.Off)))
+	case Index:
+		words = append(words, fmt.Sprintf("c%d", i.Cell), i.B.String(), strconv.Itoa(int(i.Off)), strconv.Itoa(i.N), i.A.String())
+	case Tally, Top:
+		words = append(words, fmt.Sprintf("c%d", i.Cell), i.B.String(), strconv.Itoa(int(i.Off)), i.A.String())
 	case If:
 		words = append(words, i.A.String(), i.Cond.String(), i.B.String(), "goto", strconv.Itoa(i.To))
 	case Goto:
 		words = append(words, strconv.Itoa(i.To))
-	case Count, Lower, Raise, Append, Stack:
+	case Count, Lower, Raise, Append, Stack, Slot:
 		words = append(words, fmt.Sprintf("c%d", i.Cell))
 		fallthrough
 	default:
@@ -232,7 +247,9 @@ func (p *parser) cell() {
 	switch c.Kind {
 	case Min, Max:
 		c.Type = Type(p.choice(typeNames[:]))
-	case Buffer, Stacks:
+	case Array:
+		c.Records = p.number()
+	case Buffer, Stacks, Map:
 		c.Records, c.Fields = p.number(), p.number()
 	}
 	p.s.Cells = append(p.s.Cells, c)
@@ -248,7 +265,7 @@ func (p *parser) insn() {
 		}
 	}
 	i.Op = Op(p.choice(opNames[:]))
-	if sets != i.Op.sets() && p.err == nil {
+	if sets != i.Op.Sets() && p.err == nil {
 		p.fail("%v sets a value, or sets none", i.Op)
 	}
 	p.operands(&i)
@@ -265,7 +282,13 @@ func (p *parser) operands(i *Insn) {
 		i.N, i.A, i.Off, i.Cell = p.number(), p.operand(), int32(p.number()), p.numbered("c")
 	case Extend:
 		i.N, i.A = p.number(), p.operand()
-	case Const:
+	case Task:
+		i.N, i.Off = p.number(), int32(p.number())
+	case Index:
+		i.Cell, i.B, i.Off, i.N, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.number(), p.operand()
+	case Tally, Top:
+		i.Cell, i.B, i.Off, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.operand()
+	case Const, Bits:
 		i.A = p.operand()
 	case If:
 		i.A, i.Cond, i.B = p.operand(), Cond(p.choice(condNames[:])), p.operand()
@@ -279,12 +302,12 @@ func (p *parser) operands(i *Insn) {
 		i.Cell, i.A = p.numbered("c"), p.operand()
 	case Stack:
 		i.Cell = p.numbered("c")
-	case Append:
+	case Append, Slot:
 		i.Cell = p.numbered("c")
 		for len(p.words) > 0 && p.err == nil {
 			i.Fields = append(i.Fields, p.operand())
 		}
-	case Add, Sub, And, Or, Xor, Shl, Shr:
+	case Add, Sub, And, Or, Xor, Shl, Shr, Div:
 		i.A, i.B = p.operand(), p.operand()
 	}
 }

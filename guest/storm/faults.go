@@ -235,7 +235,20 @@ func openAt(path uintptr) syscall.Errno {
 }
 
 // userFaults makes calls with memory of each kind and lists what came of them.
+//
+// They are done on a thread that ends: see ownThread. Where the kernel preempts itself, one
+// that lives on would keep the patch that it was preempted in.
 func userFaults() (out []string, err error) {
+	done := make(chan struct{})
+	ownThread(func() {
+		out, err = userFaultsHere()
+		close(done)
+	})
+	<-done
+	return out, err
+}
+
+func userFaultsHere() (out []string, err error) {
 	const page = 4096
 	m, err := unix.Mmap(-1, 0, 4*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

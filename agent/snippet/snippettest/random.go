@@ -4,19 +4,21 @@ package snippettest
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"kerninst/agent/snippet"
 )
 
-// Random makes a snippet that is right, of any ops but Cycles, whose results nobody
-// can predict. It reads the given registers, and loads from anywhere, often from a bit
+// Random makes a snippet that is right, of any ops but those whose results nobody can
+// predict: Cycles, Current and Task. It reads the given registers, and loads from anywhere, often from a bit
 // below to a bit above one of the addresses; without any, it does not load.
 func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
-	g := &maker{r: r, regs: regs, addresses: addresses}
+	g := &maker{r: r, regs: regs, addresses: addresses, places: map[int][]int{}}
 	g.s.Cells = []snippet.Cell{
 		{Kind: snippet.Sum}, {Kind: snippet.Min, Type: snippet.U64}, {Kind: snippet.Max, Type: snippet.U64},
 		{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Max, Type: snippet.S64},
-		{Kind: snippet.Buffer, Records: 4, Fields: 1 + r.IntN(3)}, {Kind: snippet.Faults},
+		{Kind: snippet.Buffer, Records: 4, Fields: 1 + r.IntN(3)},
+		{Kind: snippet.Array, Records: 1 + r.IntN(70)}, {Kind: snippet.Map, Records: 2 << r.IntN(5), Fields: 1 + r.IntN(6)}, {Kind: snippet.Faults},
 	}
 	n := 1 + r.IntN(14)
 	for len(g.s.Code) < n {
@@ -33,7 +35,10 @@ type maker struct {
 	s         snippet.Snippet
 	// set are the values of each type that are set on every way to what comes next.
 	set [3][]int
-	n   int // values that there are
+	// slots are those of them that Slot has given, places those that Index has, by cell.
+	slots  []int
+	places map[int][]int
+	n      int // values that there are
 	// skip is up to where a branch jumps over: what is set there is not set behind.
 	skip int
 }
@@ -75,9 +80,9 @@ func (g *maker) insn(n int) {
 }
 
 func (g *maker) value() snippet.Insn {
-	const first, last = snippet.Const, snippet.Shr
+	const first, last = snippet.Const, snippet.Index
 	i := snippet.Insn{Dst: g.n, Type: g.anyType()}
-	for i.Op == snippet.Invalid || i.Op == snippet.Cycles || i.Op == snippet.Load && len(g.addresses) == 0 {
+	for !g.can(i.Op) {
 		i.Op = first + snippet.Op(g.r.IntN(int(last-first)+1))
 	}
 	if len(g.addresses) > 0 && g.r.IntN(4) == 0 { // much is to be seen with them
@@ -97,6 +102,24 @@ func (g *maker) value() snippet.Insn {
 		if g.r.IntN(2) == 0 {
 			i.A = snippet.C(g.addresses[g.r.IntN(len(g.addresses))] + g.r.Uint64N(32) - 16 - uint64(int64(i.Off)))
 		}
+	case snippet.Div:
+		i.Type = snippet.U64
+		i.A, i.B = g.operand(i.Type), snippet.C(max(1, g.constant().Imm))
+	case snippet.Bits:
+		i.A = snippet.V(g.any())
+	case snippet.Slot:
+		i.Type, i.Cell = snippet.U64, aMap
+		for range 1 + g.r.IntN(2) {
+			i.Fields = append(i.Fields, snippet.V(g.any()))
+		}
+	case snippet.Index:
+		i.Type, i.Cell, i.B, i.A = snippet.U64, anArray, snippet.C(0), g.operand(snippet.U64)
+		if k := len(g.slots); k > 0 && g.r.IntN(2) == 0 {
+			i.Cell, i.B = aMap, snippet.V(g.slots[g.r.IntN(k)])
+		}
+		words := g.words(i.Cell)
+		i.Off = int32(g.r.IntN(words))
+		i.N = g.r.IntN(words - int(i.Off))
 	case snippet.Extend:
 		i.N, i.A = width, g.operand(g.anyType())
 	case snippet.Shl, snippet.Shr:
@@ -105,6 +128,12 @@ func (g *maker) value() snippet.Insn {
 		i.A, i.B = g.operand(i.Type), g.operand(i.Type)
 	}
 	if len(g.s.Code) >= g.skip {
+		switch i.Op {
+		case snippet.Slot:
+			g.slots = append(g.slots, g.n)
+		case snippet.Index:
+			g.places[i.Cell] = append(g.places[i.Cell], g.n)
+		}
 		g.set[i.Type] = append(g.set[i.Type], g.n)
 	}
 	g.n++
@@ -133,6 +162,8 @@ func (g *maker) change() snippet.Insn {
 	c := g.s.Cells[cell]
 	i := snippet.Insn{Cell: cell}
 	switch c.Kind {
+	case snippet.Array, snippet.Map:
+		return g.word(cell)
 	case snippet.Sum:
 		i.Op, i.A = snippet.Count, g.operand(snippet.U64)
 	case snippet.Min:
@@ -144,6 +175,53 @@ func (g *maker) change() snippet.Insn {
 		for range c.Fields {
 			i.Fields = append(i.Fields, g.operand(g.anyType()))
 		}
+	}
+	return i
+}
+
+// The cells with many words, by their numbers.
+const (
+	anArray = 6
+	aMap    = 7
+)
+
+// words is how many words of a cell follow from what leads to them.
+func (g *maker) words(cell int) int {
+	if cell == anArray {
+		return g.s.Cells[cell].Records
+	}
+	return g.s.Cells[cell].Fields
+}
+
+// any is a value of any type that is set.
+func (g *maker) any() int {
+	all := slices.Concat(g.set[snippet.U64], g.set[snippet.S64])
+	return all[g.r.IntN(len(all))]
+}
+
+// can reports whether an op can come here.
+func (g *maker) can(op snippet.Op) bool {
+	switch op {
+	case snippet.Invalid, snippet.Cycles, snippet.Current, snippet.Task:
+		return false
+	case snippet.Load:
+		return len(g.addresses) > 0
+	case snippet.Bits, snippet.Slot:
+		return len(g.set[snippet.U64])+len(g.set[snippet.S64]) > 0
+	}
+	return true
+}
+
+// word changes a word of a cell that has many; where nothing leads to one yet, the sum.
+func (g *maker) word(cell int) snippet.Insn {
+	i := snippet.Insn{Op: snippet.Tally + snippet.Op(g.r.IntN(2)), Cell: cell, A: g.operand(snippet.U64)}
+	switch places := g.places[cell]; {
+	case len(places) > 0 && (cell == anArray || g.r.IntN(2) == 0):
+		i.B = snippet.V(places[g.r.IntN(len(places))])
+	case cell == aMap && len(g.slots) > 0:
+		i.B, i.Off = snippet.V(g.slots[g.r.IntN(len(g.slots))]), int32(g.r.IntN(g.words(cell)))
+	default:
+		return snippet.Insn{Op: snippet.Count, A: i.A}
 	}
 	return i
 }

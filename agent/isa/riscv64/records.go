@@ -1,0 +1,33 @@
+package riscv64
+
+import (
+	"fmt"
+	"math/bits"
+
+	"kerninst/agent/isa"
+)
+
+// Encodings of what looks into tasks and changes records (the unprivileged manual's RV64I
+// and M).
+
+// Multiplied and Divided are operations of ALUReg: the low 64 bits of the product, and the
+// quotient without a sign.
+var (
+	Multiplied = ALU{1, 0}
+	Divided    = ALU{1, 5}
+)
+
+// LoadAt encodes the load of 1, 2, 4 or 8 bytes at off(base), extended to 64 bits.
+func LoadAt(rd, base isa.Reg, off int32, bytes int, signed bool) ([]byte, error) {
+	if off < -2048 || off > 2047 {
+		return nil, fmt.Errorf("load: offset %d", off)
+	}
+	funct := uint32(bits.Len(uint(bytes)) - 1)
+	if !signed && bytes < 8 {
+		funct |= 4
+	}
+	return immediate(off, base, funct, rd, 0x03), general("load", rd, base)
+}
+
+// FenceLoads encodes fence r,r: what is read behind it is not read before.
+func FenceLoads() []byte { return emit32(0x0220000f) }
