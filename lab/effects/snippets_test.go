@@ -88,6 +88,9 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	}
 	c.flags = r.Uint64() & flagBits[arch.Name]
 	c.cells = c.s.Starts()
+	if r.IntN(2) == 0 {
+		return c.used(arch, r)
+	}
 	return nil
 }
 
@@ -140,7 +143,32 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 		words[k] = binary.LittleEndian.Uint64(ended[8*k:])
 	}
 	regs, flags, cells := words[:snipRegs], words[snipRegs], words[snipRegs+1:]
-	env := snippet.Env{
+	want := slices.Clone(c.cells)
+	c.loaded, c.faults = 0, 0
+	if err := c.s.Eval(c.env(arch, sp), want); err != nil {
+		return nil, err
+	}
+	unit := gen.Unit(arch, c.s, snipCell)
+	for k := range cells {
+		cells[k] = gen.Hits(cells[k], unit)
+	}
+	if !slices.Equal(want, cells) {
+		return nil, fmt.Errorf("cells hold %x, not %x", cells, want)
+	}
+	for _, r := range (arch.All &^ c.free &^ isa.Set(arch.Flags) &^ kept[arch.Name]).Regs() {
+		if regs[r] != c.regs[r] {
+			return nil, fmt.Errorf("%s is %#x afterwards, not %#x", arch.RegName(r), regs[r], c.regs[r])
+		}
+	}
+	if flagBits[arch.Name] != 0 && !c.free.Has(arch.Flags) && flags != c.flags {
+		return nil, fmt.Errorf("flags are %#x afterwards, not %#x", flags, c.flags)
+	}
+	return ended[8*n:], nil
+}
+
+// env is what the snippet sees.
+func (c *snipCase) env(arch *isa.Arch, sp uint64) snippet.Env {
+	return snippet.Env{
 		Arg: func(k int) uint64 { return c.regs[gen.Argument(arch, k)] },
 		Reg: func(name string) (uint64, bool) {
 			for _, r := range arch.All.Regs() {
@@ -163,26 +191,31 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 			return v, ok
 		},
 	}
-	want := slices.Clone(c.cells)
-	if err := c.s.Eval(env, want); err != nil {
-		return nil, err
+}
+
+// used fills the maps as if the snippet had run, and often others: their records have the
+// keys that it will look for, nearly those, or are being written.
+func (c *snipCase) used(arch *isa.Arch, r *rand.Rand) error {
+	after := slices.Clone(c.cells)
+	if err := c.s.Eval(c.env(arch, 0), after); err != nil {
+		return err
 	}
-	unit := gen.Unit(arch, c.s, snipCell)
-	for k := range cells {
-		cells[k] = gen.Hits(cells[k], unit)
-	}
-	if !slices.Equal(want, cells) {
-		return nil, fmt.Errorf("cells hold %x, not %x", cells, want)
-	}
-	for _, r := range (arch.All &^ c.free &^ isa.Set(arch.Flags) &^ kept[arch.Name]).Regs() {
-		if regs[r] != c.regs[r] {
-			return nil, fmt.Errorf("%s is %#x afterwards, not %#x", arch.RegName(r), regs[r], c.regs[r])
+	for k, cell := range c.s.Cells {
+		if cell.Kind != snippet.Map {
+			continue
+		}
+		at := c.s.Word(k)
+		copy(c.cells[at:], after[at:at+cell.Words()])
+		for n := range cell.Records {
+			switch rec := c.cells[at+n*cell.Stride():]; r.IntN(6) {
+			case 0:
+				rec[1+r.IntN(2)]++
+			case 1:
+				rec[0] = snippet.Claimed
+			}
 		}
 	}
-	if flagBits[arch.Name] != 0 && !c.free.Has(arch.Flags) && flags != c.flags {
-		return nil, fmt.Errorf("flags are %#x afterwards, not %#x", flags, c.flags)
-	}
-	return ended[8*n:], nil
+	return nil
 }
 
 // snipCases makes n snippets at random, with as many registers free as chance has it.
