@@ -4,13 +4,15 @@ go 1.25.0
 
 require (
 	github.com/bufbuild/protocompile v0.14.1
+	github.com/cilium/ebpf v0.22.0
 	github.com/digitalocean/go-libvirt v0.0.0-20260609165003-6254771e63a8
 	github.com/digitalocean/go-qemu v0.0.0-20250212194115-ee9b0668d242
+	github.com/klauspost/compress v1.20.3
 	github.com/onsi/ginkgo/v2 v2.34.0
 	github.com/onsi/gomega v1.44.0
 	github.com/rhysd/actionlint v1.7.7
 	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.9
+	github.com/spf13/pflag v1.0.10
 	golang.org/x/arch v0.30.0
 	golang.org/x/perf v0.0.0-20251112180420-cfbd823f7301
 	golang.org/x/sync v0.21.0

@@ -16,8 +16,8 @@ const module = "kerninst/"
 // layers gives every package under agent/ its height. A package imports only
 // packages below its own; those of one height do not import each other.
 var layers = map[string]int{
-	"agent/isa": 0, "agent/wire": 0,
-	"agent/place": 1, "agent/snippet": 1,
+	"agent/isa": 0, "agent/wire": 0, "agent/near": 0,
+	"agent/place": 1, "agent/snippet": 1, "agent/ktypes": 1,
 	"agent/isa/amd64": 1, "agent/isa/arm64": 1, "agent/isa/riscv64": 1, "agent/ktext": 1,
 	"agent/isa/all": 2, "agent/cfg": 2, "agent/gen": 2,
 	"agent/live": 3, "agent/inline": 3, "agent/pad": 3,

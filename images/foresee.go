@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"kerninst/lab/near"
+	"kerninst/agent/near"
 )
 
 // versionForm is what versions of Debian's kernels are made of: a release, with or

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"kerninst/lab/near"
+	"kerninst/agent/near"
 	"kerninst/lab/plain"
 )
 

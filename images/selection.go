@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"kerninst/lab/near"
+	"kerninst/agent/near"
 )
 
 // selection is which packages one image and its toolchain are made of. Once

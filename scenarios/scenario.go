@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"kerninst/agent/near"
 	"kerninst/agent/wire"
-	"kerninst/lab/near"
 	"kerninst/lab/status"
 	"kerninst/lab/vm"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"kerninst/agent/near"
 	"kerninst/images"
-	"kerninst/lab/near"
 	"kerninst/lab/oracle"
 	"kerninst/lab/qemu"
 	"kerninst/lab/vm"

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"kerninst/lab/near"
+	"kerninst/agent/near"
 )
 
 // oneOf refuses a value that is none of the known ones, and names the nearest.
