@@ -65,9 +65,15 @@ func (a action) words(whole snippet.Snippet, words []uint64) []uint64 {
 func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Text) (out []*wire.Value) {
 	p := l.Plan
 	for _, a := range s.actions[i] {
-		r := metric.Read(a.snippet.Cells, a.words(p.Snippet, now), a.words(p.Snippet, since))
+		r := metric.Read(a.snippet, a.words(p.Snippet, now), a.words(p.Snippet, since))
 		v := &wire.Value{Spec: s.specs[i], Symbol: p.Symbol, Offset: uint64(p.Offset), Action: a.name,
-			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults}
+			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults, Lost: r.Lost}
+		if len(r.Sums) > 1 {
+			v.Rows = append(v.Rows, &wire.Row{Values: r.Sums})
+		}
+		for _, row := range r.Rows {
+			v.Rows = append(v.Rows, &wire.Row{Keys: row.Keys[:], Values: row.Values})
+		}
 		for _, rec := range r.Records {
 			w := &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields}
 			if r.Stacks {

@@ -48,6 +48,7 @@ func entryAmd64(from, to isa.Addr, _ isa.Reg) ([]byte, int, error) {
 
 var amd64Machine = machine{
 	args: []isa.Reg{amd64.RDI, amd64.RSI, amd64.RDX, amd64.RCX, amd64.R8, amd64.R9},
+	ret:  amd64.RAX,
 	temps: temporaries(func(i snippet.Insn) bool {
 		switch i.Op {
 		case snippet.Count:
@@ -157,7 +158,7 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
-	case snippet.Arg, snippet.Reg: // is there
+	case snippet.Arg, snippet.Ret, snippet.Reg: // is there
 	case snippet.Const:
 		load(d, i.A.Imm)
 	case snippet.Cycles:

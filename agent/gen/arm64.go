@@ -83,6 +83,7 @@ func entryArm64(from, to isa.Addr, _ isa.Reg) ([]byte, int, error) {
 
 var arm64Machine = machine{
 	args: []isa.Reg{0, 1, 2, 3, 4, 5},
+	ret:  0,
 	temps: temporaries(func(i snippet.Insn) bool {
 		switch i.Op {
 		case snippet.Add, snippet.Sub, snippet.If:
@@ -191,7 +192,7 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
-	case snippet.Arg, snippet.Reg: // is there
+	case snippet.Arg, snippet.Ret, snippet.Reg: // is there
 	case snippet.Const:
 		load(d, i.A.Imm)
 	case snippet.Cycles:

@@ -11,6 +11,7 @@ import (
 // machine is how one ISA does what a snippet says.
 type machine struct {
 	args []isa.Reg // that arguments are passed in
+	ret  isa.Reg   // that what a function returns is in
 	// temps is how many registers an instruction needs besides its values', fixed
 	// which ones it overwrites whatever it is given, flags whether it changes flags.
 	temps func(snippet.Insn) int
@@ -90,6 +91,8 @@ func (m *machine) source(arch *isa.Arch, i snippet.Insn) (isa.Reg, error) {
 	switch i.Op {
 	case snippet.Arg:
 		return m.args[i.N], nil
+	case snippet.Ret:
+		return m.ret, nil
 	case snippet.Reg:
 		for _, r := range arch.All.Regs() {
 			if r != arch.Flags && arch.RegName(r) == i.Name {
@@ -121,6 +124,9 @@ func Reads(arch *isa.Arch, s snippet.Snippet) (set isa.RegSet, err error) {
 
 // Argument is the register in which argument n of a function is passed.
 func Argument(arch *isa.Arch, n int) isa.Reg { return machines[arch.Name].args[n] }
+
+// Result is the register in which a function returns what it does.
+func Result(arch *isa.Arch) isa.Reg { return machines[arch.Name].ret }
 
 // allocate gives every value a register and finds out what must be saved.
 func (l *lowering) allocate(arch *isa.Arch) error {

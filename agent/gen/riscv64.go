@@ -65,6 +65,7 @@ func entryRiscv64(from, to isa.Addr, r isa.Reg) ([]byte, int, error) {
 
 var riscv64Machine = machine{
 	args: []isa.Reg{10, 11, 12, 13, 14, 15},
+	ret:  10,
 	temps: temporaries(func(i snippet.Insn) bool {
 		switch i.Op {
 		case snippet.Add, snippet.And, snippet.Or, snippet.Xor:
@@ -146,7 +147,7 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		d = l.regs[i.Dst]
 	}
 	switch i.Op {
-	case snippet.Arg, snippet.Reg: // is there
+	case snippet.Arg, snippet.Ret, snippet.Reg: // is there
 	case snippet.Const:
 		load(d, i.A.Imm)
 	case snippet.Cycles:

@@ -1,59 +1,15 @@
-package ktypes
+package ktypes_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf/btf"
+	"kerninst/agent/ktypes"
+	"kerninst/agent/ktypes/ktypestest"
 )
 
-// kernel is a small one: what a compiler would say of
-//
-//	struct inode { const loff_t i_size; union { int a; struct { u8 b; u8 c; }; }; unsigned x:3, y:5; };
-//	struct file { struct inode *f_inode; char name[16]; enum kind kind; };
-//	long vfs_read(struct file *file, unsigned long count);
-//	void nothing(void);
-func kernel(t *testing.T) *Types {
-	t.Helper()
-	u8 := &btf.Int{Name: "u8", Size: 1}
-	char := &btf.Int{Name: "char", Size: 1, Encoding: btf.Signed}
-	number := &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
-	unsigned := &btf.Int{Name: "unsigned int", Size: 4}
-	long := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
-	ulong := &btf.Int{Name: "unsigned long", Size: 8}
-	pair := &btf.Struct{Size: 2, Members: []btf.Member{{Name: "b", Type: u8}, {Name: "c", Type: u8, Offset: 8}}}
-	either := &btf.Union{Size: 4, Members: []btf.Member{{Name: "a", Type: number}, {Type: pair}}}
-	inode := &btf.Struct{Name: "inode", Size: 16, Members: []btf.Member{
-		{Name: "i_size", Type: &btf.Const{Type: &btf.Typedef{Name: "loff_t", Type: long}}},
-		{Type: either, Offset: 64},
-		{Name: "x", Type: unsigned, Offset: 96, BitfieldSize: 3}, {Name: "y", Type: unsigned, Offset: 99, BitfieldSize: 5},
-	}}
-	file := &btf.Struct{Name: "file", Size: 32, Members: []btf.Member{
-		{Name: "f_inode", Type: &btf.Pointer{Target: inode}},
-		{Name: "name", Type: &btf.Array{Type: char, Index: unsigned, Nelems: 16}, Offset: 64},
-		{Name: "kind", Type: &btf.Enum{Name: "kind", Size: 4, Signed: true}, Offset: 192},
-	}}
-	b, err := btf.NewBuilder([]btf.Type{
-		&btf.Func{Name: "vfs_read", Type: &btf.FuncProto{Return: long, Params: []btf.FuncParam{
-			{Name: "file", Type: &btf.Pointer{Target: file}}, {Name: "count", Type: ulong}}}},
-		&btf.Func{Name: "nothing", Type: &btf.FuncProto{Return: &btf.Void{}}},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := b.Marshal(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	types, err := Read(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return types
-}
-
 func TestFields(t *testing.T) {
-	types := kernel(t)
+	types := ktypestest.Kernel(t)
 	file, err := types.Param("vfs_read", 0)
 	if err != nil || file.String() != "struct file *" || !file.Pointer() || file.Size() != 8 {
 		t.Fatalf("%v, %v", file, err)
@@ -74,7 +30,7 @@ func TestFields(t *testing.T) {
 		{"name", 8, 0, 0, 16, false, "char[16]"},
 		{"kind", 24, 0, 0, 4, true, "enum kind"},
 	} {
-		at, f := file, Field{}
+		at, f := file, ktypes.Field{}
 		for _, name := range strings.Fields(c.path) {
 			if f, err = at.Field(name); err != nil {
 				t.Fatal(err)
@@ -88,7 +44,7 @@ func TestFields(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	types := kernel(t)
+	types := ktypestest.Kernel(t)
 	file, _ := types.Struct("file")
 	inode, _ := types.Struct("inode")
 	size, _ := inode.Field("i_size")
@@ -115,7 +71,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%v; want %q", c.err, c.want)
 		}
 	}
-	if _, err := Read([]byte("no types")); err == nil {
+	if _, err := ktypes.Read([]byte("no types")); err == nil {
 		t.Error("anything is taken for types")
 	}
 }

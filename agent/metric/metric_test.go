@@ -29,8 +29,16 @@ func TestRead(t *testing.T) {
 		{"one not written to its end", []snippet.Cell{buffer}, []uint64{2, 0, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
 			Reading{Count: 2, Holes: 1, Records: []snippet.Record{{1, []uint64{20}}}}},
 		{"full before", []snippet.Cell{buffer}, []uint64{9, 1, 10, 2, 20}, []uint64{5, 1, 10, 2, 20}, Reading{Count: 4, Dropped: 4}},
+		{"two sums", []snippet.Cell{{Kind: snippet.Sum}, {Kind: snippet.Sum}}, []uint64{10, 3}, []uint64{4, 1}, Reading{Count: 2, Sums: []uint64{6, 2}}},
+		{"an array", []snippet.Cell{{Kind: snippet.Array, Records: 2}}, []uint64{10, 3}, []uint64{4, 1}, Reading{Rows: []Row{{Values: []uint64{6, 2}}}}},
+		{"a map", []snippet.Cell{{Kind: snippet.Map, Records: 4, Fields: 1}, {Kind: snippet.Sum}},
+			// One whose number was 3, one that came later, one that is being written, and the first's again.
+			[]uint64{2, 7, 8, 5, 2, 9, 0, 1, 1, 6, 0, 0, 2, 7, 8, 2, 4}, []uint64{2, 7, 8, 3, 0, 0, 0, 0, 0, 0, 0, 0, 2, 7, 8, 1, 1},
+			Reading{Lost: 3, Rows: []Row{{[2]uint64{7, 8}, []uint64{3}}, {[2]uint64{9, 0}, []uint64{1}}}}},
+		{"a map of which nothing was used since", []snippet.Cell{{Kind: snippet.Map, Records: 2, Fields: 1}, {Kind: snippet.Sum}},
+			[]uint64{2, 7, 8, 3, 0, 0, 0, 0, 0}, []uint64{2, 7, 8, 3, 0, 0, 0, 0, 0}, Reading{}},
 	} {
-		if got := Read(c.cells, c.now, c.since); !reflect.DeepEqual(got, c.want) {
+		if got := Read(snippet.Snippet{Cells: c.cells}, c.now, c.since); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

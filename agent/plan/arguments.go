@@ -13,6 +13,9 @@ import (
 // these is written, and only where nothing comes but from the function's start.
 func (fn *function) arguments(s snippet.Snippet, at int) *Refusal {
 	for _, i := range s.Code {
+		if i.Op == snippet.Ret && fn.insns[at].Flow != isa.FlowReturn {
+			return refuse(NoArgument, "%s, %v, does not return: what the function returns is known only where it does", fn.name(at), fn.insns[at].Flow)
+		}
 		if i.Op != snippet.Arg {
 			continue
 		}

@@ -5,34 +5,50 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
-	"go/token"
-	"strconv"
 	"strings"
 
 	"kerninst/agent/snippet"
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), trace(X, ...), stack(N)"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), each of the first seven with \"by X\" behind it"
 
 // traced is how many records a trace keeps: the first that come.
 const traced = 128
 
+// Action is what an action is compiled to, and how to read what it has found.
+type Action struct {
+	Text    string
+	Snippet snippet.Snippet
+	Shape   Shape
+}
+
+// Compile is At.Compile where nothing is known of the kernel's types.
+func Compile(predicate, action string) (snippet.Snippet, error) {
+	a, err := At{}.Compile(predicate, action)
+	return a.Snippet, err
+}
+
 // Compile makes the snippet that does an action where a predicate holds; the empty
 // predicate always does. Both are Go expressions. Numbers are uint64 unless
 // converted: arg0 to arg5 (the registers that arguments are passed in, whole, so an
-// int is int32(arg0)), reg("rdi"), cycles, constants, + - & | ^ << >>, conversions,
-// and load8(X) to load64(X), the so many bits of kernel memory at an address, 0 where
-// none can be loaded; predicates compare them, and join that by && || !. What is
-// wrong is named with its column, from 1.
+// int is int32(arg0)), ret (where a function returns), reg("rdi"), cycles, pid, tid, cpu,
+// constants, + - & | ^ << >>, conversions, and load8(X) to load64(X), the so many bits of
+// kernel memory at an address, 0 where none can be loaded; arg0.f_inode.i_size, task.mm,
+// inode(arg1).i_mode are what the kernel's types say; predicates compare them, and comm
+// with a text, and join that by && || !. What is wrong is named with its column, from 1.
 //
-// The cells of count and sum are one sum; of min and max what they say and, behind
-// it, the sum of how many came; of trace a buffer; of stack(N) stacks of N addresses,
-// the point's and those that its function and each other returns to, and of stack of as
-// many as there may be. Behind them, if anything is loaded, is how many loads came to
-// nothing.
-func Compile(predicate, action string) (snippet.Snippet, error) {
-	c := &compiler{}
+// Behind "by" are keys, one or two words of them: what was found is kept for each by
+// itself.
+//
+// The cells of count and sum are one sum, of avg two; of min and max what they say and,
+// behind it, the sum of how many came; of a histogram an array; of trace a buffer; of
+// stack(N) stacks of N addresses, the point's and those that its function and each other
+// returns to, and of stack of as many as there may be. With keys it is a map, and behind it
+// the sum of those that had no room. Behind them, if anything is loaded, is how many loads
+// came to nothing.
+func (in At) Compile(predicate, action string) (Action, error) {
+	c := &compiler{at: in}
 	var end label
 	if strings.TrimSpace(predicate) != "" {
 		e, err := parser.ParseExpr(predicate)
@@ -40,10 +56,14 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 			err = c.jump(e, false, &end)
 		}
 		if err != nil {
-			return snippet.Snippet{}, fmt.Errorf("predicate %q: %w", predicate, err)
+			return Action{}, fmt.Errorf("predicate %q: %w", predicate, err)
 		}
 	}
-	e, err := parser.ParseExpr(action)
+	what, by, keyed := cutBy(action)
+	e, err := parser.ParseExpr(what)
+	if err == nil && keyed {
+		err = c.keys(by)
+	}
 	if err == nil {
 		err = c.action(e)
 	}
@@ -53,9 +73,23 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 		err = c.s.Check()
 	}
 	if err != nil {
-		return snippet.Snippet{}, fmt.Errorf("action %q: %w", action, err)
+		return Action{}, fmt.Errorf("action %q: %w", action, err)
 	}
-	return c.s, nil
+	return Action{action, c.s, c.shape}, nil
+}
+
+// cutBy cuts an action where its keys begin: at the word "by", outside of quotes.
+func cutBy(action string) (what, keys string, found bool) {
+	quoted := false
+	for k := range len(action) {
+		switch {
+		case action[k] == '"':
+			quoted = !quoted
+		case !quoted && strings.HasPrefix(action[k:], " by "):
+			return action[:k], action[k+len(" by "):], true
+		}
+	}
+	return action, "", false
 }
 
 // faults adds the cell of the loads. Those of the predicate were there before any cell.
@@ -72,346 +106,302 @@ func (c *compiler) faults() {
 }
 
 type compiler struct {
-	s snippet.Snippet
-	n int // values
+	at    At
+	s     snippet.Snippet
+	n     int // values
+	shape Shape
+	by    []snippet.Operand // words of the keys
 }
 
-// label is a place in the code that is not known yet: the branches that go there.
-type label []int
-
-func (c *compiler) here(l *label) {
-	for _, k := range *l {
-		c.s.Code[k].To = len(c.s.Code)
+// keys computes what stands behind "by".
+func (c *compiler) keys(text string) error {
+	list, err := parser.ParseExpr("by(" + text + ")")
+	if err != nil {
+		return fmt.Errorf("by %s: %w", text, err)
 	}
-}
-
-// number is what an expression computes; a constant has no type yet.
-type number struct {
-	snippet.Operand
-	t snippet.Type
-}
-
-func (c *compiler) emit(i snippet.Insn) { c.s.Code = append(c.s.Code, i) }
-
-// set emits an instruction that sets a value of a type.
-func (c *compiler) set(i snippet.Insn, t snippet.Type) number {
-	i.Dst, i.Type = c.n, t
-	c.n++
-	c.emit(i)
-	return number{snippet.V(i.Dst), t}
-}
-
-var comparisons = map[token.Token]snippet.Cond{
-	token.EQL: snippet.EQ, token.NEQ: snippet.NE, token.LSS: snippet.LT,
-	token.LEQ: snippet.LE, token.GTR: snippet.GT, token.GEQ: snippet.GE,
-}
-
-// mirrored is the comparison with its sides exchanged.
-var mirrored = map[snippet.Cond]snippet.Cond{
-	snippet.EQ: snippet.EQ, snippet.NE: snippet.NE, snippet.LT: snippet.GT,
-	snippet.GT: snippet.LT, snippet.LE: snippet.GE, snippet.GE: snippet.LE,
-}
-
-// jump emits code that goes to a label when an expression is as wanted, and on
-// behind itself otherwise.
-func (c *compiler) jump(e ast.Expr, when bool, to *label) error {
-	switch x := e.(type) {
-	case *ast.ParenExpr:
-		return c.jump(x.X, when, to)
-	case *ast.UnaryExpr:
-		if x.Op == token.NOT {
-			return c.jump(x.X, !when, to)
+	for _, e := range list.(*ast.CallExpr).Args {
+		all, form, err := c.shown(e)
+		if err != nil {
+			return fmt.Errorf("by %s: %w", text, err)
 		}
-	case *ast.BinaryExpr:
-		if x.Op == token.LAND || x.Op == token.LOR {
-			return c.both(x, when, to)
-		}
-		if cond, ok := comparisons[x.Op]; ok {
-			return c.compare(x, cond, when, to)
+		c.shape.Keys = append(c.shape.Keys, form)
+		for _, n := range all {
+			if n.IsConst {
+				return fmt.Errorf("by %s: %s is always the same", text, show(e))
+			}
+			c.by = append(c.by, n.Operand)
 		}
 	}
-	return at(e, "%s is no condition: compare it with something, as in arg0 == 3", show(e))
-}
-
-// both is && and ||: the first half decides if it is false or true.
-func (c *compiler) both(x *ast.BinaryExpr, when bool, to *label) error {
-	decides := x.Op == token.LOR
-	var past label
-	first := &past
-	if when == decides {
-		first = to
+	if len(c.by) < 1 || len(c.by) > mostKeys {
+		return fmt.Errorf("by %s: keys are one number or two, or comm", text)
 	}
-	if err := c.jump(x.X, decides, first); err != nil {
-		return err
-	}
-	if err := c.jump(x.Y, when, to); err != nil {
-		return err
-	}
-	c.here(&past)
 	return nil
 }
 
-func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *label) error {
-	a, b, _, err := c.pair(x)
-	if err != nil {
-		return err
+const mostKeys = 2
+
+// shown computes what is shown of an expression to people: the words, and how they are
+// written.
+func (c *compiler) shown(e ast.Expr) ([]number, Form, error) {
+	if isComm(e) {
+		words, err := c.comm(e)
+		return words[:], Text, err
 	}
-	if a.IsConst {
-		a, b, cond = b, a, mirrored[cond]
+	n, err := c.number(e)
+	if n.t == snippet.S64 {
+		return []number{n}, Signed, err
 	}
-	if a.IsConst {
-		return at(x, "%s compares two constants", show(x))
-	}
-	if !when {
-		cond = cond.Not()
-	}
-	*to = append(*to, len(c.s.Code))
-	c.emit(snippet.Insn{Op: snippet.If, A: a.Operand, B: b.Operand, Cond: cond, To: len(c.s.Code) + 1})
-	return nil
+	return []number{n}, Unsigned, err
 }
 
-// pair is both sides of an operation, and their type.
-func (c *compiler) pair(x *ast.BinaryExpr) (a, b number, t snippet.Type, err error) {
-	if a, err = c.number(x.X); err != nil {
-		return
-	}
-	if b, err = c.number(x.Y); err != nil {
-		return
-	}
-	t = max(a.t, b.t, snippet.U64)
-	if a.t != snippet.NoType && b.t != snippet.NoType && a.t != b.t {
-		err = at(x, "%s: one side has a sign and the other has none: convert one, as in int64(arg0)", show(x))
-	}
-	return
+// done is an action's word: how many operands it takes, and how it is done.
+type done struct {
+	kind        Kind
+	least, most int
+	keyed       bool
+	do          func(*compiler, []number) error
 }
 
-var operations = map[token.Token]snippet.Op{
-	token.ADD: snippet.Add, token.SUB: snippet.Sub, token.AND: snippet.And,
-	token.OR: snippet.Or, token.XOR: snippet.Xor, token.SHL: snippet.Shl, token.SHR: snippet.Shr,
-}
-
-// number emits what computes an expression.
-func (c *compiler) number(e ast.Expr) (number, error) {
-	switch x := e.(type) {
-	case *ast.ParenExpr:
-		return c.number(x.X)
-	case *ast.BasicLit:
-		return literal(x, false)
-	case *ast.UnaryExpr:
-		if lit, ok := x.X.(*ast.BasicLit); ok && x.Op == token.SUB {
-			return literal(lit, true)
-		}
-	case *ast.Ident:
-		return c.named(x)
-	case *ast.CallExpr:
-		return c.call(x)
-	case *ast.StarExpr:
-		return number{}, at(e, "%s does not say how much: there are %s, as in load64(arg0 + 16)", show(e), loadNames)
-	case *ast.BinaryExpr:
-		if op, ok := operations[x.Op]; ok {
-			return c.operation(x, op)
-		}
-	}
-	return number{}, at(e, "%s is no number that can be had here", show(e))
-}
-
-func (c *compiler) operation(x *ast.BinaryExpr, op snippet.Op) (number, error) {
-	a, b, t, err := c.pair(x)
-	if err != nil {
-		return number{}, err
-	}
-	if op == snippet.Shl || op == snippet.Shr {
-		t = max(a.t, snippet.U64)
-	}
-	return c.set(snippet.Insn{Op: op, A: a.Operand, B: b.Operand}, t), nil
-}
-
-func literal(x *ast.BasicLit, negative bool) (number, error) {
-	text := x.Value
-	if x.Kind != token.INT && x.Kind != token.CHAR {
-		return number{}, fmt.Errorf("%s is not a whole number", text)
-	}
-	if x.Kind == token.CHAR {
-		r, _, _, err := strconv.UnquoteChar(strings.Trim(text, "'"), '\'')
-		return number{Operand: snippet.C(uint64(r))}, err
-	}
-	v, err := strconv.ParseUint(text, 0, 64)
-	if err != nil {
-		return number{}, fmt.Errorf("%s is not a number of 64 bits", text)
-	}
-	if negative {
-		v = -v
-	}
-	return number{Operand: snippet.C(v)}, nil
-}
-
-func (c *compiler) named(x *ast.Ident) (number, error) {
-	name := x.Name
-	if name == "cycles" {
-		return c.set(snippet.Insn{Op: snippet.Cycles}, snippet.U64), nil
-	}
-	if n, err := strconv.Atoi(strings.TrimPrefix(name, "arg")); err == nil && strings.HasPrefix(name, "arg") {
-		if n < 0 || n >= snippet.MaxArgs {
-			return number{}, at(x, "%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
-		}
-		return c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64), nil
-	}
-	return number{}, at(x, "%s is not known: there are arg0 to arg%d, reg(\"NAME\") and cycles", name, snippet.MaxArgs-1)
-}
-
-// conversions to types of so many bytes.
-var conversions = map[string]struct {
-	t     snippet.Type
-	bytes int
-}{
-	"uint8": {snippet.U64, 1}, "uint16": {snippet.U64, 2}, "uint32": {snippet.U64, 4}, "uint64": {snippet.U64, 8},
-	"int8": {snippet.S64, 1}, "int16": {snippet.S64, 2}, "int32": {snippet.S64, 4}, "int64": {snippet.S64, 8},
-}
-
-// loaded is what loads so many bytes.
-var loaded = map[string]int{"load8": 1, "load16": 2, "load32": 4, "load64": 8}
-
-const loadNames = "load8(X), load16(X), load32(X) and load64(X)"
-
-func (c *compiler) call(x *ast.CallExpr) (number, error) {
-	name := callee(x)
-	if len(x.Args) != 1 {
-		return number{}, at(x, "%s: %s takes one operand", show(x), name)
-	}
-	if name == "reg" {
-		lit, ok := x.Args[0].(*ast.BasicLit)
-		if !ok || lit.Kind != token.STRING {
-			return number{}, at(x, "%s: the register's name is quoted, as in reg(\"sp\")", show(x))
-		}
-		reg, err := strconv.Unquote(lit.Value)
-		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
-	}
-	to, converts := conversions[name]
-	bytes, loads := loaded[name]
-	if !converts && !loads {
-		return number{}, at(x, "%s is not known: there are reg(\"NAME\"), %s, and conversions, as int32(arg0)", name, loadNames)
-	}
-	a, err := c.number(x.Args[0])
-	if err != nil {
-		return number{}, err
-	}
-	if loads {
-		return c.set(snippet.Insn{Op: snippet.Load, A: a.Operand, N: bytes}, snippet.U64), nil
-	}
-	return c.set(snippet.Insn{Op: snippet.Extend, A: a.Operand, N: to.bytes}, to.t), nil
-}
-
-func callee(x *ast.CallExpr) string {
-	if id, ok := x.Fun.(*ast.Ident); ok {
-		return id.Name
-	}
-	return show(x.Fun)
+var actions = map[string]done{
+	"count": {Count, 0, 0, true, (*compiler).count},
+	"sum":   {Sum, 1, 1, true, (*compiler).sum},
+	"min":   {Min, 1, 1, true, (*compiler).bound},
+	"max":   {Max, 1, 1, true, (*compiler).bound},
+	"avg":   {Avg, 1, 1, true, (*compiler).average},
+	"hist":  {Hist, 1, 1, true, (*compiler).histogram},
+	"lhist": {Linear, 4, 4, true, (*compiler).linear},
+	"stack": {Stack, 0, 1, false, (*compiler).stack},
 }
 
 // action emits what is done, with its cells.
 func (c *compiler) action(e ast.Expr) error {
-	if id, ok := e.(*ast.Ident); ok && id.Name == "stack" {
-		return c.stack([]number{{Operand: snippet.C(snippet.MaxDepth)}})
+	name, args := show(e), []ast.Expr(nil)
+	if x, ok := e.(*ast.CallExpr); ok {
+		name, args = callee(x), x.Args
 	}
-	if id, ok := e.(*ast.Ident); ok && id.Name == "count" {
-		c.s.Cells = []snippet.Cell{{Kind: snippet.Sum}}
-		c.emit(snippet.Insn{Op: snippet.Count, A: snippet.C(1)})
-		return nil
+	if name == "trace" {
+		return c.trace(args)
 	}
-	x, ok := e.(*ast.CallExpr)
-	if !ok {
-		return fmt.Errorf("%s is no action: there are %s", show(e), Actions)
+	a, ok := actions[name]
+	switch {
+	case !ok:
+		return fmt.Errorf("%s is no action: there are %s", name, Actions)
+	case len(c.by) > 0 && !a.keyed:
+		return fmt.Errorf("%s has no keys", name)
+	case len(args) < a.least || len(args) > a.most:
+		return fmt.Errorf("takes %s", [...]string{"no operand", "one operand", 4: "four operands: what, from, to, step"}[a.most])
 	}
+	c.shape.Kind = a.kind
 	var all []number
-	do, ok := map[string]func(all []number) error{"sum": c.sum, "min": c.min, "max": c.max, "trace": c.trace, "stack": c.stack}[callee(x)]
-	if !ok {
-		return fmt.Errorf("%s is no action: there are %s", callee(x), Actions)
-	}
-	for _, a := range x.Args {
-		n, err := c.number(a)
+	for _, x := range args {
+		n, err := c.number(x)
 		if err != nil {
 			return err
 		}
 		all = append(all, n)
 	}
-	return do(all)
+	if len(all) > 0 {
+		c.shape.Signed = all[0].t == snippet.S64
+	}
+	return a.do(c, all)
 }
 
-var errOne = errors.New("takes one operand")
+// unsigned is the same 64 bits without a sign.
+func (c *compiler) unsigned(n number) number {
+	if n.t == snippet.S64 {
+		return c.set(snippet.Insn{Op: snippet.Extend, A: n.Operand, N: 8}, snippet.U64)
+	}
+	return n
+}
+
+// cell adds one, and is its number.
+func (c *compiler) cell(cell snippet.Cell) int {
+	c.s.Cells = append(c.s.Cells, cell)
+	return len(c.s.Cells) - 1
+}
+
+// add adds to a sum of its own, or, with keys, to one of the numbers of their record.
+func (c *compiler) adds(all ...snippet.Operand) {
+	if len(c.by) == 0 {
+		for _, a := range all {
+			c.emit(snippet.Insn{Op: snippet.Count, A: a, Cell: c.cell(snippet.Cell{Kind: snippet.Sum})})
+		}
+		return
+	}
+	c.inRecord(len(all), func(cell int, slot snippet.Operand) {
+		for k, a := range all {
+			c.emit(snippet.Insn{Op: snippet.Tally, Cell: cell, B: slot, Off: int32(k), A: a})
+		}
+	})
+}
+
+// mapWords is how much a map takes, in words: several are in what a point's cells may.
+const mapWords = snippet.MaxWords / 4
+
+// inRecord does something with the keys' record of so many numbers. Where there is no room
+// for one, that is counted instead.
+func (c *compiler) inRecord(numbers int, do func(cell int, slot snippet.Operand)) {
+	m := snippet.Cell{Kind: snippet.Map, Records: 2, Fields: numbers}
+	for 2*m.Words() <= mapWords && 2*m.Records <= snippet.MaxRecords {
+		m.Records *= 2
+	}
+	cell, lost := c.cell(m), c.cell(snippet.Cell{Kind: snippet.Sum})
+	slot := c.set(snippet.Insn{Op: snippet.Slot, Cell: cell, Fields: c.by}, snippet.U64)
+	var full, end label
+	c.branch(slot.Operand, snippet.EQ, snippet.C(0), &full)
+	do(cell, slot.Operand)
+	c.leave(&end)
+	c.here(&full)
+	c.emit(snippet.Insn{Op: snippet.Count, Cell: lost, A: snippet.C(1)})
+	c.here(&end)
+}
+
+func (c *compiler) count([]number) error {
+	c.adds(snippet.C(1))
+	return nil
+}
 
 func (c *compiler) sum(all []number) error {
-	if len(all) != 1 {
-		return errOne
-	}
-	n := all[0]
-	if n.t == snippet.S64 { // the same bits
-		n = c.set(snippet.Insn{Op: snippet.Extend, A: n.Operand, N: 8}, snippet.U64)
-	}
-	c.s.Cells = []snippet.Cell{{Kind: snippet.Sum}}
-	c.emit(snippet.Insn{Op: snippet.Count, A: n.Operand})
+	c.adds(c.unsigned(all[0]).Operand)
 	return nil
 }
 
-func (c *compiler) min(all []number) error { return c.bound(all, snippet.Lower, snippet.Min) }
-func (c *compiler) max(all []number) error { return c.bound(all, snippet.Raise, snippet.Max) }
-
-func (c *compiler) bound(all []number, op snippet.Op, kind snippet.Kind) error {
-	if len(all) != 1 {
-		return errOne
-	}
-	c.s.Cells = []snippet.Cell{{Kind: kind, Type: max(all[0].t, snippet.U64)}, {Kind: snippet.Sum}}
-	c.emit(snippet.Insn{Op: op, A: all[0].Operand})
-	c.emit(snippet.Insn{Op: snippet.Count, Cell: 1, A: snippet.C(1)})
+func (c *compiler) average(all []number) error {
+	c.adds(c.unsigned(all[0]).Operand, snippet.C(1))
 	return nil
 }
 
-func (c *compiler) trace(all []number) error {
-	c.s.Cells = []snippet.Cell{{Kind: snippet.Buffer, Records: traced, Fields: len(all)}}
+// bound is min and max. In a map numbers start at 0, and only larger ones replace them: see
+// Shape.turned.
+func (c *compiler) bound(all []number) error {
+	if len(c.by) > 0 {
+		v := all[0]
+		if turn := c.shape.turned(); turn != 0 {
+			v = c.set(snippet.Insn{Op: snippet.Xor, A: v.Operand, B: snippet.C(turn)}, max(v.t, snippet.U64))
+		}
+		v = c.unsigned(v)
+		c.inRecord(2, func(cell int, slot snippet.Operand) {
+			c.emit(snippet.Insn{Op: snippet.Top, Cell: cell, B: slot, A: v.Operand})
+			c.emit(snippet.Insn{Op: snippet.Tally, Cell: cell, B: slot, Off: 1, A: snippet.C(1)})
+		})
+		return nil
+	}
+	op, kind := snippet.Lower, snippet.Min
+	if c.shape.Kind == Max {
+		op, kind = snippet.Raise, snippet.Max
+	}
+	c.emit(snippet.Insn{Op: op, A: all[0].Operand, Cell: c.cell(snippet.Cell{Kind: kind, Type: max(all[0].t, snippet.U64)})})
+	c.adds1()
+	return nil
+}
+
+// adds1 counts how many came.
+func (c *compiler) adds1() {
+	c.emit(snippet.Insn{Op: snippet.Count, Cell: c.cell(snippet.Cell{Kind: snippet.Sum}), A: snippet.C(1)})
+}
+
+// histogram has a bucket for numbers below 0, and one for each number of bits.
+func (c *compiler) histogram(all []number) error {
+	x := all[0]
+	if x.IsConst {
+		return errors.New("a constant is in one bucket")
+	}
+	c.buckets(2+64, func(cell int, base snippet.Operand) {
+		var below, end label
+		if x.t == snippet.S64 {
+			c.branch(x.Operand, snippet.LT, snippet.C(0), &below)
+		}
+		bits := c.set(snippet.Insn{Op: snippet.Bits, A: x.Operand}, snippet.U64)
+		c.bucket(cell, base, 1, 64, bits.Operand)
+		c.outside(&below, &end, cell, base)
+	})
+	return nil
+}
+
+// linear has a bucket for what is below, those that are asked for, and one for what is
+// above.
+func (c *compiler) linear(all []number) error {
+	x, lo, hi, step := all[0], all[1], all[2], all[3]
+	if x.IsConst || !lo.IsConst || !hi.IsConst || !step.IsConst {
+		return errors.New("lhist takes something, and constants: from, to, step")
+	}
+	steps := int64(0)
+	if int64(step.Imm) > 0 && int64(hi.Imm) > int64(lo.Imm) {
+		steps = (int64(hi.Imm) - int64(lo.Imm)) / int64(step.Imm)
+	}
+	if steps < 1 || steps > mostSteps || lo.Imm+uint64(steps)*step.Imm != hi.Imm {
+		return fmt.Errorf("lhist: from %d to %d by %d is not 1 to %d whole steps", int64(lo.Imm), int64(hi.Imm), int64(step.Imm), mostSteps)
+	}
+	c.shape.Lo, c.shape.Step, c.shape.Steps = lo.Imm, step.Imm, int(steps)
+	c.buckets(2+int(steps), func(cell int, base snippet.Operand) {
+		var below, end label
+		c.branch(x.Operand, snippet.LT, lo.Operand, &below)
+		from := c.set(snippet.Insn{Op: snippet.Sub, A: x.Operand, B: lo.Operand}, x.t)
+		at := c.set(snippet.Insn{Op: snippet.Div, A: c.unsigned(from).Operand, B: step.Operand}, snippet.U64)
+		c.bucket(cell, base, 1, int(steps), at.Operand)
+		c.outside(&below, &end, cell, base)
+	})
+	return nil
+}
+
+// mostSteps is how many buckets a linear histogram may have: those of a record.
+const mostSteps = snippet.MaxValue - 2
+
+// buckets does something with an array, or with the keys' record.
+func (c *compiler) buckets(n int, do func(cell int, base snippet.Operand)) {
+	if len(c.by) > 0 {
+		c.inRecord(n, do)
+		return
+	}
+	do(c.cell(snippet.Cell{Kind: snippet.Array, Records: n}), snippet.C(0))
+}
+
+// bucket counts one in the bucket of a number, which begin at one of the array.
+func (c *compiler) bucket(cell int, base snippet.Operand, first int32, most int, a snippet.Operand) {
+	at := c.set(snippet.Insn{Op: snippet.Index, Cell: cell, B: base, Off: first, N: most, A: a}, snippet.U64)
+	c.emit(snippet.Insn{Op: snippet.Tally, Cell: cell, B: at.Operand, A: snippet.C(1)})
+}
+
+// outside counts in the first bucket what went to a label, if anything can.
+func (c *compiler) outside(below, end *label, cell int, base snippet.Operand) {
+	if len(*below) == 0 {
+		return
+	}
+	c.leave(end)
+	c.here(below)
+	c.bucket(cell, base, 0, 0, snippet.C(0))
+	c.here(end)
+}
+
+func (c *compiler) trace(args []ast.Expr) error {
+	if len(c.by) > 0 {
+		return errors.New("a trace has no keys")
+	}
 	i := snippet.Insn{Op: snippet.Append}
-	for _, n := range all {
-		i.Fields = append(i.Fields, n.Operand)
+	for _, e := range args {
+		all, form, err := c.shown(e)
+		if err != nil {
+			return err
+		}
+		c.shape.Fields = append(c.shape.Fields, form)
+		for _, n := range all {
+			i.Fields = append(i.Fields, n.Operand)
+		}
 	}
+	c.shape.Kind = Trace
+	i.Cell = c.cell(snippet.Cell{Kind: snippet.Buffer, Records: traced, Fields: len(i.Fields)})
 	c.emit(i)
 	return nil
 }
 
 func (c *compiler) stack(all []number) error {
-	if len(all) != 1 || !all[0].IsConst || all[0].Imm < 1 || all[0].Imm > snippet.MaxDepth {
+	depth := number{Operand: snippet.C(snippet.MaxDepth)}
+	if len(all) > 0 {
+		depth = all[0]
+	}
+	if !depth.IsConst || depth.Imm < 1 || depth.Imm > snippet.MaxDepth {
 		return fmt.Errorf("stack takes one constant, from 1 to %d: how many addresses are kept", snippet.MaxDepth)
 	}
-	c.s.Cells = []snippet.Cell{{Kind: snippet.Stacks, Records: traced, Fields: int(all[0].Imm)}}
-	c.emit(snippet.Insn{Op: snippet.Stack})
+	c.emit(snippet.Insn{Op: snippet.Stack, Cell: c.cell(snippet.Cell{Kind: snippet.Stacks, Records: traced, Fields: int(depth.Imm)})})
 	return nil
-}
-
-// at is what is wrong with an expression, and in which column that begins.
-func at(e ast.Expr, format string, args ...any) error {
-	return fmt.Errorf("column %d: "+format, append([]any{int(e.Pos())}, args...)...) // of one line: from 1
-}
-
-// show is an expression as somebody may have written it.
-func show(e ast.Expr) string {
-	switch x := e.(type) {
-	case *ast.Ident:
-		return x.Name
-	case *ast.BasicLit:
-		return x.Value
-	case *ast.ParenExpr:
-		return "(" + show(x.X) + ")"
-	case *ast.UnaryExpr:
-		return x.Op.String() + show(x.X)
-	case *ast.StarExpr:
-		return "*" + show(x.X)
-	case *ast.BinaryExpr:
-		return show(x.X) + " " + x.Op.String() + " " + show(x.Y)
-	case *ast.CallExpr:
-		var all []string
-		for _, a := range x.Args {
-			all = append(all, show(a))
-		}
-		return show(x.Fun) + "(" + strings.Join(all, ", ") + ")"
-	case *ast.SelectorExpr:
-		return show(x.X) + "." + x.Sel.Name
-	}
-	return "what is written there"
 }

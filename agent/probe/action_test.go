@@ -79,7 +79,7 @@ func TestCompileErrors(t *testing.T) {
 		{"arg0", "count", "arg0 is no condition"},
 		{"1 == 2", "count", "two constants"},
 		{"arg9 == 1", "count", "arg0 to arg5"},
-		{"pid == 1", "count", "pid is not known"},
+		{"pid == 1", "count", "types are not known here"},
 		{"arg0 ==", "count", "predicate"},
 		{"arg0 == int32(arg1)", "count", "convert one"},
 		{"arg0 == 1.5", "count", "whole number"},

@@ -14,9 +14,9 @@ const (
 	MaxFields  = 7
 	MaxDepth   = 15 // addresses of a stack
 	MaxRecords = 1024
-	MaxWords   = 4096 // in all cells
-	MaxArgs    = 6    // those that are in registers on every ISA
-	MaxValue   = 72   // values of a map's record
+	MaxWords   = 1 << 14 // in all cells
+	MaxArgs    = 6       // those that are in registers on every ISA
+	MaxValue   = 72      // values of a map's record
 	MaxTask    = 1 << 14
 )
 

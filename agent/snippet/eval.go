@@ -12,6 +12,7 @@ import (
 type Env struct {
 	Arg    func(n int) uint64
 	Reg    func(name string) (uint64, bool)
+	Ret    func() uint64
 	Cycles func() uint64
 	Load   func(addr uint64, bytes int) (uint64, bool) // without a sign; false: it cannot be read
 	Stack  func() []uint64                             // the point's address first; nil: it cannot be looked at
@@ -98,6 +99,8 @@ func (m *machine) value(i Insn) (uint64, error) {
 			return 0, fmt.Errorf("there is no register %q", i.Name)
 		}
 		return v, nil
+	case Ret:
+		return m.env.Ret(), nil
 	case Cycles:
 		return m.env.Cycles(), nil
 	case Load:

@@ -50,6 +50,7 @@ const (
 	Task    // Dst = the N bytes at Off of the task that runs, which are always there
 	Slot    // Dst = the word where the values begin of the cell's record with the keys Fields; 0: it has no room for one more
 	Index   // Dst = the word B+Off+min(A, N) of the cell; B is 0, or what Slot gave
+	Ret     // Dst = what the function returns, which the point returns from
 	Goto    // go on at To
 	If      // go on at To if A Cond B, else behind this
 	Count   // cell += A, which is a u64
@@ -64,14 +65,14 @@ const (
 
 var opNames = [...]string{
 	"invalid", "const", "arg", "reg", "cycles", "load", "extend", "add", "sub", "and", "or", "xor", "shl", "shr",
-	"div", "bits", "current", "task", "slot", "index",
+	"div", "bits", "current", "task", "slot", "index", "ret",
 	"goto", "if", "count", "lower", "raise", "tally", "top", "append", "stack", "poison",
 }
 
 func (o Op) String() string { return word(opNames[:], int(o), "op") }
 
 // Sets reports whether the op sets a value.
-func (o Op) Sets() bool { return o >= Const && o <= Index }
+func (o Op) Sets() bool { return o >= Const && o <= Ret }
 
 // Cond is a comparison; what is smaller is for the type of the compared to say.
 type Cond uint8
@@ -180,6 +181,16 @@ func (s Snippet) OnlyCounts() bool {
 // Loads reports whether kernel memory is loaded.
 func (s Snippet) Loads() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Load })
+}
+
+// Tops lists the numbers of a map's records that are raised, by their places in a record.
+func (s Snippet) Tops(cell int) (out []int) {
+	for _, i := range s.Code {
+		if i.Op == Top && i.Cell == cell {
+			out = append(out, int(i.Off))
+		}
+	}
+	return out
 }
 
 // Runs reports whether anything is asked of the task that runs.

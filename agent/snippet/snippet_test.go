@@ -26,6 +26,7 @@ func args(all ...uint64) snippet.Env {
 		Arg:    func(n int) uint64 { return all[n] },
 		Reg:    func(name string) (uint64, bool) { return 77, name == "sp" },
 		Cycles: func() uint64 { return 1000 },
+		Ret:    func() uint64 { return 9 },
 		Stack:  func() []uint64 { return all },
 		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
 	}
@@ -110,7 +111,7 @@ func TestCheck(t *testing.T) {
 		{"c0 stacks 4 16\nstack c0", "records of 16 fields, not of 1 to 15"},
 		{"c0 buffer 4 2\nstack c0", "c0 is a buffer, not a stacks"},
 		{"c0 stacks 4 2\nappend c0 1 2", "c0 is a stacks, not a buffer"},
-		{"c0 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "8193 words"},
+		{"c0 buffer 1024 7\nc1 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "16386 words, the most"},
 		{"v0 u64 = arg 6", "argument 6"},
 		{"c0 faults\nv0 u64 = load 3 0 0 c0", "3 bytes"},
 		{"c0 sum\nv0 u64 = load 4 0 0 c0", "c0 is a sum, not a faults"},

@@ -70,6 +70,11 @@ func (l *Live) Restart() {
 		if c.Kind == snippet.Min || c.Kind == snippet.Max {
 			l.cells.Store(l.cell+8*s.Word(k), c.Start())
 		}
+		for _, top := range s.Tops(k) {
+			for n := range c.Records {
+				l.cells.Store(l.cell+8*(s.Word(k)+n*c.Stride()+snippet.MapHead+top), 0)
+			}
+		}
 	}
 }
 

@@ -2358,6 +2358,8 @@ type Value struct {
 	Dropped       uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
 	Holes         uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
 	Faults        uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
+	Rows          []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
+	Lost          uint64                 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`       // that came when there was no room for one key more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2476,6 +2478,73 @@ func (x *Value) GetFaults() uint64 {
 	return 0
 }
 
+func (x *Value) GetRows() []*Row {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *Value) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+// Row is what was found for some keys.
+type Row struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []uint64               `protobuf:"varint,1,rep,packed,name=keys,proto3" json:"keys,omitempty"` // words
+	Values        []uint64               `protobuf:"varint,2,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Row) Reset() {
+	*x = Row{}
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Row) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Row) ProtoMessage() {}
+
+func (x *Row) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Row.ProtoReflect.Descriptor instead.
+func (*Row) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Row) GetKeys() []uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Row) GetValues() []uint64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 type TraceRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // of those that came, from 0
@@ -2487,7 +2556,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2568,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2581,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2547,7 +2616,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2628,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2641,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2607,7 +2676,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2688,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2701,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2669,7 +2738,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2750,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +2995,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xbf\x02\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xfb\x02\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -2940,7 +3009,12 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\adropped\x18\n" +
 	" \x01(\x04R\adropped\x12\x14\n" +
 	"\x05holes\x18\v \x01(\x04R\x05holes\x12\x16\n" +
-	"\x06faults\x18\f \x01(\x04R\x06faults\"W\n" +
+	"\x06faults\x18\f \x01(\x04R\x06faults\x12&\n" +
+	"\x04rows\x18\r \x03(\v2\x12.kerninst.wire.RowR\x04rows\x12\x12\n" +
+	"\x04lost\x18\x0e \x01(\x04R\x04lost\"1\n" +
+	"\x03Row\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\x04R\x04keys\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\x04R\x06values\"W\n" +
 	"\vTraceRecord\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
 	"\x06fields\x18\x02 \x03(\x04R\x06fields\x12\x18\n" +
@@ -2975,7 +3049,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Module_Op)(0),          // 1: kerninst.wire.Module.Op
@@ -3006,10 +3080,11 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*PointResult)(nil),     // 26: kerninst.wire.PointResult
 	(*RunResult)(nil),       // 27: kerninst.wire.RunResult
 	(*Value)(nil),           // 28: kerninst.wire.Value
-	(*TraceRecord)(nil),     // 29: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 30: kerninst.wire.TextDiff
-	(*Range)(nil),           // 31: kerninst.wire.Range
-	(*Looked_Function)(nil), // 32: kerninst.wire.Looked.Function
+	(*Row)(nil),             // 29: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 30: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 31: kerninst.wire.TextDiff
+	(*Range)(nil),           // 32: kerninst.wire.Range
+	(*Looked_Function)(nil), // 33: kerninst.wire.Looked.Function
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	3,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -3034,21 +3109,22 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	26, // 19: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
 	27, // 20: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
 	28, // 21: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	30, // 22: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	31, // 22: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
 	24, // 23: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
 	18, // 24: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
 	23, // 25: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
 	22, // 26: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	32, // 27: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	33, // 27: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
 	25, // 28: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
 	25, // 29: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	29, // 30: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	31, // 31: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	30, // 30: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	29, // 31: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	32, // 32: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3080,7 +3156,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

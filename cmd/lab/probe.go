@@ -1,28 +1,27 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path"
-	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"kerninst/agent/ktypes"
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
-	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/card"
+	"kerninst/lab/kernelbtf"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
@@ -49,7 +48,8 @@ type probeFlags struct {
 	runString   string
 	specs, argv []string
 
-	kinds map[string]snippet.Kind // what each action keeps, by its name: whatever it depends on
+	compiled probe.Compiled
+	at       probe.At // what actions can be told of the kernel
 }
 
 func probeCommand() *cobra.Command {
@@ -62,11 +62,15 @@ func probeCommand() *cobra.Command {
 			"may have * ? [...]; name is a byte offset, " + strings.Join(probe.Names(), ", ") + ", or nothing, which is\n" +
 			"every instruction.\n" +
 			"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
-			"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0).",
+			"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0), pid, tid, cpu,\n" +
+			"comm, ret at a return, and what the kernel's types say: arg0.f_inode.i_size,\n" +
+			"task.mm, inode(arg1).i_mode. What is found can be kept by keys: count by comm.",
 		Example: "  lab probe --arch amd64 -l kinst::vfs_read:\n" +
 			"  lab probe --arch amd64 'kinst::vfs_*:entry' --skip-refused --run 'ls -l /'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:8 --if 'arg2 > 4096' --do count --do 'max(arg2)' --run 'cat /proc/kallsyms > /dev/null'\n" +
+			"  lab probe --arch amd64 'kinst::vfs_read:entry /comm == \"cat\"/ hist(arg2)' --run 'cat /proc/version'\n" +
+			"  lab probe --arch arm64 kinst::vfs_read:return --do 'sum(ret) by comm' --run 'cat /proc/version'\n" +
 			"  lab probe --arch riscv64 --json kinst::__riscv_sys_getppid:8 -- /lib/kerninst/bench/bench null",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -128,7 +132,7 @@ const mostPoints = 10_000
 
 // job is what the guest does: splice, run, read, undo; or only say what could be.
 func (f *probeFlags) job() (*wire.Job, error) {
-	f.kinds = map[string]snippet.Kind{}
+	f.compiled = probe.Compiled{}
 	specs, err := probe.ParseAll(f.specs)
 	switch {
 	case err != nil:
@@ -149,7 +153,7 @@ func (f *probeFlags) job() (*wire.Job, error) {
 	for _, s := range specs {
 		p := s.Point()
 		p.Mechanism, p.Without = f.mechanism, f.without
-		if p.Actions, err = f.actions(s); err != nil {
+		if p.Actions, err = f.compiled.Add(s, f.predicate, f.do, f.at); err != nil {
 			return nil, err
 		}
 		sp.Points = append(sp.Points, p)
@@ -170,25 +174,33 @@ func (f *probeFlags) job() (*wire.Job, error) {
 	}}, nil
 }
 
-// actions compiles what is to be done at the points of a specification: its own, or else
-// what is given for all.
-func (f *probeFlags) actions(s probe.Spec) (out []*wire.Action, err error) {
-	do := f.do
-	if s.Action != "" {
-		do = []string{s.Action}
-	}
-	for k, a := range do {
-		compiled, err := probe.Compile(cmp.Or(s.Predicate, f.predicate), a)
+// prepared is the image that is booted.
+type prepared struct {
+	image   *images.Image
+	options images.Options
+}
+
+func (f *probeFlags) prepare(ctx context.Context, isa string) (p prepared, err error) {
+	p.image, p.options, err = f.image(ctx, isa)
+	return p, err
+}
+
+// types is what the kernel's image says of its types, should an action ask for that.
+func (f *probeFlags) types(prepare func() (prepared, error)) probe.At {
+	return probe.At{Types: sync.OnceValues(func() (*ktypes.Types, error) {
+		if f.dryrun {
+			return nil, errors.New("with --dry-run no kernel is looked into")
+		}
+		p, err := prepare()
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(do[:k], a) {
-			return nil, fmt.Errorf("--do %s is given twice", a)
+		raw, err := kernelbtf.Read(p.image.Kernel)
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, &wire.Action{Name: a, Snippet: compiled.String()})
-		f.kinds[a] = compiled.Cells[0].Kind
-	}
-	return out, nil
+		return ktypes.Read(raw)
+	})}
 }
 
 func (f *probeFlags) run(ctx context.Context) error {
@@ -196,6 +208,8 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, isa) })
+	f.at = f.types(prepare)
 	job, err := f.job()
 	if err == nil {
 		err = f.check()
@@ -223,11 +237,12 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, opts, err := f.image(ctx, isa)
+	p, err := prepare()
 	if err != nil {
 		return err
 	}
-	files, err := f.files(ctx, img, opts)
+	img := p.image
+	files, err := f.files(ctx, img, p.options)
 	if err != nil {
 		return err
 	}
@@ -315,57 +330,24 @@ type probePoint struct {
 	Passed []report.Refusal `json:"passed,omitempty"`
 	// Value is of the first action, if it has a number: none has been the smallest or
 	// largest of nothing, nor has a trace.
-	Value   *json.Number  `json:"value,omitempty"`
-	Actions []probeAction `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
-}
-
-// probeAction is what one action at a point found.
-type probeAction struct {
-	Action  string        `json:"action"`
-	Value   *json.Number  `json:"value,omitempty"`
-	Hits    uint64        `json:"hits"` // how often it was done; of a sum, its value
-	Records []probeRecord `json:"records,omitempty"`
-	Dropped uint64        `json:"dropped,omitempty"` // records that came when the buffer was full
-	Holes   uint64        `json:"holes,omitempty"`   // records that somebody was still writing
-	Faults  uint64        `json:"faults,omitempty"`  // loads that came to nothing: 0 was taken for what is there
-}
-
-type probeRecord struct {
-	Number  uint64   `json:"number"`
-	Fields  []uint64 `json:"fields"`
-	Symbols []string `json:"symbols,omitempty"` // of a stack: what each field is an address in
-}
-
-// number is what an action's value is, if it has one.
-func number(v *wire.Value, kind snippet.Kind) *json.Number {
-	n := json.Number(strconv.FormatUint(v.Count, 10))
-	switch {
-	case kind == snippet.Buffer || kind == snippet.Stacks || kind != snippet.Sum && !v.Bounded:
-		return nil
-	case kind != snippet.Sum && v.Signed:
-		n = json.Number(strconv.FormatInt(int64(v.Bound), 10))
-	case kind != snippet.Sum:
-		n = json.Number(strconv.FormatUint(v.Bound, 10))
-	}
-	return &n
+	Value   *probe.Number   `json:"value,omitempty"`
+	Actions []probe.Finding `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
 }
 
 // found fills in what the actions at a point found.
-func (p *probePoint) found(values []*wire.Value, kinds map[string]snippet.Kind) {
+func (p *probePoint) found(values []*wire.Value, compiled probe.Compiled) {
 	for _, v := range values {
 		if v.Spec != p.Spec {
 			continue
 		}
-		a := probeAction{Action: v.Action, Value: number(v, kinds[v.Action]), Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes, Faults: v.Faults}
-		for _, r := range v.Records {
-			a.Records = append(a.Records, probeRecord{r.Number, r.Fields, r.Symbols})
-		}
+		a := compiled[v.Action].Found(v)
+		a.Action = v.Action
 		p.Actions = append(p.Actions, a)
 	}
 	if len(p.Actions) > 0 {
 		p.Value = p.Actions[0].Value
 	}
-	if len(p.Actions) == 1 && p.Actions[0].Action == "count" && p.Actions[0].Faults == 0 {
+	if len(p.Actions) == 1 && p.Actions[0].OnlyCounts() {
 		p.Actions = nil
 	}
 }
@@ -407,7 +389,7 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 			out.Refusal = &report.Refusal{Reason: r.Reason, Detail: r.Detail}
 		}
 		if p.Refusal == nil {
-			out.found(results["read"].GetValues(), f.kinds)
+			out.found(results["read"].GetValues(), f.compiled)
 		}
 		d.Points = append(d.Points, out)
 	}
@@ -479,7 +461,9 @@ func (f *probeFlags) table(d *probeDocument) {
 		case p.Refusal != nil:
 			fmt.Fprintf(t, "%s\trefused\t%s: %s\n", p.Spec, p.Refusal.Reason, p.Refusal.Detail)
 		case len(p.Actions) > 0:
-			p.print(t)
+			for _, a := range p.Actions {
+				a.Print(t, p.Spec, p.Mechanism)
+			}
 		case p.Value != nil:
 			fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
 		default:
@@ -524,47 +508,4 @@ func (d *probeDocument) saved() (n int) {
 		n = max(n, p.Spilled)
 	}
 	return n
-}
-
-// print writes a line for each action, and one for each record of a trace.
-func (p *probePoint) print(t io.Writer) {
-	for _, a := range p.Actions {
-		value := "nothing came"
-		switch {
-		case a.Value != nil:
-			value = a.Value.String()
-		case a.Hits > 0:
-			value = fmt.Sprintf("%d records, %d of them dropped, %d unfinished", a.Hits, a.Dropped, a.Holes)
-		}
-		if a.Faults > 0 {
-			value += fmt.Sprintf(" (%d loads came to nothing: 0 was taken)", a.Faults)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Mechanism, a.Action, value)
-		printStacks(t, a.Records)
-		for _, r := range a.Records {
-			if r.Symbols == nil {
-				fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Trim(fmt.Sprint(r.Fields), "[]"))
-			}
-		}
-	}
-}
-
-// printStacks writes each stack once, with how often it was there: the rarest first, as
-// profilers do, so that what matters is at the end.
-func printStacks(t io.Writer, records []probeRecord) {
-	times := map[string]int{}
-	for _, r := range records {
-		if r.Symbols != nil {
-			times[strings.Join(r.Symbols, "\n")]++
-		}
-	}
-	all := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
-		return cmp.Or(times[a]-times[b], strings.Compare(a, b))
-	})
-	for _, stack := range all {
-		fmt.Fprintf(t, "\t\t\t%d times\n", times[stack])
-		for frame := range strings.SplitSeq(stack, "\n") {
-			fmt.Fprintf(t, "\t\t\t  %s\n", frame)
-		}
-	}
 }

@@ -170,6 +170,7 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 func (c *snipCase) env(arch *isa.Arch, sp uint64) snippet.Env {
 	return snippet.Env{
 		Arg: func(k int) uint64 { return c.regs[gen.Argument(arch, k)] },
+		Ret: func() uint64 { return c.regs[gen.Result(arch)] },
 		Reg: func(name string) (uint64, bool) {
 			for _, r := range arch.All.Regs() {
 				if arch.RegName(r) == name {

@@ -80,7 +80,7 @@ func (g *maker) insn(n int) {
 }
 
 func (g *maker) value() snippet.Insn {
-	const first, last = snippet.Const, snippet.Index
+	const first, last = snippet.Const, snippet.Ret
 	i := snippet.Insn{Dst: g.n, Type: g.anyType()}
 	for !g.can(i.Op) {
 		i.Op = first + snippet.Op(g.r.IntN(int(last-first)+1))
@@ -94,6 +94,7 @@ func (g *maker) value() snippet.Insn {
 		i.A = g.constant()
 	case snippet.Arg:
 		i.N = g.r.IntN(snippet.MaxArgs)
+	case snippet.Ret: // says it all
 	case snippet.Reg:
 		i.Name = g.regs[g.r.IntN(len(g.regs))]
 	case snippet.Load:

@@ -1,0 +1,322 @@
+package probe
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/ktypes"
+	"kerninst/agent/near"
+	"kerninst/agent/snippet"
+)
+
+// label is a place in the code that is not known yet: the branches that go there.
+type label []int
+
+func (c *compiler) here(l *label) {
+	for _, k := range *l {
+		c.s.Code[k].To = len(c.s.Code)
+	}
+}
+
+// number is what an expression computes; a constant has no type yet.
+type number struct {
+	snippet.Operand
+	t     snippet.Type
+	is    ktypes.Type // what the kernel's types say of it, if they were asked
+	param int         // from 1: the argument that it is
+	ret   bool        // it is what the function returns
+}
+
+func (c *compiler) emit(i snippet.Insn) { c.s.Code = append(c.s.Code, i) }
+
+// set emits an instruction that sets a value of a type.
+func (c *compiler) set(i snippet.Insn, t snippet.Type) number {
+	i.Dst, i.Type = c.n, t
+	c.n++
+	c.emit(i)
+	return number{Operand: snippet.V(i.Dst), t: t}
+}
+
+var comparisons = map[token.Token]snippet.Cond{
+	token.EQL: snippet.EQ, token.NEQ: snippet.NE, token.LSS: snippet.LT,
+	token.LEQ: snippet.LE, token.GTR: snippet.GT, token.GEQ: snippet.GE,
+}
+
+// mirrored is the comparison with its sides exchanged.
+var mirrored = map[snippet.Cond]snippet.Cond{
+	snippet.EQ: snippet.EQ, snippet.NE: snippet.NE, snippet.LT: snippet.GT,
+	snippet.GT: snippet.LT, snippet.LE: snippet.GE, snippet.GE: snippet.LE,
+}
+
+// jump emits code that goes to a label when an expression is as wanted, and on
+// behind itself otherwise.
+func (c *compiler) jump(e ast.Expr, when bool, to *label) error {
+	switch x := e.(type) {
+	case *ast.ParenExpr:
+		return c.jump(x.X, when, to)
+	case *ast.UnaryExpr:
+		if x.Op == token.NOT {
+			return c.jump(x.X, !when, to)
+		}
+	case *ast.BinaryExpr:
+		if x.Op == token.LAND || x.Op == token.LOR {
+			return c.both(x, when, to)
+		}
+		if cond, ok := comparisons[x.Op]; ok {
+			return c.compare(x, cond, when, to)
+		}
+	}
+	return at(e, "%s is no condition: compare it with something, as in arg0 == 3", show(e))
+}
+
+// both is && and ||: the first half decides if it is false or true.
+func (c *compiler) both(x *ast.BinaryExpr, when bool, to *label) error {
+	decides := x.Op == token.LOR
+	var past label
+	first := &past
+	if when == decides {
+		first = to
+	}
+	if err := c.jump(x.X, decides, first); err != nil {
+		return err
+	}
+	if err := c.jump(x.Y, when, to); err != nil {
+		return err
+	}
+	c.here(&past)
+	return nil
+}
+
+func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *label) error {
+	if isComm(x.X) || isComm(x.Y) {
+		return c.compareComm(x, cond, when, to)
+	}
+	a, b, _, err := c.pair(x)
+	if err != nil {
+		return err
+	}
+	if a.IsConst {
+		a, b, cond = b, a, mirrored[cond]
+	}
+	if a.IsConst {
+		return at(x, "%s compares two constants", show(x))
+	}
+	if !when {
+		cond = cond.Not()
+	}
+	c.branch(a.Operand, cond, b.Operand, to)
+	return nil
+}
+
+// branch goes to a label if a comparison holds.
+func (c *compiler) branch(a snippet.Operand, cond snippet.Cond, b snippet.Operand, to *label) {
+	*to = append(*to, len(c.s.Code))
+	c.emit(snippet.Insn{Op: snippet.If, A: a, B: b, Cond: cond, To: len(c.s.Code) + 1})
+}
+
+// leave goes to a label.
+func (c *compiler) leave(to *label) {
+	*to = append(*to, len(c.s.Code))
+	c.emit(snippet.Insn{Op: snippet.Goto, To: len(c.s.Code) + 1})
+}
+
+// pair is both sides of an operation, and their type.
+func (c *compiler) pair(x *ast.BinaryExpr) (a, b number, t snippet.Type, err error) {
+	if a, err = c.number(x.X); err != nil {
+		return
+	}
+	if b, err = c.number(x.Y); err != nil {
+		return
+	}
+	t = max(a.t, b.t, snippet.U64)
+	if a.t != snippet.NoType && b.t != snippet.NoType && a.t != b.t {
+		err = at(x, "%s: one side has a sign and the other has none: convert one, as in int64(arg0)", show(x))
+	}
+	return
+}
+
+var operations = map[token.Token]snippet.Op{
+	token.ADD: snippet.Add, token.SUB: snippet.Sub, token.AND: snippet.And,
+	token.OR: snippet.Or, token.XOR: snippet.Xor, token.SHL: snippet.Shl, token.SHR: snippet.Shr,
+}
+
+// number emits what computes an expression.
+func (c *compiler) number(e ast.Expr) (number, error) {
+	switch x := e.(type) {
+	case *ast.ParenExpr:
+		return c.number(x.X)
+	case *ast.BasicLit:
+		return literal(x, false)
+	case *ast.UnaryExpr:
+		if lit, ok := x.X.(*ast.BasicLit); ok && x.Op == token.SUB {
+			return literal(lit, true)
+		}
+	case *ast.Ident:
+		return c.named(x)
+	case *ast.CallExpr:
+		return c.call(x)
+	case *ast.SelectorExpr, *ast.IndexExpr:
+		p, err := c.place(e)
+		if err != nil {
+			return number{}, err
+		}
+		return c.read(e, p)
+	case *ast.StarExpr:
+		return number{}, at(e, "%s does not say how much: there are %s, as in load64(arg0 + 16)", show(e), loadNames)
+	case *ast.BinaryExpr:
+		if op, ok := operations[x.Op]; ok {
+			return c.operation(x, op)
+		}
+	}
+	return number{}, at(e, "%s is no number that can be had here", show(e))
+}
+
+func (c *compiler) operation(x *ast.BinaryExpr, op snippet.Op) (number, error) {
+	a, b, t, err := c.pair(x)
+	if err != nil {
+		return number{}, err
+	}
+	if op == snippet.Shl || op == snippet.Shr {
+		t = max(a.t, snippet.U64)
+	}
+	return c.set(snippet.Insn{Op: op, A: a.Operand, B: b.Operand}, t), nil
+}
+
+func literal(x *ast.BasicLit, negative bool) (number, error) {
+	text := x.Value
+	if x.Kind != token.INT && x.Kind != token.CHAR {
+		return number{}, fmt.Errorf("%s is not a whole number", text)
+	}
+	if x.Kind == token.CHAR {
+		r, _, _, err := strconv.UnquoteChar(strings.Trim(text, "'"), '\'')
+		return number{Operand: snippet.C(uint64(r))}, err
+	}
+	v, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		return number{}, fmt.Errorf("%s is not a number of 64 bits", text)
+	}
+	if negative {
+		v = -v
+	}
+	return number{Operand: snippet.C(v)}, nil
+}
+
+func (c *compiler) named(x *ast.Ident) (number, error) {
+	name := x.Name
+	switch name {
+	case "cycles":
+		return c.set(snippet.Insn{Op: snippet.Cycles}, snippet.U64), nil
+	case "ret":
+		n := c.set(snippet.Insn{Op: snippet.Ret}, snippet.U64)
+		n.ret = true
+		return n, nil
+	case "comm":
+		return number{}, at(x, "comm is a text: it can be compared with one, as in comm == \"squid\", traced, and be a key")
+	}
+	if field, ok := taskWords[name]; ok {
+		return c.taskWord(x, field)
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(name, "arg")); err == nil && strings.HasPrefix(name, "arg") {
+		if n < 0 || n >= snippet.MaxArgs {
+			return number{}, at(x, "%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
+		}
+		v := c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64)
+		v.param = n + 1
+		return v, nil
+	}
+	return number{}, at(x, "%s is not known: there are %s%s", name, words, near.Hint(name, strings.Fields(words)))
+}
+
+// conversions to types of so many bytes.
+var conversions = map[string]struct {
+	t     snippet.Type
+	bytes int
+}{
+	"uint8": {snippet.U64, 1}, "uint16": {snippet.U64, 2}, "uint32": {snippet.U64, 4}, "uint64": {snippet.U64, 8},
+	"int8": {snippet.S64, 1}, "int16": {snippet.S64, 2}, "int32": {snippet.S64, 4}, "int64": {snippet.S64, 8},
+}
+
+// loaded is what loads so many bytes.
+var loaded = map[string]int{"load8": 1, "load16": 2, "load32": 4, "load64": 8}
+
+// words are what stands for a number by itself.
+const words = "arg0 to arg5, ret, reg(\"NAME\"), pid, tid, cpu, task, comm and cycles"
+
+const loadNames = "load8(X), load16(X), load32(X) and load64(X)"
+
+func (c *compiler) call(x *ast.CallExpr) (number, error) {
+	name := callee(x)
+	if len(x.Args) != 1 {
+		return number{}, at(x, "%s: %s takes one operand", show(x), name)
+	}
+	if name == "reg" {
+		lit, ok := x.Args[0].(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return number{}, at(x, "%s: the register's name is quoted, as in reg(\"sp\")", show(x))
+		}
+		reg, err := strconv.Unquote(lit.Value)
+		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
+	}
+	to, converts := conversions[name]
+	bytes, loads := loaded[name]
+	if !converts && !loads && c.at.Types != nil {
+		p, err := c.place(x)
+		if err != nil {
+			return number{}, err
+		}
+		return c.read(x, p)
+	}
+	if !converts && !loads {
+		return number{}, at(x, "%s is not known: there are reg(\"NAME\"), %s, and conversions, as int32(arg0)", name, loadNames)
+	}
+	a, err := c.number(x.Args[0])
+	if err != nil {
+		return number{}, err
+	}
+	if loads {
+		return c.set(snippet.Insn{Op: snippet.Load, A: a.Operand, N: bytes}, snippet.U64), nil
+	}
+	return c.set(snippet.Insn{Op: snippet.Extend, A: a.Operand, N: to.bytes}, to.t), nil
+}
+
+func callee(x *ast.CallExpr) string {
+	if id, ok := x.Fun.(*ast.Ident); ok {
+		return id.Name
+	}
+	return show(x.Fun)
+}
+
+// at is what is wrong with an expression, and in which column that begins.
+func at(e ast.Expr, format string, args ...any) error {
+	return fmt.Errorf("column %d: "+format, append([]any{int(e.Pos())}, args...)...) // of one line: from 1
+}
+
+// show is an expression as somebody may have written it.
+func show(e ast.Expr) string {
+	switch x := e.(type) {
+	case *ast.Ident:
+		return x.Name
+	case *ast.BasicLit:
+		return x.Value
+	case *ast.ParenExpr:
+		return "(" + show(x.X) + ")"
+	case *ast.UnaryExpr:
+		return x.Op.String() + show(x.X)
+	case *ast.StarExpr:
+		return "*" + show(x.X)
+	case *ast.BinaryExpr:
+		return show(x.X) + " " + x.Op.String() + " " + show(x.Y)
+	case *ast.CallExpr:
+		var all []string
+		for _, a := range x.Args {
+			all = append(all, show(a))
+		}
+		return show(x.Fun) + "(" + strings.Join(all, ", ") + ")"
+	case *ast.SelectorExpr:
+		return show(x.X) + "." + x.Sel.Name
+	}
+	return "what is written there"
+}

@@ -1,0 +1,161 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"kerninst/agent/wire"
+)
+
+// Finding is what one action at a point found.
+type Finding struct {
+	Action  string   `json:"action"`
+	Value   *Number  `json:"value,omitempty"`
+	Hits    uint64   `json:"hits"` // how often it was done; of a sum, its value
+	Rows    []Row    `json:"rows,omitempty"`
+	Buckets []Bucket `json:"buckets,omitempty"`
+	Records []Record `json:"records,omitempty"`
+	Dropped uint64   `json:"dropped,omitempty"` // records that came when the buffer was full
+	Holes   uint64   `json:"holes,omitempty"`   // records that somebody was still writing
+	Faults  uint64   `json:"faults,omitempty"`  // loads that came to nothing: 0 was taken for what is there
+	Lost    uint64   `json:"lost,omitempty"`    // hits that came when there was no room for one key more
+}
+
+// Record is one of a trace, or a stack.
+type Record struct {
+	Number  uint64   `json:"number"`
+	Fields  []uint64 `json:"fields"`            // words: a command's name is two
+	Shown   []string `json:"shown,omitempty"`   // what is traced, as it is written
+	Symbols []string `json:"symbols,omitempty"` // of a stack: what each field is an address in
+}
+
+// Found reads what an action found.
+func (a Action) Found(v *wire.Value) Finding {
+	f := Finding{Action: a.Text, Hits: v.Count, Dropped: v.Dropped, Holes: v.Holes, Faults: v.Faults, Lost: v.Lost}
+	rows := a.Shape.Rows(v)
+	if len(a.Shape.Keys) > 0 {
+		f.Rows, f.Hits = rows, v.Lost
+		for _, r := range rows {
+			f.Hits += r.Hits
+		}
+	} else {
+		f.Value, f.Hits, f.Buckets = rows[0].Value, rows[0].Hits, rows[0].Buckets
+	}
+	for _, r := range v.Records {
+		rec := Record{Number: r.Number, Fields: r.Fields, Symbols: r.Symbols}
+		if r.Symbols == nil {
+			rec.Shown = Write(a.Shape.Fields, r.Fields)
+		}
+		f.Records = append(f.Records, rec)
+	}
+	return f
+}
+
+// Print writes it for people, in columns that a tabwriter aligns: a line with what it comes
+// to, and those of its rows, buckets, records and stacks.
+func (f Finding) Print(t io.Writer, spec, mechanism string) {
+	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", spec, mechanism, f.Action, f.summary())
+	for _, line := range Bars(f.Buckets) {
+		fmt.Fprintf(t, "\t\t\t%s\n", line)
+	}
+	for _, r := range f.Rows {
+		value := ""
+		if r.Value != nil {
+			value = r.Value.String()
+		}
+		fmt.Fprintf(t, "\t\t%s\t%s\n", strings.Join(r.Keys, ", "), value)
+		for _, line := range Bars(r.Buckets) {
+			fmt.Fprintf(t, "\t\t\t%s\n", line)
+		}
+	}
+	f.printStacks(t)
+	for _, r := range f.Records {
+		if r.Symbols == nil {
+			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Join(r.Shown, " "))
+		}
+	}
+}
+
+// summary is what it comes to, in a line.
+func (f Finding) summary() string {
+	out := "nothing came"
+	switch {
+	case f.Value != nil:
+		out = f.Value.String()
+	case len(f.Rows) > 0:
+		out = fmt.Sprintf("%d keys", len(f.Rows))
+	case len(f.Buckets) > 0:
+		out = fmt.Sprintf("%d hits", f.Hits)
+	case f.Hits > 0:
+		out = fmt.Sprintf("%d records, %d of them dropped, %d unfinished", f.Hits, f.Dropped, f.Holes)
+	}
+	if f.Faults > 0 {
+		out += fmt.Sprintf(" (%d loads came to nothing: 0 was taken)", f.Faults)
+	}
+	if f.Lost > 0 {
+		out += fmt.Sprintf(" (%d hits of keys that had no room)", f.Lost)
+	}
+	return out
+}
+
+// printStacks writes each stack once, with how often it was there: the rarest first, as
+// profilers do, so that what matters is at the end.
+func (f Finding) printStacks(t io.Writer) {
+	times := map[string]int{}
+	for _, r := range f.Records {
+		if r.Symbols != nil {
+			times[strings.Join(r.Symbols, "\n")]++
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+		return cmp.Or(times[a]-times[b], strings.Compare(a, b))
+	})
+	for _, stack := range all {
+		fmt.Fprintf(t, "\t\t\t%d times\n", times[stack])
+		for frame := range strings.SplitSeq(stack, "\n") {
+			fmt.Fprintf(t, "\t\t\t  %s\n", frame)
+		}
+	}
+}
+
+// OnlyCounts reports whether all that an action found is a count.
+func (f Finding) OnlyCounts() bool { return f.Action == "count" && f.Faults == 0 }
+
+// Compiled are the actions of several specifications, by the names that they have at their
+// points.
+type Compiled map[string]Action
+
+// Add compiles what is to be done at the points of a specification: its own action, or else
+// those that are given for all, with its own predicate or that which is given for all.
+func (all Compiled) Add(s Spec, predicate string, do []string, in At) (out []*wire.Action, err error) {
+	if s.Action != "" {
+		do = []string{s.Action}
+	}
+	if !strings.ContainsAny(s.Function, `*?[\`) {
+		in.Function = s.Function
+	}
+	for k, text := range do {
+		a, err := in.Compile(cmp.Or(s.Predicate, predicate), text)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(do[:k], text) {
+			return nil, fmt.Errorf("--do %s is given twice", text)
+		}
+		name := text
+		if had, ok := all[name]; ok && !had.Shape.equal(a.Shape) { // the same words, of other types
+			name = text + " of " + s.Function
+		}
+		all[name] = a
+		out = append(out, &wire.Action{Name: name, Snippet: a.Snippet.String()})
+	}
+	return out, nil
+}
+
+func (s Shape) equal(o Shape) bool {
+	return s.Kind == o.Kind && s.Signed == o.Signed && slices.Equal(s.Keys, o.Keys) && slices.Equal(s.Fields, o.Fields)
+}
