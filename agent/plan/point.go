@@ -77,7 +77,8 @@ func (fn *function) task(req Request) (isa.Addr, *Refusal) {
 	if !req.Snippet.Runs() {
 		return 0, nil
 	}
-	if fn.rebases() {
+	// Where a register has the task, it is one or the other wherever the kernel runs.
+	if gen.Locals(fn.text.Arch) && fn.rebases() {
 		return 0, refuse(BadSnippet, "%v changes what a CPU finds its own memory with: which task runs cannot be told in it", fn.Func)
 	}
 	return fn.text.CurrentTask(), nil

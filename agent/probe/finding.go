@@ -29,8 +29,16 @@ type Finding struct {
 type Record struct {
 	Number  uint64   `json:"number"`
 	Fields  []uint64 `json:"fields"`            // words: a command's name is two
-	Shown   []string `json:"shown,omitempty"`   // what is traced, as it is written
+	Shown   []string `json:"shown,omitempty"`   // what is traced, as it is written, if not as it is
 	Symbols []string `json:"symbols,omitempty"` // of a stack: what each field is an address in
+}
+
+// text is what is traced.
+func (r Record) text() string {
+	if r.Shown != nil {
+		return strings.Join(r.Shown, " ")
+	}
+	return strings.Trim(fmt.Sprint(r.Fields), "[]")
 }
 
 // Found reads what an action found.
@@ -47,7 +55,7 @@ func (a Action) Found(v *wire.Value) Finding {
 	}
 	for _, r := range v.Records {
 		rec := Record{Number: r.Number, Fields: r.Fields, Symbols: r.Symbols}
-		if r.Symbols == nil {
+		if slices.ContainsFunc(a.Shape.Fields, func(f Form) bool { return f != Unsigned }) {
 			rec.Shown = Write(a.Shape.Fields, r.Fields)
 		}
 		f.Records = append(f.Records, rec)
@@ -75,7 +83,7 @@ func (f Finding) Print(t io.Writer, spec, mechanism string) {
 	f.printStacks(t)
 	for _, r := range f.Records {
 		if r.Symbols == nil {
-			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, strings.Join(r.Shown, " "))
+			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, r.text())
 		}
 	}
 }
