@@ -51,9 +51,9 @@ func disturbed() (out []Scenario) {
 }
 
 // begin starts it, and ended ends it and prints how often it was done. Somebody else than
-// who is asked must find time for it.
+// who is asked must find time for it. The number's file is there at once with the number in it.
 func (d disturbance) begin() string {
-	return `touch /tmp/go; { n=0; while [ -e /tmp/go ]; do ` + d.again + ` && n=$((n+1)); done; echo $n >/tmp/times; } </dev/null >/dev/null 2>&1 &`
+	return `touch /tmp/go; { n=0; while [ -e /tmp/go ]; do ` + d.again + ` && n=$((n+1)); done; echo $n >/tmp/n; mv /tmp/n /tmp/times; } </dev/null >/dev/null 2>&1 &`
 }
 
 const ended = "rm /tmp/go; while [ ! -e /tmp/times ]; do sleep 0.1; done; cat /tmp/times"

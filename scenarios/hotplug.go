@@ -22,7 +22,7 @@ const hotplugRounds = 12
 const cpu1 = "/sys/devices/system/cpu/cpu1/online"
 
 // flip takes the second CPU away and brings it back for as long as it may, and says how often.
-const flip = `touch /tmp/flip; { n=0; while [ -e /tmp/flip ]; do echo 0 >` + cpu1 + ` && echo 1 >` + cpu1 + ` && n=$((n+1)); done; echo $n >/tmp/flips; } </dev/null >/dev/null 2>&1 &`
+const flip = `touch /tmp/flip; { n=0; while [ -e /tmp/flip ]; do echo 0 >` + cpu1 + ` && echo 1 >` + cpu1 + ` && n=$((n+1)); done; echo $n >/tmp/n; mv /tmp/n /tmp/flips; } </dev/null >/dev/null 2>&1 &`
 
 func hotplugs() []Scenario {
 	return []Scenario{{
