@@ -106,7 +106,8 @@ var remade = map[string]string{"amd64": "2 bytes to where a stretch was"}
 
 // punned are the checks of jumps that others complete, likewise.
 var punned = map[string][]string{"amd64": {"toggles of a jump that others complete under load", "batches of a jump and what completes it, under load",
-	"a jump to memory that others have", "a jump to what is behind it"}}
+	"a jump to memory that others have", "a jump to what is behind it",
+	"count of a jump whose successor is moved away", "batches of a jump and of what is moved away for it, under load"}}
 
 // toggled is how often splices were toggled in a guest, and of them those by a
 // springboard. Each way there must have been tried.

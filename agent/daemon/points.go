@@ -41,7 +41,7 @@ func (d *Daemon) prepare() error {
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err
 	}
-	d.splicer.ReservePages(d.info.TextStart)
+	d.splicer.ReservePages(place.PageRoom(d.arch, d.info.TextStart))
 	err := d.splicer.ReserveAnnex()
 	if err != nil && !errors.Is(err, unix.ENOSPC) {
 		return err
@@ -192,9 +192,9 @@ func (d *Daemon) describe(p *plan.Plan, actions []*wire.Action, res *wire.PointR
 	}
 	if p.Board != nil {
 		res.BoardBytes = p.Board.New
-		if in := p.Board.In; in != nil {
-			res.Moved = in.Name()
-		}
+	}
+	if e := p.Moves(); e != nil {
+		res.Moved = e.Name()
 	}
 	for _, a := range actions {
 		res.Actions = append(res.Actions, a.Name)

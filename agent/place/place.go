@@ -15,6 +15,7 @@ package place
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sort"
 
@@ -245,6 +246,30 @@ func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
 		}
 	}
 	return 0, false
+}
+
+// Slots are the unused slots of n bytes in w, outside the annex and pages, clean ones first.
+func (h *Heap) Slots(n int, w Window) iter.Seq[isa.Addr] {
+	return func(yield func(isa.Addr) bool) {
+		for _, s := range [][]state{{clean}, {dirty}} {
+			for _, r := range h.areas {
+				if r.annex || r.page {
+					continue
+				}
+				for from := w; ; {
+					k := r.find(lines(n), s, from, Window{})
+					if k < 0 {
+						break
+					}
+					a := r.Addr + isa.Addr(k*Line)
+					if !yield(a) {
+						return
+					}
+					from.Lo = a + 1
+				}
+			}
+		}
+	}
 }
 
 const page = 4096

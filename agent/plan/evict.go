@@ -320,7 +320,7 @@ func (fn *function) evicted(e place.Evicted) (*Eviction, error) {
 func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 	b, room := p.Board, e.Place().Room
 	switch {
-	case len(e.New) >= len(e.Code) || len(e.Code) > pad.MaxLeaf || e.End() < e.Body:
+	case e.Alone || len(e.New) >= len(e.Code) || len(e.Code) > pad.MaxLeaf || e.End() < e.Body:
 		return fmt.Errorf("%d bytes of %s replaced, of %d", len(e.New), e.Name(), len(e.Code))
 	case !room.Holds(b.Addr, len(b.New)):
 		return fmt.Errorf("the springboard at %v is not in what %s leaves", b.Addr, e.Name())

@@ -65,8 +65,8 @@ func Ladder(arch string) (ladder []Mechanism) {
 	return ladder
 }
 
-// Rungs is what is tried, one after the other: a mechanism twice where it is tried in two
-// ways.
+// Rungs is what is tried, one after the other: a mechanism as often as there are ways in
+// which it is tried.
 func Rungs(arch string) (rungs []Mechanism) {
 	for _, m := range mechanisms[arch] {
 		rungs = append(rungs, m.m)
@@ -176,6 +176,7 @@ type Plan struct {
 	Old       []byte          `json:"old"`              // bytes at the point that are expected
 	New       []byte          `json:"new"`              // what is written instead, as many
 	Tail      []byte          `json:"tail,omitempty"`   // of a punned jump, what is behind New and completes it
+	Next      *Eviction       `json:"next,omitempty"`   // of a punned jump, the instruction that is moved away so that Tail is there
 	Board     *Board          `json:"board,omitempty"`  // where New leads, if not to the patch
 	Patch     isa.Addr        `json:"patch"`            // where New, or the springboard, leads
 	Code      []byte          `json:"code"`             // the patch
@@ -218,7 +219,8 @@ type Board struct {
 
 // Eviction is code of which a copy runs instead: a function, or a stretch of one that
 // control goes through in a straight line. Several springboards may be in one; it is made
-// with the first, and undone with the last.
+// with the first, and undone with the last. A stretch that is alone is one instruction,
+// whose jump completes that of the point before it, and no springboard is in it.
 type Eviction struct {
 	Module string   `json:"module,omitempty"`
 	Symbol string   `json:"symbol"`
@@ -231,6 +233,7 @@ type Eviction struct {
 	Slot   int      `json:"slot"`             // bytes of the heap that it holds
 	// Stretch is set where it is no whole function: the copy ends in a jump back.
 	Stretch bool    `json:"stretch,omitempty"`
+	Alone   bool    `json:"alone,omitempty"`
 	Out     isa.Reg `json:"out,omitempty"`  // what New goes through, if through a register
 	Back    isa.Reg `json:"back,omitempty"` // of a stretch: what the jump back goes through, likewise
 	// Free is, of a stretch, what may be overwritten before it and behind it.
@@ -252,10 +255,14 @@ func (e *Eviction) Name() string {
 
 // Place is the eviction as a heap keeps it.
 func (e *Eviction) Place() place.Evicted {
-	return place.Evicted{
+	out := place.Evicted{
 		Body: place.Window{Lo: e.Body, Hi: e.End()}, Room: place.Window{Lo: e.Body + isa.Addr(len(e.New)), Hi: e.End()},
 		Patch: e.Patch, Slot: e.Slot, Stretch: e.Stretch, Out: e.Out, Back: e.Back,
 	}
+	if e.Alone {
+		out.Room = place.Window{}
+	}
+	return out
 }
 
 // Same reports whether two are one.
@@ -265,6 +272,14 @@ func (e *Eviction) Same(o *Eviction) bool {
 
 // End is the address behind the springboard.
 func (b *Board) End() isa.Addr { return b.Addr + isa.Addr(len(b.New)) }
+
+// Moves is what is moved away for the plan, if anything is.
+func (p *Plan) Moves() *Eviction {
+	if p.Board != nil {
+		return p.Board.In
+	}
+	return p.Next
+}
 
 // Displaces is behind all that is displaced or overwritten: behind Back, if what is
 // displaced ends in a return, by traps that nothing runs.
@@ -290,7 +305,8 @@ func (p *Plan) At() isa.Addr { return p.Displaced[p.Lead].Addr }
 
 // Touches reports whether the splice displaces, overwrites or evicts any of [lo, hi).
 func (p *Plan) Touches(lo, hi isa.Addr) bool {
-	return p.Writes(lo, hi) || p.Board != nil && p.Board.In != nil && p.Board.In.Body < hi && lo < p.Board.In.End()
+	e := p.Moves()
+	return p.Writes(lo, hi) || e != nil && e.Body < hi && lo < e.End()
 }
 
 // Writes reports whether the splice displaces or overwrites any of [lo, hi).

@@ -223,12 +223,12 @@ func (fn *function) searched(req Request, off isa.Off, quiet bool) (*Plan, *Refu
 }
 
 // mechanisms is the ladder: the first that does not refuse wins. One mechanism may be on
-// it twice.
+// it several times.
 var mechanisms = map[string][]struct {
 	m    Mechanism
 	plan func(*function, Request, int) (*Plan, *Refusal)
 }{
-	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Pun, (*function).paged}, {Quiesced, (*function).quiesced}, {Springboard, (*function).beside}, {Pun, (*function).alone}, {Trap, (*function).trap}},
+	"amd64":   {{Jump, (*function).jump}, {Springboard, (*function).springboard}, {Pun, (*function).paged}, {Quiesced, (*function).quiesced}, {Springboard, (*function).beside}, {Pun, (*function).alone}, {Pun, (*function).successor}, {Trap, (*function).trap}},
 	"arm64":   {{Jump, (*function).jump}, {Trap, (*function).trap}},
 	"riscv64": {{Quiesced, (*function).quiesced}, {Springboard, (*function).far}, {Trap, (*function).trap}},
 }
@@ -368,6 +368,7 @@ type window struct {
 	page         *place.Area // that the slot is in, if that is none of the heap's areas yet
 	prefixes     int         // of a punned jump
 	tail         []byte      // what completes that
+	next         *Eviction   // what is moved away for the tail
 	into         isa.Addr    // how far behind the beginning of its cells the first one is
 	shared       bool        // no cell is in per-CPU memory
 }
@@ -480,7 +481,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	}
 	p := &Plan{
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
-		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry, Tail: w.tail,
+		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry, Tail: w.tail, Next: w.next,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
@@ -497,8 +498,8 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
 		}
-		if w.in != nil && !req.Heap.Evict(w.in.Place()) {
-			return nil, refuse(ReasonInvalid, "the plan for %s moves %s to %v, which is not free", fn.name(w.first), w.in.Symbol, w.in.Patch)
+		if e := p.Moves(); e != nil && !req.Heap.Evict(e.Place()) {
+			return nil, refuse(ReasonInvalid, "the plan for %s moves %s to %v, which is not free", fn.name(w.first), e.Name(), e.Patch)
 		}
 		if p.Annex != nil {
 			req.Heap.Take(p.Annex.Addr, len(p.Annex.Code))

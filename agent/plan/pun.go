@@ -64,19 +64,33 @@ func (fn *function) alone(req Request, at int) (*Plan, *Refusal) {
 func (fn *function) punned(req Request, at, prefixes int) (*Plan, *Refusal) {
 	i := fn.insns[at]
 	w := window{mechanism: Pun, first: at, count: 1, replaced: i.Len, prefixes: prefixes}
-	faults, r := fn.faulting(w)
-	switch {
-	case r != nil:
+	r := fn.mayPun(req, w)
+	if r != nil {
 		return nil, r
-	case faults:
-		return nil, refuse(MayFault, "%s has an exception-table entry, and what a punned jump leads to has none", fn.name(at))
-	case req.Heap == nil:
-		return nil, refuse(OutOfReach, "there is no patch memory")
 	}
 	if w.tail, r = fn.behind(req, at, i.Addr+isa.Addr(gen.PunLen(prefixes))); r != nil {
 		return nil, r
 	}
-	lo, hi := gen.PunReach(i.Addr, prefixes, w.tail)
+	return fn.led(req, w)
+}
+
+// mayPun says why an instruction is not replaced by a jump to a page.
+func (fn *function) mayPun(req Request, w window) *Refusal {
+	faults, r := fn.faulting(w)
+	switch {
+	case r != nil:
+		return r
+	case faults:
+		return refuse(MayFault, "%s has an exception-table entry, and what a punned jump leads to has none", fn.name(w.first))
+	case req.Heap == nil:
+		return refuse(OutOfReach, "there is no patch memory")
+	}
+	return nil
+}
+
+// led plans the patch where a window's jump leads, which its tail says.
+func (fn *function) led(req Request, w window) (*Plan, *Refusal) {
+	lo, hi := gen.PunReach(fn.insns[w.first].Addr, w.prefixes, w.tail)
 	for range mostPages {
 		var ok bool
 		if w.slot, w.page, ok = req.Heap.PeekPage(gen.Room(fn.text.Arch, req.Snippet), place.Window{Lo: lo, Hi: hi}); !ok {
@@ -86,7 +100,7 @@ func (fn *function) punned(req Request, at, prefixes int) (*Plan, *Refusal) {
 			return fn.build(req, w)
 		}
 	}
-	return nil, refuse(OutOfReach, "the bytes %x behind %s make a jump lead to %v up to %v, where no page of memory is to be had", w.tail, fn.name(at), lo, hi-1)
+	return nil, refuse(OutOfReach, "the bytes %x behind %s make a jump lead to %v up to %v, where no page of memory is to be had", w.tail, fn.name(w.first), lo, hi-1)
 }
 
 // mostPages is how many pages are asked for until the kernel has one.
@@ -148,7 +162,7 @@ func (fn *function) rewritten(k int, end isa.Addr) string {
 // checkPun holds what is written, with what is behind it, to be a jump to the patch, and
 // what is behind to be all that is not written of it.
 func (p *Plan) checkPun(arch *isa.Arch) error {
-	if (len(p.Tail) > 0) != (p.Mechanism == Pun) {
+	if (len(p.Tail) > 0) != (p.Mechanism == Pun) || p.Next != nil && p.Mechanism != Pun {
 		return fmt.Errorf("%d bytes complete the jump, but the mechanism is %v", len(p.Tail), p.Mechanism)
 	}
 	if p.Mechanism != Pun {
@@ -156,6 +170,9 @@ func (p *Plan) checkPun(arch *isa.Arch) error {
 	}
 	if len(p.Displaced) != 1 || len(p.New) != p.Displaced[0].Len || p.Fault != 0 {
 		return fmt.Errorf("a punned jump over %d bytes of %d instructions", len(p.New), len(p.Displaced))
+	}
+	if err := p.checkNext(arch); err != nil {
+		return err
 	}
 	want, err := gen.Pun(p.Point, p.Patch, len(p.New)+len(p.Tail)-gen.PunLen(0), p.Tail)
 	if err != nil || !bytes.Equal(want, p.New) {

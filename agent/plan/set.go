@@ -36,15 +36,15 @@ func (p *Plan) windows(out []place.Window) []place.Window {
 	out = append(p.slots(out, true), place.Window{Lo: p.Point, Hi: p.End()})
 	if b := p.Board; b != nil {
 		out = append(out, place.Window{Lo: b.Addr, Hi: b.End()})
-		if e := b.In; e != nil {
-			out = append(out, place.Window{Lo: e.Body, Hi: e.End()})
-		}
+	}
+	if e := p.Moves(); e != nil {
+		out = append(out, place.Window{Lo: e.Body, Hi: e.End()})
 	}
 	return out
 }
 
-// Slots are the parts of the heap that a plan takes, with or without that of the
-// function that it moves away.
+// Slots are the parts of the heap that a plan takes, with or without that of what it
+// moves away.
 func (p *Plan) Slots(moved bool) []place.Window {
 	return p.slots(make([]place.Window, 0, mostWindows), moved)
 }
@@ -54,8 +54,7 @@ func (p *Plan) slots(out []place.Window, moved bool) []place.Window {
 	if a := p.Annex; a != nil {
 		out = append(out, place.Window{Lo: a.Addr, Hi: a.Addr + isa.Addr(len(a.Code))})
 	}
-	if moved && p.Board != nil && p.Board.In != nil {
-		e := p.Board.In
+	if e := p.Moves(); moved && e != nil {
 		out = append(out, place.Window{Lo: e.Patch, Hi: e.Patch + isa.Addr(e.Slot)})
 	}
 	return out

@@ -13,20 +13,12 @@ type evicted struct {
 	id uint32
 }
 
-// evicts is the function that a plan moves away for its springboard, or shares.
-func evicts(p *plan.Plan) *plan.Eviction {
-	if p.Board == nil {
-		return nil
-	}
-	return p.Board.In
-}
-
 // clash says what two plans that are live together have in common and must not.
 func clash(p, q *plan.Plan) error {
 	if q.Touches(p.Point, p.End()) {
 		return fmt.Errorf("overlaps the splice of %v", q.Point)
 	}
-	e, o := evicts(p), evicts(q)
+	e, o := p.Moves(), q.Moves()
 	shared := e != nil && o != nil && e.Same(o)
 	if b := p.Board; b != nil && (q.Writes(b.Addr, b.End()) || !shared && q.Touches(b.Addr, b.End())) {
 		return fmt.Errorf("its springboard overlaps the splice of %v", q.Point)
@@ -60,7 +52,7 @@ func (s *Splicer) acceptEviction(e *plan.Eviction) error {
 func (s *Splicer) fresh(plans []*plan.Plan) (out []*plan.Eviction) {
 	seen := map[isa.Addr]bool{}
 	for _, p := range plans {
-		e := evicts(p)
+		e := p.Moves()
 		if e == nil || seen[e.Body] {
 			continue
 		}
@@ -76,12 +68,12 @@ func (s *Splicer) fresh(plans []*plan.Plan) (out []*plan.Eviction) {
 func (s *Splicer) stale(going []*Live) (out []evicted) {
 	needed := map[isa.Addr]int{}
 	for _, l := range s.live {
-		if e := evicts(l.Plan); e != nil {
+		if e := l.Plan.Moves(); e != nil {
 			needed[e.Body]++
 		}
 	}
 	for _, l := range going {
-		if e := evicts(l.Plan); e != nil {
+		if e := l.Plan.Moves(); e != nil {
 			if needed[e.Body]--; needed[e.Body] == 0 {
 				out = append(out, s.moved[e.Body])
 			}
@@ -91,7 +83,11 @@ func (s *Splicer) stale(going []*Live) (out []evicted) {
 }
 
 // moveAway is what is written for it: nobody falls asleep in what has no call and no
-// fault that is waited for.
+// fault that is waited for. One instruction is replaced as that of any jump is: nobody has
+// to be waited for, and no byte behind the jump is anybody's.
 func moveAway(e *plan.Eviction) Splice {
+	if e.Alone {
+		return Splice{Point: e.Body, Old: e.Code[:len(e.New)], New: e.New, Patch: e.Patch, PatchLen: len(e.Copy), Awake: true}
+	}
 	return Splice{Point: e.Body, Old: e.Code[:len(e.New)], New: e.New, Patch: e.Patch, PatchLen: len(e.Copy), Window: true, Awake: true, Span: len(e.Code)}
 }

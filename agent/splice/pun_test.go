@@ -1,12 +1,15 @@
 package splice_test
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 )
@@ -16,7 +19,7 @@ func withPages(t *testing.T) *bench {
 	t.Helper()
 	b := setUp(t, "amd64")
 	lo, _ := b.text.Bounds()
-	b.s.ReservePages(lo)
+	b.s.ReservePages(place.PageRoom(amd64.Arch, lo))
 	return b
 }
 
@@ -119,5 +122,79 @@ func TestNoPages(t *testing.T) {
 	}
 	if len(b.k.areas) != 1 || b.s.Verify() != nil {
 		t.Errorf("%d areas, %v", len(b.k.areas), b.s.Verify())
+	}
+}
+
+// successor plans the first punned jump of four bytes for which the instruction behind it is
+// moved away: there are pages only where a jump leads whose last byte is that of a jump.
+func (b *bench) successor(t *testing.T) *plan.Plan {
+	t.Helper()
+	f, r := b.pun()
+	if r != nil {
+		t.Fatal(r)
+	}
+	b.s.Release(f)
+	lo, hi := gen.PunReach(f.Point, 0, []byte{0xe9})
+	b.s.ReservePages([]place.Window{{Lo: lo &^ (place.PageLen - 1), Hi: hi}})
+	for off := isa.Off(0); ; {
+		p, r := plan.Search(b.text, b.punned(off))
+		if r != nil {
+			t.Fatal(r)
+		}
+		if p.Next != nil {
+			return p
+		}
+		b.s.Release(p)
+		off = p.Offset + isa.Off(p.Back-p.Point)
+	}
+}
+
+// TestSuccessor: what is moved away for a punned jump is written before it and taken back
+// behind it, is nobody else's meanwhile, and reads as it was.
+func TestSuccessor(t *testing.T) {
+	b := withPages(t)
+	before, used := b.outside(), b.used()
+	for _, cell := range [][][]uint64{{{1, 2}}, nil} { // refused, and then made
+		p := b.successor(t)
+		e := p.Next
+		live, err := b.s.ApplyFrom([]*plan.Plan{p}, cell)
+		if cell != nil {
+			if err == nil || len(b.s.Heap().Evicted()) != 0 {
+				t.Fatalf("two words for one cell: %v, %d are moved away", err, len(b.s.Heap().Evicted()))
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !b.k.hold(e.Body, e.New) || !b.k.hold(e.Patch, e.Copy) || !b.k.hold(p.Point, p.New) || !bytes.HasPrefix(e.New, p.Tail) {
+			t.Errorf("%+v and %+v are not in memory", p, e)
+		}
+		was := make([]byte, len(p.Old)+len(e.Code))
+		if err := b.s.Read(p.Point, was); err != nil || !bytes.Equal(was, slices.Concat(p.Old, e.Code)) {
+			t.Errorf("%x is read at %v: %v", was, p.Point, err)
+		}
+		if !b.s.Taken(e.End()-1, e.End()) || b.s.Taken(e.End(), e.End()+1) {
+			t.Errorf("%v to %v is not locked, or more is", e.Body, e.End())
+		}
+		for _, s := range b.k.live {
+			if s.Point == e.Body && (s.Window || s.Span != 0 || !s.Awake) {
+				t.Errorf("somebody waits for one instruction: %+v", s)
+			}
+		}
+		other := *p
+		other.Patch += place.Line
+		for _, q := range []*plan.Plan{p, &other} {
+			if _, err := b.s.Apply([]*plan.Plan{q}); err == nil || len(b.s.Heap().Evicted()) != 1 {
+				t.Errorf("made twice: %v, %d are moved away", err, len(b.s.Heap().Evicted()))
+			}
+		}
+		if err := errors.Join(b.s.Verify(), b.s.Undo(live)); err != nil {
+			t.Error(err)
+		}
+	}
+	b.same(t, before)
+	if len(b.s.Heap().Evicted()) != 0 || b.used() != used {
+		t.Errorf("%d are moved away, %d slots are used, of %d before", len(b.s.Heap().Evicted()), b.used(), used)
 	}
 }

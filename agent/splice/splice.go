@@ -126,11 +126,8 @@ func (s *Splicer) Reach(lo, hi isa.Addr, codeLen int) error {
 	return s.Reserve(lo, hi, codeLen)
 }
 
-// ReservePages lets punned jumps have pages of memory, for the kernel whose text begins at
-// an address, where the ISA has such jumps.
-func (s *Splicer) ReservePages(text isa.Addr) {
-	s.heap.Pages(place.PageRoom(s.arch, text), s.page)
-}
+// ReservePages lets punned jumps have pages of memory in some windows: place.PageRoom.
+func (s *Splicer) ReservePages(room []place.Window) { s.heap.Pages(room, s.page) }
 
 // page gets the page at a.
 func (s *Splicer) page(a isa.Addr) (*place.Area, error) {
@@ -245,8 +242,10 @@ func (s *Splicer) Release(plans ...*plan.Plan) {
 			if p.Board != nil && !s.boardLive(p.Board.Addr) {
 				s.heap.FreeBoard(p.Board.Addr)
 			}
-			if e := evicts(p); e != nil {
-				s.heap.Restore(e.Body) // unless others are in it
+			if e := p.Moves(); e != nil {
+				if _, live := s.moved[e.Body]; !live {
+					s.heap.Restore(e.Body) // unless others are in it
+				}
 			}
 			for _, a := range p.Locals {
 				if s.set.Local(a) == nil { // a plan that was refused may name a live one's
@@ -355,7 +354,7 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 // springboard right before its point, and which plan each is of.
 func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*plan.Plan) {
 	for _, e := range moved {
-		first := slices.IndexFunc(plans, func(p *plan.Plan) bool { return evicts(p) != nil && evicts(p).Body == e.Body })
+		first := slices.IndexFunc(plans, func(p *plan.Plan) bool { return p.Moves() != nil && p.Moves().Body == e.Body })
 		batch, of = append(batch, moveAway(e)), append(of, plans[first])
 	}
 	for _, p := range plans {
@@ -412,7 +411,7 @@ func (s *Splicer) accept(p *plan.Plan, before *plan.Set) (*Live, error) {
 	if p.Board != nil {
 		s.heap.TakeBoard(p.Board.Addr, len(p.Board.New))
 	}
-	if e := evicts(p); e != nil {
+	if e := p.Moves(); e != nil {
 		if err := s.acceptEviction(e); err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
@@ -151,8 +152,11 @@ func (k *kernel) Splice(batch []splice.Splice) error {
 		}
 	}
 	for n, s := range batch {
-		if len(s.New) == 2 && !k.board(s) {
+		switch short := s.New[0] == 0xeb && len(s.New) == 2; {
+		case short && !k.board(s):
 			return &splice.BatchError{Index: n, Err: errors.New("no springboard there")}
+		case s.New[0] == 0xe9 && len(s.New) < 5 && !k.completes(s):
+			return &splice.BatchError{Index: n, Err: errors.New("what is behind makes it no jump to the patch")}
 		}
 		k.next++
 		batch[n].ID = k.next
@@ -160,6 +164,16 @@ func (k *kernel) Splice(batch []splice.Splice) error {
 		k.Write(s.Point, s.New)
 	}
 	return nil
+}
+
+// completes reports whether what is in memory behind a punned jump leads it to its patch.
+func (k *kernel) completes(s splice.Splice) bool {
+	jump := make([]byte, 5)
+	if err := k.Read(s.Point, jump); err != nil {
+		return false
+	}
+	copy(jump, s.New)
+	return amd64.Arch.Decode(jump, s.Point).Target == s.Patch
 }
 
 // board looks for the springboard that a short jump leads to.

@@ -128,11 +128,10 @@ func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, fro
 	return p, e.write(p)
 }
 
-// write puts a plan's patch where it belongs, with its state map, and what is moved away for
-// its springboard.
+// write puts a plan's patch where it belongs, with its state map, and the copy of what is
+// moved away for it.
 func (e *env) write(p *plan.Plan) error {
-	if p.Board != nil && p.Board.In != nil {
-		in := p.Board.In
+	if in := p.Moves(); in != nil {
 		if err := e.dev.WriteCode(in.Patch, in.Copy, kdev.Frames(e.arch.Name, in.States)...); err != nil {
 			return err
 		}
@@ -161,13 +160,17 @@ func board(p *plan.Plan) kdev.Splice {
 	return s
 }
 
-// away is what makes room for its springboard, likewise.
+// away is what makes room for its springboard, or completes its jump, likewise.
 func away(p *plan.Plan) kdev.Splice {
-	in := p.Board.In
-	return kdev.Splice{
+	in := p.Moves()
+	s := kdev.Splice{
 		Point: in.Body, Patch: in.Patch, PatchLen: len(in.Copy), Old: bytes.Clone(in.Code[:len(in.New)]), New: bytes.Clone(in.New),
-		Window: true, Awake: true, Span: len(in.Code),
+		Awake: true,
 	}
+	if !in.Alone {
+		s.Window, s.Span = true, len(in.Code)
+	}
+	return s
 }
 
 func (e *env) snapshot() ([]byte, error) {

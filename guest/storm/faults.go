@@ -103,14 +103,14 @@ func (e *env) hits(p *plan.Plan) uint64 {
 	return gen.Hits(e.cells(p).Load(p.Cell), gen.Unit(e.arch, p.Snippet, p.Cell))
 }
 
-// batchOf is what the module is asked for: what makes room for springboards first, once,
-// then these before their points.
+// batchOf is what the module is asked for: what is moved away first, once, then springboards
+// before their points.
 func batchOf(plans []*plan.Plan) (batch []kdev.Splice) {
 	moved := map[isa.Addr]bool{}
 	for _, p := range plans {
 		s := whole(p)
-		if b := p.Board; b != nil && b.In != nil && !moved[b.In.Body] {
-			moved[b.In.Body] = true
+		if e := p.Moves(); e != nil && !moved[e.Body] {
+			moved[e.Body] = true
 			batch = append(batch, away(p))
 		}
 		if p.Board != nil {

@@ -42,7 +42,64 @@ func (e *env) puns(toggles, calls int) error {
 	if err := e.order(both, next, calls); err != nil {
 		return err
 	}
-	return e.together(both, next, max(4, toggles/20))
+	if err := e.together(both, next, max(4, toggles/20)); err != nil {
+		return err
+	}
+	return e.successors(toggles, calls)
+}
+
+// successors: the instruction behind a point is moved away, so that the jump to it completes
+// the point's; alone and in one batch with it, while others pass.
+func (e *env) successors(toggles, calls int) error {
+	p, err := e.successor()
+	if err != nil {
+		return err
+	}
+	batch := batchOf([]*plan.Plan{p})
+	_, err = e.dev.Splice(batch[1:])
+	reportErrno("a jump that what was moved away would complete", err, unix.EILSEQ)
+	_, err = e.dev.Splice([]kdev.Splice{batch[1], batch[0]})
+	reportErrno("a jump before what is moved away for it", err, unix.EEXIST)
+	ids, err := e.dev.Splice(batch)
+	if err != nil {
+		return err
+	}
+	e.cells(p).Store(p.Cell, 0)
+	want, err := e.callAll(calls)
+	if err != nil {
+		return err
+	}
+	got := e.hits(p)
+	report("count of a jump whose successor is moved away", want, got == uint64(want), "%d hits, %d calls", got, want)
+	reportErrno("undo of what was moved away for a jump", e.dev.Undo(ids[:1]), unix.EBUSY)
+	reportErrno("undo of both", e.dev.Undo(ids), 0)
+	return e.underLoad("batches of a jump and of what is moved away for it, under load", p, batch, max(4, toggles/20))
+}
+
+// successor is the first such point of the function that others call: most puns lead nowhere
+// by themselves. Its heap is its own: in the other one parts of the function are moved away.
+func (e *env) successor() (*plan.Plan, error) {
+	const size = 64 << 10 // places enough for a jump of two bytes to lead to anywhere
+	w := place.Reach(e.arch, e.fn.Addr, e.fn.End())
+	a, err := e.dev.AllocArea(max(w.Lo, e.info.AreaLo), min(w.Hi, e.info.AreaHi), size)
+	if err != nil {
+		return nil, err
+	}
+	var h place.Heap
+	h.Add(place.NewArea(a.ID, a.Addr, a.Cells(), size))
+	h.Pages(place.PageRoom(e.arch, e.info.TextStart), e.page)
+	req := plan.Request{Function: e.fn.Name, Mechanism: plan.Pun, Heap: &h, Dry: true}
+	for ; req.Offset < e.fn.Size; req.Offset++ {
+		if p, _ := plan.Point(e.text, req); p != nil && p.Next != nil {
+			break
+		}
+	}
+	req.Dry = false
+	p, refusal := plan.Point(e.text, req)
+	if refusal != nil {
+		return nil, fmt.Errorf("nothing is moved away for a punned jump: %w", refusal)
+	}
+	return p, e.write(p)
 }
 
 // denied: where others have the memory that a jump leads to, it leads to what is behind
@@ -174,21 +231,30 @@ func (e *env) order(both, next *plan.Plan, calls int) error {
 
 // together makes both in one batch, and undoes them so, while the last CPU passes.
 func (e *env) together(both, next *plan.Plan, times int) error {
-	e.cells(both).Store(both.Cell, 0)
+	return e.underLoad("batches of a jump and what completes it, under load", both, []kdev.Splice{whole(next), whole(both)}, times)
+}
+
+// mostTimes is how many times as often as asked for a batch is made until somebody comes by.
+const mostTimes = 20
+
+// underLoad makes and undoes a batch so often while the last CPU passes one of its points,
+// and until that has met one.
+func (e *env) underLoad(name string, p *plan.Plan, batch []kdev.Splice, times int) error {
+	e.cells(p).Store(p.Cell, 0)
 	l, err := startLooper(e.info.CPUs - 1)
 	if err != nil {
 		return err
 	}
 	done := 0
-	for ; err == nil && done < times; done++ {
+	for ; err == nil && (done < times || e.hits(p) == 0 && done < mostTimes*times); done++ {
 		var ids []uint32
-		if ids, err = e.dev.Splice([]kdev.Splice{whole(next), whole(both)}); err == nil {
+		if ids, err = e.dev.Splice(slices.Clone(batch)); err == nil {
 			err = e.dev.UndoNoWait(ids)
 		}
 	}
 	calls, loopErr := l.stop()
-	hits := e.hits(both)
-	report("batches of a jump and what completes it, under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+	hits := e.hits(p)
+	report(name, done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
 		"%d hits in %d calls of another CPU (%v, %v)", hits, calls, err, loopErr)
 	return nil
 }
