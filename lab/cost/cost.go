@@ -361,22 +361,28 @@ func (r results) spliced(a action, m plan.Mechanism) (row Row, err error) {
 		return row, err
 	}
 	for round := range a.load.rounds {
-		if err := r.counted(a, roundOf(n, round)+".read", row.N); err != nil {
+		if err := r.counted(a, roundOf(n, round), row.N); err != nil {
 			return row, err
 		}
 	}
 	return row, nil
 }
 
-// counted holds that each action was done as often as the workload came by.
-func (r results) counted(a action, step string, hits uint64) error {
+// counted holds that what a step spliced was done as often as the workload came by.
+func (r results) counted(a action, spliced string, hits uint64) error {
+	step := spliced + ".read"
 	values := r.of[step].GetValues()
 	if len(values) != len(a.do) {
 		return fmt.Errorf("cost: step %s has %d values for %d points", step, len(values), len(a.do))
 	}
 	if len(values) == 2 { // sums of times: later minus earlier
-		if mean := int64(values[0].Count+values[1].Count) / int64(hits); mean < 0 || mean > 10000 {
-			return fmt.Errorf("cost: a timer pair says %d ticks", mean)
+		mean := int64(values[0].Count+values[1].Count) / int64(hits)
+		p := r.of[spliced].Points
+		if p[0].Offset > p[1].Offset {
+			mean = -mean // a search takes what serves better first: here that lay behind
+		}
+		if mean < 0 || mean > 10000 {
+			return fmt.Errorf("cost: a timer pair at %s and %s says %d ticks", p[0].Spec, p[1].Spec, mean)
 		}
 		return nil
 	}

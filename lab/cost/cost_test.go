@@ -106,9 +106,13 @@ func TestTable(t *testing.T) {
 // that does not come out again.
 func TestRefusesFigures(t *testing.T) {
 	for want, spoil := range map[string]func([]*wire.Result){
-		"counted 1 of":           func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
-		"dropped 2":              func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
-		"ticks":                  func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
+		"counted 1 of": func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
+		"dropped 2":    func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
+		"ticks":        func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
+		"says -": func(all []*wire.Result) {
+			find(t, all, "timer pair/jump#0").Points[0].Offset = 9
+			find(t, all, "timer pair/jump#0.read").Values[1].Count += 1e6
+		},
 		"values for 1 points":    func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values = nil },
 		"kretprobe counted 3 of": func(all []*wire.Result) { find(t, all, "peer-5#0.undo").KprobeHits = 3 },
 		"ended well":             func(all []*wire.Result) { find(t, all, "counter/jump#0.work").Runs[0].Exit = 1 },
