@@ -2,90 +2,169 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"text/tabwriter"
+	"runtime"
+	"sync"
+	"time"
 
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protodelim"
 
+	"kerninst/agent/ask"
 	"kerninst/agent/daemon"
+	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 )
 
-// kinst asks the daemon to count arrivals while a command runs.
-func kinst(args []string) error {
-	specs, argv := split(args)
-	if len(specs) == 0 || len(argv) == 0 {
-		return errors.New("usage: kinst kinst:[module]:function:name... -- CMD ARG...")
+// kernelTypes is where a kernel shows its BTF (Documentation/bpf/btf.rst).
+const kernelTypes = "/sys/kernel/btf/vmlinux"
+
+// The ways in which kinst ends, those of the lab's commands.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// kinst asks the daemon for what lab probe asks of a guest of its own, and says the same. It
+// answers with the status to exit with.
+func kinst(args []string) int {
+	var r ask.Request
+	f := pflag.NewFlagSet("kinst", pflag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	r.Flags(f)
+	err := f.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		fmt.Printf("kinst SPEC... [-l | --run STRING | -- CMD ARG...]\n\n%s\n\n%s", ask.Help(), f.FlagUsages())
+		return 0
 	}
-	points, err := probe.ParseAll(specs)
+	r.Specs = f.Args()
+	if n := f.ArgsLenAtDash(); n >= 0 {
+		r.Specs, r.Argv = f.Args()[:n], f.Args()[n:]
+	}
+	var job *wire.Job
+	if err == nil {
+		job, err = r.Job(probe.At{Types: sync.OnceValues(readTypes)})
+	}
 	if err != nil {
-		return err
+		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
+		return exitUsage
 	}
-	sp := &wire.Splice{}
-	for _, p := range points {
-		if p.Predicate != "" || p.Action != "" {
-			return fmt.Errorf("%s: kinst counts, and does nothing else yet: lab probe does", p.Text)
+	records, err := do(job)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kinst:", err)
+		return exitFailed
+	}
+	return show(&r, r.Answer(records))
+}
+
+func readTypes() (*ktypes.Types, error) {
+	raw, err := os.ReadFile(kernelTypes)
+	if err != nil {
+		return nil, err
+	}
+	return ktypes.Read(raw)
+}
+
+// patience is how long a daemon that has just been started may take to listen: it reads the
+// kernel's symbols before, which takes seconds on an emulated machine.
+const patience = 30 * time.Second
+
+// dial waits for a daemon that does not listen yet, and says that it does.
+func dial() (conn net.Conn, err error) {
+	for begun, said := time.Now(), false; ; time.Sleep(100 * time.Millisecond) {
+		conn, err = net.Dial("unix", daemon.Socket)
+		starting := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
+		if !starting || time.Since(begun) > patience {
+			return conn, err
 		}
-		sp.Points = append(sp.Points, p.Point())
+		if !said {
+			fmt.Fprintln(os.Stderr, "kinst: waiting for kerninstd to listen")
+			said = true
+		}
 	}
-	conn, err := net.Dial("unix", daemon.Socket)
+}
+
+// do has the daemon do a job, and hears what it says.
+func do(job *wire.Job) (records []*wire.Record, err error) {
+	conn, err := dial()
 	if err != nil {
-		return fmt.Errorf("%w: is kerninstd -serve running?", err)
+		return nil, fmt.Errorf("%w: is kerninstd -serve running?", err)
 	}
 	defer conn.Close()
-	job := &wire.Job{Schema: 1, Steps: []*wire.Step{
-		{Name: "splice", Do: &wire.Step_Splice{Splice: sp}},
-		{Name: "workload", Do: &wire.Step_Run{Run: &wire.Run{Argv: argv}}},
-		{Name: "read", Do: &wire.Step_Read{Read: &wire.Read{}}},
-	}}
 	if _, err := protodelim.MarshalTo(conn, job); err != nil {
-		return err
+		return nil, err
 	}
-	return show(bufio.NewReader(conn))
-}
-
-// split takes the arguments apart at the first "--".
-func split(args []string) (before, after []string) {
-	for i, a := range args {
-		if a == "--" {
-			return args[:i], args[i+1:]
-		}
-	}
-	return args, nil
-}
-
-// show prints the workload's output and the counts.
-func show(r *bufio.Reader) error {
-	for {
-		var rec wire.Record
-		if err := protodelim.UnmarshalFrom(r, &rec); errors.Is(err, io.EOF) {
-			return errors.New("the daemon died")
+	for in := bufio.NewReader(conn); ; {
+		rec := &wire.Record{}
+		if err := protodelim.UnmarshalFrom(in, rec); errors.Is(err, io.EOF) {
+			return nil, errors.New("the daemon died")
 		} else if err != nil {
-			return err
+			return nil, err
 		}
+		records = append(records, rec)
 		if done := rec.GetDone(); done != nil {
-			if done.Failed {
-				return errors.New(done.Error)
-			}
-			return nil
+			return records, nil
 		}
-		res := rec.GetResult()
-		for _, run := range res.GetRuns() {
-			os.Stdout.Write(run.Stdout)
-			os.Stderr.Write(run.Stderr)
-			if run.Truncated {
-				fmt.Fprintln(os.Stderr, "kinst: the command's output is cut: the first MiB of stdout and of stderr is kept")
-			}
-		}
-		w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-		for _, v := range res.GetValues() {
-			fmt.Fprintf(w, "%s\t%d\n", v.Spec, v.Count)
-		}
-		w.Flush()
 	}
+}
+
+// show prints an answer as lab probe does.
+func show(r *ask.Request, a ask.Answer) int {
+	code := 0
+	if w := a.Workload; w != nil {
+		if w.TimedOut && a.Wrong == "" {
+			a.Wrong = fmt.Sprintf("the workload did not end within %v: raise --timeout", r.Timeout)
+		}
+		if r.ExitWithWorkload {
+			code = int(w.Exit)
+		}
+	}
+	if a.Wrong != "" {
+		code = exitFailed
+	}
+	if r.JSON {
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		if err := out.Encode(document(a)); err != nil {
+			fmt.Fprintln(os.Stderr, "kinst:", err)
+			return exitFailed
+		}
+	} else {
+		if w := a.Workload; w != nil {
+			fmt.Print(w.Stdout)
+			fmt.Fprint(os.Stderr, w.Stderr)
+		}
+		r.Print(os.Stdout, a)
+	}
+	for _, note := range r.Notes(a) {
+		fmt.Fprintln(os.Stderr, note)
+	}
+	if a.Wrong != "" && !r.JSON {
+		fmt.Fprintln(os.Stderr, "kinst:", a.Wrong)
+	}
+	return code
+}
+
+// answered is what --json prints: lab probe's document, without what only a lab knows.
+type answered struct {
+	Schema int    `json:"schema"`
+	Arch   string `json:"arch"`
+	Status string `json:"status"`
+	Reason string `json:"reason,omitempty"`
+	ask.Answer
+}
+
+func document(a ask.Answer) answered {
+	d := answered{Schema: 1, Arch: runtime.GOARCH, Status: "passed", Reason: a.Wrong, Answer: a}
+	if a.Wrong != "" {
+		d.Status = "failed"
+	}
+	return d
 }

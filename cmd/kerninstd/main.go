@@ -7,7 +7,8 @@
 //
 // Under the name kinst it is the client:
 //
-//	kinst SPEC... -- CMD ARG...      count arrivals while CMD runs
+//	kinst SPEC... -- CMD ARG...      what lab probe does, in the guest
+//	kinst -l SPEC...                 list points
 package main
 
 import (
@@ -27,13 +28,10 @@ import (
 )
 
 func main() {
-	var err error
 	if filepath.Base(os.Args[0]) == "kinst" {
-		err = kinst(os.Args[1:])
-	} else {
-		err = serve()
+		os.Exit(kinst(os.Args[1:]))
 	}
-	if err != nil {
+	if err := serve(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
 		os.Exit(1)
 	}

@@ -1,0 +1,194 @@
+package ask
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
+
+// Answer is what became of a request.
+type Answer struct {
+	Points   []Point   `json:"points"`
+	Workload *Workload `json:"workload,omitempty"`
+
+	// Wrong is the first error of a step, in the order of the steps, or else of the end.
+	Wrong string `json:"-"`
+}
+
+// Point is what became of one point, and what its actions found there.
+type Point struct {
+	Spec    string `json:"spec"`
+	Symbol  string `json:"symbol"`
+	Offset  uint64 `json:"offset"`
+	Address string `json:"address"`
+	// Instruction is what is there, if points are listed.
+	Instruction string   `json:"instruction,omitempty"`
+	Mechanism   string   `json:"mechanism,omitempty"`
+	Liveness    string   `json:"liveness,omitempty"`
+	RunsAt      string   `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
+	Moved       string   `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
+	Added       int      `json:"added,omitempty"`   // instructions a hit
+	Spilled     int      `json:"spilled,omitempty"` // registers and flag words saved
+	Refusal     *Refusal `json:"refusal,omitempty"`
+	// Passed are the mechanisms that were tried before this one, and why they are not it.
+	Passed []Refusal `json:"passed,omitempty"`
+	// Value is of the first action, if it has a number: none has been the smallest or
+	// largest of nothing, nor has a trace.
+	Value   *probe.Number   `json:"value,omitempty"`
+	Actions []probe.Finding `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
+}
+
+// Refusal is why something is not done.
+type Refusal struct {
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// Workload is how what ran ended.
+type Workload struct {
+	Exit   int32  `json:"exit"`
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	// Truncated: it wrote more to stdout or stderr than is kept of either.
+	Truncated bool `json:"truncated,omitempty"`
+	TimedOut  bool `json:"-"`
+}
+
+// Answer puts together what the daemon said to the job.
+func (r *Request) Answer(records []*wire.Record) Answer {
+	a := Answer{Points: []Point{}}
+	results := map[string]*wire.Result{}
+	for _, rec := range records {
+		if res := rec.GetResult(); res != nil {
+			results[res.Step] = res
+			if a.Wrong == "" {
+				a.Wrong = res.Error
+			}
+		}
+		if done := rec.GetDone(); done.GetFailed() && a.Wrong == "" {
+			a.Wrong = done.Error
+		}
+	}
+	for _, p := range results[stepSplice].GetPoints() {
+		out := point(p)
+		if p.Refusal == nil {
+			out.found(results[stepRead].GetValues(), r.compiled)
+		}
+		a.Points = append(a.Points, out)
+	}
+	for _, w := range results[stepWorkload].GetRuns() {
+		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
+	}
+	return a
+}
+
+func point(p *wire.PointResult) Point {
+	out := Point{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Instruction: p.Instruction,
+		Mechanism: p.Mechanism, Liveness: p.Liveness, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled)}
+	if p.RunsAt != 0 {
+		out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
+	}
+	for _, r := range p.Passed {
+		out.Passed = append(out.Passed, Refusal{r.Reason, r.Detail})
+	}
+	if r := p.Refusal; r != nil {
+		out.Refusal = &Refusal{r.Reason, r.Detail}
+	}
+	return out
+}
+
+// found fills in what the actions at a point found.
+func (p *Point) found(values []*wire.Value, compiled probe.Compiled) {
+	for _, v := range values {
+		if v.Spec != p.Spec {
+			continue
+		}
+		a := compiled[v.Action].Found(v)
+		a.Action = v.Action
+		p.Actions = append(p.Actions, a)
+	}
+	if len(p.Actions) > 0 {
+		p.Value = p.Actions[0].Value
+	}
+	if len(p.Actions) == 1 && p.Actions[0].OnlyCounts() {
+		p.Actions = nil
+	}
+}
+
+// Print writes the answer for people: a listing, or what was found. What the workload wrote
+// is the caller's to show, before.
+func (r *Request) Print(to io.Writer, a Answer) {
+	t := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	for _, p := range a.Points {
+		if r.List {
+			p.list(t)
+		} else {
+			p.print(t)
+		}
+	}
+	t.Flush()
+	for _, p := range a.Points {
+		for _, why := range p.Passed {
+			if r.Why {
+				fmt.Fprintf(to, "%s is not reached by %s (%s)\n", p.Spec, why.Detail, why.Reason)
+			}
+		}
+	}
+}
+
+// list writes that a point can be had, or why it cannot.
+func (p Point) list(t io.Writer) {
+	how := p.Mechanism
+	switch {
+	case p.Refusal != nil:
+		how = "refused: " + p.Refusal.Reason + ": " + p.Refusal.Detail
+	case p.RunsAt != "":
+		how += ", at " + p.RunsAt
+	}
+	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction, how)
+}
+
+// print writes what was found at a point.
+func (p Point) print(t io.Writer) {
+	switch {
+	case p.Refusal != nil:
+		fmt.Fprintf(t, "%s\trefused\t%s: %s\n", p.Spec, p.Refusal.Reason, p.Refusal.Detail)
+	case len(p.Actions) > 0:
+		for _, a := range p.Actions {
+			a.Print(t, p.Spec, p.Mechanism)
+		}
+	case p.Value != nil:
+		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
+	default:
+		fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)
+	}
+}
+
+// Notes are what should be known beside what was found, a line each.
+func (r *Request) Notes(a Answer) (notes []string) {
+	if w := a.Workload; w != nil {
+		if w.Exit != 0 {
+			notes = append(notes, fmt.Sprintf("workload: exit status %d", w.Exit))
+		}
+		if w.Truncated {
+			notes = append(notes, "workload: its output is cut: the first MiB of stdout and of stderr is kept")
+		}
+	}
+	for _, p := range a.Points {
+		if p.RunsAt != "" && !r.List {
+			notes = append(notes, fmt.Sprintf("probe: %s cannot be spliced itself: counted at %s, which runs exactly as often", p.Spec, p.RunsAt))
+		}
+	}
+	return notes
+}
+
+// Saved is the most registers and flag words that a point saves.
+func (a Answer) Saved() (n int) {
+	for _, p := range a.Points {
+		n = max(n, p.Spilled)
+	}
+	return n
+}

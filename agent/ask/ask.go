@@ -1,0 +1,143 @@
+// Package ask is what people ask of probes and what they are told, the same on the host
+// (lab probe) and in the guest (kinst): flags, the job that is made of them, and the table,
+// listing or document that is made of what the daemon answers.
+package ask
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
+
+// Request is what is asked for: which points, what is done there, and while what runs.
+type Request struct {
+	Specs     []string // as probe.Parse reads them
+	Do        []string // actions, where a specification has none of its own
+	Predicate string   // likewise
+	Mechanism string   // that has to be used, or the point is refused; "": the cheapest
+	Without   []string // mechanisms that are not to be used
+
+	SkipRefused      bool // probe those points that are not refused
+	List             bool // say what points there are; run nothing
+	Many             bool // more than MostPoints are meant
+	Why              bool // say which mechanisms were passed over
+	JSON             bool
+	ExitWithWorkload bool
+
+	Argv    []string // the workload; or
+	Shell   string   // what sh is given
+	Timeout time.Duration
+
+	compiled probe.Compiled
+}
+
+// MostPoints is how many points a probe has unless more are said to be meant.
+const MostPoints = 10_000
+
+const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
+	"may have * ? [...]; name is a byte offset, %s, or nothing, which is\n" +
+	"every instruction.\n" +
+	"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
+	"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0), pid, tid, cpu,\n" +
+	"comm, ret at a return, and what the kernel's types say: arg0.f_inode.i_size,\n" +
+	"task.mm, inode(arg1).i_mode. What is found can be kept by keys: count by comm."
+
+// Help says what a specification, an action and a predicate are.
+func Help() string { return fmt.Sprintf(specHelp, strings.Join(probe.Names(), ", ")) }
+
+// Flags gives a request its flags.
+func (r *Request) Flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&r.Do, "do", []string{"count"}, "action: "+probe.Actions+"; may be repeated")
+	f.StringVar(&r.Predicate, "if", "", "do it only where this `EXPR` holds, as int32(arg0) < 0 && load64(arg1 + 8) != 0")
+	f.StringVar(&r.Mechanism, "mechanism", "", "force a mechanism, or refuse")
+	f.StringSliceVar(&r.Without, "no-mechanism", nil, "mechanisms not to use, `NAME[,NAME...]`: "+strings.Join(plan.MechanismNames(), ", "))
+	f.BoolVar(&r.Why, "why", false, "say which mechanisms were tried before the one that a point has, and why they are not it")
+	f.BoolVar(&r.SkipRefused, "skip-refused", false, "probe the points that are not refused")
+	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
+	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
+	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
+	f.BoolVar(&r.JSON, "json", false, "print one JSON document")
+	f.StringVar(&r.Shell, "run", "", "workload, for the guest's /bin/sh -c")
+	f.DurationVar(&r.Timeout, "timeout", 60*time.Second, "limit of the workload, in guest time")
+}
+
+// Check looks at what needs no kernel to be wrong.
+func (r *Request) Check() error {
+	known := plan.MechanismNames()
+	for _, m := range append([]string{r.Mechanism}, r.Without...) {
+		if m != "" && !slices.Contains(known, m) {
+			return fmt.Errorf("%q is no mechanism: there are %s", m, strings.Join(known, ", "))
+		}
+	}
+	switch {
+	case r.Mechanism != "" && slices.Contains(r.Without, r.Mechanism):
+		return fmt.Errorf("--mechanism %s with --no-mechanism %[1]s: no point could be spliced", r.Mechanism)
+	case r.Timeout <= 0:
+		return fmt.Errorf("--timeout %v: want more than 0", r.Timeout)
+	case len(r.Specs) == 0:
+		return errors.New("no probe given, as in kinst::vfs_read:16")
+	case r.Shell != "" && len(r.Argv) > 0:
+		return errors.New("--run and -- both give a workload: choose one")
+	case r.List && r.works():
+		return errors.New("--list runs nothing: leave the workload out")
+	case !r.List && !r.works():
+		return errors.New("no workload: give --run STRING, or -- CMD ARG; or --list")
+	}
+	return nil
+}
+
+func (r *Request) works() bool { return r.Shell != "" || len(r.Argv) > 0 }
+
+// The names of a job's steps: see Request.Answer.
+const (
+	stepSplice   = "splice"
+	stepWorkload = "workload"
+	stepRead     = "read"
+)
+
+// Job is what the daemon does: splice, run, read, undo; or only say what could be. in is what
+// actions can be told of the kernel.
+func (r *Request) Job(in probe.At) (*wire.Job, error) {
+	specs, err := probe.ParseAll(r.Specs)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List}
+	if !r.Many {
+		sp.Limit = MostPoints
+	}
+	r.compiled = probe.Compiled{}
+	for _, s := range specs {
+		p := s.Point()
+		p.Mechanism, p.Without = r.Mechanism, r.Without
+		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, in); err != nil {
+			return nil, err
+		}
+		sp.Points = append(sp.Points, p)
+	}
+	splice := &wire.Step{Name: stepSplice, Do: &wire.Step_Splice{Splice: sp}}
+	if r.List {
+		return &wire.Job{Schema: 1, Steps: []*wire.Step{splice}}, nil
+	}
+	argv := r.Argv
+	if r.Shell != "" {
+		argv = []string{"/bin/sh", "-c", r.Shell}
+	}
+	return &wire.Job{Schema: 1, Steps: []*wire.Step{
+		splice,
+		{Name: stepWorkload, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(r.Timeout)}}},
+		{Name: stepRead, Do: &wire.Step_Read{Read: &wire.Read{}}},
+		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepSplice}}},
+	}}, nil
+}

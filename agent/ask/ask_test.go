@@ -1,0 +1,147 @@
+package ask
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
+
+// A workload whose output is cut says so; one whose is whole has no such key.
+func TestTruncated(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		r := &Request{}
+		a := r.Answer([]*wire.Record{
+			{Body: &wire.Record_Result{Result: &wire.Result{Step: "workload", Runs: []*wire.RunResult{{Stdout: []byte("x"), Truncated: cut}}}}},
+		})
+		if said := strings.Contains(strings.Join(r.Notes(a), "\n"), "is cut"); said != cut {
+			t.Errorf("cut %v, said %v", cut, said)
+		}
+		text, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(text), `"truncated":true`); got != cut || strings.Contains(string(text), "truncated") != cut {
+			t.Errorf("cut %v: %s", cut, text)
+		}
+	}
+}
+
+// What actions found comes as numbers with their sign; the smallest of nothing is none.
+func TestActions(t *testing.T) {
+	r := &Request{Timeout: time.Second, Do: []string{"min(int32(arg0))", "max(arg0)", "trace(arg1)", "sum(load8(arg0))"}, Specs: []string{"kinst::p:8"}, Shell: "true"}
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	values := []*wire.Value{
+		{Spec: "p", Action: r.Do[0], Count: 2, Bounded: true, Bound: 1<<64 - 5, Signed: true},
+		{Spec: "p", Action: r.Do[1]},
+		{Spec: "p", Action: r.Do[2], Count: 3, Dropped: 2, Records: []*wire.TraceRecord{{Fields: []uint64{1<<64 - 1}}}},
+		{Spec: "p", Action: r.Do[3], Count: 7, Faults: 3},
+	}
+	a := r.Answer([]*wire.Record{
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: "splice", Points: []*wire.PointResult{{Spec: "p"}}}}},
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: "read", Values: values}}},
+	})
+	text, err := json.Marshal(a.Points[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"value":-5,`, `{"action":"min(int32(arg0))","value":-5,"hits":2}`, `{"action":"max(arg0)","hits":0}`,
+		`"hits":3,"records":[{"number":0,"fields":[18446744073709551615]}],"dropped":2`,
+		`{"action":"sum(load8(arg0))","value":7,"hits":7,"faults":3}`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s\nhas no %s", text, want)
+		}
+	}
+}
+
+// TestOwn: a specification has its own predicate and action, or those that are given for
+// all.
+func TestOwn(t *testing.T) {
+	r := &Request{Timeout: time.Second, Do: []string{"count", "max(arg1)"}, Predicate: "arg0 > 1", Shell: "true",
+		Specs: []string{"kinst::a:8", "kinst::b:8 sum(arg2)", "kinst::c:8 /arg3 > 1/", "kinst::d:8 /arg3 > 1/ sum(arg2)"}}
+	job, err := r.Job(probe.At{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled := func(predicate string, do ...string) (out []string) {
+		for _, a := range do {
+			s, err := probe.Compile(predicate, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, s.String())
+		}
+		return out
+	}
+	for k, want := range [][]string{
+		compiled("arg0 > 1", "count", "max(arg1)"), compiled("arg0 > 1", "sum(arg2)"), compiled("arg3 > 1", "count", "max(arg1)"), compiled("arg3 > 1", "sum(arg2)"),
+	} {
+		var got []string
+		for _, a := range job.Steps[0].GetSplice().Points[k].Actions {
+			got = append(got, a.Snippet)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", r.Specs[k], got, want)
+		}
+	}
+	for _, bad := range []string{"kinst::a:8 sum(argh)", "kinst::a:8 /argh/"} {
+		if _, err := (&Request{Timeout: time.Second, Do: []string{"count"}, Shell: "true", Specs: []string{bad}}).Job(probe.At{}); err == nil {
+			t.Errorf("%s: no error", bad)
+		}
+	}
+}
+
+// TestCheck: what cannot be meant is refused before anything is done.
+func TestCheck(t *testing.T) {
+	good := Request{Specs: []string{"kinst::p:8"}, Shell: "true", Timeout: time.Second}
+	if err := good.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for want, spoil := range map[string]func(*Request){
+		"is no mechanism":          func(r *Request) { r.Mechanism = "jmup" },
+		"there are jump":           func(r *Request) { r.Without = []string{"jmup"} },
+		"no point could be":        func(r *Request) { r.Mechanism, r.Without = "jump", []string{"jump"} },
+		"more than 0":              func(r *Request) { r.Timeout = 0 },
+		"no probe given":           func(r *Request) { r.Specs = nil },
+		"choose one":               func(r *Request) { r.Argv = []string{"true"} },
+		"leave the workload out":   func(r *Request) { r.List = true },
+		"no workload: give --run ": func(r *Request) { r.Shell = "" },
+	} {
+		r := good
+		spoil(&r)
+		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestPrint: a refused point is in the table and in the listing, with its reason; a listing
+// says where a point that runs as often is.
+func TestPrint(t *testing.T) {
+	a := Answer{Points: []Point{
+		{Spec: "kinst::p:8", Address: "0x8", Instruction: "nop", Mechanism: "jump", RunsAt: "0x9", Passed: []Refusal{{"too small", "jump: 1 byte"}}},
+		{Spec: "kinst::p:9", Address: "0x9", Instruction: "ret", Refusal: &Refusal{"reserved", "entry code"}},
+	}}
+	for _, c := range []struct {
+		r    Request
+		want string
+	}{
+		{Request{List: true}, "kinst::p:8  0x8  nop  jump, at 0x9\nkinst::p:9  0x9  ret  refused: reserved: entry code\n"},
+		{Request{}, "kinst::p:8  jump     not counted\nkinst::p:9  refused  reserved: entry code\n"},
+		{Request{Why: true}, "kinst::p:8  jump     not counted\nkinst::p:9  refused  reserved: entry code\nkinst::p:8 is not reached by jump: 1 byte (too small)\n"},
+	} {
+		var b strings.Builder
+		c.r.Print(&b, a)
+		if b.String() != c.want {
+			t.Errorf("%+v:\n%swant\n%s", c.r, b.String(), c.want)
+		}
+	}
+}

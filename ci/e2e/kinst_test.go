@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// behaviours are what FreeBSD documents of its kinst (kinst(4), and Margiolis' paper, §II and
+// §V), and what its users expect who come here: what is typed into a shell in the guest, and
+// what is answered. GETPPID is the function behind that system call, BENCH a program that
+// calls it 900 times after 100 to warm up.
+var behaviours = []struct {
+	name, command string
+	code          int
+	want          string // a regular expression
+	only          string // on this ISA, if not empty
+}{
+	{"an instruction by its offset counts arrivals", `kinst -l kinst::GETPPID: | awk '!/refused/ {print $1; exit}' >/tmp/first; kinst "$(cat /tmp/first)" -- BENCH`,
+		0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
+	{"the empty name is every instruction of the function", `kinst kinst::GETPPID: --skip-refused -- BENCH`,
+		0, `(?s)kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n`, ""},
+	{"entry is once a call", `kinst kinst::GETPPID:entry -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
+	{"return is once a call", `kinst kinst::GETPPID:return -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
+	{"points are listed with what is there", `kinst -l kinst::vfs_read:`, 0, `(?s)kinst::vfs_read:\d+ +0xffff[0-9a-f]+ +\S.*(ret|ret\w*) +\w+\n`, ""},
+	{"a probe prints process and command, as printf of pid and execname does", `kinst "kinst::GETPPID:entry trace(pid, comm)" -- BENCH`,
+		0, `0 +\d+ bench\s*\n +1 +\d+ bench\s*\n`, ""},
+	{"a predicate on the command", `kinst 'kinst::vfs_read:entry /comm == "wc"/' 'kinst::vfs_read:return /comm == "nobody"/' -- wc -c /proc/mounts`,
+		0, `(?s)count +[1-9]\d*\n.*count +0\n|vfs_read:\d+ +\w+ +[1-9]\d*\nkinst::vfs_read:\d+ +\w+ +0\n`, ""},
+	{"patterns stand for functions", `kinst -l 'kinst::ksys_r*:entry'`, 0, `(?s)ksys_read:\d+ .*ksys_readahead:\d+ |(?s)ksys_readahead:\d+ .*ksys_read:\d+ `, ""},
+	{"an offset that is no instruction's", `kinst kinst::vfs_read:100001 -- true`, 1, `refused +outside the function: .*`, ""},
+	{"a function that is none", `kinst kinst::vfs_reed:entry -- true`, 1, `no such function: the kernel has no function vfs_reed; there is .*vfs_read`, ""},
+	{"a module that is not there", `kinst kinst:nonsense:vfs_read:entry -- true`, 1, `module nonsense is not loaded`, ""},
+	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, ""},
+	{"an offset that is no number", `kinst kinst::vfs_read:here -- true`, 2, `"here" is neither a byte offset`, ""},
+	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 5: struct file has no field f_inod; did you mean f_inode\?`, ""},
+	{"the workload's status, if asked for", `kinst --exit-with-workload kinst::vfs_read:entry --run 'exit 7'`, 7, `workload: exit status 7`, ""},
+	{"what is in the way of a pun is moved", `kinst --json --mechanism pun kinst::GETPPID:23 -- BENCH | tr -d ' \n'`, 0, `"mechanism":"pun",.*"moved":"__do_sys_getppid\+0x19".*"value":1000`, "amd64"},
+	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, ""},
+	{"with a workload that nobody has, nothing is left spliced", `kinst kinst::GETPPID:entry -- /no/such/program; kinst -l kinst::GETPPID: | diff /tmp/before - && echo same`, 0, `no such file or directory\n(?s).*same\n$`, ""},
+}
+
+// noinstr is a function on each ISA that runs where no probe may.
+var noinstr = map[string]string{"amd64": "exc_page_fault", "arm64": "el1h_64_sync_handler", "riscv64": "do_page_fault"}
+
+// TestKinst types into a shell in a guest, as a person does.
+func TestKinst(t *testing.T) {
+	t.Parallel()
+	for _, arch := range arches {
+		t.Run(arch, func(t *testing.T) {
+			in := strings.NewReplacer("GETPPID", getppid[arch], "BENCH", "/lib/kerninst/bench/bench null 100 9", "NOINSTR", noinstr[arch])
+			g := openShell(t, arch)
+			for k, b := range behaviours {
+				if b.only != "" && b.only != arch {
+					continue
+				}
+				got, code := g.run(in.Replace(b.command), k)
+				if code != b.code || !regexp.MustCompile(in.Replace(b.want)).MatchString(got) {
+					t.Errorf("%s: %s\nexit status %d, want %d, and what matches %s:\n%s", b.name, in.Replace(b.command), code, b.code, in.Replace(b.want), got)
+				}
+			}
+		})
+	}
+}
+
+// guestShell is a shell in a guest, at a terminal.
+type guestShell struct {
+	t    *testing.T
+	tty  *os.File
+	said *bytes.Buffer // and not yet read
+	more chan []byte
+}
+
+// openShell has a guest whose shell is at a terminal that is the test's.
+func openShell(t *testing.T, arch string) *guestShell {
+	t.Helper()
+	tty, end := openTerminal(t)
+	cmd := exec.Command(lab, "shell", "--arch", arch)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = end, end, end
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end.Close()
+	g := &guestShell{t, tty, &bytes.Buffer{}, make(chan []byte)}
+	go func() {
+		defer close(g.more)
+		for {
+			b := make([]byte, 4096)
+			n, err := tty.Read(b)
+			if err != nil {
+				return
+			}
+			g.more <- b[:n]
+		}
+	}()
+	t.Cleanup(func() {
+		fmt.Fprintln(tty, "exit")
+		killed := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+		defer killed.Stop()
+		for range g.more {
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("lab shell: %v", err)
+		}
+		tty.Close()
+	})
+	g.await(regexp.MustCompile(`guest# `))
+	return g
+}
+
+// openTerminal makes a pseudoterminal: the test's end, and a program's.
+func openTerminal(t *testing.T) (tty, end *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "terminal"), end
+}
+
+// await reads until something matches, and answers with its groups.
+func (g *guestShell) await(want *regexp.Regexp) []string {
+	g.t.Helper()
+	late := time.After(limit / 2)
+	for {
+		if m := want.FindStringSubmatch(g.said.String()); m != nil {
+			g.said.Reset()
+			return m
+		}
+		select {
+		case b, ok := <-g.more:
+			if !ok {
+				g.t.Fatalf("the terminal closed before %v: %s", want, g.said)
+			}
+			g.said.Write(b)
+		case <-late:
+			g.t.Fatalf("nothing matches %v: %s", want, g.said)
+		}
+	}
+}
+
+// run has the shell run a command, the k-th: what it wrote to either stream, and how it
+// ended. The marks are not what is typed, which the terminal shows too.
+func (g *guestShell) run(command string, k int) (said string, code int) {
+	g.t.Helper()
+	if _, err := io.WriteString(g.tty, fmt.Sprintf("{ %s; } >/tmp/said 2>&1; echo \"=%%=%d=$?=\"; cat /tmp/said; echo \"=%%\"=%d=end=\n", command, k, k)); err != nil {
+		g.t.Fatal(err)
+	}
+	m := g.await(regexp.MustCompile(fmt.Sprintf(`(?s)=%%=%d=(\d+)=\r*\n(.*?)=%%=%d=end=`, k, k)))
+	code, err := strconv.Atoi(m[1])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return strings.ReplaceAll(m[2], "\r", ""), code
+}
