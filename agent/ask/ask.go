@@ -106,25 +106,16 @@ const (
 // Job is what the daemon does: splice, run, read, undo; or only say what could be. in is what
 // actions can be told of the kernel.
 func (r *Request) Job(in probe.At) (*wire.Job, error) {
-	specs, err := probe.ParseAll(r.Specs)
-	if err == nil {
-		err = r.Check()
-	}
-	if err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List}
 	if !r.Many {
 		sp.Limit = MostPoints
 	}
-	r.compiled = probe.Compiled{}
-	for _, s := range specs {
-		p := s.Point()
-		p.Mechanism, p.Without = r.Mechanism, r.Without
-		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, in); err != nil {
-			return nil, err
-		}
-		sp.Points = append(sp.Points, p)
+	var err error
+	if sp.Points, err = r.points(in); err != nil {
+		return nil, err
 	}
 	splice := &wire.Step{Name: stepSplice, Do: &wire.Step_Splice{Splice: sp}}
 	if r.List {
@@ -140,4 +131,27 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 		{Name: stepRead, Do: &wire.Step_Read{Read: &wire.Read{}}},
 		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepSplice}}},
 	}}, nil
+}
+
+// points are those of the specifications. What several say of one place is done at one point.
+func (r *Request) points(in probe.At) (out []*wire.Point, err error) {
+	r.compiled = probe.Compiled{}
+	at := map[probe.Spec]*wire.Point{}
+	for _, text := range r.Specs {
+		s, err := probe.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		p := at[s.Place()]
+		if p == nil {
+			p = s.Point()
+			p.Mechanism, p.Without = r.Mechanism, r.Without
+			at[s.Place()] = p
+			out = append(out, p)
+		}
+		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, in, p.Actions); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

@@ -33,7 +33,7 @@ func TestTruncated(t *testing.T) {
 
 // What actions found comes as numbers with their sign; the smallest of nothing is none.
 func TestActions(t *testing.T) {
-	r := &Request{Timeout: time.Second, Do: []string{"min(int32(arg0))", "max(arg0)", "trace(arg1)", "sum(load8(arg0))"}, Specs: []string{"kinst::p:8"}, Shell: "true"}
+	r := &Request{Timeout: time.Second, Do: []string{"min(int32(arg0))", "max(arg0)", "trace(arg1)", "sum(load8(arg0))", "sum(int64(arg0))"}, Specs: []string{"kinst::p:8"}, Shell: "true"}
 	if _, err := r.Job(probe.At{}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +42,7 @@ func TestActions(t *testing.T) {
 		{Spec: "p", Action: r.Do[1]},
 		{Spec: "p", Action: r.Do[2], Count: 3, Dropped: 2, Records: []*wire.TraceRecord{{Fields: []uint64{1<<64 - 1}}}},
 		{Spec: "p", Action: r.Do[3], Count: 7, Faults: 3},
+		{Spec: "p", Action: r.Do[4], Count: 1<<64 - 2},
 	}
 	a := r.Answer([]*wire.Record{
 		{Body: &wire.Record_Result{Result: &wire.Result{Step: "splice", Points: []*wire.PointResult{{Spec: "p"}}}}},
@@ -54,7 +55,7 @@ func TestActions(t *testing.T) {
 	for _, want := range []string{
 		`"value":-5,`, `{"action":"min(int32(arg0))","value":-5,"hits":2}`, `{"action":"max(arg0)","hits":0}`,
 		`"hits":3,"records":[{"number":0,"fields":[18446744073709551615]}],"dropped":2`,
-		`{"action":"sum(load8(arg0))","value":7,"hits":7,"faults":3}`,
+		`{"action":"sum(load8(arg0))","value":7,"hits":7,"faults":3}`, `{"action":"sum(int64(arg0))","value":-2,`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s\nhas no %s", text, want)
@@ -142,6 +143,31 @@ func TestPrint(t *testing.T) {
 		c.r.Print(&b, a)
 		if b.String() != c.want {
 			t.Errorf("%+v:\n%swant\n%s", c.r, b.String(), c.want)
+		}
+	}
+}
+
+// TestBeside: what several specifications say of one place is done at one point, each under
+// its own predicate; what is the same altogether is refused.
+func TestBeside(t *testing.T) {
+	r := &Request{Timeout: time.Second, Do: []string{"count"}, Shell: "true",
+		Specs: []string{"kinst::a:16 /arg0 > 1/", "kinst::b:8", "kinst::a:0x10 /arg0 > 2/", "kinst::a:16 max(arg1)"}}
+	job, err := r.Job(probe.At{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	points := job.Steps[0].GetSplice().Points
+	var names, snippets []string
+	for _, a := range points[0].Actions {
+		names, snippets = append(names, a.Name), append(snippets, a.Snippet)
+	}
+	if want := []string{"count", "/arg0 > 2/ count", "max(arg1)"}; len(points) != 2 || !slices.Equal(names, want) || snippets[0] == snippets[1] {
+		t.Errorf("%d points, with %q at the first, want 2, with %q", len(points), names, want)
+	}
+	for _, twice := range []string{"kinst::a:16", "kinst::a:16 /arg0 > 1/"} {
+		r := &Request{Timeout: time.Second, Do: []string{"count"}, Shell: "true", Specs: []string{twice, twice, twice}}
+		if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), "count is given twice there") {
+			t.Errorf("%s: %v", twice, err)
 		}
 	}
 }

@@ -94,6 +94,8 @@ func (f Finding) summary() string {
 	switch {
 	case f.Value != nil:
 		out = f.Value.String()
+	case len(f.Rows) == 1:
+		out = "1 key"
 	case len(f.Rows) > 0:
 		out = fmt.Sprintf("%d keys", len(f.Rows))
 	case len(f.Buckets) > 0:
@@ -137,31 +139,41 @@ func (f Finding) OnlyCounts() bool { return f.Action == "count" && f.Faults == 0
 // points.
 type Compiled map[string]Action
 
-// Add compiles what is to be done at the points of a specification: its own action, or else
-// those that are given for all, with its own predicate or that which is given for all.
-func (all Compiled) Add(s Spec, predicate string, do []string, in At) (out []*wire.Action, err error) {
+// Add compiles what is to be done at the points of a specification, beside what is done there
+// already: its own action, or else those that are given for all, with its own predicate or
+// that which is given for all. An action that is there twice has its predicate in its name.
+func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*wire.Action) (out []*wire.Action, err error) {
 	if s.Action != "" {
 		do = []string{s.Action}
 	}
 	if !strings.ContainsAny(s.Function, `*?[\`) {
 		in.Function = s.Function
 	}
-	for k, text := range do {
-		a, err := in.Compile(cmp.Or(s.Predicate, predicate), text)
+	predicate = cmp.Or(s.Predicate, predicate)
+	out = beside
+	for _, text := range do {
+		a, err := in.Compile(predicate, text)
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(do[:k], text) {
-			return nil, fmt.Errorf("--do %s is given twice", text)
-		}
 		name := text
+		if named(out, name) && predicate != "" {
+			name = "/" + predicate + "/ " + text
+		}
+		if named(out, name) {
+			return nil, fmt.Errorf("probe %q: %s is given twice there", s.Text, name)
+		}
 		if had, ok := all[name]; ok && !had.Shape.equal(a.Shape) { // the same words, of other types
-			name = text + " of " + s.Function
+			name += " of " + s.Function
 		}
 		all[name] = a
 		out = append(out, &wire.Action{Name: name, Snippet: a.Snippet.String()})
 	}
 	return out, nil
+}
+
+func named(all []*wire.Action, name string) bool {
+	return slices.ContainsFunc(all, func(a *wire.Action) bool { return a.Name == name })
 }
 
 func (s Shape) equal(o Shape) bool {

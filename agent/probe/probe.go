@@ -93,24 +93,10 @@ func Parse(text string) (Spec, error) {
 	return s, nil
 }
 
-// ParseAll reads several and refuses one that is given twice.
-func ParseAll(texts []string) ([]Spec, error) {
-	seen := map[Spec]bool{}
-	var out []Spec
-	for _, t := range texts {
-		s, err := Parse(t)
-		if err != nil {
-			return nil, err
-		}
-		key := s
-		key.Text, key.Predicate, key.Action = "", "", ""
-		if seen[key] {
-			return nil, fmt.Errorf("probe %q: that place is given twice", t)
-		}
-		seen[key] = true
-		out = append(out, s)
-	}
-	return out, nil
+// Place is where a specification's points are: the same of those that differ in what is done.
+func (s Spec) Place() Spec {
+	s.Text, s.Predicate, s.Action = "", "", ""
+	return s
 }
 
 // Point is what a daemon is asked for.

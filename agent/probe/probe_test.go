@@ -50,12 +50,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseAllRefusesTwins(t *testing.T) {
-	if _, err := ParseAll([]string{"kinst::f:16", "kinst::f:0x10 max(arg0)"}); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Fatalf("got %v", err)
-	}
-}
-
 // TestPoint: every name asks for something of its own, and offsets for themselves.
 func TestPoint(t *testing.T) {
 	seen := map[string]string{}

@@ -132,7 +132,7 @@ func (s Shape) Rows(v *wire.Value) (out []Row) {
 func (s Shape) alone(v *wire.Value) Row {
 	switch s.Kind {
 	case Count, Sum:
-		return Row{Value: &Number{Bits: v.Count}, Hits: v.Count}
+		return Row{Value: &Number{v.Count, s.Signed}, Hits: v.Count}
 	case Min, Max:
 		r := Row{Hits: v.Count}
 		if v.Bounded {
@@ -155,7 +155,7 @@ func (s Shape) row(w []uint64) Row {
 	case s.Kind == Hist || s.Kind == Linear:
 		return s.buckets(w)
 	case len(w) < 2:
-		return Row{Value: &Number{Bits: w[0]}, Hits: w[0]}
+		return Row{Value: &Number{w[0], s.Signed}, Hits: w[0]}
 	case w[1] == 0:
 		return Row{}
 	case s.Kind == Avg && s.Signed:

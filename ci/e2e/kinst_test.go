@@ -52,13 +52,14 @@ var behaviours = []struct {
 // noinstr is a function on each ISA that runs where no probe may.
 var noinstr = map[string]string{"amd64": "exc_page_fault", "arm64": "el1h_64_sync_handler", "riscv64": "do_page_fault"}
 
-// TestKinst types into a shell in a guest, as a person does.
+// TestKinst types into a shell in a guest, as a person does: the examples and the behaviours.
 func TestKinst(t *testing.T) {
 	t.Parallel()
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			in := strings.NewReplacer("GETPPID", getppid[arch], "BENCH", "/lib/kerninst/bench/bench null 100 9", "NOINSTR", noinstr[arch])
 			g := openShell(t, arch)
+			tryExamples(t, g, arch)
 			for k, b := range behaviours {
 				if b.only != "" && b.only != arch {
 					continue
