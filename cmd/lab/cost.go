@@ -7,10 +7,13 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"kerninst/agent/ktypes"
+	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/cost"
 	"kerninst/lab/qemu"
@@ -30,8 +33,8 @@ func costCommand() *cobra.Command {
 		Use:   "cost",
 		Short: "instructions that one hit of a probe adds, by action and mechanism, beside the kernel's own probes",
 		Long: "Put a counter, a predicated counter, a timer pair and a trace record into a kernel\n" +
-			"function, one after the other and by each mechanism, then the kernel's own probes,\n" +
-			"and print how many instructions a hit of each adds. All in one guest of exact time,\n" +
+			"function, one after the other and by each mechanism, each other action by the first of\n" +
+			"these, then the kernel's own probes, and print how many instructions a hit of each adds. All in one guest of exact time,\n" +
 			"where a figure is the same each time.",
 		Example: "  lab cost --arch arm64",
 		Args:    cobra.NoArgs,
@@ -54,14 +57,15 @@ func costCommand() *cobra.Command {
 }
 
 func (f *costFlags) run(ctx context.Context, isa string) error {
-	job, err := cost.Job(isa)
-	if err != nil {
-		return err
-	}
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
 	img, _, err := f.image(ctx, isa)
+	if err != nil {
+		return err
+	}
+	in := probe.At{Types: sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) })}
+	job, err := cost.Job(isa, in)
 	if err != nil {
 		return err
 	}
@@ -80,7 +84,7 @@ func (f *costFlags) run(ctx context.Context, isa string) error {
 			results = append(results, res)
 		}
 	}
-	t, err := cost.NewTable(g.Outcome.Hello, results)
+	t, err := cost.NewTable(g.Outcome.Hello, results, in)
 	if err != nil {
 		return &exit{status.ExitFailed, err}
 	}

@@ -96,12 +96,16 @@ func (f *probeFlags) types(prepare func() (prepared, error)) probe.At {
 		if err != nil {
 			return nil, err
 		}
-		raw, err := kernelbtf.Read(p.image.Kernel)
-		if err != nil {
-			return nil, err
-		}
-		return ktypes.Read(raw)
+		return typesOf(p.image)
 	})}
+}
+
+func typesOf(img *images.Image) (*ktypes.Types, error) {
+	raw, err := kernelbtf.Read(img.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	return ktypes.Read(raw)
 }
 
 func (f *probeFlags) run(ctx context.Context) error {

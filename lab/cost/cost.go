@@ -61,6 +61,7 @@ type action struct {
 	load      load
 	cheap     bool // the first is where nothing has to be saved for it
 	jumps     bool // at what jumps, calls or returns, by a trap only: the kernel emulates those
+	first     bool // by the first mechanism of the ladder only
 }
 
 // stackPointer always holds something: a predicate that compares it with 0 is true.
@@ -74,6 +75,17 @@ func actions(arch string) []action {
 		{name: "predicated counter", predicate: sp + " != 0", do: []string{"count"}, load: long},
 		{name: "timer pair", do: []string{"sum(0 - cycles)", "sum(cycles)"}, load: long, cheap: true},
 		{name: "trace record", do: []string{"trace(cycles)"}, load: short},
+		{name: "trace of two words", do: []string{"trace(cycles, arg0)"}, load: short, first: true},
+		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true},
+		{name: "predicate on pid", predicate: "pid != 0", do: []string{"count"}, load: long, first: true},
+		{name: "predicate on comm", predicate: `comm == "bench"`, do: []string{"count"}, load: long, first: true},
+		{name: "maximum", do: []string{"max(arg0)"}, load: long, first: true},
+		{name: "average", do: []string{"avg(arg0)"}, load: long, first: true},
+		{name: "histogram", do: []string{"hist(arg0)"}, load: long, first: true},
+		{name: "linear histogram", do: []string{"lhist(arg0, 0, 1024, 16)"}, load: long, first: true},
+		{name: "count by pid", do: []string{"count by pid"}, load: long, first: true},
+		{name: "count by comm", do: []string{"count by comm"}, load: long, first: true},
+		{name: "histogram by comm", do: []string{"hist(arg0) by comm"}, load: long, first: true},
 	}
 }
 
@@ -84,10 +96,14 @@ const (
 
 // ladder is the mechanisms that an action has rows for.
 func (a action) ladder(arch string) []plan.Mechanism {
-	if a.jumps {
+	ladder := plan.Ladder(arch)
+	switch {
+	case a.jumps:
 		return []plan.Mechanism{plan.Trap}
+	case a.first:
+		return ladder[:1]
 	}
-	return plan.Ladder(arch)
+	return ladder
 }
 
 // peers are the kernel's own probes. Those at a start are where ftrace has its place.
@@ -181,15 +197,16 @@ func unsplice(of string) *wire.Step {
 
 func name(a action, m plan.Mechanism) string { return a.name + "/" + m.String() }
 
-// Job is what the guest does; it is one of exact time with one CPU.
-func Job(arch string) (*wire.Job, error) {
+// Job is what the guest does; it is one of exact time with one CPU. in is what actions can be
+// told of its kernel.
+func Job(arch string, in probe.At) (*wire.Job, error) {
 	steps := []*wire.Step{
 		shell("no-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f"),
 	}
 	steps = slices.Concat(steps, works(bare, long), works(bare, short))
 	for _, a := range actions(arch) {
 		for _, m := range a.ladder(arch) {
-			points, err := a.points(arch, m.String())
+			points, err := a.points(arch, m.String(), in)
 			if err != nil {
 				return nil, err
 			}
@@ -235,14 +252,15 @@ func peerName(i int) string { return fmt.Sprintf("peer-%d", i) }
 
 // points are where an action's parts go: the first place that takes them, and the next
 // one behind.
-func (a action) points(arch, mechanism string) (out []*wire.Point, err error) {
+func (a action) points(arch, mechanism string, in probe.At) (out []*wire.Point, err error) {
 	for i, do := range a.do {
-		s, err := probe.Compile(a.predicate, do)
+		c, err := in.Compile(a.predicate, do)
 		if err != nil {
 			return nil, fmt.Errorf("cost: %s: %w", a.name, err)
 		}
+		s := c.Snippet
 		for k := range s.Cells {
-			if s.Cells[k].Kind == snippet.Buffer {
+			if kind := s.Cells[k].Kind; kind == snippet.Buffer || kind == snippet.Stacks {
 				s.Cells[k].Records = records
 			}
 		}
@@ -259,12 +277,13 @@ func few(mechanism string) bool { return mechanism == plan.Pun.String() }
 // results are a guest's answers by step.
 type results struct {
 	arch string
+	in   probe.At
 	of   map[string]*wire.Result
 }
 
 // NewTable makes the table of what a guest answered.
-func NewTable(hello *wire.Hello, all []*wire.Result) (*Table, error) {
-	r := results{arch: hello.Arch, of: map[string]*wire.Result{}}
+func NewTable(hello *wire.Hello, all []*wire.Result, in probe.At) (*Table, error) {
+	r := results{arch: hello.Arch, in: in, of: map[string]*wire.Result{}}
 	for _, one := range all {
 		r.of[one.Step] = one
 	}
@@ -386,9 +405,13 @@ func (r results) counted(a action, spliced string, hits uint64) error {
 		}
 		return nil
 	}
-	v := values[0]
-	if n := cmp.Or(v.Count, uint64(len(v.Records))+v.Dropped); n != hits || v.Dropped > 0 || v.Holes > 0 {
-		return fmt.Errorf("cost: step %s counted %d of %d, dropped %d", step, n, hits, v.Dropped)
+	c, err := r.in.Compile(a.predicate, a.do[0])
+	if err != nil {
+		return err
+	}
+	f := c.Found(values[0])
+	if n := cmp.Or(f.Hits, uint64(len(f.Records))+f.Dropped); n != hits || f.Dropped > 0 || f.Holes > 0 || f.Lost > 0 {
+		return fmt.Errorf("cost: step %s counted %d of %d, dropped %d, without room %d", step, n, hits, f.Dropped, f.Lost)
 	}
 	return nil
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"kerninst/agent/ktypes"
+	"kerninst/agent/ktypes/ktypestest"
+	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 )
 
@@ -13,7 +16,7 @@ import (
 // something in them as many more as extra says.
 func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello, []*wire.Result) {
 	t.Helper()
-	job, err := Job(arch)
+	job, err := Job(arch, kernel(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +48,14 @@ func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello,
 			switch {
 			case strings.HasPrefix(of, "timer"):
 				r.Values = []*wire.Value{{}, {Count: 30 * hits[of]}}
-			case strings.HasPrefix(of, "trace"):
-				r.Values = []*wire.Value{{Records: make([]*wire.TraceRecord, hits[of])}}
+			case strings.HasPrefix(of, "trace"), strings.HasPrefix(of, "stack"):
+				r.Values = []*wire.Value{{Records: slices.Repeat([]*wire.TraceRecord{{}}, int(hits[of]))}}
+			case strings.HasPrefix(of, "average"):
+				r.Values = []*wire.Value{{Rows: []*wire.Row{{Values: []uint64{5, hits[of]}}}}}
+			case strings.Contains(of, " by "):
+				r.Values = []*wire.Value{{Rows: []*wire.Row{{Keys: []uint64{1, 0}, Values: []uint64{1}}, {Keys: []uint64{2, 0}, Values: []uint64{hits[of] - 1}}}}}
+			case strings.Contains(of, "histogram"):
+				r.Values = []*wire.Value{{Rows: []*wire.Row{{Values: []uint64{0, hits[of]}}}}}
 			default:
 				r.Values = []*wire.Value{{Count: hits[of]}}
 			}
@@ -56,6 +65,10 @@ func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello,
 		out = append(out, r)
 	}
 	return &wire.Hello{Arch: arch, Kernel: "6.12"}, out
+}
+
+func kernel(t *testing.T) probe.At {
+	return probe.At{Types: func() (*ktypes.Types, error) { return ktypestest.Kernel(t), nil }}
 }
 
 func find(t *testing.T, all []*wire.Result, step string) *wire.Result {
@@ -80,7 +93,7 @@ func TestTable(t *testing.T) {
 	refused.Points[0].Refusal = &wire.Refusal{Reason: "why", Detail: "because"}
 	find(t, all, roundOf(peerName(5), 0)).Error = "none here"
 	find(t, all, behind).Runs[0].Exit = 1
-	table, err := NewTable(hello, all)
+	table, err := NewTable(hello, all, kernel(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +105,9 @@ func TestTable(t *testing.T) {
 		"counter jump 5 25 41000 false", "counter trap 5 25 41000 false", "counter at a jump trap 5 25 41000 false",
 		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false",
 		"trace record jump 5 25 1000 false", "trace record trap 5 25 1000 false",
+		"trace of two words jump 5 25 1000 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
+		"maximum jump 5 25 41000 false", "average jump 5 25 41000 false", "histogram jump 5 25 41000 false", "linear histogram jump 5 25 41000 false",
+		"count by pid jump 5 25 41000 false", "count by comm jump 5 25 41000 false", "histogram by comm jump 5 25 41000 false",
 		"counter kprobe 5 0 41000 false", "counter at a jump kprobe 5 0 41000 false", "counter kprobe 5 0 41000 false", "counter optprobe 0 0 0 true", "counter ftrace 5 0 41000 false", "counter kretprobe 0 0 0 true",
 	}
 	if !slices.Equal(got, want) {
@@ -106,9 +122,10 @@ func TestTable(t *testing.T) {
 // that does not come out again.
 func TestRefusesFigures(t *testing.T) {
 	for want, spoil := range map[string]func([]*wire.Result){
-		"counted 1 of": func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
-		"dropped 2":    func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
-		"ticks":        func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
+		"counted 1 of":   func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
+		"dropped 2":      func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
+		"without room 4": func(all []*wire.Result) { find(t, all, "count by pid/jump#0.read").Values[0].Lost = 4 },
+		"ticks":          func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
 		"says -": func(all []*wire.Result) {
 			find(t, all, "timer pair/jump#0").Points[0].Offset = 9
 			find(t, all, "timer pair/jump#0.read").Values[1].Count += 1e6
@@ -119,12 +136,12 @@ func TestRefusesFigures(t *testing.T) {
 	} {
 		hello, all := guest(t, "arm64", five)
 		spoil(all)
-		if _, err := NewTable(hello, all); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewTable(hello, all, kernel(t)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 	hello, all := guest(t, "arm64", func(step string) int { return map[bool]int{true: 3}[strings.HasPrefix(step, again)] })
-	if _, err := NewTable(hello, all); err == nil || !strings.Contains(err.Error(), "more at the end") {
+	if _, err := NewTable(hello, all, kernel(t)); err == nil || !strings.Contains(err.Error(), "more at the end") {
 		t.Errorf("%v, want what differs at the end", err)
 	}
 }
