@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kerninst/agent/plan"
+	"kerninst/agent/probe"
 	"kerninst/images"
 	"kerninst/lab/qemu"
 	"kerninst/lab/vm"
@@ -17,6 +18,7 @@ import (
 type flagValue struct {
 	list   bool // several values, separated by commas
 	file   bool // or a file or folder
+	open   bool // more is typed behind it
 	values func() []string
 }
 
@@ -25,10 +27,12 @@ var flagValues = map[string]flagValue{
 	"arch":      {list: true, values: func() []string { return append(images.Arches(), "all") }},
 	"scenario":  {list: true, values: scenarios.Words},
 	"time":      {values: func() []string { return []string{string(vm.Exact), string(vm.Host)} }},
-	"do":        {values: func() []string { return []string{"count"} }},
+	"do":        {values: probe.ActionWords, open: true},
 	"mechanism": {values: plan.MechanismNames},
-	"kernel":    {file: true, values: cachedKernels},
-	"end":       {values: keptGuests},
+
+	"no-mechanism": {list: true, values: plan.MechanismNames},
+	"kernel":       {file: true, values: cachedKernels},
+	"end":          {values: keptGuests},
 }
 
 // asked are the words of a command line, with one more for a shell that asks what
@@ -97,10 +101,32 @@ func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]strin
 		}
 	}
 	switch {
-	case f.list:
+	case f.list, f.open:
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	case f.file:
 		return out, cobra.ShellCompDirectiveDefault
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// complete offers specifications, with the names of the functions of the kernel that is
+// meant, should it be there already.
+func (f *probeFlags) complete(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	out := probe.Complete(typed, func() []string {
+		isa, err := f.one("")
+		if err != nil {
+			return nil
+		}
+		f.look = true
+		img, _, err := f.image(c.Context(), isa)
+		if err != nil {
+			return nil
+		}
+		types, err := typesOf(img)
+		if err != nil {
+			return nil
+		}
+		return types.Functions()
+	})
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -39,6 +39,10 @@ func TestCompletion(t *testing.T) {
 		{"probe --arch a", []string{"amd64", "arm64", "all"}, []string{"riscv64"}},
 		{"run --scenario ", []string{"smoke", "boot"}, nil},
 		{"run --time ", []string{"exact", "host"}, nil},
+		{"probe --do ", []string{"count", "hist("}, nil},
+		{"probe --no-mechanism trap,", []string{"trap,jump"}, []string{"trap,trap"}},
+		{"probe ", []string{"kinst::"}, nil},
+		{"probe kinst::vfs_read:e", []string{"kinst::vfs_read:entry"}, []string{"kinst::vfs_read:return"}},
 		{"probe --mechanism ", []string{"jump", "quiesced"}, nil},
 		{"run --see", []string{"--seed"}, nil},
 	} {

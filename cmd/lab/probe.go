@@ -56,6 +56,7 @@ func probeCommand() *cobra.Command {
 			return f.run(c.Context())
 		},
 	}
+	c.ValidArgsFunction = f.complete
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
