@@ -279,7 +279,13 @@ func (l *lowering) aluArm64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64
 // appendArm64 reserves a record, fills it in and commits it. It changes no flags.
 func (l *lowering) appendArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	at, n, full := l.reserveArm64(i, load)
-	for k, o := range i.Fields {
+	for k := 0; k < len(i.Fields); k++ {
+		o := i.Fields[k]
+		if next := k + 1; next < len(i.Fields) && !o.IsConst && !i.Fields[next].IsConst {
+			l.one(arm64.StorePairAt(at, 8+8*k, l.regs[o.Value], l.regs[i.Fields[next].Value]))
+			k = next
+			continue
+		}
 		l.one(arm64.StoreAt(at, 8+8*k, l.operand(o, l.tmp[2], load)))
 	}
 	l.commitArm64(at, n)

@@ -233,13 +233,14 @@ func (l *lowering) aluRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint
 func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	at, n, full := l.reserveRiscv64(i, load)
 	for k, o := range i.Fields {
-		l.one(riscv64.StoreAt(at, 8+8*k, l.operand(o, l.tmp[2], load)))
+		l.one(riscv64.StoreAt(at, 16+8*k, l.operand(o, l.tmp[2], load)))
 	}
 	l.commitRiscv64(at, n)
 	full()
 }
 
-// reserveRiscv64 is what reserveAmd64 is.
+// reserveRiscv64 is what reserveAmd64 is, but that the record is 8 bytes behind at: as far
+// as the first is behind the cell's number, so that the address of one does for both.
 func (l *lowering) reserveRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {
 	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]
 	c := l.s.Cells[i.Cell]
@@ -250,7 +251,6 @@ func (l *lowering) reserveRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) (a
 	full = l.ahead(func(from, to isa.Addr) ([]byte, error) {
 		return riscv64.JumpIf(riscv64.NotEqual, t, 0, from, to)
 	})
-	l.addressRiscv64(at, l.cell(i.Cell, 1))
 	l.one(riscv64.ShiftImm(true, false, t, n, log2(8*c.Stride())))
 	l.one(riscv64.ALUReg(riscv64.Add, at, at, t))
 	return at, n, full
@@ -259,5 +259,5 @@ func (l *lowering) reserveRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) (a
 func (l *lowering) commitRiscv64(at, n isa.Reg) {
 	l.put(riscv64.FenceStores())
 	l.one(riscv64.ALUImm(riscv64.Add, n, n, 1))
-	l.one(riscv64.StoreAt(at, 0, n))
+	l.one(riscv64.StoreAt(at, 8, n))
 }

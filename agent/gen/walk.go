@@ -80,7 +80,7 @@ func (l *lowering) stackArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
 
 func (l *lowering) stackRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	at, n, full := l.reserveRiscv64(i, load)
-	l.one(riscv64.ALUImm(riscv64.Add, walkRiscv64.fields, at, 8))
+	l.one(riscv64.ALUImm(riscv64.Add, walkRiscv64.fields, at, 16))
 	l.callWalk(walkRiscv64, i, load)
 	nothing := l.ahead(func(from, to isa.Addr) ([]byte, error) {
 		return riscv64.JumpIf(riscv64.Equal, walkRiscv64.fields, 0, from, to)

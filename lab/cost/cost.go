@@ -75,7 +75,7 @@ func actions(arch string) []action {
 		{name: "predicated counter", predicate: sp + " != 0", do: []string{"count"}, load: long},
 		{name: "timer pair", do: []string{"sum(0 - cycles)", "sum(cycles)"}, load: long, cheap: true},
 		{name: "trace record", do: []string{"trace(cycles)"}, load: short},
-		{name: "trace of two words", do: []string{"trace(cycles, arg0)"}, load: short, first: true},
+		{name: "trace of two words", do: []string{fmt.Sprintf("trace(%s, %[1]s)", sp)}, load: short, first: true, cheap: arch != "arm64"}, // where five registers are free nowhere
 		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true},
 		{name: "predicate on pid", predicate: "pid != 0", do: []string{"count"}, load: long, first: true},
 		{name: "predicate on comm", predicate: `comm == "bench"`, do: []string{"count"}, load: long, first: true},

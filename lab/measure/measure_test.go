@@ -29,6 +29,25 @@ func TestParseBench(t *testing.T) {
 	}
 }
 
+// TestAddedOutliers: most samples have an interrupt of 2,776 instructions; that one run has
+// some without, and the other none, adds nothing.
+func TestAddedOutliers(t *testing.T) {
+	base, with := &Bench{Ops: 1000}, &Bench{Ops: 1000}
+	for k := range uint64(40) {
+		base.NS = append(base.NS, 432400+k%2*16)
+		with.NS = append(with.NS, 659392+k%2*16)
+		if k%8 == 4 {
+			base.NS[k] -= 2776
+		}
+		if k%10 == 7 {
+			with.NS[k] += 8000
+		}
+	}
+	if got, exact := Added("arm64", base, with); got != 227 || !exact {
+		t.Errorf("got %v %v, want 227 true", got, exact)
+	}
+}
+
 func TestAdded(t *testing.T) {
 	sample := func(ns uint64) *Bench { return &Bench{Ops: 2000, NS: []uint64{ns, ns + 5000}} }
 	for _, tt := range []struct {

@@ -193,6 +193,8 @@ func TestSnippetText(t *testing.T) {
 		{must(Push(1, 2)), "stp x1, x2, [sp,#-16]!", "x1,x2,sp", "sp"},
 		{must(Pop(1, 2)), "ldp x1, x2, [sp],#16", "sp", "x1,x2,sp"},
 		{must(Push(5)), "str x5, [sp,#-16]!", "x5,sp", "sp"},
+		{must(StorePairAt(3, 504, 1, 2)), "stp x1, x2, [x3,#504]", "x1,x2,x3", ""},
+		{must(StorePairAt(3, -512, 1, 1)), "stp x1, x1, [x3,#-512]", "x1,x3", ""},
 		{must(JumpThrough(16)), "br x16", "x16", ""},
 		{must(JumpIfZero(16, 0, 0x10)), "cbz x16, 0x10", "x16", ""},
 		{must(Pop(5)), "ldr x5, [sp],#16", "sp", "x5,sp"},
@@ -205,6 +207,11 @@ func TestSnippetText(t *testing.T) {
 	}
 	if _, err := Push(1, 1); err == nil {
 		t.Error("stp of one register twice was encoded")
+	}
+	for _, off := range []int{4, 512, -520} {
+		if _, err := StorePairAt(3, off, 1, 2); err == nil {
+			t.Errorf("stp at %d was encoded", off)
+		}
 	}
 }
 

@@ -248,6 +248,14 @@ func StoreAt(rn isa.Reg, off int, rt isa.Reg) ([]byte, error) {
 	return emit(0xf9000000 | uint32(off/8)<<10 | uint32(rn)<<5 | uint32(rt)), general("str", rn, rt)
 }
 
+// StorePairAt encodes stp rt, rt2, [rn, #off]; off is a multiple of 8 from -512 to 504.
+func StorePairAt(rn isa.Reg, off int, rt, rt2 isa.Reg) ([]byte, error) {
+	if off%8 != 0 || off < -512 || off > 504 {
+		return nil, fmt.Errorf("stp: offset %d", off)
+	}
+	return emit(0xa9000000 | uint32(off/8)&0x7f<<15 | uint32(rt2)<<10 | uint32(rn)<<5 | uint32(rt)), general("stp", rn, rt, rt2)
+}
+
 // StoreRelease encodes stlr rt, [rn]: what was written before is seen before.
 func StoreRelease(rn, rt isa.Reg) ([]byte, error) {
 	return emit(0xc89ffc00 | uint32(rn)<<5 | uint32(rt)), general("stlr", rn, rt)
