@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"kerninst/agent/near"
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
@@ -74,7 +75,7 @@ func (r *Request) Check() error {
 	known := plan.MechanismNames()
 	for _, m := range append([]string{r.Mechanism}, r.Without...) {
 		if m != "" && !slices.Contains(known, m) {
-			return fmt.Errorf("%q is no mechanism: there are %s", m, strings.Join(known, ", "))
+			return fmt.Errorf("%q is no mechanism: there are %s%s", m, strings.Join(known, ", "), near.Hint(m, known))
 		}
 	}
 	switch {
