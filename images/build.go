@@ -289,7 +289,7 @@ unknown=$(LC_ALL=C comm -13 known wanted)
 `
 
 // modules are what guest/module builds.
-var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko", "peer/access/access.ko"}
+var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko", "peer/access/access.ko", "peer/truth/truth.ko"}
 
 const moduleJob = "module"
 

@@ -3,6 +3,8 @@ package ask
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 
 	"kerninst/agent/probe"
@@ -12,6 +14,7 @@ import (
 // Answer is what became of a request.
 type Answer struct {
 	Points   []Point   `json:"points"`
+	Times    []Times   `json:"times,omitempty"` // of functions that are timed
 	Workload *Workload `json:"workload,omitempty"`
 
 	// Wrong is the first error of a step, in the order of the steps, or else of the end.
@@ -39,6 +42,28 @@ type Point struct {
 	// largest of nothing, nor has a trace.
 	Value   *probe.Number   `json:"value,omitempty"`
 	Actions []probe.Finding `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
+	timed   bool            // it is one of those that a function is timed with
+}
+
+// Times are what was found of one function that is timed.
+type Times = probe.Times
+
+// times fills in what was found of functions that are timed: those of which each point could
+// be had.
+func (a *Answer) times(results map[string]*wire.Result, compiled probe.Compiled) {
+	read := results[stepRead]
+	of := map[string][]*wire.Value{}
+	for _, v := range read.GetValues() {
+		if v.Timed != wire.Timed_UNTIMED {
+			of[v.Action] = append(of[v.Action], v)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		for _, t := range compiled[name].Times(of[name], read.GetMoments()) {
+			t.Action = name
+			a.Times = append(a.Times, t)
+		}
+	}
 }
 
 // Refusal is why something is not done.
@@ -79,6 +104,7 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		}
 		a.Points = append(a.Points, out)
 	}
+	a.times(results, r.compiled)
 	for _, w := range results[stepWorkload].GetRuns() {
 		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
 	}
@@ -106,6 +132,10 @@ func (p *Point) found(values []*wire.Value, compiled probe.Compiled) {
 		if v.Spec != p.Spec {
 			continue
 		}
+		if compiled[v.Action].Timed() { // it is the function's
+			p.timed = true
+			continue
+		}
 		a := compiled[v.Action].Found(v)
 		a.Action = v.Action
 		p.Actions = append(p.Actions, a)
@@ -130,6 +160,9 @@ func (r *Request) Print(to io.Writer, a Answer) {
 		}
 	}
 	t.Flush()
+	for _, x := range a.Times {
+		x.Print(to)
+	}
 	for _, p := range a.Points {
 		for _, why := range p.Passed {
 			if r.Why {
@@ -162,6 +195,7 @@ func (p Point) print(t io.Writer) {
 		}
 	case p.Value != nil:
 		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
+	case p.timed:
 	default:
 		fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)
 	}

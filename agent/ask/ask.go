@@ -143,16 +143,36 @@ func (r *Request) points(in probe.At) (out []*wire.Point, err error) {
 		if err != nil {
 			return nil, err
 		}
-		p := at[s.Place()]
-		if p == nil {
-			p = s.Point()
-			p.Mechanism, p.Without = r.Mechanism, r.Without
-			at[s.Place()] = p
-			out = append(out, p)
+		place := func(s probe.Spec) *wire.Point {
+			p := at[s.Place()]
+			if p == nil {
+				p = s.Point()
+				p.Mechanism, p.Without = r.Mechanism, r.Without
+				at[s.Place()] = p
+				out = append(out, p)
+			}
+			return p
 		}
+		p := place(s)
+		known := len(p.Actions)
 		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, in, p.Actions); err != nil {
 			return nil, err
 		}
+		if left := leaving(p.Actions[known:]); len(left) > 0 {
+			s.Name = "return"
+			exits := place(s)
+			exits.Actions = append(exits.Actions, left...)
+		}
 	}
 	return out, nil
+}
+
+// leaving is what is done at the exits of functions whose entries are timed.
+func leaving(entered []*wire.Action) (out []*wire.Action) {
+	for _, a := range entered {
+		if a.Timed == wire.Timed_ENTERS {
+			out = append(out, &wire.Action{Name: a.Name, Snippet: a.Snippet, Timed: wire.Timed_LEAVES})
+		}
+	}
+	return out
 }

@@ -20,6 +20,7 @@ type action struct {
 	name    string
 	snippet snippet.Snippet
 	cell    int // number of its first
+	timed   wire.Timed
 }
 
 // compound makes one snippet of all actions of a point.
@@ -37,7 +38,7 @@ func compound(all []*wire.Action) (snippet.Snippet, []action, error) {
 		if slices.ContainsFunc(out, func(b action) bool { return b.name == a.Name }) {
 			return snippet.Snippet{}, nil, fmt.Errorf("action %q is given twice", a.Name)
 		}
-		parts, out = append(parts, s), append(out, action{name: a.Name, snippet: s})
+		parts, out = append(parts, s), append(out, action{name: a.Name, snippet: s, timed: a.Timed})
 	}
 	whole, first := snippet.Join(parts...)
 	for k := range out {
@@ -68,6 +69,9 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		r := metric.Read(a.snippet, a.words(p.Snippet, now), a.words(p.Snippet, since))
 		v := &wire.Value{Spec: s.specs[i], Symbol: p.Symbol, Offset: uint64(p.Offset), Action: a.name,
 			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults, Lost: r.Lost}
+		if a.timed != wire.Timed_UNTIMED {
+			v.Timed, v.Function = a.timed, timedFunction(text, l)
+		}
 		if len(r.Sums) > 1 {
 			v.Rows = append(v.Rows, &wire.Row{Values: r.Sums})
 		}

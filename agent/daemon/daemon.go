@@ -61,6 +61,8 @@ type Daemon struct {
 	snapshots  map[string][]stretch
 	base       map[*splice.Live][]uint64 // cells when the last splice was in
 	counts     map[*splice.Live][]uint64 // at the end of the last program, or nil
+	began      *wire.Moment              // when base was read, if anything is timed
+	ended      *wire.Moment              // when counts were, likewise
 	peers      *peers                    // many kprobes that are there, or nil
 	kallsyms   []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
@@ -302,8 +304,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, res)
 	case *wire.Step_Read:
-		d.read(res)
-		return nil
+		return d.read(res)
 	case *wire.Step_Snapshot:
 		return d.snapshot(step.Name, do.Snapshot, res)
 	case *wire.Step_Module:

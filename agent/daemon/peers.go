@@ -89,8 +89,10 @@ func (d *Daemon) begin() error {
 		}
 		p.base = p.now
 	}
-	d.base, d.counts = d.countAll(), nil
-	return nil
+	d.counts, d.ended = nil, nil
+	var err error
+	d.base, d.began, err = d.moment()
+	return err
 }
 
 // end keeps what they have counted.
@@ -100,8 +102,9 @@ func (d *Daemon) end() error {
 			return err
 		}
 	}
-	d.counts = d.countAll()
-	return nil
+	var err error
+	d.counts, d.ended, err = d.moment()
+	return err
 }
 
 // beside are, for each live splice at the entry of a function, the first instruction of the

@@ -441,10 +441,16 @@ func (d *Daemon) undoAll() error {
 
 // read reports all live counters, in the order in which they were made: from
 // the last splice to the end of the last program, or until now.
-func (d *Daemon) read(res *wire.Result) {
-	counts := d.counts
-	if counts == nil {
-		counts = d.countAll()
+func (d *Daemon) read(res *wire.Result) error {
+	counts, last := d.counts, d.ended
+	if counts == nil && d.dev != nil {
+		var err error
+		if counts, last, err = d.moment(); err != nil {
+			return err
+		}
+	}
+	if last != nil {
+		res.Moments = []*wire.Moment{d.began, last}
 	}
 	values := map[*splice.Live][]*wire.Value{}
 	for _, s := range d.sets {
@@ -455,6 +461,7 @@ func (d *Daemon) read(res *wire.Result) {
 	for _, l := range d.splicer.Live() {
 		res.Values = append(res.Values, values[l]...)
 	}
+	return nil
 }
 
 // runtimeSite reports whether the kernel itself may rewrite any of [lo, hi)

@@ -148,6 +148,11 @@ var hints = map[string]map[unix.Errno]string{
 		unix.EOPNOTSUPP: "windows cannot be replaced on a kernel that preempts itself",
 		unix.EILSEQ:     "the bytes there are not the expected ones; read them again and plan anew",
 	},
+	"moment": {
+		unix.EINVAL: "ranges that overlap, or too many",
+		unix.ERANGE: "not cells of an area",
+		unix.ENOSPC: "more tasks are inside than can be listed",
+	},
 	"undo": {
 		unix.EBUSY:  "a kprobe sits on the splice, or a newer splice depends on it; remove that first",
 		unix.ENOENT: "no such splice",

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 9
+const ABIVersion = 10
 
 // Limits of the module's calls.
 const (
@@ -11,6 +11,9 @@ const (
 	AnnexLen = 0x4000   // bytes of the annex's code
 	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
+	// MaxRanges and MaxInside are the most ranges of functions, and tasks inside, of a Moment.
+	MaxRanges = 65536
+	MaxInside = 65536
 	// MaxFrames is the most that is said of the stack of one piece of code.
 	MaxFrames = 1024
 	// LineFrames is how many entries a line of patch memory has in the unwinder's table
@@ -98,6 +101,25 @@ type (
 		N, Failed       uint32
 		Flags, Reserved uint32
 	}
+	kiCells struct {
+		Addr         uint64
+		Words, Local uint32
+	}
+	kiRange struct {
+		Start, End   uint64
+		ID, Reserved uint32
+	}
+	kiInside struct {
+		TGID, TID  uint32
+		ID, Frames uint32
+		Comm       [16]byte
+	}
+	kiMoment struct {
+		Cells, Words, Ranges, Inside  uint64
+		NCells, NWords, NRanges, Room uint32
+		Found, Cut                    uint32
+		Cycles, Ns                    uint64
+	}
 	kiStats struct {
 		Areas, Splices     uint32
 		Spliced, Unspliced uint64
@@ -118,4 +140,5 @@ const (
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8028ce07
+	iocMoment   = 0xc048ce08
 )

@@ -24,6 +24,7 @@ func goLayout() []string {
 		"ki_info": kiInfo{}, "ki_area": kiArea{}, "ki_area_free": kiAreaFree{},
 		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_splice": kiSplice{},
 		"ki_batch": kiBatch{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
+		"ki_cells": kiCells{}, "ki_range": kiRange{}, "ki_inside": kiInside{}, "ki_moment": kiMoment{},
 	} {
 		t := reflect.TypeOf(v)
 		out = append(out, fmt.Sprintf("SIZE(%s, %d)", name, t.Size()))
@@ -34,7 +35,7 @@ func goLayout() []string {
 	}
 	for name, n := range map[string]uint32{
 		"INFO": iocInfo, "AREA": iocArea, "AREA_FREE": iocAreaFree, "READ": iocRead,
-		"CODE": iocCode, "SPLICE": iocSplice, "UNDO": iocUndo, "STATS": iocStats,
+		"CODE": iocCode, "SPLICE": iocSplice, "UNDO": iocUndo, "STATS": iocStats, "MOMENT": iocMoment,
 	} {
 		out = append(out, fmt.Sprintf("IOCTL(KI_IOC_%s, %#08x)", name, n))
 	}
@@ -49,7 +50,10 @@ func cName(s string) string {
 		return "cpus"
 	case "IDs":
 		return "ids"
+	case "TGID", "TID":
+		return strings.ToLower(s)
 	}
+	s = regexp.MustCompile(`^N([A-Z])`).ReplaceAllString(s, "n_${1}")
 	s = regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(s, "${1}_$2")
 	return strings.ToLower(s)
 }
@@ -133,6 +137,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
 		"KI_MAX_FRAMES":         fmt.Sprintf("%du", MaxFrames),
+		"KI_MAX_RANGES":         fmt.Sprintf("%du", MaxRanges),
+		"KI_MAX_INSIDE":         fmt.Sprintf("%du", MaxInside),
 		"KI_LINE_FRAMES":        fmt.Sprintf("%du", LineFrames),
 		"KI_LINE":               fmt.Sprintf("%du", place.Line),
 		"KI_BP_KEPT":            fmt.Sprintf("%#xu", bpKept),

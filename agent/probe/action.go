@@ -11,7 +11,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), each of the first seven with \"by X\" behind it"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), each of the first seven with \"by X\" behind it; of a function's entry time and concurrency, with or without \"by pid\", tid or comm"
 
 // traced is how many records a trace keeps: the first that come.
 const traced = 128
@@ -21,7 +21,11 @@ type Action struct {
 	Text    string
 	Snippet snippet.Snippet
 	Shape   Shape
+	who     timees
 }
+
+// Timed reports whether the action is done at the entry of a function and at all its exits.
+func (a Action) Timed() bool { return a.Shape.Kind == Time || a.Shape.Kind == Concurrency }
 
 // Compile is At.Compile where nothing is known of the kernel's types.
 func Compile(predicate, action string) (snippet.Snippet, error) {
@@ -45,7 +49,7 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 // behind it, the sum of how many came; of a histogram an array; of trace a buffer; of
 // stack(N) stacks of N addresses, the point's and those that its function and each other
 // returns to, and of stack of as many as there may be. With keys it is a map, and behind it
-// the sum of those that had no room. Behind them, if anything is loaded, is how many loads
+// the sum of those that had no room. Those of time and concurrency are as of avg(cycles). Behind them, if anything is loaded, is how many loads
 // came to nothing.
 func (in At) Compile(predicate, action string) (Action, error) {
 	c := &compiler{at: in}
@@ -75,7 +79,11 @@ func (in At) Compile(predicate, action string) (Action, error) {
 	if err != nil {
 		return Action{}, fmt.Errorf("action %q: %w", action, err)
 	}
-	return Action{action, c.s, c.shape}, nil
+	a := Action{Text: action, Snippet: c.s, Shape: c.shape}
+	if a.Timed() {
+		a.who, err = who(predicate, by)
+	}
+	return a, err
 }
 
 // cutBy cuts an action where its keys begin: at the word "by", outside of quotes.
@@ -171,6 +179,9 @@ var actions = map[string]done{
 	"hist":  {Hist, 1, 1, true, (*compiler).histogram},
 	"lhist": {Linear, 4, 4, true, (*compiler).linear},
 	"stack": {Stack, 0, 1, false, (*compiler).stack},
+
+	"time":        {Time, 0, 0, true, (*compiler).timed},
+	"concurrency": {Concurrency, 0, 0, true, (*compiler).timed},
 }
 
 // action emits what is done, with its cells.

@@ -156,6 +156,9 @@ func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*
 		if err != nil {
 			return nil, err
 		}
+		if a.Timed() && s.Name != "entry" {
+			return nil, fmt.Errorf("probe %q: %s is of a whole function: kinst:%s:%s:entry", s.Text, text, s.Module, s.Function)
+		}
 		name := text
 		if named(out, name) && predicate != "" {
 			name = "/" + predicate + "/ " + text
@@ -167,7 +170,11 @@ func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*
 			name += " of " + s.Function
 		}
 		all[name] = a
-		out = append(out, &wire.Action{Name: name, Snippet: a.Snippet.String()})
+		w := &wire.Action{Name: name, Snippet: a.Snippet.String()}
+		if a.Timed() {
+			w.Timed = wire.Timed_ENTERS
+		}
+		out = append(out, w)
 	}
 	return out, nil
 }

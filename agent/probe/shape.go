@@ -26,6 +26,8 @@ const (
 	Linear
 	Trace
 	Stack
+	Time
+	Concurrency
 )
 
 // Form is how a number is written.

@@ -52,12 +52,45 @@ func (l *Live) Unit() uint64 { return l.unit }
 // Words reads the cells, one word after the other: what another CPU changes
 // meanwhile may be in a later one and not in an earlier. A counter's word is its hits.
 func (l *Live) Words() []uint64 {
-	out := make([]uint64, l.Plan.Snippet.Words())
-	for k := range out {
-		out[k] = gen.Hits(l.cells.Load(l.cell+8*k), l.unit)
+	raw := make([]uint64, l.Plan.Snippet.Words())
+	for k := range raw {
+		raw[k] = l.cells.Load(l.cell + 8*k)
 	}
 	for _, s := range l.sums {
-		out[s.word] = s.first + s.load(s.off) - s.since
+		raw[s.word] = s.load(s.off)
+	}
+	return l.Read(raw)
+}
+
+// Read is what Words would say if memory held so at each of Places.
+func (l *Live) Read(raw []uint64) []uint64 {
+	out := make([]uint64, len(raw))
+	for k, w := range raw {
+		out[k] = gen.Hits(w, l.unit)
+	}
+	for _, s := range l.sums {
+		out[s.word] = s.first + raw[s.word] - s.since
+	}
+	return out
+}
+
+// Place is where a word of a splice's cells is. Local ones are in per-CPU memory, and the
+// word is the sum of all CPUs'.
+type Place struct {
+	Addr  isa.Addr
+	Local bool
+}
+
+// Places are those of each of Words.
+func (l *Live) Places() []Place {
+	out := make([]Place, l.Plan.Snippet.Words())
+	for k := range out {
+		out[k].Addr = l.Plan.Cell + isa.Addr(8*k)
+	}
+	for k, a := range l.Plan.Locals {
+		if a != 0 {
+			out[l.Plan.Snippet.Word(k)] = Place{a, true}
+		}
 	}
 	return out
 }

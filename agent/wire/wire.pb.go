@@ -84,6 +84,57 @@ func (Each) EnumDescriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{0}
 }
 
+// Timed is what a point is to the time that is spent in a function: counting begins and ends
+// at moments at which it is known who is inside.
+type Timed int32
+
+const (
+	Timed_UNTIMED Timed = 0
+	Timed_ENTERS  Timed = 1
+	Timed_LEAVES  Timed = 2
+)
+
+// Enum value maps for Timed.
+var (
+	Timed_name = map[int32]string{
+		0: "UNTIMED",
+		1: "ENTERS",
+		2: "LEAVES",
+	}
+	Timed_value = map[string]int32{
+		"UNTIMED": 0,
+		"ENTERS":  1,
+		"LEAVES":  2,
+	}
+)
+
+func (x Timed) Enum() *Timed {
+	p := new(Timed)
+	*p = x
+	return p
+}
+
+func (x Timed) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Timed) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_wire_wire_proto_enumTypes[1].Descriptor()
+}
+
+func (Timed) Type() protoreflect.EnumType {
+	return &file_agent_wire_wire_proto_enumTypes[1]
+}
+
+func (x Timed) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Timed.Descriptor instead.
+func (Timed) EnumDescriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{1}
+}
+
 type Module_Op int32
 
 const (
@@ -117,11 +168,11 @@ func (x Module_Op) String() string {
 }
 
 func (Module_Op) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_wire_wire_proto_enumTypes[1].Descriptor()
+	return file_agent_wire_wire_proto_enumTypes[2].Descriptor()
 }
 
 func (Module_Op) Type() protoreflect.EnumType {
-	return &file_agent_wire_wire_proto_enumTypes[1]
+	return &file_agent_wire_wire_proto_enumTypes[2]
 }
 
 func (x Module_Op) Number() protoreflect.EnumNumber {
@@ -654,6 +705,7 @@ type Action struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`       // as it was asked for; unique at its point
 	Snippet       string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"` // textual form, see agent/snippet; its cells are as agent/metric reads them
+	Timed         Timed                  `protobuf:"varint,3,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -700,6 +752,13 @@ func (x *Action) GetSnippet() string {
 		return x.Snippet
 	}
 	return ""
+}
+
+func (x *Action) GetTimed() Timed {
+	if x != nil {
+		return x.Timed
+	}
+	return Timed_UNTIMED
 }
 
 type Unsplice struct {
@@ -1659,6 +1718,7 @@ type Result struct {
 	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
 	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"`   // in order, of a step that has some
 	Planned       *Planned               `protobuf:"bytes,19,opt,name=planned,proto3" json:"planned,omitempty"` // of one that only plans
+	Moments       []*Moment              `protobuf:"bytes,20,rep,name=moments,proto3" json:"moments,omitempty"` // of one that reads, if anything is timed: the first and the last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1766,6 +1826,13 @@ func (x *Result) GetStages() []*Stage {
 func (x *Result) GetPlanned() *Planned {
 	if x != nil {
 		return x.Planned
+	}
+	return nil
+}
+
+func (x *Result) GetMoments() []*Moment {
+	if x != nil {
+		return x.Moments
 	}
 	return nil
 }
@@ -2360,6 +2427,8 @@ type Value struct {
 	Faults        uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
 	Rows          []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
 	Lost          uint64                 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`       // that came when there was no room for one key more
+	Timed         Timed                  `protobuf:"varint,15,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
+	Function      string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2492,6 +2561,89 @@ func (x *Value) GetLost() uint64 {
 	return 0
 }
 
+func (x *Value) GetTimed() Timed {
+	if x != nil {
+		return x.Timed
+	}
+	return Timed_UNTIMED
+}
+
+func (x *Value) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+// Moment is when counting began or ended, and who was inside the functions that are timed.
+type Moment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cycles        uint64                 `protobuf:"varint,1,opt,name=cycles,proto3" json:"cycles,omitempty"` // as snippets read it
+	Ns            uint64                 `protobuf:"varint,2,opt,name=ns,proto3" json:"ns,omitempty"`         // guest monotonic clock
+	Cut           uint32                 `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`       // tasks of which only the innermost frames were looked at
+	Inside        []*Moment_Inside       `protobuf:"bytes,4,rep,name=inside,proto3" json:"inside,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moment) Reset() {
+	*x = Moment{}
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moment) ProtoMessage() {}
+
+func (x *Moment) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moment.ProtoReflect.Descriptor instead.
+func (*Moment) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Moment) GetCycles() uint64 {
+	if x != nil {
+		return x.Cycles
+	}
+	return 0
+}
+
+func (x *Moment) GetNs() uint64 {
+	if x != nil {
+		return x.Ns
+	}
+	return 0
+}
+
+func (x *Moment) GetCut() uint32 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *Moment) GetInside() []*Moment_Inside {
+	if x != nil {
+		return x.Inside
+	}
+	return nil
+}
+
 // Row is what was found for some keys.
 type Row struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2503,7 +2655,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2515,7 +2667,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2528,7 +2680,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -2556,7 +2708,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2720,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2733,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2616,7 +2768,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2780,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2793,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2676,7 +2828,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2840,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2853,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2738,7 +2890,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2902,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,6 +2953,82 @@ func (x *Looked_Function) GetFree() uint32 {
 	return 0
 }
 
+type Moment_Inside struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Process       uint32                 `protobuf:"varint,1,opt,name=process,proto3" json:"process,omitempty"` // 0, with thread 0: a CPU's idle task
+	Thread        uint32                 `protobuf:"varint,2,opt,name=thread,proto3" json:"thread,omitempty"`
+	Comm          string                 `protobuf:"bytes,3,opt,name=comm,proto3" json:"comm,omitempty"`
+	Function      string                 `protobuf:"bytes,4,opt,name=function,proto3" json:"function,omitempty"`
+	Frames        uint32                 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // of the function: calls that have not returned
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moment_Inside) Reset() {
+	*x = Moment_Inside{}
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moment_Inside) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moment_Inside) ProtoMessage() {}
+
+func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
+func (*Moment_Inside) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27, 0}
+}
+
+func (x *Moment_Inside) GetProcess() uint32 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+func (x *Moment_Inside) GetThread() uint32 {
+	if x != nil {
+		return x.Thread
+	}
+	return 0
+}
+
+func (x *Moment_Inside) GetComm() string {
+	if x != nil {
+		return x.Comm
+	}
+	return ""
+}
+
+func (x *Moment_Inside) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Moment_Inside) GetFrames() uint32 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
+}
+
 var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
@@ -2846,10 +3074,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
-	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"6\n" +
+	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"b\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\asnippet\x18\x02 \x01(\tR\asnippet\":\n" +
+	"\asnippet\x18\x02 \x01(\tR\asnippet\x12*\n" +
+	"\x05timed\x18\x03 \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\"j\n" +
@@ -2918,7 +3147,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xd1\x03\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x82\x04\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -2931,7 +3160,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06looked\x18\x10 \x01(\v2\x15.kerninst.wire.LookedR\x06looked\x120\n" +
 	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\x12,\n" +
 	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
-	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\"\x8b\x01\n" +
+	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\x12/\n" +
+	"\amoments\x18\x14 \x03(\v2\x15.kerninst.wire.MomentR\amoments\"\x8b\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
@@ -2995,7 +3225,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xfb\x02\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xc3\x03\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3011,7 +3241,20 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05holes\x18\v \x01(\x04R\x05holes\x12\x16\n" +
 	"\x06faults\x18\f \x01(\x04R\x06faults\x12&\n" +
 	"\x04rows\x18\r \x03(\v2\x12.kerninst.wire.RowR\x04rows\x12\x12\n" +
-	"\x04lost\x18\x0e \x01(\x04R\x04lost\"1\n" +
+	"\x04lost\x18\x0e \x01(\x04R\x04lost\x12*\n" +
+	"\x05timed\x18\x0f \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x1a\n" +
+	"\bfunction\x18\x10 \x01(\tR\bfunction\"\xfd\x01\n" +
+	"\x06Moment\x12\x16\n" +
+	"\x06cycles\x18\x01 \x01(\x04R\x06cycles\x12\x0e\n" +
+	"\x02ns\x18\x02 \x01(\x04R\x02ns\x12\x10\n" +
+	"\x03cut\x18\x03 \x01(\rR\x03cut\x124\n" +
+	"\x06inside\x18\x04 \x03(\v2\x1c.kerninst.wire.Moment.InsideR\x06inside\x1a\x82\x01\n" +
+	"\x06Inside\x12\x18\n" +
+	"\aprocess\x18\x01 \x01(\rR\aprocess\x12\x16\n" +
+	"\x06thread\x18\x02 \x01(\rR\x06thread\x12\x12\n" +
+	"\x04comm\x18\x03 \x01(\tR\x04comm\x12\x1a\n" +
+	"\bfunction\x18\x04 \x01(\tR\bfunction\x12\x16\n" +
+	"\x06frames\x18\x05 \x01(\rR\x06frames\"1\n" +
 	"\x03Row\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\x04R\x04keys\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x04R\x06values\"W\n" +
@@ -3034,7 +3277,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05BLOCK\x10\x02\x12\b\n" +
 	"\x04CALL\x10\x03\x12\n" +
 	"\n" +
-	"\x06RETURN\x10\x04B\x15Z\x13kerninst/agent/wireb\x06proto3"
+	"\x06RETURN\x10\x04*,\n" +
+	"\x05Timed\x12\v\n" +
+	"\aUNTIMED\x10\x00\x12\n" +
+	"\n" +
+	"\x06ENTERS\x10\x01\x12\n" +
+	"\n" +
+	"\x06LEAVES\x10\x02B\x15Z\x13kerninst/agent/wireb\x06proto3"
 
 var (
 	file_agent_wire_wire_proto_rawDescOnce sync.Once
@@ -3048,83 +3297,90 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 	return file_agent_wire_wire_proto_rawDescData
 }
 
-var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
-	(Module_Op)(0),          // 1: kerninst.wire.Module.Op
-	(*Job)(nil),             // 2: kerninst.wire.Job
-	(*Step)(nil),            // 3: kerninst.wire.Step
-	(*Splice)(nil),          // 4: kerninst.wire.Splice
-	(*Point)(nil),           // 5: kerninst.wire.Point
-	(*Action)(nil),          // 6: kerninst.wire.Action
-	(*Unsplice)(nil),        // 7: kerninst.wire.Unsplice
-	(*Run)(nil),             // 8: kerninst.wire.Run
-	(*Read)(nil),            // 9: kerninst.wire.Read
-	(*Snapshot)(nil),        // 10: kerninst.wire.Snapshot
-	(*Module)(nil),          // 11: kerninst.wire.Module
-	(*Kprobe)(nil),          // 12: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 13: kerninst.wire.Dump
-	(*Look)(nil),            // 14: kerninst.wire.Look
-	(*Record)(nil),          // 15: kerninst.wire.Record
-	(*Hello)(nil),           // 16: kerninst.wire.Hello
-	(*Chunk)(nil),           // 17: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 18: kerninst.wire.Fetched
-	(*Log)(nil),             // 19: kerninst.wire.Log
-	(*Done)(nil),            // 20: kerninst.wire.Done
-	(*Result)(nil),          // 21: kerninst.wire.Result
-	(*Planned)(nil),         // 22: kerninst.wire.Planned
-	(*Stage)(nil),           // 23: kerninst.wire.Stage
-	(*Looked)(nil),          // 24: kerninst.wire.Looked
-	(*Refusal)(nil),         // 25: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 26: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 27: kerninst.wire.RunResult
-	(*Value)(nil),           // 28: kerninst.wire.Value
-	(*Row)(nil),             // 29: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 30: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 31: kerninst.wire.TextDiff
-	(*Range)(nil),           // 32: kerninst.wire.Range
-	(*Looked_Function)(nil), // 33: kerninst.wire.Looked.Function
+	(Timed)(0),              // 1: kerninst.wire.Timed
+	(Module_Op)(0),          // 2: kerninst.wire.Module.Op
+	(*Job)(nil),             // 3: kerninst.wire.Job
+	(*Step)(nil),            // 4: kerninst.wire.Step
+	(*Splice)(nil),          // 5: kerninst.wire.Splice
+	(*Point)(nil),           // 6: kerninst.wire.Point
+	(*Action)(nil),          // 7: kerninst.wire.Action
+	(*Unsplice)(nil),        // 8: kerninst.wire.Unsplice
+	(*Run)(nil),             // 9: kerninst.wire.Run
+	(*Read)(nil),            // 10: kerninst.wire.Read
+	(*Snapshot)(nil),        // 11: kerninst.wire.Snapshot
+	(*Module)(nil),          // 12: kerninst.wire.Module
+	(*Kprobe)(nil),          // 13: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 14: kerninst.wire.Dump
+	(*Look)(nil),            // 15: kerninst.wire.Look
+	(*Record)(nil),          // 16: kerninst.wire.Record
+	(*Hello)(nil),           // 17: kerninst.wire.Hello
+	(*Chunk)(nil),           // 18: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 19: kerninst.wire.Fetched
+	(*Log)(nil),             // 20: kerninst.wire.Log
+	(*Done)(nil),            // 21: kerninst.wire.Done
+	(*Result)(nil),          // 22: kerninst.wire.Result
+	(*Planned)(nil),         // 23: kerninst.wire.Planned
+	(*Stage)(nil),           // 24: kerninst.wire.Stage
+	(*Looked)(nil),          // 25: kerninst.wire.Looked
+	(*Refusal)(nil),         // 26: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 27: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 28: kerninst.wire.RunResult
+	(*Value)(nil),           // 29: kerninst.wire.Value
+	(*Moment)(nil),          // 30: kerninst.wire.Moment
+	(*Row)(nil),             // 31: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 32: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 33: kerninst.wire.TextDiff
+	(*Range)(nil),           // 34: kerninst.wire.Range
+	(*Looked_Function)(nil), // 35: kerninst.wire.Looked.Function
+	(*Moment_Inside)(nil),   // 36: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
-	3,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
-	4,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	7,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	8,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	9,  // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	10, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	11, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	12, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	13, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	14, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
-	5,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
+	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
+	8,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	9,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	10, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	11, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	12, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	13, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	14, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	15, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	6,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
 	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	6,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	1,  // 13: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	16, // 14: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	21, // 15: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	19, // 16: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	20, // 17: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	17, // 18: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	26, // 19: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	27, // 20: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	28, // 21: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	31, // 22: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	24, // 23: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	18, // 24: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	23, // 25: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	22, // 26: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	33, // 27: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	25, // 28: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	25, // 29: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	30, // 30: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	29, // 31: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	32, // 32: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	7,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	1,  // 13: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	2,  // 14: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	17, // 15: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	22, // 16: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	20, // 17: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	21, // 18: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	18, // 19: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	27, // 20: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	28, // 21: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	29, // 22: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	33, // 23: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	25, // 24: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	19, // 25: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	24, // 26: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	23, // 27: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	30, // 28: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	35, // 29: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	26, // 30: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	26, // 31: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	32, // 32: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	31, // 33: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 34: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	36, // 35: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	34, // 36: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3155,8 +3411,8 @@ func file_agent_wire_wire_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   32,
+			NumEnums:      3,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -379,6 +379,27 @@ bool ki_area_has(unsigned long addr, unsigned long len)
 	return false;
 }
 
+bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
+{
+	u64 len = 8ull * words;
+	struct area *a;
+
+	if (!words || addr % 8 || len > KI_MAX_AREA)
+		return false;
+	list_for_each_entry(a, &areas, link) {
+		if (local != !!a->local ||
+		    !within(addr, len, a->cells, local ? PAGE_SIZE : a->code_len))
+			continue;
+		*s = (struct ki_cell_source){};
+		if (local)
+			s->local = a->local + (addr - a->cells);
+		else
+			s->at = (const u64 *)(unsigned long)addr;
+		return true;
+	}
+	return false;
+}
+
 /* Bytes of an area's cells as they are mapped. */
 static unsigned long cells_len(const struct area *a)
 {

@@ -287,6 +287,7 @@ static const struct {
 	[_IOC_NR(KI_IOC_SPLICE)]    = { KI_IOC_SPLICE, do_splice },
 	[_IOC_NR(KI_IOC_UNDO)]      = { KI_IOC_UNDO, do_undo },
 	[_IOC_NR(KI_IOC_STATS)]     = { KI_IOC_STATS, do_stats },
+	[_IOC_NR(KI_IOC_MOMENT)]    = { KI_IOC_MOMENT, ki_moment },
 };
 
 static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

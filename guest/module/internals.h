@@ -49,6 +49,8 @@
 	CODE(search_exception_tables)		\
 	CODE(__vmalloc_node_range_noprof)	\
 	CODE(stack_trace_save_regs)		\
+	CODE(arch_stack_walk)			\
+	CODE(idle_task)				\
 	KI_ARCH_INTERNALS(CODE, DATA, MARK)
 
 /* Those that no header of the kernel declares. */

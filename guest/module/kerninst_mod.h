@@ -73,6 +73,13 @@ bool ki_area_has(unsigned long addr, unsigned long len);
 /* A page of code for the module's own use with [lo, hi) around it, full of traps; NULL: none. */
 void *ki_area_page(unsigned long lo, unsigned long hi);
 u32 ki_area_count(void);
+/* Where so many words of cells are: at an address, or local, at one for each CPU. */
+struct ki_cell_source {
+	const u64 *at;
+	const u64 __percpu *local;
+};
+/* False: they are not those of an own area. */
+bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s);
 
 /* The kernel's image as far as it is mapped: [start, end). */
 void ki_image(unsigned long *start, unsigned long *end);
@@ -116,6 +123,9 @@ void ki_quiesce(void);
  * whether that is of a task that went to sleep by itself.
  */
 void ki_stacks_scan(const struct ki_ranges *r);
+
+/* moment.c: a call of the device; takes ki_lock. */
+long ki_moment(void __user *arg);
 
 /* trap.c: breakpoints. All under ki_lock, text_mutex and cpus_read_lock, but for init. */
 /* What sends whoever meets the breakpoint at `at` to `to`. */

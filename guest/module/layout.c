@@ -102,6 +102,38 @@ FIELD(ki_stats, unspliced, 16, 8);
 FIELD(ki_stats, refused, 24, 8);
 FIELD(ki_stats, quarantined, 32, 8);
 
+SIZE(ki_cells, 16);
+FIELD(ki_cells, addr, 0, 8);
+FIELD(ki_cells, words, 8, 4);
+FIELD(ki_cells, local, 12, 4);
+
+SIZE(ki_range, 24);
+FIELD(ki_range, start, 0, 8);
+FIELD(ki_range, end, 8, 8);
+FIELD(ki_range, id, 16, 4);
+FIELD(ki_range, reserved, 20, 4);
+
+SIZE(ki_inside, 32);
+FIELD(ki_inside, tgid, 0, 4);
+FIELD(ki_inside, tid, 4, 4);
+FIELD(ki_inside, id, 8, 4);
+FIELD(ki_inside, frames, 12, 4);
+FIELD(ki_inside, comm, 16, 16);
+
+SIZE(ki_moment, 72);
+FIELD(ki_moment, cells, 0, 8);
+FIELD(ki_moment, words, 8, 8);
+FIELD(ki_moment, ranges, 16, 8);
+FIELD(ki_moment, inside, 24, 8);
+FIELD(ki_moment, n_cells, 32, 4);
+FIELD(ki_moment, n_words, 36, 4);
+FIELD(ki_moment, n_ranges, 40, 4);
+FIELD(ki_moment, room, 44, 4);
+FIELD(ki_moment, found, 48, 4);
+FIELD(ki_moment, cut, 52, 4);
+FIELD(ki_moment, cycles, 56, 8);
+FIELD(ki_moment, ns, 64, 8);
+
 IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
@@ -110,3 +142,4 @@ IOCTL(KI_IOC_CODE, 0x4028ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8028ce07);
+IOCTL(KI_IOC_MOMENT, 0xc048ce08);

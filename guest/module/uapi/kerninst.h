@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	9u
+#define KI_ABI_VERSION	10u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -322,6 +322,51 @@ struct ki_stats {
 	__u64 quarantined;		/* bytes of patches that could not be freed */
 };
 
+/*
+ * What cells hold, and which tasks are inside functions, at one moment: all CPUs stand
+ * still. A function is the ranges with an id; a task is inside as often as its stack has
+ * addresses there, those behind calls, or behind the first byte where it was interrupted.
+ *
+ * EINVAL  ranges that do not ascend or overlap, too many of anything, or n_words is not
+ *         how many the cells have
+ * ERANGE  not cells of an own area, or not whole words
+ * ENOSPC  there are more tasks than room: `found` says how many, the rest is right
+ */
+struct ki_cells {
+	__u64 addr;		/* as areas have it, or local cells */
+	__u32 words;
+	__u32 local;		/* 1: of local cells; each word is the sum of all CPUs' */
+};
+
+struct ki_range {
+	__u64 start, end;
+	__u32 id;
+	__u32 reserved;
+};
+
+struct ki_inside {
+	__u32 tgid, tid;	/* process and thread; 0 and 0: a CPU's idle task */
+	__u32 id;		/* of a range */
+	__u32 frames;
+	__u8 comm[16];		/* ends with 0 */
+};
+
+/* Most ranges, and most tasks. */
+#define KI_MAX_RANGES	65536u
+#define KI_MAX_INSIDE	65536u
+
+struct ki_moment {
+	__u64 cells;		/* user pointers: to n_cells struct ki_cells, */
+	__u64 words;		/* where their words are put, one list behind the other, */
+	__u64 ranges;		/* to n_ranges struct ki_range, in order of address, */
+	__u64 inside;		/* and room for as many struct ki_inside */
+	__u32 n_cells, n_words, n_ranges, room;
+	__u32 found;		/* out: of inside */
+	__u32 cut;		/* out: tasks whose stack was deeper than what is looked at */
+	__u64 cycles;		/* out: the moment, as patches read it, */
+	__u64 ns;		/* and on the monotonic clock */
+};
+
 #define KI_IOC_MAGIC	0xCE
 #define KI_IOC_INFO	_IOR(KI_IOC_MAGIC, 0, struct ki_info)
 #define KI_IOC_AREA	_IOWR(KI_IOC_MAGIC, 1, struct ki_area)
@@ -331,5 +376,6 @@ struct ki_stats {
 #define KI_IOC_SPLICE	_IOWR(KI_IOC_MAGIC, 5, struct ki_batch)
 #define KI_IOC_UNDO	_IOWR(KI_IOC_MAGIC, 6, struct ki_undo)
 #define KI_IOC_STATS	_IOR(KI_IOC_MAGIC, 7, struct ki_stats)
+#define KI_IOC_MOMENT	_IOWR(KI_IOC_MAGIC, 8, struct ki_moment)
 
 #endif /* _UAPI_KERNINST_H */

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"kerninst/agent/ask"
+)
+
+// calls are what has truth.ko call its functions (guest/module/peer/truth): alone, and
+// several at once.
+const calls = `for k in 1 2 3; do for f in sleep spin give nest recur tail migrate fault; do echo \$f 20 >/proc/truth; done; done;` +
+	`for f in sleep give spin nest; do echo \$f 30 >/proc/truth & done; wait; cat /proc/truth`
+
+// timedFunctions are those of truth.ko, with how often calls calls each of them.
+var timedFunctions = map[string]uint64{
+	"truth_sleep": 8, "truth_spin": 11, "truth_give": 4, "truth_nest": 4,
+	"recurse": 9, "truth_tail": 3, "truth_migrate": 3, "truth_fault": 3,
+}
+
+// TestMetrics holds times that probes take of functions against what those know themselves.
+// Where text and clock are the same, what differs is what is outside of the clock's own
+// readings: some hundred nanoseconds of each twenty milliseconds.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	for _, arch := range arches {
+		t.Run(arch, func(t *testing.T) {
+			g := openShell(t, arch)
+			if said, code := g.run("insmod /lib/kerninst/truth.ko", 0); code != 0 {
+				t.Fatalf("insmod: %s", said)
+			}
+			timesAreTrue(t, g)
+			insideAtFirst(t, g)
+		})
+	}
+}
+
+func timesAreTrue(t *testing.T, g *guestShell) {
+	var specs []string
+	for f := range timedFunctions {
+		specs = append(specs, "kinst:truth:"+f+":entry")
+	}
+	a := answers(t, g, fmt.Sprintf(`kinst --json %s --do time --run "%s"`, strings.Join(specs, " "), calls), 1)
+	own := map[string]uint64{}
+	for line := range strings.Lines(a.Workload.Stdout) {
+		var f string
+		var calls, ns uint64
+		if n, err := fmt.Sscan(line, &f, &calls, &ns); n != 3 {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if calls != timedFunctions[f] {
+			t.Errorf("%s was called %d times, want %d", f, calls, timedFunctions[f])
+		}
+		own[f] = ns
+	}
+	for _, x := range a.Times {
+		f := strings.TrimPrefix(x.Function, "truth:")
+		r := x.Rows[0]
+		if r.Calls != timedFunctions[f] || r.Begin != 0 || r.End != 0 || r.Missing != 0 {
+			t.Errorf("%s: %+v, want %d calls", f, r, timedFunctions[f])
+		}
+		if ns := float64(own[f]); ns == 0 || math.Abs(r.NS/ns-1) > 0.01 {
+			t.Errorf("%s: %.0f ns, it says itself %.0f", f, r.NS, ns)
+		}
+	}
+	if len(a.Times) != len(timedFunctions) {
+		t.Errorf("times of %d functions, want %d", len(a.Times), len(timedFunctions))
+	}
+}
+
+// insideAtFirst counts those who were there before, and stay: none of them is seen to come or go.
+func insideAtFirst(t *testing.T, g *guestShell) {
+	const there = 3
+	if said, code := g.run(fmt.Sprintf("for k in $(seq %d); do echo sleep 60000 >/proc/truth & done; sleep 0.2", there), 2); code != 0 {
+		t.Fatal(said)
+	}
+	a := answers(t, g, `kinst --json kinst:truth:truth_sleep:entry --do concurrency --do "concurrency by comm" --run "sleep 0.5"`, 3)
+	if len(a.Times) != 2 {
+		t.Fatalf("%+v", a.Times)
+	}
+	for _, x := range a.Times {
+		if r := x.Rows[0]; len(x.Rows) != 1 || r.Calls != 0 || r.Begin != there || r.End != there || math.Abs(r.Inside/there-1) > 1e-9 {
+			t.Errorf("%s: %+v, want %d inside all the time", x.Action, x.Rows, there)
+		}
+	}
+	a = answers(t, g, `kinst --json --if 'comm == "nobody"' kinst:truth:truth_sleep:entry --do concurrency --run true`, 4)
+	if len(a.Times) != 1 || a.Times[0].Rows[0].Begin != 0 || a.Times[0].Rows[0].Inside != 0 {
+		t.Errorf("%+v, want nobody inside", a.Times)
+	}
+}
+
+// answers runs kinst, which is to succeed, and reads what it writes as JSON.
+func answers(t *testing.T, g *guestShell, command string, k int) (a ask.Answer) {
+	t.Helper()
+	said, code := g.run(command, k)
+	_, doc, found := strings.Cut(said, "{")
+	if err := json.Unmarshal([]byte("{"+doc), &a); err != nil || !found || code != 0 {
+		t.Fatalf("%s: exit status %d: %v: %s", command, code, err, said)
+	}
+	return a
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * truth.c - functions that know how often they are called and how long they take: what is
+ * measured of them from outside can be held against that.
+ *
+ *   insmod truth.ko
+ *   echo sleep 20 >/proc/truth     calls truth_sleep() for 20 ms, in the writer's context
+ *   cat /proc/truth                of each function: name, calls, nanoseconds inside
+ *   rmmod truth
+ *
+ * A call's time is from behind its first instructions to before its last ones: what is
+ * outside that are some nanoseconds. Time inside a call of a call is inside both.
+ */
+#include <linux/atomic.h>
+#include <linux/cpumask.h>
+#include <linux/delay.h>
+#include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/uaccess.h>
+
+struct truth {
+	atomic64_t calls, ns;
+};
+
+static __always_inline u64 enter(void)
+{
+	return ktime_get_ns();
+}
+
+static __always_inline void leave(struct truth *t, u64 since)
+{
+	atomic64_inc(&t->calls);
+	atomic64_add(ktime_get_ns() - since, &t->ns);
+}
+
+/* A function of its own, with its truth, and a place in the kernel's list of symbols. */
+#define TRUTH(name)							\
+	static struct truth of_##name;					\
+	static noinline __noclone void truth_##name(unsigned int ms)
+
+static __always_inline void busy(unsigned int ms)
+{
+	u64 end = ktime_get_ns() + (u64)ms * NSEC_PER_MSEC;
+
+	while (ktime_get_ns() < end)
+		cpu_relax();
+}
+
+TRUTH(sleep)
+{
+	u64 t = enter();
+
+	usleep_range(ms * 1000, ms * 1000);
+	leave(&of_sleep, t);
+}
+
+TRUTH(spin)
+{
+	u64 t = enter();
+
+	busy(ms);
+	leave(&of_spin, t);
+}
+
+/* Gives its CPU away to whoever wants it, again and again. */
+TRUTH(give)
+{
+	u64 t = enter(), end = t + (u64)ms * NSEC_PER_MSEC;
+
+	while (ktime_get_ns() < end)
+		schedule();
+	leave(&of_give, t);
+}
+
+TRUTH(nest)
+{
+	u64 t = enter();
+
+	truth_spin(ms / 2);
+	truth_sleep(ms - ms / 2);
+	leave(&of_nest, t);
+}
+
+/* Three deep: each call is inside for as long as it and those below it. */
+static struct truth of_recur;
+static noinline __noclone void recurse(unsigned int ms, unsigned int deep)
+{
+	u64 t = enter();
+
+	usleep_range(ms * 1000, ms * 1000);
+	if (deep > 1)
+		recurse(ms, deep - 1);
+	leave(&of_recur, t);
+}
+
+static void truth_recur(unsigned int ms)
+{
+	recurse(ms, 3);
+}
+
+/*
+ * Its way out is a jump to another function, unless the kernel is built with frame pointers:
+ * then the compiler makes no such jumps, and the call is inside.
+ */
+TRUTH(tail)
+{
+	u64 t = enter();
+
+	usleep_range(ms * 1000, ms * 1000);
+	if (IS_ENABLED(CONFIG_FRAME_POINTER)) {
+		truth_spin(ms);
+		leave(&of_tail, t);
+		return;
+	}
+	leave(&of_tail, t);
+	truth_spin(ms);
+}
+
+/* Begins on one CPU and ends on another, where there is another. */
+TRUTH(migrate)
+{
+	u64 t = enter();
+	unsigned int here = raw_smp_processor_id();
+	unsigned int there = cpumask_next(here, cpu_online_mask);
+
+	if (there >= nr_cpu_ids)
+		there = cpumask_first(cpu_online_mask);
+	set_cpus_allowed_ptr(current, cpumask_of(there));
+	busy(ms);
+	set_cpus_allowed_ptr(current, cpu_possible_mask);
+	leave(&of_migrate, t);
+}
+
+/* What it loads is not there: the kernel's handler goes on elsewhere in it. */
+TRUTH(fault)
+{
+	u64 t = enter();
+	long v;
+
+	busy(ms);
+	if (get_kernel_nofault(v, (long *)8))
+		leave(&of_fault, t);
+}
+
+static const struct {
+	const char *name, *symbol;
+	void (*call)(unsigned int ms);
+	struct truth *truth;
+} functions[] = {
+	{ "sleep", "truth_sleep", truth_sleep, &of_sleep },
+	{ "spin", "truth_spin", truth_spin, &of_spin },
+	{ "give", "truth_give", truth_give, &of_give },
+	{ "nest", "truth_nest", truth_nest, &of_nest },
+	{ "recur", "recurse", truth_recur, &of_recur },
+	{ "tail", "truth_tail", truth_tail, &of_tail },
+	{ "migrate", "truth_migrate", truth_migrate, &of_migrate },
+	{ "fault", "truth_fault", truth_fault, &of_fault },
+};
+
+static ssize_t call(struct file *file, const char __user *from, size_t n, loff_t *pos)
+{
+	char line[32] = {}, name[17];
+	unsigned int ms, i;
+
+	if (n >= sizeof(line))
+		return -EINVAL;
+	if (copy_from_user(line, from, n))
+		return -EFAULT;
+	if (sscanf(line, "%16s %u", name, &ms) != 2 || ms > 100000)
+		return -EINVAL;
+	for (i = 0; i < ARRAY_SIZE(functions); i++) {
+		if (strcmp(name, functions[i].name))
+			continue;
+		functions[i].call(ms);
+		return n;
+	}
+	return -ENOENT;
+}
+
+static int show(struct seq_file *m, void *v)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(functions); i++)
+		seq_printf(m, "%s %lld %lld\n", functions[i].symbol,
+			   atomic64_read(&functions[i].truth->calls),
+			   atomic64_read(&functions[i].truth->ns));
+	return 0;
+}
+
+static int open_truth(struct inode *inode, struct file *file)
+{
+	return single_open(file, show, NULL);
+}
+
+static const struct proc_ops ops = {
+	.proc_open = open_truth,
+	.proc_read = seq_read,
+	.proc_lseek = seq_lseek,
+	.proc_release = single_release,
+	.proc_write = call,
+};
+
+static int __init truth_init(void)
+{
+	return proc_create("truth", 0600, NULL, &ops) ? 0 : -ENOMEM;
+}
+
+static void __exit truth_exit(void)
+{
+	remove_proc_entry("truth", NULL);
+}
+
+module_init(truth_init);
+module_exit(truth_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Functions that know how long they take");
