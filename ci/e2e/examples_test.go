@@ -68,8 +68,8 @@ func TestShows(t *testing.T) {
 // are there, each has to find something.
 func tryExamples(t *testing.T, g *guestShell, arch string) {
 	all := examples(t)
-	if len(all) != 10 {
-		t.Errorf("%d examples, want 10", len(all))
+	if len(all) != 11 {
+		t.Errorf("%d examples, want 11", len(all))
 	}
 	for k, e := range all {
 		got, code := g.run(e.command, len(behaviours)+k)

@@ -82,10 +82,10 @@ type guestShell struct {
 }
 
 // openShell has a guest whose shell is at a terminal that is the test's.
-func openShell(t *testing.T, arch string) *guestShell {
+func openShell(t *testing.T, arch string, more ...string) *guestShell {
 	t.Helper()
 	tty, end := openTerminal(t)
-	cmd := exec.Command(lab, "shell", "--arch", arch)
+	cmd := exec.Command(lab, append([]string{"shell", "--arch", arch}, more...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = end, end, end
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

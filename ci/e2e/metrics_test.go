@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
-			g := openShell(t, arch)
+			g := openShell(t, arch, "--cpus", "2")
 			if said, code := g.run("insmod /lib/kerninst/truth.ko", 0); code != 0 {
 				t.Fatalf("insmod: %s", said)
 			}

@@ -7,6 +7,7 @@ package cost
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,6 +63,7 @@ type action struct {
 	cheap     bool // the first is where nothing has to be saved for it
 	jumps     bool // at what jumps, calls or returns, by a trap only: the kernel emulates those
 	first     bool // by the first mechanism of the ladder only
+	walks     bool // up the stack, by the kernel's functions
 }
 
 // stackPointer always holds something: a predicate that compares it with 0 is true.
@@ -74,9 +76,10 @@ func actions(arch string) []action {
 		{name: atAJump, do: []string{"count"}, load: long, jumps: true},
 		{name: "predicated counter", predicate: sp + " != 0", do: []string{"count"}, load: long},
 		{name: "timer pair", do: []string{"sum(0 - cycles)", "sum(cycles)"}, load: long, cheap: true},
+		{name: "time", do: []string{"time", "time"}, load: long, cheap: true, first: true},
 		{name: "trace record", do: []string{"trace(cycles)"}, load: short},
 		{name: "trace of two words", do: []string{fmt.Sprintf("trace(%s, %[1]s)", sp)}, load: short, first: true, cheap: arch != "arm64"}, // where five registers are free nowhere
-		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true},
+		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true, walks: true},
 		{name: "predicate on pid", predicate: "pid != 0", do: []string{"count"}, load: long, first: true},
 		{name: "predicate on comm", predicate: `comm == "bench"`, do: []string{"count"}, load: long, first: true},
 		{name: "maximum", do: []string{"max(arg0)"}, load: long, first: true},
@@ -288,7 +291,7 @@ func NewTable(hello *wire.Hello, all []*wire.Result, in probe.At) (*Table, error
 		r.of[one.Step] = one
 	}
 	for _, l := range []load{long, short} {
-		d, _, err := r.added(reference(again, l), l)
+		d, _, err := r.added(reference(again, l), l, false)
 		if err != nil {
 			return nil, err
 		}
@@ -342,8 +345,9 @@ func (r results) bench(name string, l load) (all *measure.Bench, err error) {
 	return all, nil
 }
 
-// added is what a run with something in it took more, and how many hits it had.
-func (r results) added(step string, l load) (float64, uint64, error) {
+// added is what a run with something in it took more, and how many hits it had. What walks
+// does not take the same each time: it is rounded.
+func (r results) added(step string, l load, walks bool) (float64, uint64, error) {
 	without, err := r.bench(reference(bare, l), l)
 	if err != nil {
 		return 0, 0, err
@@ -353,10 +357,10 @@ func (r results) added(step string, l load) (float64, uint64, error) {
 		return 0, 0, err
 	}
 	d, whole := measure.Added(r.arch, without, with)
-	if !whole {
+	if !whole && !walks {
 		return 0, 0, fmt.Errorf("cost: %s adds %v instructions, which is no whole number", step, d)
 	}
-	return d, with.TotalOp, nil
+	return math.Round(d), with.TotalOp, nil
 }
 
 func (r results) spliced(a action, m plan.Mechanism) (row Row, err error) {
@@ -376,7 +380,7 @@ func (r results) spliced(a action, m plan.Mechanism) (row Row, err error) {
 		row.Bytes += len(p.PatchBytes) + len(p.BoardBytes) + len(p.AnnexBytes)
 	}
 	row.Point = strings.Join(specs, " ")
-	if row.Added, row.N, err = r.added(n, a.load); err != nil {
+	if row.Added, row.N, err = r.added(n, a.load, a.walks); err != nil {
 		return row, err
 	}
 	for round := range a.load.rounds {
@@ -395,7 +399,15 @@ func (r results) counted(a action, spliced string, hits uint64) error {
 		return fmt.Errorf("cost: step %s has %d values for %d points", step, len(values), len(a.do))
 	}
 	if len(values) == 2 { // sums of times: later minus earlier
-		mean := int64(values[0].Count+values[1].Count) / int64(hits)
+		sum := values[0].Count + values[1].Count
+		if rows := [2][]*wire.Row{values[0].Rows, values[1].Rows}; len(rows[0]) == 1 && len(rows[1]) == 1 { // and how many they are
+			first, second := rows[0][0].Values, rows[1][0].Values
+			if first[1] != hits || second[1] != hits {
+				return fmt.Errorf("cost: %s came by %d times and %d times, want %d", spliced, first[1], second[1], hits)
+			}
+			sum = second[0] - first[0]
+		}
+		mean := int64(sum) / int64(hits)
 		p := r.of[spliced].Points
 		if p[0].Offset > p[1].Offset {
 			mean = -mean // a search takes what serves better first: here that lay behind
@@ -440,7 +452,7 @@ func (r results) peer(i int) (row Row, err error) {
 			}
 		}
 	}
-	if row.Added, row.N, err = r.added(peerName(i), long); err != nil {
+	if row.Added, row.N, err = r.added(peerName(i), long, false); err != nil {
 		return row, err
 	}
 	// The shell that waits for the optimiser asks for its parent, too.

@@ -48,6 +48,11 @@ func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello,
 			switch {
 			case strings.HasPrefix(of, "timer"):
 				r.Values = []*wire.Value{{}, {Count: 30 * hits[of]}}
+			case strings.HasPrefix(of, "time/"):
+				at := func(cycles uint64) *wire.Value {
+					return &wire.Value{Rows: []*wire.Row{{Values: []uint64{cycles, hits[of]}}}}
+				}
+				r.Values = []*wire.Value{at(7), at(7 + 30*hits[of])}
 			case strings.HasPrefix(of, "trace"), strings.HasPrefix(of, "stack"):
 				r.Values = []*wire.Value{{Records: slices.Repeat([]*wire.TraceRecord{{}}, int(hits[of]))}}
 			case strings.HasPrefix(of, "average"):
@@ -103,7 +108,7 @@ func TestTable(t *testing.T) {
 	}
 	want := []string{
 		"counter jump 5 25 41000 false", "counter trap 5 25 41000 false", "counter at a jump trap 5 25 41000 false",
-		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false",
+		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false", "time jump 5 50 41000 false",
 		"trace record jump 5 25 1000 false", "trace record trap 5 25 1000 false",
 		"trace of two words jump 5 25 1000 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
 		"maximum jump 5 25 41000 false", "average jump 5 25 41000 false", "histogram jump 5 25 41000 false", "linear histogram jump 5 25 41000 false",
@@ -125,6 +130,7 @@ func TestRefusesFigures(t *testing.T) {
 		"counted 1 of":   func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
 		"dropped 2":      func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
 		"without room 4": func(all []*wire.Result) { find(t, all, "count by pid/jump#0.read").Values[0].Lost = 4 },
+		"came by":        func(all []*wire.Result) { find(t, all, "time/jump#0.read").Values[1].Rows[0].Values[1]-- },
 		"ticks":          func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },
 		"says -": func(all []*wire.Result) {
 			find(t, all, "timer pair/jump#0").Points[0].Offset = 9
