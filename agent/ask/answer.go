@@ -15,6 +15,7 @@ import (
 type Answer struct {
 	Points   []Point   `json:"points"`
 	Times    []Times   `json:"times,omitempty"` // of functions that are timed
+	Coverage *Coverage `json:"coverage,omitempty"`
 	Workload *Workload `json:"workload,omitempty"`
 
 	// Wrong is the first error of a step, in the order of the steps, or else of the end.
@@ -42,7 +43,8 @@ type Point struct {
 	// largest of nothing, nor has a trace.
 	Value   *probe.Number   `json:"value,omitempty"`
 	Actions []probe.Finding `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
-	timed   bool            // it is one of those that a function is timed with
+	// together: what it found is told with that of others of its function.
+	together bool
 }
 
 // Times are what was found of one function that is timed.
@@ -105,6 +107,7 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		a.Points = append(a.Points, out)
 	}
 	a.times(results, r.compiled)
+	a.cover(results, r.compiled)
 	for _, w := range results[stepWorkload].GetRuns() {
 		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
 	}
@@ -132,8 +135,8 @@ func (p *Point) found(values []*wire.Value, compiled probe.Compiled) {
 		if v.Spec != p.Spec {
 			continue
 		}
-		if compiled[v.Action].Timed() { // it is the function's
-			p.timed = true
+		if c := compiled[v.Action]; c.Timed() || c.Covers() { // it is the function's
+			p.together = true
 			continue
 		}
 		a := compiled[v.Action].Found(v)
@@ -162,6 +165,9 @@ func (r *Request) Print(to io.Writer, a Answer) {
 	t.Flush()
 	for _, x := range a.Times {
 		x.Print(to)
+	}
+	if a.Coverage != nil {
+		a.Coverage.Print(to)
 	}
 	for _, p := range a.Points {
 		for _, why := range p.Passed {
@@ -195,7 +201,7 @@ func (p Point) print(t io.Writer) {
 		}
 	case p.Value != nil:
 		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
-	case p.timed:
+	case p.together:
 	default:
 		fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)
 	}

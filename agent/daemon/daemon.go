@@ -64,6 +64,7 @@ type Daemon struct {
 	began      *wire.Moment              // when base was read, if anything is timed
 	ended      *wire.Moment              // when counts were, likewise
 	peers      *peers                    // many kprobes that are there, or nil
+	covered    []*wire.Value             // of points that were taken away since counting began
 	kallsyms   []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.

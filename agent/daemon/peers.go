@@ -89,7 +89,7 @@ func (d *Daemon) begin() error {
 		}
 		p.base = p.now
 	}
-	d.counts, d.ended = nil, nil
+	d.counts, d.ended, d.covered = nil, nil, nil
 	var err error
 	d.base, d.began, err = d.moment()
 	return err

@@ -461,6 +461,7 @@ func (d *Daemon) read(res *wire.Result) error {
 	for _, l := range d.splicer.Live() {
 		res.Values = append(res.Values, values[l]...)
 	}
+	res.Values = append(res.Values, d.covered...)
 	return nil
 }
 

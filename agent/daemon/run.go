@@ -83,6 +83,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}
+	stop := d.covering()
 	for _, p := range programs {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{
@@ -92,6 +93,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 		}
 		res.Runs = append(res.Runs, r)
 	}
+	stop()
 	if m != nil {
 		return m.read(d)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), each of the first seven with \"by X\" behind it; of a function's entry time and concurrency, with or without \"by pid\", tid or comm"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry time and concurrency, with or without \"by pid\", tid or comm"
 
 // traced is how many records a trace keeps: the first that come.
 const traced = 128
@@ -23,6 +23,9 @@ type Action struct {
 	Shape   Shape
 	who     timees
 }
+
+// Covers reports whether the action is done once, and taken away then.
+func (a Action) Covers() bool { return a.Shape.Kind == Cover }
 
 // Timed reports whether the action is done at the entry of a function and at all its exits.
 func (a Action) Timed() bool { return a.Shape.Kind == Time || a.Shape.Kind == Concurrency }
@@ -178,6 +181,7 @@ var actions = map[string]done{
 	"avg":   {Avg, 1, 1, true, (*compiler).average},
 	"hist":  {Hist, 1, 1, true, (*compiler).histogram},
 	"lhist": {Linear, 4, 4, true, (*compiler).linear},
+	"cover": {Cover, 0, 0, false, (*compiler).count},
 	"stack": {Stack, 0, 1, false, (*compiler).stack},
 
 	"time":        {Time, 0, 0, true, (*compiler).timed},

@@ -170,7 +170,7 @@ func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*
 			name += " of " + s.Function
 		}
 		all[name] = a
-		w := &wire.Action{Name: name, Snippet: a.Snippet.String()}
+		w := &wire.Action{Name: name, Snippet: a.Snippet.String(), Cover: a.Covers()}
 		if a.Timed() {
 			w.Timed = wire.Timed_ENTERS
 		}

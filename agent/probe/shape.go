@@ -28,6 +28,7 @@ const (
 	Stack
 	Time
 	Concurrency
+	Cover
 )
 
 // Form is how a number is written.

@@ -74,6 +74,16 @@ func (l *Live) Read(raw []uint64) []uint64 {
 	return out
 }
 
+// Came reports whether a counter has counted anything since it was made.
+func (l *Live) Came() bool {
+	for _, s := range l.sums {
+		if s.word == 0 {
+			return s.first+s.load(s.off) != s.since
+		}
+	}
+	return l.cells.Load(l.cell) != 0
+}
+
 // Place is where a word of a splice's cells is. Local ones are in per-CPU memory, and the
 // word is the sum of all CPUs'.
 type Place struct {

@@ -702,10 +702,12 @@ func (x *Point) GetJumps() bool {
 
 // Action is what is done at a point.
 type Action struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`       // as it was asked for; unique at its point
-	Snippet       string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"` // textual form, see agent/snippet; its cells are as agent/metric reads them
-	Timed         Timed                  `protobuf:"varint,3,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`       // as it was asked for; unique at its point
+	Snippet string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"` // textual form, see agent/snippet; its cells are as agent/metric reads them
+	Timed   Timed                  `protobuf:"varint,3,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
+	// The point is unspliced once something has come by, if nothing else is done there.
+	Cover         bool `protobuf:"varint,4,opt,name=cover,proto3" json:"cover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -759,6 +761,13 @@ func (x *Action) GetTimed() Timed {
 		return x.Timed
 	}
 	return Timed_UNTIMED
+}
+
+func (x *Action) GetCover() bool {
+	if x != nil {
+		return x.Cover
+	}
+	return false
 }
 
 type Unsplice struct {
@@ -2412,23 +2421,26 @@ func (x *RunResult) GetTimedOut() bool {
 }
 
 type Value struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	Symbol        string                 `protobuf:"bytes,2,opt,name=symbol,proto3" json:"symbol,omitempty"`
-	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
-	Count         uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`     // of what an action counts; of others how often it was done
-	Action        string                 `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`    // of those that a point names
-	Bounded       bool                   `protobuf:"varint,6,opt,name=bounded,proto3" json:"bounded,omitempty"` // it has a bound, if it was ever done
-	Bound         uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`     // smallest or largest
-	Signed        bool                   `protobuf:"varint,8,opt,name=signed,proto3" json:"signed,omitempty"`   // bound is to be read with a sign
-	Records       []*TraceRecord         `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
-	Dropped       uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
-	Holes         uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
-	Faults        uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
-	Rows          []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
-	Lost          uint64                 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`       // that came when there was no room for one key more
-	Timed         Timed                  `protobuf:"varint,15,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
-	Function      string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Spec     string                 `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	Symbol   string                 `protobuf:"bytes,2,opt,name=symbol,proto3" json:"symbol,omitempty"`
+	Offset   uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Count    uint64                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`     // of what an action counts; of others how often it was done
+	Action   string                 `protobuf:"bytes,5,opt,name=action,proto3" json:"action,omitempty"`    // of those that a point names
+	Bounded  bool                   `protobuf:"varint,6,opt,name=bounded,proto3" json:"bounded,omitempty"` // it has a bound, if it was ever done
+	Bound    uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`     // smallest or largest
+	Signed   bool                   `protobuf:"varint,8,opt,name=signed,proto3" json:"signed,omitempty"`   // bound is to be read with a sign
+	Records  []*TraceRecord         `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
+	Dropped  uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
+	Holes    uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
+	Faults   uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
+	Rows     []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
+	Lost     uint64                 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`       // that came when there was no room for one key more
+	Timed    Timed                  `protobuf:"varint,15,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
+	Function string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left
+	// Of cover: when it was found that something had come by, in nanoseconds since the
+	// program was started; 0: nothing has.
+	CoveredNs     uint64 `protobuf:"varint,17,opt,name=covered_ns,json=coveredNs,proto3" json:"covered_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2573,6 +2585,13 @@ func (x *Value) GetFunction() string {
 		return x.Function
 	}
 	return ""
+}
+
+func (x *Value) GetCoveredNs() uint64 {
+	if x != nil {
+		return x.CoveredNs
+	}
+	return 0
 }
 
 // Moment is when counting began or ended, and who was inside the functions that are timed.
@@ -3074,11 +3093,12 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
-	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"b\n" +
+	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"x\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\x12*\n" +
-	"\x05timed\x18\x03 \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\":\n" +
+	"\x05timed\x18\x03 \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x14\n" +
+	"\x05cover\x18\x04 \x01(\bR\x05cover\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\"j\n" +
@@ -3225,7 +3245,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xc3\x03\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xe2\x03\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3243,7 +3263,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04rows\x18\r \x03(\v2\x12.kerninst.wire.RowR\x04rows\x12\x12\n" +
 	"\x04lost\x18\x0e \x01(\x04R\x04lost\x12*\n" +
 	"\x05timed\x18\x0f \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x1a\n" +
-	"\bfunction\x18\x10 \x01(\tR\bfunction\"\xfd\x01\n" +
+	"\bfunction\x18\x10 \x01(\tR\bfunction\x12\x1d\n" +
+	"\n" +
+	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\"\xfd\x01\n" +
 	"\x06Moment\x12\x16\n" +
 	"\x06cycles\x18\x01 \x01(\x04R\x06cycles\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\x12\x10\n" +
