@@ -32,9 +32,9 @@ func safeties() []Scenario {
 	}}
 }
 
-// The place that the trigger comes to, and who comes there by its cold half.
+// What comes to param_set_copystring and back to its middle by its cold half.
 const (
-	brokenFunction = "param_set_copystring"
+	lastWords      = "string doesn't fit in" // of that half, before it jumps back
 	trigger        = "cd /sys/module/firmware_class/parameters; echo /lib >path; head -c 300 /dev/zero | tr '\\0' x >path; true"
 )
 
@@ -201,7 +201,10 @@ func checkSafety(t *T) {
 	t.file("safety.kprobes", said["registered"])
 	t.file("safety.optimised", said["optimised"])
 	t.atLeast("places at which the kernel has optimised a probe", float64(said["optimised"]), fewestHalves)
-	t.equal("with the kernel's own probes, the kernel broke", strings.Contains(t.Guests["kprobes"].Crash, brokenFunction), true)
+	// What it broke of depends on what the jump's last bytes are as instructions, which differ
+	// by where the kernel is: often the stack's pointer is lost, and the function with it.
+	t.equal("with the kernel's own probes, the kernel broke where the cold half jumps back",
+		strings.Contains(t.Guests["kprobes"].Crash, lastWords), true)
 
 	c := t.coverage("safety", "splices")
 	t.atLeast("of those, that were executed", float64(c.executed), 1)

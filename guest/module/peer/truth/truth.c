@@ -5,11 +5,14 @@
  *
  *   insmod truth.ko
  *   echo sleep 20 >/proc/truth     calls truth_sleep() for 20 ms, in the writer's context
- *   cat /proc/truth                of each function: name, calls, nanoseconds inside
+ *   cat /proc/truth                of each function: name, calls, nanoseconds inside, and
+ *                                  nanoseconds that its callers waited
  *   rmmod truth
  *
- * A call's time is from behind its first instructions to before its last ones: what is
- * outside that are some nanoseconds. Time inside a call of a call is inside both.
+ * A call's time is from behind its first instructions to before its last ones; what its
+ * caller waits is from before the call to behind it. What is measured at the function's
+ * first instruction and its way out is between the two, whoever takes the CPU away where:
+ * an emulator's host may, for milliseconds. Time inside a call of a call is inside both.
  */
 #include <linux/atomic.h>
 #include <linux/cpumask.h>
@@ -22,7 +25,7 @@
 #include <linux/uaccess.h>
 
 struct truth {
-	atomic64_t calls, ns;
+	atomic64_t calls, ns, waited;
 };
 
 static __always_inline u64 enter(void)
@@ -36,9 +39,23 @@ static __always_inline void leave(struct truth *t, u64 since)
 	atomic64_add(ktime_get_ns() - since, &t->ns);
 }
 
-/* A function of its own, with its truth, and a place in the kernel's list of symbols. */
+/* Calls a function, for its caller. */
+#define CALL(function, truth, ...)					\
+	do {								\
+		u64 since = ktime_get_ns();				\
+									\
+		function(__VA_ARGS__);					\
+		atomic64_add(ktime_get_ns() - since, &(truth)->waited);	\
+	} while (0)
+
+/* A function of its own, with its truth, its caller, and a place in the kernel's symbols. */
 #define TRUTH(name)							\
 	static struct truth of_##name;					\
+	static noinline __noclone void truth_##name(unsigned int ms);	\
+	static void call_##name(unsigned int ms)			\
+	{								\
+		CALL(truth_##name, &of_##name, ms);			\
+	}								\
 	static noinline __noclone void truth_##name(unsigned int ms)
 
 static __always_inline void busy(unsigned int ms)
@@ -79,8 +96,8 @@ TRUTH(nest)
 {
 	u64 t = enter();
 
-	truth_spin(ms / 2);
-	truth_sleep(ms - ms / 2);
+	call_spin(ms / 2);
+	call_sleep(ms - ms / 2);
 	leave(&of_nest, t);
 }
 
@@ -92,31 +109,49 @@ static noinline __noclone void recurse(unsigned int ms, unsigned int deep)
 
 	usleep_range(ms * 1000, ms * 1000);
 	if (deep > 1)
-		recurse(ms, deep - 1);
+		CALL(recurse, &of_recur, ms, deep - 1);
 	leave(&of_recur, t);
 }
 
-static void truth_recur(unsigned int ms)
+static void call_recur(unsigned int ms)
 {
-	recurse(ms, 3);
+	CALL(recurse, &of_recur, ms, 3);
+}
+
+/* Where truth_tail goes on: says when, and stays for a while. */
+static noinline __noclone void tailed(unsigned int ms, u64 *since)
+{
+	*since = ktime_get_ns();
+	busy(ms);
 }
 
 /*
  * Its way out is a jump to another function, unless the kernel is built with frame pointers:
  * then the compiler makes no such jumps, and the call is inside.
  */
-TRUTH(tail)
+static struct truth of_tail;
+static noinline __noclone void truth_tail(unsigned int ms, u64 *left)
 {
 	u64 t = enter();
 
 	usleep_range(ms * 1000, ms * 1000);
 	if (IS_ENABLED(CONFIG_FRAME_POINTER)) {
-		truth_spin(ms);
+		tailed(ms, left);
 		leave(&of_tail, t);
 		return;
 	}
 	leave(&of_tail, t);
-	truth_spin(ms);
+	tailed(ms, left);
+}
+
+static void call_tail(unsigned int ms)
+{
+	u64 left, since = ktime_get_ns();
+
+	truth_tail(ms, &left);
+	if (IS_ENABLED(CONFIG_FRAME_POINTER))
+		left = ktime_get_ns();
+	atomic64_add(left - since, &of_tail.waited);
 }
 
 /* Begins on one CPU and ends on another, where there is another. */
@@ -150,14 +185,14 @@ static const struct {
 	void (*call)(unsigned int ms);
 	struct truth *truth;
 } functions[] = {
-	{ "sleep", "truth_sleep", truth_sleep, &of_sleep },
-	{ "spin", "truth_spin", truth_spin, &of_spin },
-	{ "give", "truth_give", truth_give, &of_give },
-	{ "nest", "truth_nest", truth_nest, &of_nest },
-	{ "recur", "recurse", truth_recur, &of_recur },
-	{ "tail", "truth_tail", truth_tail, &of_tail },
-	{ "migrate", "truth_migrate", truth_migrate, &of_migrate },
-	{ "fault", "truth_fault", truth_fault, &of_fault },
+	{ "sleep", "truth_sleep", call_sleep, &of_sleep },
+	{ "spin", "truth_spin", call_spin, &of_spin },
+	{ "give", "truth_give", call_give, &of_give },
+	{ "nest", "truth_nest", call_nest, &of_nest },
+	{ "recur", "recurse", call_recur, &of_recur },
+	{ "tail", "truth_tail", call_tail, &of_tail },
+	{ "migrate", "truth_migrate", call_migrate, &of_migrate },
+	{ "fault", "truth_fault", call_fault, &of_fault },
 };
 
 static ssize_t call(struct file *file, const char __user *from, size_t n, loff_t *pos)
@@ -185,9 +220,10 @@ static int show(struct seq_file *m, void *v)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(functions); i++)
-		seq_printf(m, "%s %lld %lld\n", functions[i].symbol,
+		seq_printf(m, "%s %lld %lld %lld\n", functions[i].symbol,
 			   atomic64_read(&functions[i].truth->calls),
-			   atomic64_read(&functions[i].truth->ns));
+			   atomic64_read(&functions[i].truth->ns),
+			   atomic64_read(&functions[i].truth->waited));
 	return 0;
 }
 
