@@ -34,8 +34,8 @@ func safeties() []Scenario {
 
 // What comes to param_set_copystring and back to its middle by its cold half.
 const (
-	lastWords      = "string doesn't fit in" // of that half, before it jumps back
-	trigger        = "cd /sys/module/firmware_class/parameters; echo /lib >path; head -c 300 /dev/zero | tr '\\0' x >path; true"
+	lastWords = "string doesn't fit in" // of that half, before it jumps back
+	trigger   = "cd /sys/module/firmware_class/parameters; echo /lib >path; head -c 300 /dev/zero | tr '\\0' x >path; true"
 )
 
 // jumpBytes is what an optimised kprobe overwrites.

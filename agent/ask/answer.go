@@ -156,9 +156,10 @@ func (p *Point) found(values []*wire.Value, compiled probe.Compiled) {
 func (r *Request) Print(to io.Writer, a Answer) {
 	t := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	for _, p := range a.Points {
-		if r.List {
+		switch {
+		case r.List:
 			p.list(t)
-		} else {
+		case p.Refusal == nil || a.Coverage == nil: // of a function's it says how many
 			p.print(t)
 		}
 	}

@@ -118,6 +118,9 @@ func (c *Coverage) Print(to io.Writer) {
 	if n := len(c.Curve); n > 1 {
 		fmt.Fprintf(to, "found in time, to %.3f s: %s\n", float64(c.Curve[n-1].NS)/1e9, c.sparkline(60))
 	}
+	if c.Refused > 0 {
+		fmt.Fprintln(to, "(with -l: what is refused, and why)")
+	}
 }
 
 // sparks are the steps of a sparkline.

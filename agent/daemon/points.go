@@ -66,6 +66,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry, Terse: true,
+		Still: covers(p), // what is moved away is dearer, for as long as nobody comes by
 	}
 	var err error
 	if r.Snippet, _, err = compound(p.Actions); err != nil {

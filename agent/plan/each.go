@@ -125,7 +125,8 @@ func (fn *function) leaves(k int) (bool, *Refusal) {
 	return false, refuse(IndirectJump, "%s jumps to where a register says: whether that is out of the function is not known", fn.name(k))
 }
 
-// blocks are the first instructions of basic blocks that something leads to.
+// blocks are the first instructions of basic blocks that something leads to. The first one
+// begins behind ftrace's site, which belongs to who traces, and may lead elsewhere.
 func (fn *function) blocks(known *Functions) (out []isa.Off, r *Refusal) {
 	if name, k := fn.indirectJump(); k >= 0 {
 		return nil, refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known, so blocks may begin anywhere", name, k)
@@ -136,7 +137,10 @@ func (fn *function) blocks(known *Functions) (out []isa.Off, r *Refusal) {
 	}
 	reached := true
 	for k, i := range fn.insns {
-		begins := k == 0 || leads[i.Addr]
+		if fn.off(k) < fn.ftrace {
+			continue
+		}
+		begins := k == 0 || fn.off(k) == fn.ftrace || leads[i.Addr]
 		if k > 0 {
 			switch fn.insns[k-1].Flow {
 			case isa.FlowReturn, isa.FlowJump, isa.FlowIndirectJump:

@@ -90,6 +90,14 @@ func TestEachOfReal(t *testing.T) {
 		x := ktexttest.Load(t, arch).Text(t)
 		for _, f := range []string{"ksys_read", "vfs_write"} {
 			n := map[plan.Each]int{}
+			g, err := x.Function("", f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, err := x.Code(g)
+			if off, r := plan.Offsets(x, plan.Request{Function: f}, plan.EachBlock); err != nil || r != nil || off[0] != isa.Off(x.FtraceSite(code)) || off[0] == 0 {
+				t.Errorf("%s: %s has blocks at %v, %v, %v; the first is behind ftrace's site", arch, f, off, r, err)
+			}
 			for each := plan.EachInstruction; each <= plan.EachReturn; each++ {
 				off, r := plan.Offsets(x, plan.Request{Function: f, Known: &plan.Functions{}}, each)
 				if r != nil {

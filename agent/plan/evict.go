@@ -277,7 +277,7 @@ func (fn *function) copyOf(req Request, in gen.Input, e place.Evicted, name stri
 
 // spared reports whether [lo, hi) of a function should not be evicted.
 func (req Request) spared(f ktext.Func, lo, hi isa.Addr) bool {
-	return req.Spare != nil && req.Spare(f, lo, hi)
+	return req.Still || req.Spare != nil && req.Spare(f, lo, hi)
 }
 
 // finder looks for room in this text.

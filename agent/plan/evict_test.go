@@ -125,6 +125,7 @@ func TestEvictedNot(t *testing.T) {
 		want   plan.Reason
 	}{
 		"out of reach":       {1 << 20, func(*plan.Request) {}, plan.NoSpringboard},
+		"nothing moved":      {0x8000, func(r *plan.Request) { r.Still = true }, plan.NoSpringboard},
 		"spared":             {0x8000, func(r *plan.Request) { r.Spare = func(ktext.Func, isa.Addr, isa.Addr) bool { return true } }, plan.NoSpringboard},
 		"a splice is in it":  {0x8000, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return hi-lo > 8 } }, plan.NoSpringboard},
 		"preemption":         {0x8000, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism},

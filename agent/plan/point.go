@@ -55,6 +55,8 @@ type Request struct {
 	Only func(off isa.Off) bool
 	// Spare reports whether [lo, hi) of a function should not be evicted; nil: all may be.
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
+	// Still: no code beside the point may be moved away for it.
+	Still bool
 	// Wanted reports whether other points that are asked for lie in [lo, hi), of which none
 	// is locked for a punned jump; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool

@@ -38,6 +38,9 @@ func (fn *function) successor(req Request, at int) (*Plan, *Refusal) {
 	if r := fn.mayPun(req, w); r != nil {
 		return nil, r
 	}
+	if req.Still {
+		return nil, refuse(NoSpringboard, "what is behind %s is to stay where it is", fn.place(at))
+	}
 	e, r := fn.movable(req, at+1)
 	if r != nil {
 		return nil, r

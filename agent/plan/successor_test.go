@@ -116,6 +116,7 @@ func TestSuccessorRefused(t *testing.T) {
 		"another point": {code: good, spoil: func(_ *ktexttest.Kernel, at isa.Addr, req *plan.Request) {
 			req.Wanted = func(lo, hi isa.Addr) bool { return lo <= at+8 && at+8 < hi }
 		}},
+		"nothing moved": {code: good, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) { req.Still = true }},
 		"moved away": {code: good, spoil: func(_ *ktexttest.Kernel, at isa.Addr, req *plan.Request) {
 			a := req.Heap.Areas()[0]
 			if !req.Heap.Evict(place.Evicted{Body: place.Window{Lo: at + 4, Hi: at + 24}, Patch: a.Addr, Slot: 64, Stretch: true}) {

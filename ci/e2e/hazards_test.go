@@ -67,6 +67,9 @@ func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"a
 // Where the kernel's own optimised probes break it.
 func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 
+// Coverage takes itself away, and finds what counters find.
+func TestCover(t *testing.T) { scenario(t, "cover", 7, []string{"arm64"}) }
+
 // Instructions whose faults have a fixup, bare and in the annex. What this finds on
 // arm64 is found by `make proof`, with patches of two parts.
 func TestAnnex(t *testing.T) {

@@ -57,6 +57,7 @@ var scenarioProofs = []scenarioProof{
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
+	{"cover", "exact", "cover.found", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},

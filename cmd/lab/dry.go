@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,7 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 
 // dryOne prints what forOne's guest would be.
 func (c *common) dryOne(ctx context.Context, arch string, o *own, q runner.Request) error {
-	q.CPUs, q.Time = 1, vm.Host
+	q.CPUs, q.Time = 1, cmp.Or(q.Time, vm.Host)
 	a, err := c.dry(ctx, arch, o, runner.Runner{Seed: 1}, func(*runner.Runner) []runner.Request { return []runner.Request{q} })
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ func shellCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return f.shell(c.Context()) },
 	}
 	f.add(c.Flags())
+	c.Flags().StringVar(&f.time, "time", string(vm.Host), "exact (a nanosecond is an instruction) or host")
 	f.addOwn(c.Flags(), 1)
 	return c
 }
@@ -31,6 +32,7 @@ func shellCommand() *cobra.Command {
 type shellFlags struct {
 	common
 	own
+	time string
 }
 
 // shellMode makes the guest's init give the console to a person.
@@ -45,8 +47,12 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	mode, err := parseTime(f.time)
+	if err != nil {
+		return err
+	}
 	if f.dryrun {
-		return f.dryOne(ctx, isa, &f.own, runner.Request{Name: "shell", Append: shellMode})
+		return f.dryOne(ctx, isa, &f.own, runner.Request{Name: "shell", Append: shellMode, Time: mode})
 	}
 	if !isTerminal(os.Stdin) {
 		return usage(fmt.Errorf("a shell needs a terminal; lab probe runs a command without one"))
@@ -63,7 +69,7 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec.Append, spec.Interactive = shellMode, true
+	spec.Append, spec.Interactive, spec.Time = shellMode, true, mode
 	progress("leave with exit, or Ctrl-A X to kill the guest")
 	m, err := qemu.Backend{}.Start(ctx, spec)
 	if err != nil {

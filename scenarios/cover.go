@@ -1,0 +1,129 @@
+package scenarios
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// cover: coverage takes itself away (KernInst §2). A program opens and closes a file again and
+// again: bare; with each block of the functions on the way and around it covered; and with
+// each counted. What is covered is what is counted; and when it has been found, the program
+// takes what it takes without.
+func covers() []Scenario {
+	return []Scenario{{
+		Name: "cover", Title: "coverage finds what counters find, and costs nothing once it has", Labels: []string{"measure", "proof"},
+		Guests: coverGuests, Check: checkCover,
+	}}
+}
+
+const (
+	coverOps     = 144
+	coverSamples = 1000
+	// dearest is how many times as long the last quarter of the program may take as without.
+	dearest = 1.001
+)
+
+// coveredFunctions are on the way to an open file and back, and around it. What the daemon
+// itself comes by when it takes points away is not among them.
+var coveredFunctions = []string{
+	"path_*", "do_*open*", "do_filp_open", "getname*", "alloc_f*", "alloc_empty_file*", "link_path_walk*", "lookup_*",
+	"fd_install*", "filp_*", "may_open*", "dentry_*", "vfs_open", "dput*",
+	"inode_permission*", "generic_permission*",
+}
+
+func coverGuests(arch string) []Guest {
+	work := run("work", benchProgram, "open", strconv.Itoa(coverOps), strconv.Itoa(coverSamples))
+	guest := func(name string, before ...*wire.Step) Guest {
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, Job: job(append(before, work, read("found"))...)}
+	}
+	return []Guest{
+		guest("bare"),
+		guest("covered", skipping("splice", blocksDoing("cover"))),
+		guest("counted", skipping("splice", blocksDoing("count"))),
+	}
+}
+
+func blocksDoing(action string) (out []*wire.Point) {
+	a, err := probe.At{}.Compile("", action)
+	if err != nil {
+		panic(err) // of a constant
+	}
+	for _, f := range coveredFunctions {
+		out = append(out, &wire.Point{Function: f, Each: wire.Each_BLOCK,
+			Actions: []*wire.Action{{Name: action, Snippet: a.Snippet.String(), Cover: a.Covers()}}})
+	}
+	return out
+}
+
+func checkCover(t *T) {
+	covered, stay := t.foundIn("covered")
+	counted, _ := t.foundIn("counted")
+	// What has room for a jump there may have none here, where others have it.
+	maps.DeleteFunc(covered, func(name string, _ bool) bool { _, both := counted[name]; return !both })
+	maps.DeleteFunc(counted, func(name string, _ bool) bool { _, both := covered[name]; return !both })
+	t.equal("what is covered and not counted", less(covered, counted), []string(nil))
+	t.equal("what is counted and not covered", less(counted, covered), []string(nil))
+	t.equal("points that were come by and stay", stay, 0)
+	t.atLeast("points", float64(len(covered)), 500)
+	found := 0
+	for _, came := range covered {
+		if came {
+			found++
+		}
+	}
+	t.atLeast("points that were come by", float64(found), 100)
+	t.Metrics["cover.points"] = report.Metric{Value: float64(len(covered)), Unit: "points", N: 1}
+	t.Metrics["cover.found"] = report.Metric{Value: float64(found), Unit: "points", N: 1}
+	t.coverCosts()
+}
+
+// foundIn says of each point whether somebody came by, and of how many somebody did though
+// they are still there.
+func (t *T) foundIn(guest string) (found map[string]bool, stay int) {
+	found = map[string]bool{}
+	for _, v := range t.done(guest, "found").Values {
+		if v.CoveredNs == 0 && v.Count > 0 {
+			stay++
+		}
+		found[fmt.Sprintf("%s+%#x", v.Symbol, v.Offset)] = v.Count > 0 || v.CoveredNs > 0
+	}
+	return found, stay
+}
+
+func (t *T) coverCosts() {
+	bare, covered, counted := t.benches("bare", "work")[0].NS, t.benches("covered", "work")[0].NS, t.benches("counted", "work")[0].NS
+	last := func(ns []uint64) []uint64 { return ns[len(ns)*3/4:] }
+	ratio := func(of []uint64) float64 { return float64(total(last(of))) / float64(total(last(bare))) }
+	steady := float64(slices.Min(last(covered))) / float64(slices.Min(last(bare)))
+	for name, v := range map[string]float64{"last": ratio(covered), "counted": ratio(counted), "steady": steady} {
+		t.Metrics["cover."+name] = report.Metric{Value: v, Unit: "ratio", N: 1}
+	}
+	t.atMost("times as long as bare, in the last quarter", ratio(covered), dearest)
+	t.atLeast("the same with counters, which stay", ratio(counted), 1.01)
+	t.atLeast("more than bare, of the first sample", float64(covered[0])-float64(bare[0]), 1000)
+}
+
+// less is what is true in a and not in b.
+func less(a, b map[string]bool) (out []string) {
+	for k, came := range a {
+		if came && !b[k] {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func total(all []uint64) (n uint64) {
+	for _, v := range all {
+		n += v
+	}
+	return n
+}
