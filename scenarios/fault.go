@@ -38,7 +38,8 @@ func faults() []Scenario {
 			Guests: one(Guest{Job: job(shell("hang", "while :; do :; done")), RunTimeout: 3 * time.Second}),
 			Check:  unreachable},
 		{Name: "fault-spin", Title: "the guest's kernel never returns from a tick of its timer", Labels: faultLabel,
-			Guests: one(Guest{Programs: []string{stormPackage}, RunTimeout: 8 * time.Second, Job: job(
+			// The program reads the kernel's symbols before: seconds, where much else runs.
+			Guests: one(Guest{Programs: []string{stormPackage}, RunTimeout: 16 * time.Second, Job: job(
 				module("unload", wire.Module_UNLOAD), run("spin", ProgramPath(stormPackage), "spin", "hrtimer_interrupt"))}),
 			Check: func(t *T) { t.ran("guest", "spin"); unreachable(t) }},
 		{Name: "fault-wait", Title: "a scenario's program waits for what never comes", Labels: faultLabel,

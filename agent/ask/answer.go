@@ -17,6 +17,7 @@ type Answer struct {
 	Times    []Times   `json:"times,omitempty"` // of functions that are timed
 	Coverage *Coverage `json:"coverage,omitempty"`
 	Workload *Workload `json:"workload,omitempty"`
+	Series   []*Series `json:"series,omitempty"`
 
 	// Wrong is the first error of a step, in the order of the steps, or else of the end.
 	Wrong string `json:"-"`
@@ -108,6 +109,7 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 	}
 	a.times(results, r.compiled)
 	a.cover(results, r.compiled)
+	a.series(r, results[stepWorkload].GetSamples())
 	for _, w := range results[stepWorkload].GetRuns() {
 		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
 	}

@@ -32,6 +32,9 @@ type Request struct {
 	Why              bool // say which mechanisms were passed over
 	JSON             bool
 	ExitWithWorkload bool
+	Live             bool          // say what is counted while the workload runs
+	Interval         time.Duration // how often, in guest time
+	Sampled          bool          // keep how what is counted grows: Answer.Series
 
 	Argv    []string // the workload; or
 	Shell   string   // what sh is given
@@ -62,6 +65,9 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&r.Without, "no-mechanism", nil, "mechanisms not to use, `NAME[,NAME...]`: "+strings.Join(plan.MechanismNames(), ", "))
 	f.BoolVar(&r.Why, "why", false, "say which mechanisms were tried before the one that a point has, and why they are not it")
 	f.BoolVar(&r.SkipRefused, "skip-refused", false, "probe the points that are not refused")
+	f.BoolVar(&r.Live, "live", false, "show what is counted while the workload runs; what the daemon does for that is counted as well, if it comes by")
+	f.DurationVar(&r.Interval, "interval", 500*time.Millisecond, "of --live, how often, in guest time")
+	f.BoolVar(&r.Sampled, "series", false, "with --json, also how what is counted grew while the workload ran")
 	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
 	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
 	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
@@ -83,6 +89,14 @@ func (r *Request) Check() error {
 		return fmt.Errorf("--mechanism %s with --no-mechanism %[1]s: no point could be spliced", r.Mechanism)
 	case r.Timeout <= 0:
 		return fmt.Errorf("--timeout %v: want more than 0", r.Timeout)
+	case r.Live && r.Interval < shortestInterval:
+		return fmt.Errorf("--interval %v: want at least %v", r.Interval, shortestInterval)
+	case r.Live && r.JSON:
+		return errors.New("--live is for people: leave --json out, or take --series")
+	case r.Sampled && r.Live:
+		return errors.New("--series and --live: what is shown as it comes is not kept; choose one")
+	case r.List && (r.Live || r.Sampled):
+		return errors.New("--list runs nothing that could be followed: leave --live and --series out")
 	case len(r.Specs) == 0:
 		return errors.New("no probe given, as in kinst::vfs_read:16")
 	case r.Shell != "" && len(r.Argv) > 0:
@@ -96,6 +110,20 @@ func (r *Request) Check() error {
 }
 
 func (r *Request) works() bool { return r.Shell != "" || len(r.Argv) > 0 }
+
+// shortestInterval is how often samples can be taken at most, and are at first where they are kept.
+const shortestInterval = 10 * time.Millisecond
+
+// sampleNS is how often what is counted is noted; 0: never.
+func (r *Request) sampleNS() uint64 {
+	switch {
+	case r.Live:
+		return uint64(r.Interval)
+	case r.Sampled:
+		return uint64(shortestInterval)
+	}
+	return 0
+}
 
 // The names of a job's steps: see Request.Answer.
 const (
@@ -128,7 +156,7 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	}
 	return &wire.Job{Schema: 1, Steps: []*wire.Step{
 		splice,
-		{Name: stepWorkload, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(r.Timeout)}}},
+		{Name: stepWorkload, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(r.Timeout), SampleNs: r.sampleNS(), Live: r.Live}}},
 		{Name: stepRead, Do: &wire.Step_Read{Read: &wire.Read{}}},
 		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepSplice}}},
 	}}, nil

@@ -137,7 +137,7 @@ func (c *Coverage) sparkline(width int) string {
 			now = c.Curve[k].Covered
 			k++
 		}
-		out.WriteRune(sparks[now*(len(sparks)-1)/last.Covered])
+		out.WriteRune(spark(float64(now), float64(last.Covered)))
 	}
 	return out.String()
 }

@@ -54,7 +54,7 @@ func TestCoverage(t *testing.T) {
 			t.Errorf("%s\nhas no line %s", out.String(), line)
 		}
 	}
-	if got := a.Coverage.sparkline(8); got != "▁▄▄▄▄▄▄█" {
+	if got := a.Coverage.sparkline(8); got != "▁▅▅▅▅▅▅█" {
 		t.Errorf("sparkline %s", got)
 	}
 }

@@ -62,8 +62,8 @@ func (a action) words(whole snippet.Snippet, words []uint64) []uint64 {
 	return words[at : at+a.snippet.Words()]
 }
 
-// values says what the actions of the i-th point have found.
-func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Text) (out []*wire.Value) {
+// values says what the actions of the i-th point have found, with or without records.
+func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Text, records bool) (out []*wire.Value) {
 	p := l.Plan
 	for _, a := range s.actions[i] {
 		r := metric.Read(a.snippet, a.words(p.Snippet, now), a.words(p.Snippet, since))
@@ -77,6 +77,9 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		}
 		for _, row := range r.Rows {
 			v.Rows = append(v.Rows, &wire.Row{Keys: row.Keys[:], Values: row.Values})
+		}
+		if !records {
+			r.Records = nil
 		}
 		for _, rec := range r.Records {
 			w := &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields}

@@ -63,6 +63,8 @@ func covers(p *wire.Point) bool {
 
 // uncover takes the points away that have been come by, and says how many there were.
 func (d *Daemon) uncover(began time.Time) (n int) {
+	d.looking.Lock()
+	defer d.looking.Unlock()
 	for _, s := range d.sets {
 		var came []*splice.Live
 		for i, l := range s.live {
@@ -73,7 +75,7 @@ func (d *Daemon) uncover(began time.Time) (n int) {
 		at := max(1, time.Since(began))
 		for _, l := range d.undoSome(came) {
 			i := slices.Index(s.live, l)
-			values := s.values(i, l, l.Plan.Snippet.Starts(), l.Plan.Snippet.Starts(), d.text)
+			values := s.values(i, l, l.Plan.Snippet.Starts(), l.Plan.Snippet.Starts(), d.text, false)
 			for _, v := range values {
 				v.CoveredNs = uint64(at)
 			}

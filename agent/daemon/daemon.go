@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +58,7 @@ type Daemon struct {
 	splicer    *splice.Splicer
 	poker      *poker
 	sets       map[string]*set   // live splices by step
+	looking    sync.Mutex        // held by who looks at those, or takes some back, while a program runs
 	resolved   map[string][]addr // addresses of points by step, also undone ones
 	snapshots  map[string][]stretch
 	base       map[*splice.Live][]uint64 // cells when the last splice was in
@@ -303,7 +305,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		d.stages.enter(stageUndo)
 		return d.unsplice(do.Unsplice.Splice)
 	case *wire.Step_Run:
-		return d.run(ctx, do.Run, res)
+		return d.run(ctx, do.Run, s, res)
 	case *wire.Step_Read:
 		return d.read(res)
 	case *wire.Step_Snapshot:

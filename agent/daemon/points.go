@@ -453,14 +453,11 @@ func (d *Daemon) read(res *wire.Result) error {
 	if last != nil {
 		res.Moments = []*wire.Moment{d.began, last}
 	}
-	values := map[*splice.Live][]*wire.Value{}
-	for _, s := range d.sets {
-		for i, l := range s.live {
-			values[l] = s.values(i, l, counts[l], d.base[l], d.text)
-		}
-	}
+	of := d.places()
 	for _, l := range d.splicer.Live() {
-		res.Values = append(res.Values, values[l]...)
+		if p := of[l]; p.set != nil {
+			res.Values = append(res.Values, p.set.values(p.at, l, counts[l], d.base[l], d.text, true)...)
+		}
 	}
 	res.Values = append(res.Values, d.covered...)
 	return nil

@@ -44,7 +44,7 @@ type program struct {
 
 // run starts the copies that a step asks for, waits for all, and reports each.
 // Counting stops with the last copy: what is read later is what was there.
-func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
+func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Result) error {
 	if len(s.Argv) == 0 {
 		return errors.New("no program given")
 	}
@@ -83,7 +83,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}
-	stop := d.covering()
+	stop, last := d.covering(), d.sampling(s, out, res)
 	for _, p := range programs {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{
@@ -93,6 +93,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, res *wire.Result) error {
 		}
 		res.Runs = append(res.Runs, r)
 	}
+	last()
 	stop()
 	if m != nil {
 		return m.read(d)

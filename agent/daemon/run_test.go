@@ -11,7 +11,7 @@ func runShell(t *testing.T, command string, timeoutNS uint64) *wire.RunResult {
 	t.Helper()
 	var res wire.Result
 	d := &Daemon{}
-	if err := d.run(context.Background(), &wire.Run{Argv: []string{"/bin/sh", "-c", command}, TimeoutNs: timeoutNS}, &res); err != nil {
+	if err := d.run(context.Background(), &wire.Run{Argv: []string{"/bin/sh", "-c", command}, TimeoutNs: timeoutNS}, nil, &res); err != nil {
 		t.Fatal(err)
 	}
 	return res.Runs[0]

@@ -181,6 +181,16 @@ func (a Action) Times(values []*wire.Value, moments []*wire.Moment) (out []Times
 	return out
 }
 
+// Inside is how many calls of a function that an action times were inside at a moment.
+func (a Action) Inside(m *wire.Moment, function string) (n int64) {
+	for _, i := range m.GetInside() {
+		if i.Function == function && a.who.holds(i) {
+			n += int64(i.Frames)
+		}
+	}
+	return n
+}
+
 func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) {
 	all := map[string]*tally{}
 	of := func(keys []string) *tally {

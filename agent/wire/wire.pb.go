@@ -181,7 +181,7 @@ func (x Module_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Module_Op.Descriptor instead.
 func (Module_Op) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10, 0}
 }
 
 // Job is everything that a guest does in one run.
@@ -832,7 +832,10 @@ type Run struct {
 	TimeoutNs uint64                 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // guest time; 0: none
 	// Counters are read, and the observer outside told, at moments before and after
 	// at which no CPU is in the kernel: what is in timers and the scheduler agrees too.
-	Metered       bool `protobuf:"varint,4,opt,name=metered,proto3" json:"metered,omitempty"`
+	Metered bool `protobuf:"varint,4,opt,name=metered,proto3" json:"metered,omitempty"`
+	// How often it is noted what has been counted meanwhile: see Result.samples. 0: never.
+	SampleNs      uint64 `protobuf:"varint,5,opt,name=sample_ns,json=sampleNs,proto3" json:"sample_ns,omitempty"`
+	Live          bool   `protobuf:"varint,6,opt,name=live,proto3" json:"live,omitempty"` // samples are sent as they are taken, and not kept
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -895,6 +898,81 @@ func (x *Run) GetMetered() bool {
 	return false
 }
 
+func (x *Run) GetSampleNs() uint64 {
+	if x != nil {
+		return x.SampleNs
+	}
+	return 0
+}
+
+func (x *Run) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
+// Sample is what actions had found at some time, without records, of the first points.
+type Sample struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ns            uint64                 `protobuf:"varint,1,opt,name=ns,proto3" json:"ns,omitempty"` // guest time since the program was started
+	Values        []*Value               `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	Began         *Moment                `protobuf:"bytes,3,opt,name=began,proto3" json:"began,omitempty"` // of the first, if anything is timed: who was inside when counting began
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sample) Reset() {
+	*x = Sample{}
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sample) ProtoMessage() {}
+
+func (x *Sample) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sample.ProtoReflect.Descriptor instead.
+func (*Sample) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Sample) GetNs() uint64 {
+	if x != nil {
+		return x.Ns
+	}
+	return 0
+}
+
+func (x *Sample) GetValues() []*Value {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Sample) GetBegan() *Moment {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
 // Read reports the counters of all live points.
 type Read struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -904,7 +982,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +994,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1007,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
 }
 
 // Snapshot keeps a copy of kernel text, and of the code of modules, under its name;
@@ -944,7 +1022,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1034,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1047,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Snapshot) GetAgainst() string {
@@ -995,7 +1073,7 @@ type Module struct {
 
 func (x *Module) Reset() {
 	*x = Module{}
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1085,7 @@ func (x *Module) String() string {
 func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1098,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Module) GetOp() Module_Op {
@@ -1052,7 +1130,7 @@ type Kprobe struct {
 
 func (x *Kprobe) Reset() {
 	*x = Kprobe{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1142,7 @@ func (x *Kprobe) String() string {
 func (*Kprobe) ProtoMessage() {}
 
 func (x *Kprobe) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1155,7 @@ func (x *Kprobe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kprobe.ProtoReflect.Descriptor instead.
 func (*Kprobe) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Kprobe) GetSplice() string {
@@ -1139,7 +1217,7 @@ type Dump struct {
 
 func (x *Dump) Reset() {
 	*x = Dump{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1229,7 @@ func (x *Dump) String() string {
 func (*Dump) ProtoMessage() {}
 
 func (x *Dump) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1242,7 @@ func (x *Dump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dump.ProtoReflect.Descriptor instead.
 func (*Dump) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 // Look looks functions of the kernel up in the index that the image has, and says
@@ -1179,7 +1257,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1269,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1282,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Look) GetEvery() uint32 {
@@ -1233,6 +1311,7 @@ type Record struct {
 	//	*Record_Log
 	//	*Record_Done
 	//	*Record_Chunk
+	//	*Record_Sample
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1240,7 +1319,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1331,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1344,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -1334,6 +1413,15 @@ func (x *Record) GetChunk() *Chunk {
 	return nil
 }
 
+func (x *Record) GetSample() *Sample {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Sample); ok {
+			return x.Sample
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -1358,6 +1446,10 @@ type Record_Chunk struct {
 	Chunk *Chunk `protobuf:"bytes,7,opt,name=chunk,proto3,oneof"`
 }
 
+type Record_Sample struct {
+	Sample *Sample `protobuf:"bytes,8,opt,name=sample,proto3,oneof"`
+}
+
 func (*Record_Hello) isRecord_Body() {}
 
 func (*Record_Result) isRecord_Body() {}
@@ -1367,6 +1459,8 @@ func (*Record_Log) isRecord_Body() {}
 func (*Record_Done) isRecord_Body() {}
 
 func (*Record_Chunk) isRecord_Body() {}
+
+func (*Record_Sample) isRecord_Body() {}
 
 type Hello struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1387,7 +1481,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1493,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1506,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1498,7 +1592,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1604,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1617,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1554,7 +1648,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1660,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1673,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Fetched) GetPath() string {
@@ -1626,7 +1720,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1732,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1745,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Log) GetText() string {
@@ -1671,7 +1765,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1777,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1790,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1715,26 +1809,29 @@ func (x *Done) GetError() string {
 
 // Result of one step.
 type Result struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
-	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // empty: it succeeded
-	Points        []*PointResult         `protobuf:"bytes,3,rep,name=points,proto3" json:"points,omitempty"`
-	Runs          []*RunResult           `protobuf:"bytes,4,rep,name=runs,proto3" json:"runs,omitempty"`
-	Values        []*Value               `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty"`
-	Text          *TextDiff              `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
-	KprobeHits    uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
-	Looked        *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
-	Fetched       []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
-	Stages        []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"`   // in order, of a step that has some
-	Planned       *Planned               `protobuf:"bytes,19,opt,name=planned,proto3" json:"planned,omitempty"` // of one that only plans
-	Moments       []*Moment              `protobuf:"bytes,20,rep,name=moments,proto3" json:"moments,omitempty"` // of one that reads, if anything is timed: the first and the last
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Step       string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	Error      string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"` // empty: it succeeded
+	Points     []*PointResult         `protobuf:"bytes,3,rep,name=points,proto3" json:"points,omitempty"`
+	Runs       []*RunResult           `protobuf:"bytes,4,rep,name=runs,proto3" json:"runs,omitempty"`
+	Values     []*Value               `protobuf:"bytes,5,rep,name=values,proto3" json:"values,omitempty"`
+	Text       *TextDiff              `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	KprobeHits uint64                 `protobuf:"varint,7,opt,name=kprobe_hits,json=kprobeHits,proto3" json:"kprobe_hits,omitempty"`
+	Looked     *Looked                `protobuf:"bytes,16,opt,name=looked,proto3" json:"looked,omitempty"`
+	Fetched    []*Fetched             `protobuf:"bytes,17,rep,name=fetched,proto3" json:"fetched,omitempty"`
+	Stages     []*Stage               `protobuf:"bytes,18,rep,name=stages,proto3" json:"stages,omitempty"`   // in order, of a step that has some
+	Planned    *Planned               `protobuf:"bytes,19,opt,name=planned,proto3" json:"planned,omitempty"` // of one that only plans
+	Moments    []*Moment              `protobuf:"bytes,20,rep,name=moments,proto3" json:"moments,omitempty"` // of one that reads, if anything is timed: the first and the last
+	// Of one that runs a program and samples, in order, from the begin to the end: as many as
+	// are kept, which are equally far apart but for the last.
+	Samples       []*Sample `protobuf:"bytes,21,rep,name=samples,proto3" json:"samples,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1843,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1856,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Result) GetStep() string {
@@ -1846,6 +1943,13 @@ func (x *Result) GetMoments() []*Moment {
 	return nil
 }
 
+func (x *Result) GetSamples() []*Sample {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
 // Planned is what plans depend on besides the kernel's text.
 type Planned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1860,7 +1964,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1976,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1989,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Planned) GetLse() bool {
@@ -1934,7 +2038,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2050,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2063,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stage) GetName() string {
@@ -1990,7 +2094,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2106,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2119,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2064,7 +2168,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2180,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2193,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2148,7 +2252,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2264,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2277,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2357,7 +2461,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2473,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2486,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2447,7 +2551,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2563,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2576,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Value) GetSpec() string {
@@ -2607,7 +2711,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2723,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2736,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -2674,7 +2778,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2686,7 +2790,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2699,7 +2803,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -2727,7 +2831,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2843,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2856,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2787,7 +2891,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2903,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2916,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2847,7 +2951,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +2963,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +2976,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -2909,7 +3013,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3025,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3038,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -2985,7 +3089,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3101,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3114,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -3101,13 +3205,19 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05cover\x18\x04 \x01(\bR\x05cover\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
-	"\x06action\x18\x02 \x01(\tR\x06action\"j\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\"\x9b\x01\n" +
 	"\x03Run\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12\x1d\n" +
 	"\n" +
 	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\x12\x18\n" +
-	"\ametered\x18\x04 \x01(\bR\ametered\"\x06\n" +
+	"\ametered\x18\x04 \x01(\bR\ametered\x12\x1b\n" +
+	"\tsample_ns\x18\x05 \x01(\x04R\bsampleNs\x12\x12\n" +
+	"\x04live\x18\x06 \x01(\bR\x04live\"s\n" +
+	"\x06Sample\x12\x0e\n" +
+	"\x02ns\x18\x01 \x01(\x04R\x02ns\x12,\n" +
+	"\x06values\x18\x02 \x03(\v2\x14.kerninst.wire.ValueR\x06values\x12+\n" +
+	"\x05began\x18\x03 \x01(\v2\x15.kerninst.wire.MomentR\x05began\"\x06\n" +
 	"\x04Read\">\n" +
 	"\bSnapshot\x12\x18\n" +
 	"\aagainst\x18\x01 \x01(\tR\aagainst\x12\x18\n" +
@@ -3131,7 +3241,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
-	"\x05alone\x18\x02 \x01(\bR\x05alone\"\x94\x02\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\"\xc5\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x10\n" +
 	"\x03vns\x18\x02 \x01(\x04R\x03vns\x12,\n" +
@@ -3139,7 +3249,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06result\x18\x04 \x01(\v2\x15.kerninst.wire.ResultH\x00R\x06result\x12&\n" +
 	"\x03log\x18\x05 \x01(\v2\x12.kerninst.wire.LogH\x00R\x03log\x12)\n" +
 	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04done\x12,\n" +
-	"\x05chunk\x18\a \x01(\v2\x14.kerninst.wire.ChunkH\x00R\x05chunkB\x06\n" +
+	"\x05chunk\x18\a \x01(\v2\x14.kerninst.wire.ChunkH\x00R\x05chunk\x12/\n" +
+	"\x06sample\x18\b \x01(\v2\x15.kerninst.wire.SampleH\x00R\x06sampleB\x06\n" +
 	"\x04body\"\x90\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
@@ -3167,7 +3278,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x82\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xb3\x04\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -3181,7 +3292,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\afetched\x18\x11 \x03(\v2\x16.kerninst.wire.FetchedR\afetched\x12,\n" +
 	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
 	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\x12/\n" +
-	"\amoments\x18\x14 \x03(\v2\x15.kerninst.wire.MomentR\amoments\"\x8b\x01\n" +
+	"\amoments\x18\x14 \x03(\v2\x15.kerninst.wire.MomentR\amoments\x12/\n" +
+	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\"\x8b\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
@@ -3320,7 +3432,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3332,77 +3444,82 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Action)(nil),          // 7: kerninst.wire.Action
 	(*Unsplice)(nil),        // 8: kerninst.wire.Unsplice
 	(*Run)(nil),             // 9: kerninst.wire.Run
-	(*Read)(nil),            // 10: kerninst.wire.Read
-	(*Snapshot)(nil),        // 11: kerninst.wire.Snapshot
-	(*Module)(nil),          // 12: kerninst.wire.Module
-	(*Kprobe)(nil),          // 13: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 14: kerninst.wire.Dump
-	(*Look)(nil),            // 15: kerninst.wire.Look
-	(*Record)(nil),          // 16: kerninst.wire.Record
-	(*Hello)(nil),           // 17: kerninst.wire.Hello
-	(*Chunk)(nil),           // 18: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 19: kerninst.wire.Fetched
-	(*Log)(nil),             // 20: kerninst.wire.Log
-	(*Done)(nil),            // 21: kerninst.wire.Done
-	(*Result)(nil),          // 22: kerninst.wire.Result
-	(*Planned)(nil),         // 23: kerninst.wire.Planned
-	(*Stage)(nil),           // 24: kerninst.wire.Stage
-	(*Looked)(nil),          // 25: kerninst.wire.Looked
-	(*Refusal)(nil),         // 26: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 27: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 28: kerninst.wire.RunResult
-	(*Value)(nil),           // 29: kerninst.wire.Value
-	(*Moment)(nil),          // 30: kerninst.wire.Moment
-	(*Row)(nil),             // 31: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 32: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 33: kerninst.wire.TextDiff
-	(*Range)(nil),           // 34: kerninst.wire.Range
-	(*Looked_Function)(nil), // 35: kerninst.wire.Looked.Function
-	(*Moment_Inside)(nil),   // 36: kerninst.wire.Moment.Inside
+	(*Sample)(nil),          // 10: kerninst.wire.Sample
+	(*Read)(nil),            // 11: kerninst.wire.Read
+	(*Snapshot)(nil),        // 12: kerninst.wire.Snapshot
+	(*Module)(nil),          // 13: kerninst.wire.Module
+	(*Kprobe)(nil),          // 14: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 15: kerninst.wire.Dump
+	(*Look)(nil),            // 16: kerninst.wire.Look
+	(*Record)(nil),          // 17: kerninst.wire.Record
+	(*Hello)(nil),           // 18: kerninst.wire.Hello
+	(*Chunk)(nil),           // 19: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 20: kerninst.wire.Fetched
+	(*Log)(nil),             // 21: kerninst.wire.Log
+	(*Done)(nil),            // 22: kerninst.wire.Done
+	(*Result)(nil),          // 23: kerninst.wire.Result
+	(*Planned)(nil),         // 24: kerninst.wire.Planned
+	(*Stage)(nil),           // 25: kerninst.wire.Stage
+	(*Looked)(nil),          // 26: kerninst.wire.Looked
+	(*Refusal)(nil),         // 27: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 28: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 29: kerninst.wire.RunResult
+	(*Value)(nil),           // 30: kerninst.wire.Value
+	(*Moment)(nil),          // 31: kerninst.wire.Moment
+	(*Row)(nil),             // 32: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 33: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 34: kerninst.wire.TextDiff
+	(*Range)(nil),           // 35: kerninst.wire.Range
+	(*Looked_Function)(nil), // 36: kerninst.wire.Looked.Function
+	(*Moment_Inside)(nil),   // 37: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
 	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
 	8,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
 	9,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	10, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	11, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	12, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	13, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	14, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	15, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	11, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	12, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	13, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	14, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	15, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	16, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
 	6,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
 	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
 	7,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
 	1,  // 13: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	2,  // 14: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	17, // 15: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	22, // 16: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	20, // 17: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	21, // 18: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	18, // 19: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	27, // 20: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	28, // 21: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	29, // 22: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	33, // 23: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	25, // 24: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	19, // 25: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	24, // 26: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	23, // 27: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	30, // 28: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	35, // 29: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	26, // 30: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	26, // 31: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	32, // 32: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	31, // 33: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 34: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	36, // 35: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	34, // 36: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	30, // 14: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	31, // 15: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	2,  // 16: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	18, // 17: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	23, // 18: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	21, // 19: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	22, // 20: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	19, // 21: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	10, // 22: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	28, // 23: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	29, // 24: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	30, // 25: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	34, // 26: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	26, // 27: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	20, // 28: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	25, // 29: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	24, // 30: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	31, // 31: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	10, // 32: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	36, // 33: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	27, // 34: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	27, // 35: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	33, // 36: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	32, // 37: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 38: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	37, // 39: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	35, // 40: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3421,12 +3538,13 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Dump)(nil),
 		(*Step_Look)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[13].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[14].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
 		(*Record_Done)(nil),
 		(*Record_Chunk)(nil),
+		(*Record_Sample)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3434,7 +3552,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

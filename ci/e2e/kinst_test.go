@@ -43,6 +43,8 @@ var behaviours = []struct {
 	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, ""},
 	{"an offset that is no number", `kinst kinst::vfs_read:here -- true`, 2, `"here" is neither a byte offset`, ""},
 	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 5: struct file has no field f_inod; did you mean f_inode\?`, ""},
+	{"while the workload runs, a table is drawn anew", `kinst --live --interval 100ms kinst::GETPPID:entry --run 'BENCH; sleep 0.5; BENCH'`, 0,
+		`(?s)after 0\.\d s .* 100\d .*after .* 200\d .*\nkinst::GETPPID:\d+ +\w+ +200\d\n`, ""},
 	{"the workload's status, if asked for", `kinst --exit-with-workload kinst::vfs_read:entry --run 'exit 7'`, 7, `workload: exit status 7`, ""},
 	{"what is in the way of a pun is moved", `kinst --json --mechanism pun kinst::GETPPID:23 -- BENCH | tr -d ' \n'`, 0, `"mechanism":"pun",.*"moved":"__do_sys_getppid\+0x19".*"value":1000`, "amd64"},
 	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, ""},

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kerninst/agent/ask"
 	"kerninst/lab/card"
 	"kerninst/lab/report"
 	"kerninst/lab/status"
@@ -199,6 +200,8 @@ type probeAnswer struct {
 		Refusal           *struct{ Reason, Detail string }
 		Value             *uint64
 	}
+	Times    []ask.Times
+	Series   []*ask.Series
 	Card     *card.Card
 	Workload *struct {
 		Exit   int

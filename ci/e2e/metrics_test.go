@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,6 +110,30 @@ func insideAtFirst(t *testing.T, g *guestShell) {
 	a = answers(t, g, `kinst --json --if 'comm == "nobody"' kinst:truth:truth_sleep:entry --do concurrency --run true`, 4)
 	if len(a.Times) != 1 || a.Times[0].Rows[0].Begin != 0 || a.Times[0].Rows[0].Inside != 0 {
 		t.Errorf("%+v, want nobody inside", a.Times)
+	}
+}
+
+// TestPlot: how what is counted grew comes to what was counted, and is drawn.
+func TestPlot(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "waits.svg")
+	a := probe(t, 0, "kinst::do_wait:entry", "--do", "concurrency", "--plot", file, "--run", "for k in 1 2 3; do sleep 0.2; done")
+	drawn, err := os.ReadFile(file)
+	if err != nil || len(a.Series) != 1 {
+		t.Fatalf("%v, %d series, want 1", err, len(a.Series))
+	}
+	s, calls := a.Series[0], a.Times[0].Rows[0].Calls
+	last := len(s.Hits) - 1
+	if n := slices.IndexFunc(s.Hits, func(h uint64) bool { return h > 0 }); !slices.IsSorted(s.Hits) || !slices.IsSorted(s.NS) || s.Hits[last] != calls || n <= 0 || last < 30 {
+		t.Errorf("%d calls: %v at %v", calls, s.Hits, s.NS)
+	}
+	if most := slices.Max(s.Inside); most < 1 || most > 3 {
+		t.Errorf("at most %d were inside: %v", most, s.Inside)
+	}
+	for _, want := range []string{"do_wait", "hits a second", "calls inside", "arm64: for k in"} {
+		if !bytes.Contains(drawn, []byte(want)) {
+			t.Errorf("the plot does not say %q", want)
+		}
 	}
 }
 

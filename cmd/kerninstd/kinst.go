@@ -56,7 +56,11 @@ func kinst(args []string) int {
 		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
 		return exitUsage
 	}
-	records, err := do(job)
+	see := func(*wire.Record) {}
+	if r.Live {
+		see = r.LiveOn(os.Stderr, isTerminal(os.Stderr)).See
+	}
+	records, err := do(job, see)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
 		return exitFailed
@@ -91,8 +95,14 @@ func dial() (conn net.Conn, err error) {
 	}
 }
 
-// do has the daemon do a job, and hears what it says.
-func do(job *wire.Job) (records []*wire.Record, err error) {
+// isTerminal reports whether somebody looks at a file as it is written.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// do has the daemon do a job, and hears what it says, as see does at once.
+func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err error) {
 	conn, err := dial()
 	if err != nil {
 		return nil, fmt.Errorf("%w: is kerninstd -serve running?", err)
@@ -108,6 +118,7 @@ func do(job *wire.Job) (records []*wire.Record, err error) {
 		} else if err != nil {
 			return nil, err
 		}
+		see(rec)
 		records = append(records, rec)
 		if done := rec.GetDone(); done != nil {
 			return records, nil

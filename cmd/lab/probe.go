@@ -31,6 +31,7 @@ type probeFlags struct {
 	seed  uint64
 	index bool
 	keep  bool
+	plot  string
 }
 
 func probeCommand() *cobra.Command {
@@ -62,6 +63,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
+	c.Flags().StringVar(&f.plot, "plot", "", "draw how what is counted went while the workload ran, into `FILE`.svg")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	f.addOwn(c.Flags(), 1)
 	c.Flags().StringArrayVar(&f.fetches, "fetch", nil, "`GUEST[:DST]`, file or folder to take from the guest at the end, and its place here (default: its name); may be repeated")
@@ -72,6 +74,9 @@ func probeCommand() *cobra.Command {
 func (f *probeFlags) check() error {
 	if f.index && f.dryrun {
 		return errors.New("--index with --dry-run: the index would have to be made")
+	}
+	if err := f.checkPlot(); err != nil {
+		return err
 	}
 	return f.own.check()
 }
@@ -114,6 +119,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	f.Sampled = f.Sampled || f.plot != ""
 	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, isa) })
 	job, err := f.Job(f.types(prepare))
 	if err == nil {
@@ -131,6 +137,9 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return usage(err)
 	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
+	if f.Live {
+		request.See = f.LiveOn(os.Stderr, isTerminal(os.Stderr)).See
+	}
 	if f.dryrun {
 		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
 			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
@@ -180,7 +189,10 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if d.Failure != nil {
 		d.Card = f.card(r, g)
 	}
-	return errors.Join(f.print(d), g.End())
+	if f.plot != "" && len(d.Series) > 0 {
+		err = f.draw(d.Series)
+	}
+	return errors.Join(f.print(d), err, g.End())
 }
 
 // card describes a guest that did not end well. If it is to be kept, it is from

@@ -66,6 +66,8 @@ type Request struct {
 	// Plugin is called when the guest has passed, with the file that the runner's
 	// plugin wrote: for plugins other than the one that counts arrivals.
 	Plugin func(file string, o *session.Outcome) error
+	// See is called with each record of the daemon's as it comes, from one goroutine.
+	See func(*wire.Record)
 	// Host time until hello, and from there to done; 0: the runner's.
 	BootTimeout, RunTimeout time.Duration
 }
@@ -298,6 +300,7 @@ func (r *Runner) session(q Request, spec vm.Spec) session.Config {
 		RunTimeout:  orDefault(q.RunTimeout, runTimeout),
 		Memory:      r.memory(q),
 		Keep:        q.Keep,
+		OnRecord:    q.See,
 	}
 }
 

@@ -1,0 +1,83 @@
+package ask
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
+
+func samplesOf(t *testing.T, r *Request) []*wire.Sample {
+	t.Helper()
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	count := func(spec string, n uint64) *wire.Value { return &wire.Value{Spec: spec, Action: "count", Count: n} }
+	timed := func(spec string, way wire.Timed, n uint64) *wire.Value {
+		return &wire.Value{Spec: spec, Action: "time", Timed: way, Function: ":g", Rows: []*wire.Row{{Values: []uint64{1000 * n, n}}}}
+	}
+	enters, leaves := wire.Timed_ENTERS, wire.Timed_LEAVES
+	return []*wire.Sample{
+		{Ns: 0, Began: &wire.Moment{Cycles: 1, Inside: []*wire.Moment_Inside{{Function: ":g", Frames: 2}, {Function: ":h", Frames: 1}}}, Values: []*wire.Value{count("kinst::f:8", 0), timed("kinst::g:0", enters, 0), timed("kinst::g:40", leaves, 0), timed("kinst::g:60", leaves, 0)}},
+		{Ns: 5e8, Values: []*wire.Value{count("kinst::f:8", 10), timed("kinst::g:0", enters, 5), timed("kinst::g:40", leaves, 2), timed("kinst::g:60", leaves, 1)}},
+		{Ns: 1e9, Values: []*wire.Value{count("kinst::f:8", 40), timed("kinst::g:0", enters, 6), timed("kinst::g:40", leaves, 5), timed("kinst::g:60", leaves, 1)}},
+	}
+}
+
+// TestSeries: a function that is timed is one line, of all its exits, with those who were
+// there at first.
+func TestSeries(t *testing.T) {
+	r := &Request{Timeout: time.Second, Specs: []string{"kinst::f:8", "kinst::g:entry time"}, Do: []string{"count"}, Shell: "true", Sampled: true}
+	a := r.Answer([]*wire.Record{
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: stepWorkload, Samples: samplesOf(t, r)}}},
+	})
+	var got strings.Builder
+	for _, s := range a.Series {
+		fmt.Fprintln(&got, s.Name, s.NS, s.Hits, s.Inside)
+	}
+	const want = "kinst::f:8 [0 500000000 1000000000] [0 10 40] []\n" +
+		"kinst::g:entry  time [0 500000000 1000000000] [0 5 6] [2 4 2]\n"
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+	if n := a.Series[0].Rate(2); n != 60 {
+		t.Errorf("%v hits a second, want 60", n)
+	}
+}
+
+// TestLive: the table is drawn over the one before on a terminal, and below it elsewhere.
+func TestLive(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		r := &Request{Timeout: time.Second, Specs: []string{"kinst::f:8", "kinst::g:entry time"}, Do: []string{"count"}, Shell: "true", Live: true, Interval: time.Second}
+		var out strings.Builder
+		l := r.LiveOn(&out, terminal)
+		for _, x := range samplesOf(t, r) {
+			l.See(&wire.Record{Body: &wire.Record_Sample{Sample: x}})
+		}
+		if n, want := strings.Count(out.String(), "\x1b["), map[bool]int{true: 4, false: 0}[terminal]; n != want {
+			t.Errorf("terminal %v: %d sequences of escape, want %d: %q", terminal, n, want, out.String())
+		}
+		last := out.String()[strings.LastIndex(out.String(), "after"):]
+		for _, want := range []string{"after 1.0 s hits a second", "kinst::f:8 40 60 ▃█", "kinst::g:entry time 6 2 █▂ 2 inside"} {
+			if !strings.Contains(strings.Join(strings.Fields(last), " "), want) {
+				t.Errorf("%s\nhas no %s", last, want)
+			}
+		}
+	}
+}
+
+// TestSampledOf: what cannot be followed, or not in two ways at once, is refused.
+func TestSampledOf(t *testing.T) {
+	for _, r := range []Request{
+		{Live: true, Interval: time.Millisecond, Shell: "true"}, {Live: true, Interval: time.Second, JSON: true, Shell: "true"},
+		{Live: true, Interval: time.Second, Sampled: true, Shell: "true"}, {Sampled: true, List: true},
+	} {
+		r.Timeout, r.Specs = time.Second, []string{"kinst::f:8"}
+		if err := r.Check(); err == nil || !strings.Contains(err.Error(), "--") {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+}
