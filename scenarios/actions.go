@@ -79,14 +79,14 @@ func checkActions(t *T, guest string, copies uint64) {
 	t.done(guest, "fewer")
 }
 
-// traceRoom is how many records a trace keeps.
-const traceRoom = 128
+// stackRoom is how many stacks are kept: the first.
+const stackRoom = 128
 
-// checkKept holds a trace of the workload's reads to have the first of them, and all that
-// was kept to be as it is to be.
-func checkKept(t *T, what string, v *wire.Value, hits uint64, right func(*wire.TraceRecord) bool) {
-	t.equal(what+": records kept", len(v.GetRecords()), int(min(traceRoom, hits)))
-	t.equal(what+": records dropped", v.GetDropped(), hits-min(traceRoom, hits))
+// checkKept holds what was kept of the workload's reads to be the first of them, so many at
+// the most, and all to be as it is to be.
+func checkKept(t *T, what string, v *wire.Value, hits, most uint64, right func(*wire.TraceRecord) bool) {
+	t.equal(what+": records kept", len(v.GetRecords()), int(min(most, hits)))
+	t.equal(what+": records dropped", v.GetDropped(), hits-min(most, hits))
 	t.equal(what+": records not finished", v.GetHoles(), uint64(0))
 	wrong := 0
 	for k, r := range v.GetRecords() {
@@ -98,14 +98,14 @@ func checkKept(t *T, what string, v *wire.Value, hits uint64, right func(*wire.T
 }
 
 func checkTrace(t *T, what string, v *wire.Value, hits uint64) {
-	checkKept(t, what, v, hits, func(r *wire.TraceRecord) bool {
+	checkKept(t, what, v, hits, hits, func(r *wire.TraceRecord) bool {
 		return (r.Fields[0] == smallRead || r.Fields[0] == largeRead) && r.Fields[1] != 0
 	})
 }
 
 // checkStacks holds every stack to begin at the point, and to come from the system call.
 func checkStacks(t *T, what string, v *wire.Value, hits uint64) {
-	checkKept(t, what+": stacks", v, hits, func(r *wire.TraceRecord) bool {
+	checkKept(t, what+": stacks", v, hits, stackRoom, func(r *wire.TraceRecord) bool {
 		return strings.HasPrefix(r.Symbols[0], "vfs_read+") && cameFrom(r, "sys_read+")
 	})
 }

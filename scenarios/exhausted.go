@@ -20,9 +20,9 @@ func exhausted() []Scenario {
 	}}
 }
 
-// hoarding keeps as many records of one word as a cell can: 16 KiB of patch memory at
+// hoarding counts by as many keys as 16 KiB have room for: of patch memory, at
 // every point. In the daemon's 512 KiB there is room for a few dozen.
-const hoarding = "c0 buffer 1024 1\nappend c0 7"
+const hoarding = "c0 map 512 1\nv0 u64 = current\nv1 u64 = slot c0 v0\ntally c0 v1 0 1"
 
 // hoarders are so many points: more than there is room for. They are far enough apart
 // for windows.

@@ -12,6 +12,7 @@ import (
 
 	"kerninst/agent/index"
 	"kerninst/agent/ktext"
+	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/card"
@@ -339,6 +340,7 @@ func (env *Env) answer(g *runner.Guest) *Answer {
 	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
 		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
 	}
+	probe.Gather(g.Outcome.Records)
 	for _, rec := range g.Outcome.Records {
 		if h := rec.GetHello(); h != nil {
 			a.Hello = h

@@ -18,6 +18,7 @@ type Answer struct {
 	Coverage *Coverage `json:"coverage,omitempty"`
 	Workload *Workload `json:"workload,omitempty"`
 	Series   []*Series `json:"series,omitempty"`
+	Trace    *Trace    `json:"trace,omitempty"`
 
 	// Wrong is the first error of a step, in the order of the steps, or else of the end.
 	Wrong string `json:"-"`
@@ -100,10 +101,11 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 			a.Wrong = done.Error
 		}
 	}
+	a.trace(r, records)
 	for _, p := range results[stepSplice].GetPoints() {
 		out := point(p)
 		if p.Refusal == nil {
-			out.found(results[stepRead].GetValues(), r.compiled)
+			out.found(results[stepRead].GetValues(), r)
 		}
 		a.Points = append(a.Points, out)
 	}
@@ -132,17 +134,21 @@ func point(p *wire.PointResult) Point {
 }
 
 // found fills in what the actions at a point found.
-func (p *Point) found(values []*wire.Value, compiled probe.Compiled) {
+func (p *Point) found(values []*wire.Value, r *Request) {
 	for _, v := range values {
 		if v.Spec != p.Spec {
 			continue
 		}
-		if c := compiled[v.Action]; c.Timed() || c.Covers() { // it is the function's
+		c := r.compiled[v.Action]
+		if c.Timed() || c.Covers() { // it is the function's
 			p.together = true
 			continue
 		}
-		a := compiled[v.Action].Found(v)
+		a := c.Found(v)
 		a.Action = v.Action
+		if c.Traces() {
+			a.Hits = r.followed.tracer.Came(v.Spec, v.Action)
+		}
 		p.Actions = append(p.Actions, a)
 	}
 	if len(p.Actions) > 0 {
@@ -171,6 +177,9 @@ func (r *Request) Print(to io.Writer, a Answer) {
 	}
 	if a.Coverage != nil {
 		a.Coverage.Print(to)
+	}
+	if a.Trace != nil {
+		a.Trace.print(to)
 	}
 	for _, p := range a.Points {
 		for _, why := range p.Passed {
@@ -219,6 +228,12 @@ func (r *Request) Notes(a Answer) (notes []string) {
 		if w.Truncated {
 			notes = append(notes, "workload: its output is cut: the first MiB of stdout and of stderr is kept")
 		}
+	}
+	if t := a.Trace; t != nil && t.Lost > 0 {
+		notes = append(notes, fmt.Sprintf("trace: %d records were lost, as there was no room: raise --ring", t.Lost))
+	}
+	if t := a.Trace; t != nil && t.Unfinished > 0 {
+		notes = append(notes, fmt.Sprintf("trace: %d records were not written to their end when the workload ended, or are behind one that was not", t.Unfinished))
 	}
 	for _, p := range a.Points {
 		if p.RunsAt != "" && !r.List {

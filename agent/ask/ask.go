@@ -35,12 +35,15 @@ type Request struct {
 	Live             bool          // say what is counted while the workload runs
 	Interval         time.Duration // how often, in guest time
 	Sampled          bool          // keep how what is counted grows: Answer.Series
+	RingKiB          uint32        // room for what is traced, of each CPU
+	TraceTo          string        // a file that is told what is traced as it comes, or "-"
 
 	Argv    []string // the workload; or
 	Shell   string   // what sh is given
 	Timeout time.Duration
 
 	compiled probe.Compiled
+	followed *Follower
 }
 
 // MostPoints is how many points a probe has unless more are said to be meant.
@@ -68,6 +71,8 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.Live, "live", false, "show what is counted while the workload runs; what the daemon does for that is counted as well, if it comes by")
 	f.DurationVar(&r.Interval, "interval", 500*time.Millisecond, "of --live, how often, in guest time")
 	f.BoolVar(&r.Sampled, "series", false, "with --json, also how what is counted grew while the workload ran")
+	f.Uint32Var(&r.RingKiB, "ring", 1024, "`KIB` of records of a trace that each CPU has room for until they are read: a power of two, 4 at least")
+	f.StringVar(&r.TraceTo, "trace-to", "", "write what is traced to `FILE` as it comes, a line of JSON for each record; -: to stdout")
 	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
 	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
 	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
@@ -87,6 +92,10 @@ func (r *Request) Check() error {
 	switch {
 	case r.Mechanism != "" && slices.Contains(r.Without, r.Mechanism):
 		return fmt.Errorf("--mechanism %s with --no-mechanism %[1]s: no point could be spliced", r.Mechanism)
+	case r.RingKiB != 0 && (r.RingKiB < 4 || r.RingKiB&(r.RingKiB-1) != 0 || r.RingKiB > mostRingKiB):
+		return fmt.Errorf("--ring %d: want a power of two, from 4 to %d", r.RingKiB, mostRingKiB)
+	case r.TraceTo == "-" && r.JSON:
+		return errors.New("--trace-to - and --json: both would be written to stdout; choose a file")
 	case r.Timeout <= 0:
 		return fmt.Errorf("--timeout %v: want more than 0", r.Timeout)
 	case r.Live && r.Interval < shortestInterval:
@@ -110,6 +119,9 @@ func (r *Request) Check() error {
 }
 
 func (r *Request) works() bool { return r.Shell != "" || len(r.Argv) > 0 }
+
+// mostRingKiB is how much memory rings can have.
+const mostRingKiB = 8 << 10
 
 // shortestInterval is how often samples can be taken at most, and are at first where they are kept.
 const shortestInterval = 10 * time.Millisecond
@@ -138,7 +150,7 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List}
+	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List, RingBytes: r.RingKiB << 10}
 	if !r.Many {
 		sp.Limit = MostPoints
 	}

@@ -1,7 +1,11 @@
 package ask
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +44,7 @@ func TestActions(t *testing.T) {
 	values := []*wire.Value{
 		{Spec: "p", Action: r.Do[0], Count: 2, Bounded: true, Bound: 1<<64 - 5, Signed: true},
 		{Spec: "p", Action: r.Do[1]},
-		{Spec: "p", Action: r.Do[2], Count: 3, Dropped: 2, Records: []*wire.TraceRecord{{Fields: []uint64{1<<64 - 1}}}},
+		{Spec: "p", Action: r.Do[2]},
 		{Spec: "p", Action: r.Do[3], Count: 7, Faults: 3},
 		{Spec: "p", Action: r.Do[4], Count: 1<<64 - 2},
 	}
@@ -54,11 +58,78 @@ func TestActions(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"value":-5,`, `{"action":"min(int32(arg0))","value":-5,"hits":2}`, `{"action":"max(arg0)","hits":0}`,
-		`"hits":3,"records":[{"number":0,"fields":[18446744073709551615]}],"dropped":2`,
 		`{"action":"sum(load8(arg0))","value":7,"hits":7,"faults":3}`, `{"action":"sum(int64(arg0))","value":-2,`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s\nhas no %s", text, want)
+		}
+	}
+}
+
+// TestTrace: what comes from several rings is in order of time, as far as it can be; what was
+// lost is said; and what is written as it comes is not kept.
+func TestTrace(t *testing.T) {
+	const began, tick = 1 << 40, 1000 // cycles, and of them in 2 microseconds
+	record := func(tag, after, field uint64) (out []byte) {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, began+after+tag<<48), field)
+	}
+	trace := func(cpu uint32, ticks, lost, unfinished uint64, records ...[]byte) *wire.Record {
+		x := &wire.Trace{Cpu: cpu, Fields: 1, Records: slices.Concat(records...), Cycles: began + ticks*tick, Ns: 7e9 + ticks*2000, Lost: lost, Unfinished: unfinished}
+		return &wire.Record{Body: &wire.Record_Trace{Trace: x}}
+	}
+	said := []*wire.Record{
+		{Body: &wire.Record_Hello{Hello: &wire.Hello{Arch: "amd64"}}},
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: "splice", Points: []*wire.PointResult{
+			{Spec: "p", Actions: []string{"trace(int32(arg1))", "count"}, Tags: []uint32{7, 0}}, {Spec: "q", Actions: []string{"trace(int32(arg1))"}, Tags: []uint32{8}}}}}},
+		{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: began, Ns: 7e9}}},
+		trace(0, 1, 0, 0, record(7, 100, 1), record(8, 900, 1<<64-1), record(9, 950, 5)), // nobody has tag 9
+		trace(1, 1, 0, 0, record(7, 500, 2), record(7, 1100, 3)),                         // the second came while the daemon looked
+		trace(0, 2, 2, 0, record(8, 1050, 4)),
+		trace(1, 2, 1, 3),
+	}
+	for _, file := range []string{"", filepath.Join(t.TempDir(), "trace")} {
+		r := &Request{Timeout: time.Second, Do: []string{"trace(int32(arg1))", "count"}, Specs: []string{"kinst::p:8", "kinst::q:8"}, Shell: "true", TraceTo: file}
+		if _, err := r.Job(probe.At{}); err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.Follow(nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range said {
+			f.See(rec)
+		}
+		read := &wire.Record{Body: &wire.Record_Result{Result: &wire.Result{Step: "read", Values: []*wire.Value{{Spec: "p", Action: r.Do[0]}, {Spec: "p", Action: "count", Count: 3}, {Spec: "q", Action: r.Do[0]}}}}}
+		a := r.Answer(append([]*wire.Record{said[1]}, read))
+		if a.Wrong != "" || a.Trace == nil || a.Trace.Traced != (probe.Traced{Records: 5, Lost: 3, Unfinished: 3}) {
+			t.Fatalf("%+v, %q", a.Trace, a.Wrong)
+		}
+		events := a.Trace.Events
+		if file != "" {
+			text, err := os.ReadFile(file)
+			if err != nil || len(events) > 0 {
+				t.Fatalf("%v, %d records are kept", err, len(events))
+			}
+			for line := range strings.Lines(string(text)) {
+				var e probe.Event
+				if err := json.Unmarshal([]byte(line), &e); err != nil {
+					t.Fatal(err)
+				}
+				events = append(events, e)
+			}
+		}
+		var got []string
+		for _, e := range events {
+			got = append(got, fmt.Sprintf("%d %d %s %s", e.NS, e.CPU, e.Spec, e.Text()))
+		}
+		if want := []string{"200 0 p 1", "1000 1 p 2", "1800 0 q -1", "2100 0 q 4", "2200 1 p 3"}; !slices.Equal(got, want) {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+		if a.Points[0].Actions[0].Hits != 3 || a.Points[1].Actions[0].Hits != 2 {
+			t.Errorf("%+v", a.Points)
+		}
+		if notes := strings.Join(r.Notes(a), "\n"); !strings.Contains(notes, "3 records were lost") || !strings.Contains(notes, "3 records were not written") {
+			t.Errorf("%q", notes)
 		}
 	}
 }

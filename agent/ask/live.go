@@ -26,13 +26,13 @@ const liveLines = 20
 // liveWidth is how many samples the table looks back.
 const liveWidth = 24
 
-// LiveOn follows a request's workload, on a terminal or not.
-func (r *Request) LiveOn(to io.Writer, terminal bool) *Live {
+// liveOn follows a request's workload, on a terminal or not.
+func (r *Request) liveOn(to io.Writer, terminal bool) *Live {
 	return &Live{to: to, f: followed{r: r}, again: terminal}
 }
 
-// See looks at what the daemon says.
-func (l *Live) See(rec *wire.Record) {
+// see looks at what the daemon says.
+func (l *Live) see(rec *wire.Record) {
 	x := rec.GetSample()
 	if x == nil {
 		return

@@ -53,9 +53,9 @@ func TestLive(t *testing.T) {
 	for _, terminal := range []bool{true, false} {
 		r := &Request{Timeout: time.Second, Specs: []string{"kinst::f:8", "kinst::g:entry time"}, Do: []string{"count"}, Shell: "true", Live: true, Interval: time.Second}
 		var out strings.Builder
-		l := r.LiveOn(&out, terminal)
+		l := r.liveOn(&out, terminal)
 		for _, x := range samplesOf(t, r) {
-			l.See(&wire.Record{Body: &wire.Record_Sample{Sample: x}})
+			l.see(&wire.Record{Body: &wire.Record_Sample{Sample: x}})
 		}
 		if n, want := strings.Count(out.String(), "\x1b["), map[bool]int{true: 4, false: 0}[terminal]; n != want {
 			t.Errorf("terminal %v: %d sequences of escape, want %d: %q", terminal, n, want, out.String())

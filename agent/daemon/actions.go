@@ -51,6 +51,7 @@ func compound(all []*wire.Action) (snippet.Snippet, []action, error) {
 func (s *set) add(p *wire.Point, made *plan.Plan, res *wire.PointResult) {
 	_, actions, _ := compound(p.Actions) // it was planned: it is right
 	s.specs, s.actions = append(s.specs, res.Spec), append(s.actions, actions)
+	res.Tags = tagsOf(made.Snippet, actions)
 	s.results = append(s.results, res)
 	s.points = append(s.points, &wire.Point{Module: made.Module, Function: made.Symbol, Offset: uint64(made.Offset),
 		Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions})

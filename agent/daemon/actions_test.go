@@ -44,14 +44,14 @@ func TestCompound(t *testing.T) {
 		t.Errorf("no action is no counter: %v, %v", whole, err)
 	}
 	many := []*wire.Action{}
-	for _, n := range "abcdefghijklmnopq" { // one cell too many
+	for _, n := range "abcdefghijklmnopqrstuvwxyzABCDEFG" { // one cell too many
 		many = append(many, &wire.Action{Name: string(n), Snippet: "c0 sum\ncount c0 1"})
 	}
 	for want, bad := range map[string][]*wire.Action{
 		"given twice":     actionsNamed(t, "count", "count"),
 		"no instructions": {{Name: "x"}},
 		"not one of":      {{Name: "x", Snippet: "dance"}},
-		"17 cells":        many,
+		"33 cells":        many,
 	} {
 		if _, _, err := compound(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)

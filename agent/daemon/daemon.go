@@ -67,6 +67,7 @@ type Daemon struct {
 	ended      *wire.Moment              // when counts were, likewise
 	peers      *peers                    // many kprobes that are there, or nil
 	covered    []*wire.Value             // of points that were taken away since counting began
+	rings      rings                     // what is traced is in
 	kallsyms   []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
@@ -123,7 +124,7 @@ func Open(arch string) (*Daemon, error) {
 // open takes the device, if that has not been done, and looks at the kernel anew: a
 // kernel's text is read live, so nothing about it outlives the device.
 func (d *Daemon) open() (err error) {
-	d.bases = nil
+	d.bases, d.rings = nil, rings{}
 	if d.dev == nil {
 		if d.dev, err = kdev.Open(); err != nil {
 			return err

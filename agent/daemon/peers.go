@@ -90,6 +90,7 @@ func (d *Daemon) begin() error {
 		p.base = p.now
 	}
 	d.counts, d.ended, d.covered = nil, nil, nil
+	d.rings.restart()
 	var err error
 	d.base, d.began, err = d.moment()
 	return err

@@ -69,7 +69,11 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Still: covers(p), // what is moved away is dearer, for as long as nobody comes by
 	}
 	var err error
-	if r.Snippet, _, err = compound(p.Actions); err != nil {
+	var actions []action
+	if r.Snippet, actions, err = compound(p.Actions); err == nil {
+		err = d.bind(p, r.Snippet, actions)
+	}
+	if err != nil {
 		return r, err
 	}
 	if p.Mechanism != "" {
@@ -285,6 +289,9 @@ func (d *Daemon) askedOf(points []*wire.Point) *asked {
 func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if d.sets[name] != nil {
 		return fmt.Errorf("step %q has live splices already", name)
+	}
+	if err := d.rings.room(int(s.RingBytes)); err != nil {
+		return err
 	}
 	if err := d.seeModules(modulesOf(s.Points)); err != nil {
 		return err

@@ -83,7 +83,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}
-	stop, last := d.covering(), d.sampling(s, out, res)
+	stop, last, drained := d.covering(), d.sampling(s, out, res), d.tracing(s, out)
 	for _, p := range programs {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{
@@ -95,6 +95,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 	}
 	last()
 	stop()
+	drained()
 	if m != nil {
 		return m.read(d)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"kerninst/agent/wire"
@@ -16,12 +17,13 @@ import (
 type stream struct {
 	mu    sync.Mutex
 	w     *bufio.Writer
+	to    io.Writer // behind it
 	seq   uint32
 	start time.Time
 }
 
 func newStream(w io.Writer) *stream {
-	return &stream{w: bufio.NewWriterSize(w, 64<<10), start: boot}
+	return &stream{w: bufio.NewWriterSize(w, 64<<10), to: w, start: boot}
 }
 
 // boot is when this process started; records carry the time since.
@@ -42,6 +44,36 @@ func (s *stream) send(rec *wire.Record) error {
 		return err
 	}
 	return s.w.Flush()
+}
+
+// trace sends records as they are, which are not copied for that: the message is made of what
+// goes before them. x has none.
+func (s *stream) trace(x *wire.Trace, records []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	inner, err := proto.Marshal(x)
+	if err != nil {
+		return err
+	}
+	if len(records) > 0 { // the field of that number
+		inner = protowire.AppendTag(inner, 3, protowire.BytesType)
+		inner = protowire.AppendVarint(inner, uint64(len(records)))
+	}
+	outer, err := proto.Marshal(&wire.Record{Seq: s.seq, Vns: uint64(time.Since(s.start))})
+	if err != nil {
+		return err
+	}
+	outer = protowire.AppendTag(outer, 9, protowire.BytesType)
+	outer = protowire.AppendVarint(outer, uint64(len(inner)+len(records)))
+	s.seq++
+	s.w.Write(protowire.AppendVarint(nil, uint64(len(outer)+len(inner)+len(records))))
+	s.w.Write(outer)
+	s.w.Write(inner) // the first error stays
+	if err := s.w.Flush(); err != nil {
+		return err
+	}
+	_, err = s.to.Write(records)
+	return err
 }
 
 // log says something to people; a broken stream is found by the next result.

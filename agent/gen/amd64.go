@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/amd64"
@@ -49,7 +50,7 @@ func entryAmd64(from, to isa.Addr, _ isa.Reg) ([]byte, int, error) {
 var amd64Machine = machine{
 	args: []isa.Reg{amd64.RDI, amd64.RSI, amd64.RDX, amd64.RCX, amd64.R8, amd64.R9},
 	ret:  amd64.RAX,
-	temps: temporaries(func(i snippet.Insn) bool {
+	temps: recordsAmd64(temporaries(func(i snippet.Insn) bool {
 		switch i.Op {
 		case snippet.Count:
 			return amd64.FitsImm(i.A.Imm)
@@ -57,10 +58,10 @@ var amd64Machine = machine{
 			return false
 		}
 		return amd64.FitsImm(i.B.Imm)
-	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2}),
+	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2})),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		switch i.Op {
-		case snippet.Cycles:
+		case snippet.Cycles, snippet.Append:
 			return isa.Set(amd64.RAX, amd64.RDX)
 		case snippet.Lower, snippet.Raise, snippet.Top, snippet.Slot:
 			return isa.Set(amd64.RAX)
@@ -90,6 +91,19 @@ var amd64Machine = machine{
 	sp:   amd64.RSP,
 	emit: emitAmd64,
 	call: callAmd64,
+}
+
+// recordsAmd64 is what a record takes as well: where it is, and constants one by one.
+func recordsAmd64(others func(snippet.Insn) int) func(snippet.Insn) int {
+	return func(i snippet.Insn) int {
+		switch {
+		case i.Op != snippet.Append:
+			return others(i)
+		case slices.ContainsFunc(i.Fields, func(o snippet.Operand) bool { return o.IsConst }):
+			return 2
+		}
+		return 1
+	}
 }
 
 // onStackAmd64 is what is pushed, in that order.
@@ -286,13 +300,33 @@ func (l *lowering) poisonFlagsAmd64() {
 	l.put(amd64.ALUReg(amd64.Cmp, amd64.RSP, amd64.RSP))
 }
 
-// appendAmd64 reserves a record, fills it in and commits it.
+// appendAmd64 reserves a record in a ring, fills it in, and stamps it: stores are seen in
+// order (SDM volume 3, 9.2.2). A task that goes to another CPU in between writes to the ring
+// of the one that it was on, as it would if it were interrupted there. The time is read
+// first, so that a register is enough for what leads to the record: who is interrupted behind
+// that has a record that is stamped a bit before it was asked for.
 func (l *lowering) appendAmd64(i snippet.Insn, load func(isa.Reg, uint64)) {
-	at, n, full := l.reserveAmd64(i, load)
-	for k, o := range i.Fields {
-		l.put(amd64.StoreAt(at, int8(8+8*k), l.operand(o, l.tmp[2], load)))
+	c := l.s.Cells[i.Cell]
+	ring, n := l.tmp[0], amd64.RDX
+	l.put(amd64.ReadTime())
+	l.put(amd64.AddLower(amd64.RDX, int32(c.Ring.Tag)<<16))
+	l.put(amd64.ShiftImm(true, false, amd64.RDX, 32))
+	l.put(amd64.ALUReg(amd64.Or, amd64.RAX, amd64.RDX))
+	if c.Ring.Each {
+		code, err := amd64.LocalLoad(ring, isa.Addr(c.Ring.At))
+		l.one(code, reach(err))
+	} else {
+		load(ring, c.Ring.At)
 	}
-	l.commitAmd64(at, n)
+	load(n, c.Step())
+	l.put(amd64.LockExchangeAddAt(n, ring))
+	l.put(amd64.ALUImm(amd64.Cmp, n, 0))
+	full := l.ahead(jumpIfAmd64(snippet.GE, snippet.S64))
+	l.put(amd64.ALUImm(amd64.And, n, int32(c.RingMask())))
+	for k, o := range i.Fields {
+		l.put(amd64.StoreIndexed(ring, n, int8(8*(snippet.RingHead+1+k)), l.operand(o, l.tmp[len(l.tmp)-1], load)))
+	}
+	l.put(amd64.StoreIndexed(ring, n, 8*snippet.RingHead, amd64.RAX))
 	full()
 }
 

@@ -183,12 +183,19 @@ type generator struct {
 	counter   int
 	locals    bool // has cells in per-CPU memory
 	addresses bool // counts in units of a cell's address: see Unit
+	over      bool // puts tags over the upper bits of stamps: see snippet.Stamp
 }
 
 var generators = map[string]*generator{
-	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true, false},
-	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false, true},
-	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false, true},
+	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true, false, false},
+	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false, true, true},
+	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false, true, false},
+}
+
+// StampsOver reports how an ISA's stamps are to be taken apart: snippet.Stamp.
+func StampsOver(arch string) bool {
+	g := generators[arch]
+	return g != nil && g.over
 }
 
 // What an instruction of a snippet becomes, in bytes at the most: the longest is a
@@ -198,6 +205,7 @@ const (
 	perInsn  = 80
 	perField = 36
 	perWalk  = 64  // besides
+	perRing  = 16  // likewise
 	perBits  = 40  // likewise: riscv64 looks at one half after the other
 	perSlot  = 160 // likewise: it goes from place to place
 	perSaves = 160
@@ -219,6 +227,8 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 			n += perPoison
 		case snippet.Stack:
 			n += perWalk
+		case snippet.Append:
+			n += perRing
 		case snippet.Bits:
 			n += perBits
 		case snippet.Slot:

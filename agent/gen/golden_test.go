@@ -28,7 +28,7 @@ var programs = []struct{ name, text string }{
 	{"argument of 32 bits", "c0 sum\nv0 u64 = arg 1\nv1 s64 = extend 4 v0\nif v1 ge 0 goto 4\ncount c0 1\n4:"},
 	{"smallest and largest", "c0 min u64\nc1 max s64\nv0 u64 = arg 2\nlower c0 v0\nv1 s64 = extend 8 v0\nraise c1 v1"},
 	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
-	{"record", "c0 buffer 128 2\nv0 u64 = cycles\nv1 u64 = arg 0\nappend c0 v0 v1"},
+	{"record", "c0 ring 32768 2\nv0 u64 = arg 0\nv1 u64 = arg 1\nappend c0 v0 v1"},
 	{"loads", "c0 sum\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 8 v0 16 c1\nv2 s64 = load 2 v1 -0x12345 c1\nv3 u64 = extend 8 v2\ncount c0 v3"},
 	{"stack", "c0 stacks 64 15\nstack c0"},
 	{"of one process", "c0 sum\nv0 u64 = task 4 2468\nif v0 ne 42 goto 3\ncount c0 1\n3:"},
@@ -79,6 +79,11 @@ func golden(t *testing.T, a *isa.Arch) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for k := range s.Cells {
+			if s.Cells[k].Kind == snippet.InRing {
+				s.Cells[k].Ring = snippet.Ring{At: 0x1f010, Each: true, Tag: 0x1234, CPU: 32}
+			}
+		}
 		shown(p.name+"\n"+strings.TrimSuffix(s.String(), "\n"), func(in *Input) { in.Snippet = s })
 		if Locals(a) && strings.Contains(p.text, "count c0") {
 			shown(p.name+", per CPU", func(in *Input) {
@@ -87,6 +92,9 @@ func golden(t *testing.T, a *isa.Arch) string {
 			})
 		}
 	}
+	one := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 64, Fields: 3, Ring: snippet.Ring{At: 0xffffffff_c1000000, Tag: 7}}},
+		Code: []snippet.Insn{{Op: snippet.Append, Fields: []snippet.Operand{snippet.C(1), snippet.C(2), snippet.C(1 << 40)}}}}
+	shown("record of constants, one ring for all CPUs", func(in *Input) { in.Snippet = one })
 	if a.Name == "arm64" {
 		shown("counter without LSE", func(in *Input) { in.Features.LSE = false })
 	}

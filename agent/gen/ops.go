@@ -14,9 +14,9 @@ func temporaries(fits func(snippet.Insn) bool, cells bool, records map[snippet.O
 	return func(i snippet.Insn) int {
 		constant := 0
 		switch i.Op {
-		case snippet.Append, snippet.Stack:
+		case snippet.Stack:
 			return 3
-		case snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
+		case snippet.Append, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
 			return records[i.Op]
 		case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor, snippet.If:
 			if i.B.IsConst && !fits(i) {

@@ -76,7 +76,7 @@ var riscv64Machine = machine{
 			return i.B.Imm == 0
 		}
 		return false
-	}, true, map[snippet.Op]int{snippet.Bits: 2, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 3, snippet.Top: 3}),
+	}, true, map[snippet.Op]int{snippet.Append: 3, snippet.Bits: 2, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 3, snippet.Top: 3}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		if i.Op == snippet.Load {
 			return isa.Set(loadRiscv64, markRiscv64, linkRiscv64, spareRisc64)
@@ -229,13 +229,36 @@ func (l *lowering) aluRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint
 	l.one(riscv64.ALUReg(aluRiscv64[i.Op], d, a, l.constantRiscv64(i.B, 0, load)))
 }
 
-// appendRiscv64 reserves a record, fills it in and commits it.
+// appendRiscv64 is what appendAmd64 is.
 func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
-	at, n, full := l.reserveRiscv64(i, load)
-	for k, o := range i.Fields {
-		l.one(riscv64.StoreAt(at, 16+8*k, l.operand(o, l.tmp[2], load)))
+	c := l.s.Cells[i.Cell]
+	at, n, cell := l.tmp[0], l.tmp[1], l.tmp[2]
+	word := func(d isa.Reg, k int32) { l.one(riscv64.LoadAt(d, cell, 8*k, 8, false)) }
+	l.addressRiscv64(cell, l.cell(i.Cell, 0))
+	word(at, 0)
+	if c.Ring.Each {
+		l.one(riscv64.LoadAt(n, riscv64.TP, c.Ring.CPU, 4, false))
+		l.one(riscv64.ShiftImm(true, false, n, n, 3))
+		l.one(riscv64.ALUReg(riscv64.Add, at, at, n))
+		l.one(riscv64.LoadAt(at, at, 0, 8, false))
 	}
-	l.commitRiscv64(at, n)
+	word(n, 1)
+	l.one(riscv64.AtomicOp(riscv64.AtomicSum, n, n, at))
+	full := l.ahead(func(from, to isa.Addr) ([]byte, error) {
+		return riscv64.JumpIf(riscv64.GreaterEqual, n, 0, from, to)
+	})
+	above := 64 - log2(c.Records) - log2(8*c.Stride())
+	l.one(riscv64.ShiftImm(true, false, n, n, above))
+	l.one(riscv64.ShiftImm(false, false, n, n, above))
+	l.one(riscv64.ALUReg(riscv64.Add, at, at, n))
+	for k, o := range i.Fields {
+		l.one(riscv64.StoreAt(at, 8*(snippet.RingHead+1+k), l.operand(o, n, load)))
+	}
+	l.one(riscv64.ReadTime(n))
+	word(cell, 2)
+	l.one(riscv64.ALUReg(riscv64.Add, n, n, cell))
+	l.put(riscv64.FenceStores())
+	l.one(riscv64.StoreAt(at, 8*snippet.RingHead, n))
 	full()
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -26,6 +27,7 @@ type Device struct {
 	fd    int
 	areas map[uint32]*Area
 	local *Local
+	rings []*Rings
 }
 
 // Info describes the kernel to the planner.
@@ -38,6 +40,7 @@ type Info struct {
 	PageSize, CPUs     int
 	Features           uint32
 	Loads              isa.Addr // what patches call to load from memory: gen.Input.Loads
+	TaskCPU            int      // riscv64: where in a task the number of its CPU is
 }
 
 // Preempts reports whether kernel code can be preempted: no windows then.
@@ -87,6 +90,8 @@ type Stats struct {
 	Spliced, Unspliced uint64
 	Refused            uint64 // batches
 	Quarantined        uint64 // bytes of patches in which some task sleeps
+	// Cycles is the time as snippets read it, and NS what the monotonic clock showed then.
+	Cycles, NS uint64
 }
 
 // Error is a refusal by the module. It wraps a unix.Errno.
@@ -188,7 +193,10 @@ func (d *Device) Close() error {
 	if d.local != nil {
 		unix.Munmap(d.local.cells)
 	}
-	d.areas, d.local = nil, nil
+	for _, r := range d.rings {
+		unix.Munmap(r.mapped)
+	}
+	d.areas, d.local, d.rings = nil, nil, nil
 	return unix.Close(d.fd)
 }
 
@@ -234,7 +242,7 @@ func (d *Device) Info() (Info, error) {
 		ImageStart: isa.Addr(in.ImageStart), ImageEnd: isa.Addr(in.ImageEnd),
 		TextStart: isa.Addr(in.TextStart), TextEnd: isa.Addr(in.TextEnd),
 		AreaLo: isa.Addr(in.AreaLo), AreaHi: isa.Addr(in.AreaHi),
-		PageSize: int(in.PageSize), CPUs: int(in.CPUs), Features: in.Features, Loads: isa.Addr(in.Loads),
+		PageSize: int(in.PageSize), CPUs: int(in.CPUs), Features: in.Features, Loads: isa.Addr(in.Loads), TaskCPU: int(in.TaskCPU),
 	}, nil
 }
 
@@ -290,6 +298,37 @@ func (l *Local) Load(off int) (sum uint64) {
 		sum += atomic.LoadUint64((*uint64)(unsafe.Pointer(&l.cells[cpu*l.Len+off])))
 	}
 	return sum
+}
+
+// Rings are memory of which each CPU has a part, Len bytes.
+type Rings struct {
+	Each isa.Addr   // where a patch finds the address of its CPU's: see kerninst.h; 0: it cannot
+	At   isa.Addr   // address of the first CPU's
+	CPUs [][]uint64 // what each CPU has, as words
+	Len  int
+
+	mapped []byte
+}
+
+// AllocRings gets rings of so many bytes for each of the possible CPUs, whole pages. They are
+// all 0, and stay until the device is closed. Together they have MaxArea at the most.
+func (d *Device) AllocRings(bytes, cpus int) (*Rings, error) {
+	in := kiArea{CodeLen: uint32(bytes), Kind: areaRings}
+	all, err := d.get(&in, cpus*bytes)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rings{Each: isa.Addr(in.Addr), At: isa.Addr(in.Cells), Len: bytes, mapped: all}
+	for part := range slices.Chunk(all, bytes) {
+		r.CPUs = append(r.CPUs, unsafe.Slice((*uint64)(unsafe.Pointer(&part[0])), bytes/8))
+	}
+	d.rings = append(d.rings, r)
+	return r, nil
+}
+
+// Bytes are words as they are in memory: each with its lowest byte first.
+func Bytes(w []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), 8*len(w))
 }
 
 // get asks for memory and maps so many bytes of its cells.
@@ -516,5 +555,6 @@ func (d *Device) Stats() (Stats, error) {
 		Areas: int(in.Areas), Splices: int(in.Splices),
 		Spliced: in.Spliced, Unspliced: in.Unspliced,
 		Refused: in.Refused, Quarantined: in.Quarantined,
+		Cycles: in.Cycles, NS: in.Ns,
 	}, nil
 }

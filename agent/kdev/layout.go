@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 10
+const ABIVersion = 11
 
 // Limits of the module's calls.
 const (
@@ -40,6 +40,7 @@ const (
 	areaWindow        = 0
 	areaAnnex         = 1
 	areaLocal         = 2
+	areaRings         = 3
 )
 
 // The structures of kerninst.h, field by field. They are fixed-width and have
@@ -52,7 +53,7 @@ type (
 		TextStart, TextEnd   uint64
 		AreaLo, AreaHi       uint64
 		PageSize, CPUs       uint32
-		Features, Reserved   uint32
+		Features, TaskCPU    uint32
 		Loads                uint64
 	}
 	kiArea struct {
@@ -125,6 +126,7 @@ type (
 		Spliced, Unspliced uint64
 		Refused            uint64
 		Quarantined        uint64
+		Cycles, Ns         uint64
 	}
 )
 
@@ -139,6 +141,6 @@ const (
 	iocCode     = 0x4028ce04
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06
-	iocStats    = 0x8028ce07
+	iocStats    = 0x8038ce07
 	iocMoment   = 0xc048ce08
 )

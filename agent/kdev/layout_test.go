@@ -48,6 +48,8 @@ func cName(s string) string {
 	switch s {
 	case "CPUs":
 		return "cpus"
+	case "TaskCPU":
+		return "task_cpu"
 	case "IDs":
 		return "ids"
 	case "TGID", "TID":
@@ -134,6 +136,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_AREA_WINDOW":        fmt.Sprintf("%du", areaWindow),
 		"KI_AREA_ANNEX":         fmt.Sprintf("%du", areaAnnex),
 		"KI_AREA_LOCAL":         fmt.Sprintf("%du", areaLocal),
+		"KI_AREA_RINGS":         fmt.Sprintf("%du", areaRings),
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
 		"KI_MAX_FRAMES":         fmt.Sprintf("%du", MaxFrames),

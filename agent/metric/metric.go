@@ -33,7 +33,8 @@ type Row struct {
 
 // Read makes a reading of an action's cells from their words now and at the time
 // since when it is asked for. A bound cannot be had since some time, only from
-// where it was put back to its start.
+// where it was put back to its start. What is in rings is read while it comes:
+// snippet.Reader.
 func Read(s snippet.Snippet, now, since []uint64) (r Reading) {
 	at := 0
 	for k, c := range s.Cells {
@@ -50,9 +51,9 @@ func Read(s snippet.Snippet, now, since []uint64) (r Reading) {
 			r.Rows = []Row{{Values: change(w, was, nil)}}
 		case snippet.Map:
 			r.rows(c, w, was, s.Tops(k))
-		case snippet.Buffer, snippet.Stacks:
+		case snippet.Stacks:
 			r.records(c, w, was[0])
-			r.Stacks = c.Kind == snippet.Stacks
+			r.Stacks = true
 		}
 		at += c.Words()
 	}

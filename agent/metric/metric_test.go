@@ -8,7 +8,7 @@ import (
 )
 
 func TestRead(t *testing.T) {
-	buffer := snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
+	stack := snippet.Cell{Kind: snippet.Stacks, Records: 2, Fields: 1}
 	least := []snippet.Cell{{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Sum}}
 	for _, c := range []struct {
 		name       string
@@ -22,13 +22,13 @@ func TestRead(t *testing.T) {
 		{"no smallest yet", least, []uint64{1<<63 - 1, 3}, []uint64{1<<63 - 1, 3}, Reading{Bound: 1<<63 - 1, Signed: true}},
 		{"a sum, and loads that came to nothing", []snippet.Cell{{Kind: snippet.Sum}, {Kind: snippet.Faults}}, []uint64{9, 5}, []uint64{1, 2},
 			Reading{Count: 8, Faults: 3}},
-		{"records", []snippet.Cell{buffer}, []uint64{2, 1, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
-			Reading{Count: 2, Records: []snippet.Record{{0, []uint64{10}}, {1, []uint64{20}}}}},
-		{"records since the first, one dropped", []snippet.Cell{buffer}, []uint64{3, 1, 10, 2, 20}, []uint64{1, 1, 10, 0, 0},
-			Reading{Count: 2, Dropped: 1, Records: []snippet.Record{{0, []uint64{20}}}}},
-		{"one not written to its end", []snippet.Cell{buffer}, []uint64{2, 0, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
-			Reading{Count: 2, Holes: 1, Records: []snippet.Record{{1, []uint64{20}}}}},
-		{"full before", []snippet.Cell{buffer}, []uint64{9, 1, 10, 2, 20}, []uint64{5, 1, 10, 2, 20}, Reading{Count: 4, Dropped: 4}},
+		{"records", []snippet.Cell{stack}, []uint64{2, 1, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
+			Reading{Stacks: true, Count: 2, Records: []snippet.Record{{0, []uint64{10}}, {1, []uint64{20}}}}},
+		{"records since the first, one dropped", []snippet.Cell{stack}, []uint64{3, 1, 10, 2, 20}, []uint64{1, 1, 10, 0, 0},
+			Reading{Stacks: true, Count: 2, Dropped: 1, Records: []snippet.Record{{0, []uint64{20}}}}},
+		{"one not written to its end", []snippet.Cell{stack}, []uint64{2, 0, 10, 2, 20}, []uint64{0, 0, 0, 0, 0},
+			Reading{Stacks: true, Count: 2, Holes: 1, Records: []snippet.Record{{1, []uint64{20}}}}},
+		{"full before", []snippet.Cell{stack}, []uint64{9, 1, 10, 2, 20}, []uint64{5, 1, 10, 2, 20}, Reading{Stacks: true, Count: 4, Dropped: 4}},
 		{"two sums", []snippet.Cell{{Kind: snippet.Sum}, {Kind: snippet.Sum}}, []uint64{10, 3}, []uint64{4, 1}, Reading{Count: 2, Sums: []uint64{6, 2}}},
 		{"an array", []snippet.Cell{{Kind: snippet.Array, Records: 2}}, []uint64{10, 3}, []uint64{4, 1}, Reading{Rows: []Row{{Values: []uint64{6, 2}}}}},
 		{"a map", []snippet.Cell{{Kind: snippet.Map, Records: 4, Fields: 1}, {Kind: snippet.Sum}},

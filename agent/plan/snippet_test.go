@@ -16,7 +16,7 @@ import (
 // predicated counts and traces where an argument is not 3.
 func predicated(t *testing.T, arg string) snippet.Snippet {
 	t.Helper()
-	s, err := snippet.Parse("c0 sum\nc1 buffer 16 1\nv0 u64 = arg " + arg + "\nif v0 eq 3 goto 4\ncount c0 1\nappend c1 v0\n4:")
+	s, err := snippet.Parse("c0 sum\nc1 ring 16 1\nv0 u64 = arg " + arg + "\nif v0 eq 3 goto 4\ncount c0 1\nappend c1 v0\n4:")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestSnippet(t *testing.T) {
 // one piece. What is refused then says so and takes nothing, and what is given back can
 // be had again.
 func TestMemoryFull(t *testing.T) {
-	s, err := snippet.Parse("c0 buffer 512 1\nappend c0 7")
+	s, err := snippet.Parse("c0 array 1000\nv0 u64 = const 5\nv1 u64 = index c0 0 0 999 v0\ntally c0 v1 0 1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 // Actions are the words that Compile knows, as people write them.
 const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry time and concurrency, with or without \"by pid\", tid or comm"
 
-// traced is how many records a trace keeps: the first that come.
-const traced = 128
+// stacks is how many stacks are kept: the first that come.
+const stacks = 128
 
 // Action is what an action is compiled to, and how to read what it has found.
 type Action struct {
@@ -404,7 +404,8 @@ func (c *compiler) trace(args []ast.Expr) error {
 		}
 	}
 	c.shape.Kind = Trace
-	i.Cell = c.cell(snippet.Cell{Kind: snippet.Buffer, Records: traced, Fields: len(i.Fields)})
+	// How many records there is room for is said where there are rings.
+	i.Cell = c.cell(snippet.Cell{Kind: snippet.InRing, Records: 2, Fields: len(i.Fields)})
 	c.emit(i)
 	return nil
 }
@@ -417,6 +418,6 @@ func (c *compiler) stack(all []number) error {
 	if !depth.IsConst || depth.Imm < 1 || depth.Imm > snippet.MaxDepth {
 		return fmt.Errorf("stack takes one constant, from 1 to %d: how many addresses are kept", snippet.MaxDepth)
 	}
-	c.emit(snippet.Insn{Op: snippet.Stack, Cell: c.cell(snippet.Cell{Kind: snippet.Stacks, Records: traced, Fields: int(depth.Imm)})})
+	c.emit(snippet.Insn{Op: snippet.Stack, Cell: c.cell(snippet.Cell{Kind: snippet.Stacks, Records: stacks, Fields: int(depth.Imm)})})
 	return nil
 }

@@ -49,7 +49,7 @@ func TestCompile(t *testing.T) {
 		{"load64(0x1000) == 0x8877665544332211", "count", [2]uint64{}, 1},
 		{"load64(arg0) != 0", "count", [2]uint64{1}, 0},
 		{"", "sum(load64(load8(arg0) + 0x1000 - 0x11))", [2]uint64{0x1000}, 0x8877665544332211},
-		{"", "trace(arg0, arg1, cycles)", [2]uint64{}, 1},
+		{"", "trace(cycles, arg0, arg1)", [2]uint64{}, 5},
 	} {
 		s, err := Compile(c.predicate, c.action)
 		if err != nil {
@@ -58,6 +58,7 @@ func TestCompile(t *testing.T) {
 		}
 		cells := s.Starts()
 		err = s.Eval(snippet.Env{
+			Append: func(_ int, fields []uint64) { cells = fields }, // they are in no cell
 			Arg:    func(n int) uint64 { return c.args[n] },
 			Reg:    func(name string) (uint64, bool) { return 9, name == "sp" },
 			Cycles: func() uint64 { return 5 },

@@ -13,32 +13,23 @@ import (
 
 // Finding is what one action at a point found.
 type Finding struct {
-	Action  string   `json:"action"`
-	Value   *Number  `json:"value,omitempty"`
-	Hits    uint64   `json:"hits"` // how often it was done; of a sum, its value
-	Rows    []Row    `json:"rows,omitempty"`
-	Buckets []Bucket `json:"buckets,omitempty"`
-	Records []Record `json:"records,omitempty"`
-	Dropped uint64   `json:"dropped,omitempty"` // records that came when the buffer was full
-	Holes   uint64   `json:"holes,omitempty"`   // records that somebody was still writing
-	Faults  uint64   `json:"faults,omitempty"`  // loads that came to nothing: 0 was taken for what is there
-	Lost    uint64   `json:"lost,omitempty"`    // hits that came when there was no room for one key more
+	Action  string      `json:"action"`
+	Value   *Number     `json:"value,omitempty"`
+	Hits    uint64      `json:"hits"` // how often it was done; of a sum, its value
+	Rows    []Row       `json:"rows,omitempty"`
+	Buckets []Bucket    `json:"buckets,omitempty"`
+	Stacks  []Backtrace `json:"stacks,omitempty"`
+	Dropped uint64      `json:"dropped,omitempty"` // stacks that came when there was no room
+	Holes   uint64      `json:"holes,omitempty"`   // stacks that somebody was still writing
+	Faults  uint64      `json:"faults,omitempty"`  // loads that came to nothing: 0 was taken for what is there
+	Lost    uint64      `json:"lost,omitempty"`    // hits that came when there was no room for one key more
 }
 
-// Record is one of a trace, or a stack.
-type Record struct {
-	Number  uint64   `json:"number"`
-	Fields  []uint64 `json:"fields"`            // words: a command's name is two
-	Shown   []string `json:"shown,omitempty"`   // what is traced, as it is written, if not as it is
-	Symbols []string `json:"symbols,omitempty"` // of a stack: what each field is an address in
-}
-
-// text is what is traced.
-func (r Record) text() string {
-	if r.Shown != nil {
-		return strings.Join(r.Shown, " ")
-	}
-	return strings.Trim(fmt.Sprint(r.Fields), "[]")
+// Backtrace is a stack that was there when somebody came by.
+type Backtrace struct {
+	Number  uint64   `json:"number"`  // of those that came, from 0
+	Fields  []uint64 `json:"fields"`  // addresses, the point's first
+	Symbols []string `json:"symbols"` // what each is in
 }
 
 // Found reads what an action found.
@@ -54,17 +45,17 @@ func (a Action) Found(v *wire.Value) Finding {
 		f.Value, f.Hits, f.Buckets = rows[0].Value, rows[0].Hits, rows[0].Buckets
 	}
 	for _, r := range v.Records {
-		rec := Record{Number: r.Number, Fields: r.Fields, Symbols: r.Symbols}
-		if slices.ContainsFunc(a.Shape.Fields, func(f Form) bool { return f != Unsigned }) {
-			rec.Shown = Write(a.Shape.Fields, r.Fields)
-		}
-		f.Records = append(f.Records, rec)
+		f.Stacks = append(f.Stacks, Backtrace{Number: r.Number, Fields: r.Fields, Symbols: r.Symbols})
 	}
 	return f
 }
 
+// Traces reports whether the action makes records.
+func (a Action) Traces() bool { return a.Shape.Kind == Trace }
+
 // Print writes it for people, in columns that a tabwriter aligns: a line with what it comes
-// to, and those of its rows, buckets, records and stacks.
+// to, and those of its rows, buckets and stacks. Events are printed with those of others, in
+// order of time.
 func (f Finding) Print(t io.Writer, spec, mechanism string) {
 	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", spec, mechanism, f.Action, f.summary())
 	for _, line := range Bars(f.Buckets) {
@@ -81,11 +72,6 @@ func (f Finding) Print(t io.Writer, spec, mechanism string) {
 		}
 	}
 	f.printStacks(t)
-	for _, r := range f.Records {
-		if r.Symbols == nil {
-			fmt.Fprintf(t, "\t%d\t%s\t\n", r.Number, r.text())
-		}
-	}
 }
 
 // summary is what it comes to, in a line.
@@ -100,8 +86,10 @@ func (f Finding) summary() string {
 		out = fmt.Sprintf("%d keys", len(f.Rows))
 	case len(f.Buckets) > 0:
 		out = fmt.Sprintf("%d hits", f.Hits)
+	case f.Stacks != nil:
+		out = fmt.Sprintf("%d stacks, %d of them dropped, %d unfinished", f.Hits, f.Dropped, f.Holes)
 	case f.Hits > 0:
-		out = fmt.Sprintf("%d records, %d of them dropped, %d unfinished", f.Hits, f.Dropped, f.Holes)
+		out = fmt.Sprintf("%d records", f.Hits)
 	}
 	if f.Faults > 0 {
 		out += fmt.Sprintf(" (%d loads came to nothing: 0 was taken)", f.Faults)
@@ -116,10 +104,8 @@ func (f Finding) summary() string {
 // profilers do, so that what matters is at the end.
 func (f Finding) printStacks(t io.Writer) {
 	times := map[string]int{}
-	for _, r := range f.Records {
-		if r.Symbols != nil {
-			times[strings.Join(r.Symbols, "\n")]++
-		}
+	for _, r := range f.Stacks {
+		times[strings.Join(r.Symbols, "\n")]++
 	}
 	all := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
 		return cmp.Or(times[a]-times[b], strings.Compare(a, b))

@@ -13,24 +13,25 @@ const (
 	Sum         // a number that is added to, modulo 2^64
 	Min         // the smallest that came by
 	Max         // the largest
-	Buffer      // the first records that came by, and how many did
+	InRing      // where the records of a ring are
 	Faults      // how many loads came to nothing
-	Stacks      // like Buffer; each of its records is what a stack was
+	Stacks      // the first stacks that came by, and how many did
 	Array       // numbers that are added to or raised, each by itself
 	Map         // such numbers for each of the keys that came by
 )
 
-var kindNames = [...]string{"none", "sum", "min", "max", "buffer", "faults", "stacks", "array", "map"}
+var kindNames = [...]string{"none", "sum", "min", "max", "ring", "faults", "stacks", "array", "map"}
 
 func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 
 // Cell is memory that a snippet changes, in 64-bit words.
 //
-// A buffer is a word with how many records were asked for, and then its records.
-// One is reserved by one atomic addition to that word. What comes when all are taken is
-// counted there and not kept: a writer that was overtaken by a whole round could
-// otherwise leave a record of which half is another's. The first word of a record
-// is written last, and is its number plus one: a reader takes no other for whole.
+// Stacks are a word with how many records were asked for, and then the records. One is
+// reserved by one atomic addition to that word. What comes when all are taken is counted
+// there and not kept: a writer that was overtaken by a whole round could otherwise leave a
+// record of which half is another's. The first word of a record is written last, and is its
+// number plus one: a reader takes no other for whole. A ring is elsewhere; its cell has its
+// address, what one more record adds to its state, and the tag's part of a stamp.
 //
 // A record of a map is its state, two keys, and its values. It is looked for from where
 // the keys' hash says, in MapProbes places. One that is free is claimed by whoever raises
@@ -41,8 +42,9 @@ func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 type Cell struct {
 	Kind    Kind
 	Type    Type // of Min and Max
-	Records int  // of Buffer, Stacks and Map: how many it keeps, a power of two; of Array: words
-	Fields  int  // of Buffer and Stacks: words that a record holds; of Map: values that it has
+	Records int  // of InRing, Stacks and Map: how many it keeps, a power of two; of Array: words
+	Fields  int  // of InRing and Stacks: words that a record holds; of Map: values that it has
+	Ring    Ring // of InRing: where that is
 }
 
 // Stride is the distance of two records in words, a power of two.
@@ -57,14 +59,13 @@ func (c Cell) Stride() int {
 	return n
 }
 
-// keeps reports whether a cell keeps records.
-func (c Cell) keeps() bool { return c.Kind == Buffer || c.Kind == Stacks }
-
 // Words is the size of a cell.
 func (c Cell) Words() int {
 	switch {
-	case c.keeps():
+	case c.Kind == Stacks:
 		return 1 + c.Records*c.Stride()
+	case c.Kind == InRing:
+		return ringWords
 	case c.Kind == Array:
 		return c.Records
 	case c.Kind == Map:
@@ -103,17 +104,20 @@ func (s Snippet) Starts() []uint64 {
 	out := make([]uint64, s.Words())
 	for k, c := range s.Cells {
 		out[s.Word(k)] = c.Start()
+		if c.Kind == InRing {
+			copy(out[s.Word(k):], []uint64{c.Ring.At, c.Step(), c.Ring.stamp()})
+		}
 	}
 	return out
 }
 
-// Record is one that a buffer kept.
+// Record is one of a stack, or of a ring.
 type Record struct {
 	Number uint64 // of those that were asked for, from 0
 	Fields []uint64
 }
 
-// Read reads a buffer. holes are those that somebody had reserved and not
+// Read reads stacks. holes are those that somebody had reserved and not
 // written to the end; dropped are those that came when it was full.
 func (c Cell) Read(words []uint64) (out []Record, holes, dropped uint64) {
 	asked := words[0]
@@ -125,7 +129,7 @@ func (c Cell) Read(words []uint64) (out []Record, holes, dropped uint64) {
 			continue
 		}
 		fields := words[at+1 : at+1+c.Fields]
-		if n := slices.Index(fields, 0); c.Kind == Stacks && n >= 0 {
+		if n := slices.Index(fields, 0); n >= 0 {
 			fields = fields[:n]
 		}
 		out = append(out, Record{k, fields})

@@ -10,10 +10,11 @@ import (
 const (
 	MaxCode    = 64
 	MaxValues  = 64
-	MaxCells   = 16
-	MaxFields  = 7
+	MaxCells   = 32
+	MaxFields  = 7  // of a record, behind its stamp
 	MaxDepth   = 15 // addresses of a stack
 	MaxRecords = 1024
+	MaxRing    = 1 << 16 // records of a ring
 	MaxWords   = 1 << 14 // in all cells
 	MaxArgs    = 6       // those that are in registers on every ISA
 	MaxValue   = 72      // values of a map's record
@@ -63,8 +64,8 @@ func (c Cell) check() error {
 		if c.Fields < 1 || c.Fields > MaxValue {
 			return fmt.Errorf("records of %d values, not of 1 to %d", c.Fields, MaxValue)
 		}
-		return powerOfTwo(c.Records)
-	case Buffer, Stacks:
+		return powerOfTwo(c.Records, MaxRecords)
+	case InRing, Stacks:
 		most := MaxFields
 		if c.Kind == Stacks {
 			most = MaxDepth
@@ -72,14 +73,17 @@ func (c Cell) check() error {
 		if c.Fields < 1 || c.Fields > most {
 			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, most)
 		}
-		return powerOfTwo(c.Records)
+		if c.Kind == InRing {
+			return powerOfTwo(c.Records, MaxRing)
+		}
+		return powerOfTwo(c.Records, MaxRecords)
 	}
 	return fmt.Errorf("%v is no kind of cell", c.Kind)
 }
 
-func powerOfTwo(records int) error {
-	if records < 2 || records > MaxRecords || bits.OnesCount(uint(records)) != 1 {
-		return fmt.Errorf("%d records, which is no power of two from 2 to %d", records, MaxRecords)
+func powerOfTwo(records, most int) error {
+	if records < 2 || records > most || bits.OnesCount(uint(records)) != 1 {
+		return fmt.Errorf("%d records, which is no power of two from 2 to %d", records, most)
 	}
 	return nil
 }
@@ -242,7 +246,7 @@ func (c *checker) cell(i Insn) error {
 		return fmt.Errorf("c%d is not there", i.Cell)
 	}
 	cell := c.s.Cells[i.Cell]
-	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: Buffer, Stack: Stacks, Load: Faults}[i.Op]; cell.Kind != want {
+	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: InRing, Stack: Stacks, Load: Faults}[i.Op]; cell.Kind != want {
 		return fmt.Errorf("c%d is a %v, not a %v", i.Cell, cell.Kind, want)
 	}
 	switch i.Op {

@@ -14,6 +14,8 @@ type Env struct {
 	Reg    func(name string) (uint64, bool)
 	Ret    func() uint64
 	Cycles func() uint64
+	// Append puts a record into a cell's ring.
+	Append func(cell int, fields []uint64)
 	Load   func(addr uint64, bytes int) (uint64, bool) // without a sign; false: it cannot be read
 	Stack  func() []uint64                             // the point's address first; nil: it cannot be looked at
 	// Current is the address of the task that runs; Task are so many bytes of it, without a sign.
@@ -186,12 +188,11 @@ func (m *machine) change(i Insn) {
 		w := &at[m.get(i.B)+uint64(i.Off)]
 		*w = max(*w, m.get(i.A))
 	case Append:
-		if rec := reserve(cell, at); rec != nil {
-			for k, o := range i.Fields {
-				rec[1+k] = m.get(o)
-			}
-			rec[0] = at[0]
+		var fields []uint64
+		for _, o := range i.Fields {
+			fields = append(fields, m.get(o))
 		}
+		m.env.Append(i.Cell, fields)
 	case Stack:
 		if rec, walked := reserve(cell, at), m.env.Stack(); rec != nil && len(walked) > 0 {
 			copy(rec[1:1+cell.Fields], walked)

@@ -26,6 +26,7 @@ func args(all ...uint64) snippet.Env {
 		Arg:    func(n int) uint64 { return all[n] },
 		Reg:    func(name string) (uint64, bool) { return 77, name == "sp" },
 		Cycles: func() uint64 { return 1000 },
+		Append: func(int, []uint64) {},
 		Ret:    func() uint64 { return 9 },
 		Stack:  func() []uint64 { return all },
 		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
@@ -52,14 +53,14 @@ func TestEval(t *testing.T) {
 		{"logic", "c0 sum\nv0 u64 = const 12\nv1 u64 = and v0 10\nv2 u64 = or v1 3\nv3 u64 = xor v2 1\nv4 u64 = sub v3 11\ncount c0 v4", nil, []uint64{minus1}},
 		{"load", "c0 sum\nc1 faults\nv0 u64 = load 2 8 1 c1\nv1 u64 = load 8 0x100 0 c1\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{0x0909, 1}},
 		{"time and a register", "c0 sum\nv0 u64 = cycles\nv1 u64 = reg sp\nv2 u64 = add v0 v1\ncount c0 v2", nil, []uint64{1077}},
-		{"records", "c0 buffer 2 2\nv0 u64 = arg 0\nappend c0 v0 7\nappend c0 8 v0\nappend c0 9 9", []uint64{5},
-			[]uint64{3, 1, 5, 7, 0, 2, 8, 5, 0}},
+		{"record", "c0 ring 2 2\nv0 u64 = arg 0\nappend c0 v0 7", []uint64{5}, []uint64{5, 7}},
 		{"stacks", "c0 stacks 2 3\nstack c0\nstack c0\nstack c0", []uint64{5, 6}, []uint64{3, 1, 5, 6, 0, 2, 5, 6, 0}},
 		{"no stack", "c0 stacks 2 3\nstack c0", nil, []uint64{1, 0, 0, 0, 0, 0, 0, 0, 0}},
 	} {
 		s := parse(t, c.text)
-		cells := s.Starts()
-		if err := s.Eval(args(c.args...), cells); err != nil || !slices.Equal(cells, c.want) {
+		cells, env := s.Starts(), args(c.args...)
+		env.Append = func(_ int, fields []uint64) { cells = fields } // what is in a ring is in no cell
+		if err := s.Eval(env, cells); err != nil || !slices.Equal(cells, c.want) {
 			t.Errorf("%s: %x, %v; want %x", c.name, cells, err, c.want)
 		}
 	}
@@ -73,7 +74,7 @@ func TestEval(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
-	c := snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
+	c := snippet.Cell{Kind: snippet.Stacks, Records: 2, Fields: 1}
 	got, holes, dropped := c.Read([]uint64{5, 0, 10, 2, 20})
 	if want := []snippet.Record{{1, []uint64{20}}}; !reflect.DeepEqual(got, want) || holes != 1 || dropped != 3 {
 		t.Errorf("%v, %d holes, %d dropped", got, holes, dropped)
@@ -82,7 +83,7 @@ func TestRecords(t *testing.T) {
 	if got, _, _ := c.Read([]uint64{1, 1, 8, 9, 0, 0, 0, 0, 0}); !reflect.DeepEqual(got, []snippet.Record{{0, []uint64{8, 9}}}) {
 		t.Errorf("a stack of two: %v", got)
 	}
-	c = snippet.Cell{Kind: snippet.Buffer, Records: 2, Fields: 1}
+	c = snippet.Cell{Kind: snippet.Stacks, Records: 2, Fields: 1}
 	if got, _, _ := c.Read([]uint64{1, 1, 10, 2, 20}); len(got) != 1 {
 		t.Errorf("what was not asked for is read: %v", got)
 	}
@@ -105,13 +106,13 @@ func TestCheck(t *testing.T) {
 		{"c0 min s64\nv0 u64 = arg 0\nlower c0 v0", "v0 is u64"},
 		{"c0 min u64\nraise c0 1", "c0 is a min, not a max"},
 		{"count c0 1", "c0 is not there"},
-		{"c0 buffer 4 2\nappend c0 1", "1 fields for records of 2"},
-		{"c0 buffer 3 2\nappend c0 1 2", "cell c0: 3 records"},
-		{"c0 buffer 4 8\nappend c0 1", "8 fields"},
+		{"c0 ring 4 2\nappend c0 1", "1 fields for records of 2"},
+		{"c0 ring 3 2\nappend c0 1 2", "cell c0: 3 records"},
+		{"c0 ring 4 8\nappend c0 1", "8 fields"},
 		{"c0 stacks 4 16\nstack c0", "records of 16 fields, not of 1 to 15"},
-		{"c0 buffer 4 2\nstack c0", "c0 is a buffer, not a stacks"},
-		{"c0 stacks 4 2\nappend c0 1 2", "c0 is a stacks, not a buffer"},
-		{"c0 buffer 1024 7\nc1 buffer 1024 7\nappend c0 1 1 1 1 1 1 1", "16386 words, the most"},
+		{"c0 ring 4 2\nstack c0", "c0 is a ring, not a stacks"},
+		{"c0 stacks 4 2\nappend c0 1 2", "c0 is a stacks, not a ring"},
+		{"c0 stacks 1024 7\nc1 stacks 1024 7\nstack c0", "16386 words, the most"},
 		{"v0 u64 = arg 6", "argument 6"},
 		{"c0 faults\nv0 u64 = load 3 0 0 c0", "3 bytes"},
 		{"c0 sum\nv0 u64 = load 4 0 0 c0", "c0 is a sum, not a faults"},
@@ -174,6 +175,9 @@ func TestRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	env := args(5, 1<<63, 3, 1<<32, 1<<64-1, 0)
 	env.Reg = func(string) (uint64, bool) { return 9, true }
+	var records [][]uint64
+	env.Append = func(_ int, fields []uint64) { records = append(records, fields) }
+	came := 0
 	for range 2000 {
 		a, b := snippettest.Random(r, registers, addresses), snippettest.Random(r, registers, addresses)
 		for _, s := range []snippet.Snippet{a, b} {
@@ -183,7 +187,11 @@ func TestRandom(t *testing.T) {
 		}
 		both, first := snippet.Join(a, b)
 		wa, wb, wboth := a.Starts(), b.Starts(), both.Starts()
-		for _, e := range []error{a.Eval(env, wa), b.Eval(env, wb), both.Eval(env, wboth)} {
+		records = nil
+		alone := []error{a.Eval(env, wa), b.Eval(env, wb)}
+		each := records
+		records = nil
+		for _, e := range append(alone, both.Eval(env, wboth)) {
 			if e != nil && !strings.Contains(e.Error(), "the most is") {
 				t.Fatalf("%v\n%v", e, both)
 			}
@@ -191,6 +199,13 @@ func TestRandom(t *testing.T) {
 		if both.Check() == nil && (!slices.Equal(append(wa, wb...), wboth) || first[1] != len(a.Cells)) {
 			t.Fatalf("%v\nalone %v, as one of two %v", both, wa, wboth)
 		}
+		if both.Check() == nil && !reflect.DeepEqual(each, records) {
+			t.Fatalf("%v\nrecords alone %v, as one of two %v", both, each, records)
+		}
+		came += len(records)
+	}
+	if came == 0 {
+		t.Error("no record came")
 	}
 }
 

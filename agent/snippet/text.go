@@ -11,7 +11,7 @@ import (
 //
 //	c0 sum
 //	c1 min s64
-//	c2 buffer 64 2
+//	c2 ring 64 2
 //	c3 faults
 //	c4 stacks 32 8
 //	c5 map 64 1
@@ -47,7 +47,7 @@ func (c Cell) String() string {
 		return fmt.Sprintf("%v %v", c.Kind, c.Type)
 	case Array:
 		return fmt.Sprintf("%v %d", c.Kind, c.Records)
-	case Buffer, Stacks, Map:
+	case InRing, Stacks, Map:
 		return fmt.Sprintf("%v %d %d", c.Kind, c.Records, c.Fields)
 	}
 	return c.Kind.String()
@@ -249,7 +249,7 @@ func (p *parser) cell() {
 		c.Type = Type(p.choice(typeNames[:]))
 	case Array:
 		c.Records = p.number()
-	case Buffer, Stacks, Map:
+	case InRing, Stacks, Map:
 		c.Records, c.Fields = p.number(), p.number()
 	}
 	p.s.Cells = append(p.s.Cells, c)

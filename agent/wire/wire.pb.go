@@ -468,8 +468,11 @@ type Splice struct {
 	// Only say what each point would get if it were the only one; nothing is written and no
 	// patch memory taken. Refused while anything is spliced. Results are Point, mechanism or
 	// refusal, address, runs_at and instruction, and Result.planned.
-	OnlyPlan      bool   `protobuf:"varint,5,opt,name=only_plan,json=onlyPlan,proto3" json:"only_plan,omitempty"`
-	Limit         uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // refuse all if points are more than so many; 0: none are too many
+	OnlyPlan bool   `protobuf:"varint,5,opt,name=only_plan,json=onlyPlan,proto3" json:"only_plan,omitempty"`
+	Limit    uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // refuse all if points are more than so many; 0: none are too many
+	// Bytes of records that each CPU's ring has room for, for those of each length: a power of
+	// two; 0: 1 MiB. That of the first step in which anything is traced.
+	RingBytes     uint32 `protobuf:"varint,7,opt,name=ring_bytes,json=ringBytes,proto3" json:"ring_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -542,6 +545,13 @@ func (x *Splice) GetOnlyPlan() bool {
 func (x *Splice) GetLimit() uint32 {
 	if x != nil {
 		return x.Limit
+	}
+	return 0
+}
+
+func (x *Splice) GetRingBytes() uint32 {
+	if x != nil {
+		return x.RingBytes
 	}
 	return 0
 }
@@ -1312,6 +1322,7 @@ type Record struct {
 	//	*Record_Done
 	//	*Record_Chunk
 	//	*Record_Sample
+	//	*Record_Trace
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1422,6 +1433,15 @@ func (x *Record) GetSample() *Sample {
 	return nil
 }
 
+func (x *Record) GetTrace() *Trace {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Trace); ok {
+			return x.Trace
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -1450,6 +1470,10 @@ type Record_Sample struct {
 	Sample *Sample `protobuf:"bytes,8,opt,name=sample,proto3,oneof"`
 }
 
+type Record_Trace struct {
+	Trace *Trace `protobuf:"bytes,9,opt,name=trace,proto3,oneof"`
+}
+
 func (*Record_Hello) isRecord_Body() {}
 
 func (*Record_Result) isRecord_Body() {}
@@ -1461,6 +1485,116 @@ func (*Record_Done) isRecord_Body() {}
 func (*Record_Chunk) isRecord_Body() {}
 
 func (*Record_Sample) isRecord_Body() {}
+
+func (*Record_Trace) isRecord_Body() {}
+
+// Trace is what a ring had when it was emptied, as long as a program runs: the first says when
+// that began, and has no records.
+type Trace struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Cpu    uint32                 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
+	Fields uint32                 `protobuf:"varint,2,opt,name=fields,proto3" json:"fields,omitempty"` // words of a record, behind its stamp
+	// Records in the order in which they got their places, each of 1 + fields words of 8 bytes,
+	// the lowest byte first: see snippet.Stamp. At most 256 KiB.
+	Records []byte `protobuf:"bytes,3,opt,name=records,proto3" json:"records,omitempty"`
+	// When the daemon began to look, as snippets read the time, and on the monotonic clock.
+	// What is in none of these messages yet was stamped later, or is still being written.
+	Cycles uint64 `protobuf:"varint,4,opt,name=cycles,proto3" json:"cycles,omitempty"`
+	Ns     uint64 `protobuf:"varint,5,opt,name=ns,proto3" json:"ns,omitempty"`
+	// Of this ring, until now: records that were asked for; those that came when there was no
+	// room; and those that are not written to their end, or behind one that is not.
+	Came          uint64 `protobuf:"varint,6,opt,name=came,proto3" json:"came,omitempty"`
+	Lost          uint64 `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
+	Unfinished    uint64 `protobuf:"varint,8,opt,name=unfinished,proto3" json:"unfinished,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trace) Reset() {
+	*x = Trace{}
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trace) ProtoMessage() {}
+
+func (x *Trace) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trace.ProtoReflect.Descriptor instead.
+func (*Trace) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Trace) GetCpu() uint32 {
+	if x != nil {
+		return x.Cpu
+	}
+	return 0
+}
+
+func (x *Trace) GetFields() uint32 {
+	if x != nil {
+		return x.Fields
+	}
+	return 0
+}
+
+func (x *Trace) GetRecords() []byte {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *Trace) GetCycles() uint64 {
+	if x != nil {
+		return x.Cycles
+	}
+	return 0
+}
+
+func (x *Trace) GetNs() uint64 {
+	if x != nil {
+		return x.Ns
+	}
+	return 0
+}
+
+func (x *Trace) GetCame() uint64 {
+	if x != nil {
+		return x.Came
+	}
+	return 0
+}
+
+func (x *Trace) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+func (x *Trace) GetUnfinished() uint64 {
+	if x != nil {
+		return x.Unfinished
+	}
+	return 0
+}
 
 type Hello struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1481,7 +1615,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1627,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1640,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1592,7 +1726,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1738,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1751,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1648,7 +1782,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1660,7 +1794,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1673,7 +1807,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Fetched) GetPath() string {
@@ -1720,7 +1854,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1866,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1879,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Log) GetText() string {
@@ -1765,7 +1899,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1911,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1924,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1831,7 +1965,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1977,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1990,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Result) GetStep() string {
@@ -1964,7 +2098,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2110,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2123,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Planned) GetLse() bool {
@@ -2038,7 +2172,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2184,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2197,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stage) GetName() string {
@@ -2094,7 +2228,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2240,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2253,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2168,7 +2302,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2314,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2327,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2246,13 +2380,14 @@ type PointResult struct {
 	// detail names the mechanism.
 	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
 	Instruction   string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
+	Tags          []uint32   `protobuf:"varint,28,rep,packed,name=tags,proto3" json:"tags,omitempty"`       // of the records of each action; 0: it makes none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2399,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2412,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2448,6 +2583,13 @@ func (x *PointResult) GetInstruction() string {
 	return ""
 }
 
+func (x *PointResult) GetTags() []uint32 {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
 type RunResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Exit          int32                  `protobuf:"varint,1,opt,name=exit,proto3" json:"exit,omitempty"`    // 128 + signal when killed by one
@@ -2461,7 +2603,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2615,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2628,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2535,7 +2677,7 @@ type Value struct {
 	Bound    uint64                 `protobuf:"varint,7,opt,name=bound,proto3" json:"bound,omitempty"`     // smallest or largest
 	Signed   bool                   `protobuf:"varint,8,opt,name=signed,proto3" json:"signed,omitempty"`   // bound is to be read with a sign
 	Records  []*TraceRecord         `protobuf:"bytes,9,rep,name=records,proto3" json:"records,omitempty"`
-	Dropped  uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // records that came when there was no room
+	Dropped  uint64                 `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"` // stacks that came when there was no room
 	Holes    uint64                 `protobuf:"varint,11,opt,name=holes,proto3" json:"holes,omitempty"`     // that were not written to their end
 	Faults   uint64                 `protobuf:"varint,12,opt,name=faults,proto3" json:"faults,omitempty"`   // loads that came to nothing: 0 was taken for what is there
 	Rows     []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
@@ -2551,7 +2693,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2705,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2718,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Value) GetSpec() string {
@@ -2711,7 +2853,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2865,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2878,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -2778,7 +2920,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2932,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2945,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -2820,18 +2962,19 @@ func (x *Row) GetValues() []uint64 {
 	return nil
 }
 
+// TraceRecord is a stack.
 type TraceRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // of those that came, from 0
 	Fields        []uint64               `protobuf:"varint,2,rep,packed,name=fields,proto3" json:"fields,omitempty"`
-	Symbols       []string               `protobuf:"bytes,3,rep,name=symbols,proto3" json:"symbols,omitempty"` // of a stack: what each field is an address in
+	Symbols       []string               `protobuf:"bytes,3,rep,name=symbols,proto3" json:"symbols,omitempty"` // what each field is an address in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2986,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2999,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -2891,7 +3034,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +3046,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +3059,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -2951,7 +3094,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3106,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3119,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -3013,7 +3156,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3168,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3181,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -3089,7 +3232,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3244,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3257,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -3174,14 +3317,16 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"\xbc\x01\n" +
+	"\x02do\"\xdb\x01\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
 	"\bannounce\x18\x03 \x01(\bR\bannounce\x12\x12\n" +
 	"\x04most\x18\x04 \x01(\rR\x04most\x12\x1b\n" +
 	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\x12\x14\n" +
-	"\x05limit\x18\x06 \x01(\rR\x05limit\"\x82\x03\n" +
+	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x1d\n" +
+	"\n" +
+	"ring_bytes\x18\a \x01(\rR\tringBytes\"\x82\x03\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -3241,7 +3386,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
-	"\x05alone\x18\x02 \x01(\bR\x05alone\"\xc5\x02\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\"\xf3\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x10\n" +
 	"\x03vns\x18\x02 \x01(\x04R\x03vns\x12,\n" +
@@ -3250,8 +3395,20 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x03log\x18\x05 \x01(\v2\x12.kerninst.wire.LogH\x00R\x03log\x12)\n" +
 	"\x04done\x18\x06 \x01(\v2\x13.kerninst.wire.DoneH\x00R\x04done\x12,\n" +
 	"\x05chunk\x18\a \x01(\v2\x14.kerninst.wire.ChunkH\x00R\x05chunk\x12/\n" +
-	"\x06sample\x18\b \x01(\v2\x15.kerninst.wire.SampleH\x00R\x06sampleB\x06\n" +
-	"\x04body\"\x90\x02\n" +
+	"\x06sample\x18\b \x01(\v2\x15.kerninst.wire.SampleH\x00R\x06sample\x12,\n" +
+	"\x05trace\x18\t \x01(\v2\x14.kerninst.wire.TraceH\x00R\x05traceB\x06\n" +
+	"\x04body\"\xbb\x01\n" +
+	"\x05Trace\x12\x10\n" +
+	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x16\n" +
+	"\x06fields\x18\x02 \x01(\rR\x06fields\x12\x18\n" +
+	"\arecords\x18\x03 \x01(\fR\arecords\x12\x16\n" +
+	"\x06cycles\x18\x04 \x01(\x04R\x06cycles\x12\x0e\n" +
+	"\x02ns\x18\x05 \x01(\x04R\x02ns\x12\x12\n" +
+	"\x04came\x18\x06 \x01(\x04R\x04came\x12\x12\n" +
+	"\x04lost\x18\a \x01(\x04R\x04lost\x12\x1e\n" +
+	"\n" +
+	"unfinished\x18\b \x01(\x04R\n" +
+	"unfinished\"\x90\x02\n" +
 	"\x05Hello\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12\x12\n" +
 	"\x04arch\x18\x02 \x01(\tR\x04arch\x12\x16\n" +
@@ -3321,7 +3478,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\"\xda\x05\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\xee\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3351,7 +3508,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
 	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
 	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\x12 \n" +
-	"\vinstruction\x18\x1b \x01(\tR\vinstruction\"\x8a\x01\n" +
+	"\vinstruction\x18\x1b \x01(\tR\vinstruction\x12\x12\n" +
+	"\x04tags\x18\x1c \x03(\rR\x04tags\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
@@ -3432,7 +3590,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3452,26 +3610,27 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Dump)(nil),            // 15: kerninst.wire.Dump
 	(*Look)(nil),            // 16: kerninst.wire.Look
 	(*Record)(nil),          // 17: kerninst.wire.Record
-	(*Hello)(nil),           // 18: kerninst.wire.Hello
-	(*Chunk)(nil),           // 19: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 20: kerninst.wire.Fetched
-	(*Log)(nil),             // 21: kerninst.wire.Log
-	(*Done)(nil),            // 22: kerninst.wire.Done
-	(*Result)(nil),          // 23: kerninst.wire.Result
-	(*Planned)(nil),         // 24: kerninst.wire.Planned
-	(*Stage)(nil),           // 25: kerninst.wire.Stage
-	(*Looked)(nil),          // 26: kerninst.wire.Looked
-	(*Refusal)(nil),         // 27: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 28: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 29: kerninst.wire.RunResult
-	(*Value)(nil),           // 30: kerninst.wire.Value
-	(*Moment)(nil),          // 31: kerninst.wire.Moment
-	(*Row)(nil),             // 32: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 33: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 34: kerninst.wire.TextDiff
-	(*Range)(nil),           // 35: kerninst.wire.Range
-	(*Looked_Function)(nil), // 36: kerninst.wire.Looked.Function
-	(*Moment_Inside)(nil),   // 37: kerninst.wire.Moment.Inside
+	(*Trace)(nil),           // 18: kerninst.wire.Trace
+	(*Hello)(nil),           // 19: kerninst.wire.Hello
+	(*Chunk)(nil),           // 20: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 21: kerninst.wire.Fetched
+	(*Log)(nil),             // 22: kerninst.wire.Log
+	(*Done)(nil),            // 23: kerninst.wire.Done
+	(*Result)(nil),          // 24: kerninst.wire.Result
+	(*Planned)(nil),         // 25: kerninst.wire.Planned
+	(*Stage)(nil),           // 26: kerninst.wire.Stage
+	(*Looked)(nil),          // 27: kerninst.wire.Looked
+	(*Refusal)(nil),         // 28: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 29: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 30: kerninst.wire.RunResult
+	(*Value)(nil),           // 31: kerninst.wire.Value
+	(*Moment)(nil),          // 32: kerninst.wire.Moment
+	(*Row)(nil),             // 33: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 34: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 35: kerninst.wire.TextDiff
+	(*Range)(nil),           // 36: kerninst.wire.Range
+	(*Looked_Function)(nil), // 37: kerninst.wire.Looked.Function
+	(*Moment_Inside)(nil),   // 38: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -3488,38 +3647,39 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
 	7,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
 	1,  // 13: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	30, // 14: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	31, // 15: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	31, // 14: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	32, // 15: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
 	2,  // 16: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	18, // 17: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	23, // 18: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	21, // 19: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	22, // 20: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	19, // 21: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	19, // 17: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	24, // 18: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	22, // 19: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	23, // 20: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	20, // 21: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
 	10, // 22: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	28, // 23: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	29, // 24: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	30, // 25: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	34, // 26: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	26, // 27: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	20, // 28: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	25, // 29: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	24, // 30: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	31, // 31: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	10, // 32: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	36, // 33: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	27, // 34: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	27, // 35: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	33, // 36: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	32, // 37: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 38: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	37, // 39: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	35, // 40: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	18, // 23: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	29, // 24: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	30, // 25: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	31, // 26: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	35, // 27: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	27, // 28: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	21, // 29: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	26, // 30: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	25, // 31: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	32, // 32: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	10, // 33: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	37, // 34: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	28, // 35: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	28, // 36: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	34, // 37: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	33, // 38: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 39: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	38, // 40: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	36, // 41: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3545,6 +3705,7 @@ func file_agent_wire_wire_proto_init() {
 		(*Record_Done)(nil),
 		(*Record_Chunk)(nil),
 		(*Record_Sample)(nil),
+		(*Record_Trace)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3552,7 +3713,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

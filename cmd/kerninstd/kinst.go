@@ -56,11 +56,12 @@ func kinst(args []string) int {
 		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
 		return exitUsage
 	}
-	see := func(*wire.Record) {}
-	if r.Live {
-		see = r.LiveOn(os.Stderr, isTerminal(os.Stderr)).See
+	follow, err := r.Follow(os.Stderr, isTerminal(os.Stderr))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kinst:", err)
+		return exitUsage
 	}
-	records, err := do(job, see)
+	records, err := do(job, follow.See)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
 		return exitFailed
@@ -119,7 +120,9 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 			return nil, err
 		}
 		see(rec)
-		records = append(records, rec)
+		if rec.GetTrace() == nil { // which see keeps as it likes
+			records = append(records, rec)
+		}
 		if done := rec.GetDone(); done != nil {
 			return records, nil
 		}

@@ -78,6 +78,7 @@ func (f *costFlags) run(ctx context.Context, isa string) error {
 		progress("\n%s", r.Card(g, "cost").Brief())
 		return &exit{status.ExitCode(st), fmt.Errorf("%s", g.Outcome.Summary)}
 	}
+	probe.Gather(g.Outcome.Records)
 	var results []*wire.Result
 	for _, rec := range g.Outcome.Records {
 		if res := rec.GetResult(); res != nil {

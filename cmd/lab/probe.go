@@ -137,9 +137,6 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return usage(err)
 	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
-	if f.Live {
-		request.See = f.LiveOn(os.Stderr, isTerminal(os.Stderr)).See
-	}
 	if f.dryrun {
 		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
 			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
@@ -177,6 +174,11 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return err
 	}
 	wishes.Fetch, wishes.FilesAgain = fetch, f.index && len(files) == 1
+	follow, err := f.Follow(os.Stderr, isTerminal(os.Stderr))
+	if err != nil {
+		return usage(err)
+	}
+	request.See = follow.See
 	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
 	if _, err := r.Plan(ctx, request, dryRunDir); err != nil {
 		return usage(err)

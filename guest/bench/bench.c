@@ -78,6 +78,21 @@ static void op_write(void)
 		die("write /dev/null");
 }
 
+/* The k-th operation, from 0, goes to k. */
+static void op_seek(void)
+{
+	static off_t to;
+
+	if (lseek(fd, to, SEEK_SET) < 0)
+		die("lseek " TARGET);
+	to++;
+}
+
+static void setup_seek(void)
+{
+	open_fd(TARGET, O_RDONLY);
+}
+
 static void op_stat(void)
 {
 	struct stat st;
@@ -168,6 +183,7 @@ static const struct bench {
 	{ "null",	nothing,	op_null,	nothing },
 	{ "read",	setup_read,	op_read,	nothing },
 	{ "write",	setup_write,	op_write,	nothing },
+	{ "seek",	setup_seek,	op_seek,	nothing },
 	{ "stat",	nothing,	op_stat,	nothing },
 	{ "open",	nothing,	op_open,	nothing },
 	{ "pipe",	setup_pipe,	op_pipe,	end_pipe },

@@ -39,6 +39,9 @@ struct area {
 	unsigned long addr;	/* code */
 	unsigned long cells;	/* behind it, but for what is in the module's text */
 	void __percpu *local;	/* cells of each CPU, and nothing else */
+	/* Rings, which are at cells, and nothing else: what leads to them is one of these. */
+	unsigned long __percpu *each;
+	unsigned long *list;
 	u32 code_len;
 	u32 id;
 };
@@ -142,9 +145,21 @@ void *ki_area_page(unsigned long lo, unsigned long hi)
 	return p;
 }
 
+static bool rings(const struct area *a)
+{
+	return a->each || a->list;
+}
+
+static bool has_code(const struct area *a)
+{
+	return !a->local && !rings(a);
+}
+
 /* Its code is in the module's text. */
 static bool built_in(const struct area *a)
 {
+	if (!has_code(a))
+		return false;
 	return ki_annex_has(a->addr) || (KI_ARCH_ARENA && a->addr == ki_arena_addr());
 }
 
@@ -156,7 +171,7 @@ static bool built_in(const struct area *a)
 static void give_name(struct area *a)
 {
 	INIT_LIST_HEAD_RCU(&a->ksym.lnode);
-	if (a->local || built_in(a))
+	if (!has_code(a) || built_in(a))
 		return;		/* no code, or a module's, which is text */
 	a->ksym.start = a->addr;
 	a->ksym.end = a->addr + a->code_len;
@@ -225,6 +240,41 @@ static int get_local(struct area *new)
 	return -ENOSPC;
 }
 
+/*
+ * Rings for all CPUs in one piece, and what says to each CPU where its own is: that is
+ * written before any patch reads it, and never again. A CPU that is not there has one, too:
+ * it may come.
+ */
+static int get_rings(struct area *new, u32 len)
+{
+	unsigned long at;
+	int cpu;
+
+	new->cells = (unsigned long)__vmalloc(1ul * len * num_possible_cpus(),
+					      GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+	if (KI_ARCH_RING_LIST)
+		new->list = kcalloc(nr_cpu_ids, sizeof(*new->list), GFP_KERNEL);
+	else
+		new->each = alloc_percpu(unsigned long);
+	if (!new->cells || !rings(new)) {
+		vfree((void *)new->cells);
+		kfree(new->list);
+		free_percpu(new->each);
+		return -ENOMEM;
+	}
+	at = new->cells;
+	for_each_possible_cpu(cpu) {
+		if (KI_ARCH_RING_LIST)
+			new->list[cpu] = at;
+		else
+			*per_cpu_ptr(new->each, cpu) = at;
+		at += len;
+	}
+	at = KI_ARCH_RING_LIST ? (unsigned long)new->list : (__force unsigned long)new->each;
+	new->addr = KI_ARCH_RINGS_FOUND(at) ? at : 0;
+	return 0;
+}
+
 /* Where code and cells are; the code is filled with traps. */
 static int get_memory(struct area *new, const struct ki_area *a)
 {
@@ -233,6 +283,8 @@ static int get_memory(struct area *new, const struct ki_area *a)
 
 	if (a->kind == KI_AREA_LOCAL)
 		return get_local(new);
+	if (a->kind == KI_AREA_RINGS)
+		return get_rings(new, a->code_len);
 	if (a->kind == KI_AREA_ANNEX)
 		return get_built_in(new, ki_annex_addr(), KI_ANNEX_LEN);
 	if (arena_fits(a) && !get_built_in(new, ki_arena_addr(), KI_ARCH_ARENA))
@@ -257,8 +309,19 @@ static bool good_form(const struct ki_area *a)
 		return a->code_len == KI_ANNEX_LEN && !a->lo && !a->hi;
 	if (a->kind == KI_AREA_LOCAL)
 		return a->code_len == PAGE_SIZE && !a->lo && !a->hi;
+	if (a->kind == KI_AREA_RINGS)
+		return a->code_len && PAGE_ALIGNED(a->code_len) && !a->lo && !a->hi &&
+		       a->code_len <= KI_MAX_AREA / num_possible_cpus();
 	return a->kind == KI_AREA_WINDOW && a->code_len && PAGE_ALIGNED(a->code_len) &&
 	       a->code_len <= KI_MAX_AREA / 2 && a->lo < a->hi;
+}
+
+/* Bytes of memory that cells have, as they are mapped. */
+static unsigned long cells_len(const struct area *a)
+{
+	if (a->local)
+		return num_possible_cpus() * PAGE_SIZE;
+	return rings(a) ? num_possible_cpus() * (unsigned long)a->code_len : a->code_len;
 }
 
 int ki_area_alloc(struct ki_area *a)
@@ -283,7 +346,7 @@ int ki_area_alloc(struct ki_area *a)
 	give_name(new);
 	list_add(&new->link, &areas);
 	area_count++;
-	area_bytes += new->code_len;
+	area_bytes += cells_len(new);
 	a->id = new->id;
 	a->addr = new->addr;
 	a->cells = new->cells;
@@ -307,11 +370,11 @@ static void clear_built_in(const struct area *a)
 /* Nobody is in its code any more. */
 static void drop(struct area *a)
 {
-	if (!a->local && built_in(a))
+	if (built_in(a))
 		clear_built_in(a);
 	list_del(&a->link);
 	area_count--;
-	area_bytes -= a->code_len;
+	area_bytes -= cells_len(a);
 	take_name(a);
 	/*
 	 * Pages that a process still has mapped live until it unmaps them. Those of
@@ -320,7 +383,9 @@ static void drop(struct area *a)
 	if (a->local)
 		free_percpu(a->local);
 	else
-		vfree((void *)(built_in(a) ? a->cells : a->addr));
+		vfree((void *)(built_in(a) || rings(a) ? a->cells : a->addr));
+	free_percpu(a->each);
+	kfree(a->list);
 	kfree(a);
 }
 
@@ -331,7 +396,7 @@ int ki_area_free(u32 id)
 	list_for_each_entry(a, &areas, link) {
 		if (a->id != id)
 			continue;
-		if (a->local || ki_text_in_use(a->addr, a->code_len))
+		if (!has_code(a) || ki_text_in_use(a->addr, a->code_len))
 			return -EBUSY;
 		drop(a);
 		return 0;
@@ -363,7 +428,7 @@ bool ki_area_has_code(unsigned long addr, unsigned long len)
 	struct area *a;
 
 	list_for_each_entry(a, &areas, link)
-		if (!a->local && within(addr, len, a->addr, a->code_len))
+		if (has_code(a) && within(addr, len, a->addr, a->code_len))
 			return true;
 	return false;
 }
@@ -373,8 +438,8 @@ bool ki_area_has(unsigned long addr, unsigned long len)
 	struct area *a;
 
 	list_for_each_entry(a, &areas, link)
-		if (!a->local && (within(addr, len, a->addr, a->code_len) ||
-				  within(addr, len, a->cells, a->code_len)))
+		if (has_code(a) && (within(addr, len, a->addr, a->code_len) ||
+				    within(addr, len, a->cells, a->code_len)))
 			return true;
 	return false;
 }
@@ -387,7 +452,7 @@ bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
 	if (!words || addr % 8 || len > KI_MAX_AREA)
 		return false;
 	list_for_each_entry(a, &areas, link) {
-		if (local != !!a->local ||
+		if (local != !!a->local || rings(a) ||
 		    !within(addr, len, a->cells, local ? PAGE_SIZE : a->code_len))
 			continue;
 		*s = (struct ki_cell_source){};
@@ -398,12 +463,6 @@ bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
 		return true;
 	}
 	return false;
-}
-
-/* Bytes of an area's cells as they are mapped. */
-static unsigned long cells_len(const struct area *a)
-{
-	return a->local ? num_possible_cpus() * PAGE_SIZE : a->code_len;
 }
 
 /* A page of them. */

@@ -63,6 +63,7 @@ static long do_info(void __user *arg)
 		.page_size = PAGE_SIZE,
 		.cpus = num_possible_cpus(),
 		.features = ki_arch_features(),
+		.task_cpu = KI_ARCH_TASK_CPU,
 		.loads = (unsigned long)ki_loads,
 	};
 
@@ -268,6 +269,8 @@ static long do_stats(void __user *arg)
 	st.areas = ki_area_count();
 	ki_text_stats(&st);
 	mutex_unlock(&ki_lock);
+	st.cycles = get_cycles();
+	st.ns = ktime_get_ns();
 	return copy_to_user(arg, &st, sizeof(st)) ? -EFAULT : 0;
 }
 

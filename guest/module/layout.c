@@ -29,7 +29,7 @@ FIELD(ki_info, area_hi, 48, 8);
 FIELD(ki_info, page_size, 56, 4);
 FIELD(ki_info, cpus, 60, 4);
 FIELD(ki_info, features, 64, 4);
-FIELD(ki_info, reserved, 68, 4);
+FIELD(ki_info, task_cpu, 68, 4);
 FIELD(ki_info, loads, 72, 8);
 
 SIZE(ki_area, 56);
@@ -94,13 +94,15 @@ FIELD(ki_undo, failed, 12, 4);
 FIELD(ki_undo, flags, 16, 4);
 FIELD(ki_undo, reserved, 20, 4);
 
-SIZE(ki_stats, 40);
+SIZE(ki_stats, 56);
 FIELD(ki_stats, areas, 0, 4);
 FIELD(ki_stats, splices, 4, 4);
 FIELD(ki_stats, spliced, 8, 8);
 FIELD(ki_stats, unspliced, 16, 8);
 FIELD(ki_stats, refused, 24, 8);
 FIELD(ki_stats, quarantined, 32, 8);
+FIELD(ki_stats, cycles, 40, 8);
+FIELD(ki_stats, ns, 48, 8);
 
 SIZE(ki_cells, 16);
 FIELD(ki_cells, addr, 0, 8);
@@ -141,5 +143,5 @@ IOCTL(KI_IOC_READ, 0x4018ce03);
 IOCTL(KI_IOC_CODE, 0x4028ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
-IOCTL(KI_IOC_STATS, 0x8028ce07);
+IOCTL(KI_IOC_STATS, 0x8038ce07);
 IOCTL(KI_IOC_MOMENT, 0xc048ce08);

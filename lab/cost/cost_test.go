@@ -54,7 +54,7 @@ func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello,
 				}
 				r.Values = []*wire.Value{at(7), at(7 + 30*hits[of])}
 			case strings.HasPrefix(of, "trace"), strings.HasPrefix(of, "stack"):
-				r.Values = []*wire.Value{{Records: slices.Repeat([]*wire.TraceRecord{{}}, int(hits[of]))}}
+				r.Values = []*wire.Value{{Count: hits[of], Records: slices.Repeat([]*wire.TraceRecord{{}}, int(hits[of]))}}
 			case strings.HasPrefix(of, "average"):
 				r.Values = []*wire.Value{{Rows: []*wire.Row{{Values: []uint64{5, hits[of]}}}}}
 			case strings.Contains(of, " by "):

@@ -39,15 +39,17 @@ var flagBits = map[string]uint64{"amd64": 0x8d5, "arm64": 0xf0000000}
 
 // snipCase is a snippet, as a patch, with what it starts from.
 type snipCase struct {
-	s     snippet.Snippet
-	free  isa.RegSet
-	regs  [snipRegs]uint64
-	flags uint64
-	cells []uint64
-	out   gen.Output
-	code  []byte
-	// What its loads come to, when it is checked.
-	loaded, faults int
+	s      snippet.Snippet
+	free   isa.RegSet
+	regs   [snipRegs]uint64
+	flags  uint64
+	cells  []uint64
+	out    gen.Output
+	code   []byte
+	ring   []uint64     // behind the cells, and
+	inRing snippet.Cell // the cell that leads there
+	// What its loads and its records come to, when it is checked.
+	loaded, faults, records, full int
 }
 
 func entry(arch *isa.Arch, from, to isa.Addr) ([]byte, error) {
@@ -66,6 +68,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	c.bind(r)
 	point := snipPage + snipPoint
 	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipCell,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
@@ -87,9 +90,32 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 		c.regs[0] = 0
 	}
 	c.flags = r.Uint64() & flagBits[arch.Name]
-	c.cells = c.s.Starts()
+	c.cells = append(c.s.Starts(), c.ring...)
 	if r.IntN(2) == 0 {
 		return c.used(arch, r)
+	}
+	return nil
+}
+
+// bind puts the ring, which may be as good as full, and about to go round, behind the cells.
+func (c *snipCase) bind(r *rand.Rand) {
+	cell := &c.s.Cells[slices.IndexFunc(c.s.Cells, func(c snippet.Cell) bool { return c.Kind == snippet.InRing })]
+	cell.Ring = snippet.Ring{At: uint64(snipCell) + 8*uint64(c.s.Words()), Tag: uint16(1 + r.IntN(1<<16-1))}
+	c.inRing, c.ring = *cell, make([]uint64, cell.RingWords())
+	c.ring[0] = cell.RingStart() + uint64(r.IntN(cell.Records+2))*cell.Step()
+	c.ring[0] = c.ring[0]&^(1<<32-1) | uint64(uint32(c.ring[0])-uint32(r.IntN(5))*uint32(8*cell.Stride()))
+}
+
+// unstamp checks the tags in a ring that a snippet has written to, and makes its stamps those
+// of another, since nobody knows the time.
+func (c *snipCase) unstamp(ring, like []uint64) error {
+	for at := snippet.RingHead; at < len(ring); at += c.inRing.Stride() {
+		if ring[at] != 0 && like[at] != 0 {
+			if tag := uint16(ring[at] >> 48); tag != c.inRing.Ring.Tag {
+				return fmt.Errorf("the record at word %d has the stamp %#x, not of tag %#x", at, ring[at], c.inRing.Ring.Tag)
+			}
+			ring[at] = like[at]
+		}
 	}
 	return nil
 }
@@ -144,8 +170,11 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 	}
 	regs, flags, cells := words[:snipRegs], words[snipRegs], words[snipRegs+1:]
 	want := slices.Clone(c.cells)
-	c.loaded, c.faults = 0, 0
-	if err := c.s.Eval(c.env(arch, sp), want); err != nil {
+	c.loaded, c.faults, c.records, c.full = 0, 0, 0, 0
+	if err := c.s.Eval(c.env(arch, sp, want[c.s.Words():]), want[:c.s.Words()]); err != nil {
+		return nil, err
+	}
+	if err := c.unstamp(cells[c.s.Words():], want[c.s.Words():]); err != nil {
 		return nil, err
 	}
 	unit := gen.Unit(arch, c.s, snipCell)
@@ -167,8 +196,15 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 }
 
 // env is what the snippet sees.
-func (c *snipCase) env(arch *isa.Arch, sp uint64) snippet.Env {
+func (c *snipCase) env(arch *isa.Arch, sp uint64, ring []uint64) snippet.Env {
 	return snippet.Env{
+		Append: func(_ int, fields []uint64) {
+			if c.inRing.Append(ring, 1, fields) {
+				c.records++
+			} else {
+				c.full++
+			}
+		},
 		Arg: func(k int) uint64 { return c.regs[gen.Argument(arch, k)] },
 		Ret: func() uint64 { return c.regs[gen.Result(arch)] },
 		Reg: func(name string) (uint64, bool) {
@@ -197,8 +233,8 @@ func (c *snipCase) env(arch *isa.Arch, sp uint64) snippet.Env {
 // used fills the maps as if the snippet had run, and often others: their records have the
 // keys that it will look for, nearly those, or are being written.
 func (c *snipCase) used(arch *isa.Arch, r *rand.Rand) error {
-	after := slices.Clone(c.cells)
-	if err := c.s.Eval(c.env(arch, 0), after); err != nil {
+	after := slices.Clone(c.cells[:c.s.Words()])
+	if err := c.s.Eval(c.env(arch, 0, slices.Clone(c.ring)), after); err != nil {
 		return err
 	}
 	for k, cell := range c.s.Cells {
@@ -252,7 +288,7 @@ func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte)
 		t.Fatal("the program said nothing")
 	}
 	sp, rest := binary.LittleEndian.Uint64(ended), ended[8:]
-	spilled, insns, loaded, faults := 0, 0, 0, 0
+	spilled, insns, loaded, faults, records, full := 0, 0, 0, 0, 0, 0
 	for k, c := range cases {
 		var err error
 		if rest, err = c.check(arch, sp, rest); err != nil {
@@ -261,12 +297,16 @@ func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte)
 		spilled += min(1, c.out.Spilled)
 		insns += c.out.Added
 		loaded, faults = loaded+c.loaded, faults+c.faults
+		records, full = records+c.records, full+c.full
 	}
 	if len(rest) != 0 {
 		t.Errorf("%d bytes too many", len(rest))
 	}
-	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers; %d loads of something, %d of nothing",
-		arch.Name, len(cases), insns, spilled, loaded, faults)
+	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers; %d loads of something, %d of nothing; %d records, %d without room",
+		arch.Name, len(cases), insns, spilled, loaded, faults, records, full)
+	if records < len(cases)/20 || full < len(cases)/50 {
+		t.Errorf("%d records, %d without room: both kinds are wanted", records, full)
+	}
 	if loaded < len(cases)/20 || faults < len(cases)/20 {
 		t.Errorf("%d loads of something, %d of nothing: both kinds are wanted", loaded, faults)
 	}

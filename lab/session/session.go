@@ -60,7 +60,8 @@ type Config struct {
 	// Memory, if set, is a file to which the memory of a guest that died or hangs
 	// is written, as an ELF core.
 	Memory string
-	// OnRecord, if set, is called for each record in order, from one goroutine.
+	// OnRecord, if set, is called for each record in order, from one goroutine. What is
+	// traced is then not kept with the other records.
 	OnRecord func(*wire.Record)
 	// OnStart, if set, is called once the machine runs. Tests use it to do to a
 	// machine what the outside world does.
@@ -220,6 +221,7 @@ func (r *run) readConsole() {
 
 // readRecords follows the record stream to its end or first fault.
 func (r *run) readRecords() {
+	r.stream.follow = r.cfg.OnRecord != nil
 	r.stream.read(r.machine.Results(), func(rec *wire.Record) {
 		if r.cfg.OnRecord != nil {
 			r.cfg.OnRecord(rec)

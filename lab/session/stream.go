@@ -25,6 +25,9 @@ type stream struct {
 	done    *wire.Done
 	fault   error // how the stream breaks the protocol; nil if it does not
 	size    int
+	seq     uint32 // of the next record
+	// follow: what rings had is not kept, since somebody else hears it, and there is no end of it.
+	follow bool
 }
 
 // read takes records until the stream ends. A stream that is cut off in the
@@ -43,7 +46,7 @@ func (s *stream) read(r io.Reader, on func(*wire.Record)) {
 			err = s.accept(rec)
 		}
 		if err != nil {
-			s.fault = fmt.Errorf("record %d: %w", len(s.records), err)
+			s.fault = fmt.Errorf("record %d: %w", s.seq, err)
 			return
 		}
 		on(rec)
@@ -52,14 +55,18 @@ func (s *stream) read(r io.Reader, on func(*wire.Record)) {
 
 // accept files a record, or says why it cannot be there.
 func (s *stream) accept(rec *wire.Record) error {
-	if s.size += proto.Size(rec); s.size > maxRecords {
+	kept := !s.follow || rec.GetTrace() == nil
+	if kept {
+		s.size += proto.Size(rec)
+	}
+	if s.size > maxRecords {
 		return fmt.Errorf("the records exceed %d bytes", maxRecords)
 	}
 	hello, done := rec.GetHello(), rec.GetDone()
 	switch {
 	case s.done != nil:
 		return errors.New("follows done, which is the last")
-	case rec.Seq != uint32(len(s.records)):
+	case rec.Seq != s.seq:
 		return fmt.Errorf("has sequence number %d", rec.Seq)
 	case rec.Body == nil:
 		return errors.New("is empty, or of a kind that this lab does not know")
@@ -72,6 +79,8 @@ func (s *stream) accept(rec *wire.Record) error {
 	if done != nil {
 		s.done = done
 	}
-	s.records = append(s.records, rec)
+	if s.seq++; kept {
+		s.records = append(s.records, rec)
+	}
 	return nil
 }

@@ -26,6 +26,27 @@ func indexed(opcode []byte, reg, base, index isa.Reg, off int32) []byte {
 	return isa.ByteOrder.AppendUint32(out, uint32(off))
 }
 
+// StoreIndexed encodes mov s, off(base,index), of which index is not RSP.
+//
+//	REX.WRXB | 89 | 01 reg 100 | 00 index base | disp8
+func StoreIndexed(base, index isa.Reg, off int8, s isa.Reg) []byte {
+	return []byte{0x48 | byte(s>>3)<<2 | byte(index>>3)<<1 | byte(base>>3), 0x89, 0x44 | byte(s&7)<<3, byte(index&7)<<3 | byte(base&7), byte(off)}
+}
+
+// LockExchangeAddAt encodes lock xadd s, (base): see LockExchangeAdd.
+func LockExchangeAddAt(s, base isa.Reg) []byte {
+	return append([]byte{0xf0}, based([]byte{0x0f, 0xc1}, false, s, base, 0)...)
+}
+
+// AddLower encodes add imm, d on the lower halves: the upper one of d is cleared.
+func AddLower(d isa.Reg, imm int32) []byte {
+	out := []byte{0x81, 0xc0 | byte(d&7)}
+	if d >= 8 {
+		out = append([]byte{0x41}, out...)
+	}
+	return isa.ByteOrder.AppendUint32(out, uint32(imm))
+}
+
 // LocalLoad encodes mov %gs:cell, d.
 func LocalLoad(d isa.Reg, cell isa.Addr) ([]byte, error) { return perCPU("mov", 0x8b, d, cell) }
 

@@ -29,6 +29,55 @@ func LoadAt(rt, rn isa.Reg, off int32, bytes int, signed bool) ([]byte, error) {
 	return emit(size<<30 | 0x39000000 | opc<<22 | uint32(int(off)/bytes)<<10 | uint32(rn)<<5 | uint32(rt)), general("ldr", rt, rn)
 }
 
+// ReadPerCPU encodes mrs rt, tpidr_el1: how far this CPU's memory is from where addresses of
+// per-CPU memory say, in a kernel that runs at EL1.
+func ReadPerCPU(rt isa.Reg) ([]byte, error) {
+	return emit(0xd538d080 | uint32(rt)), general("mrs", rt)
+}
+
+// LoadIndexed encodes ldr rt, [rn, rm].
+func LoadIndexed(rt, rn, rm isa.Reg) ([]byte, error) {
+	return emit(0xf8606800 | uint32(rm)<<16 | uint32(rn)<<5 | uint32(rt)), general("ldr", rt, rn, rm)
+}
+
+// LoadLiteral encodes ldr rt, to at from: in reach are 1 MiB either way.
+//
+//	01 011 0 00 | imm19 | Rt
+func LoadLiteral(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
+	return near("ldr", 0x58000000|uint32(rt), from, to)
+}
+
+// LoadTwice encodes mov rd, #1<<bit | 1<<(32+bit), an orr with a pattern of 32 bits of which
+// one is set.
+//
+//	1 01 100100 0 | immr | imms | 11111 | Rd
+func LoadTwice(rd isa.Reg, bit uint8) ([]byte, error) {
+	return emit(0xb2000000 | uint32(32-bit)&31<<16 | 31<<5 | uint32(rd)), general("orr", rd)
+}
+
+// KeepLow encodes and rd, rn, #1<<bits - 1, of which there are 1 to 63.
+//
+//	1 00 100100 1 | immr 0 | imms bits-1 | Rn | Rd
+func KeepLow(rd, rn isa.Reg, bits uint8) ([]byte, error) {
+	return emit(0x92400000 | uint32(bits-1)&63<<10 | uint32(rn)<<5 | uint32(rd)), general("and", rd, rn)
+}
+
+// PutHigh encodes movk rd, #v, lsl #48.
+func PutHigh(rd isa.Reg, v uint16) ([]byte, error) {
+	return emit(0xf2e00000 | uint32(v)<<5 | uint32(rd)), general("movk", rd)
+}
+
+// JumpIfPositive encodes tbz rt, #63: in reach are 32 KiB either way.
+//
+//	b5 011011 0 | b40 | imm14 | Rt
+func JumpIfPositive(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
+	d := int64(to - from)
+	if d%4 != 0 || d < -1<<15 || d >= 1<<15 {
+		return nil, fmt.Errorf("tbz: %v is not in reach of %v", to, from)
+	}
+	return emit(0xb6f80000 | uint32(d/4)&0x3fff<<5 | uint32(rt)), general("tbz", rt)
+}
+
 // LoadAcquire encodes ldar rt, [rn]: what is read behind it is not read before.
 func LoadAcquire(rt, rn isa.Reg) ([]byte, error) {
 	return emit(0xc8dffc00 | uint32(rn)<<5 | uint32(rt)), general("ldar", rt, rn)

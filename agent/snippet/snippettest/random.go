@@ -17,7 +17,7 @@ func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
 	g.s.Cells = []snippet.Cell{
 		{Kind: snippet.Sum}, {Kind: snippet.Min, Type: snippet.U64}, {Kind: snippet.Max, Type: snippet.U64},
 		{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Max, Type: snippet.S64},
-		{Kind: snippet.Buffer, Records: 4, Fields: 1 + r.IntN(3)},
+		{Kind: snippet.InRing, Records: 4, Fields: 1 + r.IntN(3)},
 		{Kind: snippet.Array, Records: 1 + r.IntN(70)}, {Kind: snippet.Map, Records: 2 << r.IntN(5), Fields: 1 + r.IntN(6)}, {Kind: snippet.Faults},
 	}
 	n := 1 + r.IntN(14)
@@ -171,7 +171,7 @@ func (g *maker) change() snippet.Insn {
 		i.Op, i.A = snippet.Lower, g.operand(c.Type)
 	case snippet.Max:
 		i.Op, i.A = snippet.Raise, g.operand(c.Type)
-	case snippet.Buffer:
+	case snippet.InRing:
 		i.Op = snippet.Append
 		for range c.Fields {
 			i.Fields = append(i.Fields, g.operand(g.anyType()))

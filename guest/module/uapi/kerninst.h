@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	10u
+#define KI_ABI_VERSION	11u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -62,7 +62,7 @@ struct ki_info {
 	__u32 page_size;
 	__u32 cpus;		/* possible CPUs */
 	__u32 features;		/* KI_FEAT_* */
-	__u32 reserved;
+	__u32 task_cpu;		/* riscv64: where in a task the number of its CPU is, 4 bytes */
 	__u64 loads;		/* what patches call to load from memory, see below */
 };
 
@@ -122,9 +122,17 @@ struct ki_info {
  * Mapped, the pages of all CPUs lie one behind the other, in the CPUs' order. They
  * are zeroed once, and stay until the device is closed.
  *
+ * Rings are code_len bytes for each possible CPU, without code: `cells` is where the first
+ * CPU's are, and the others' behind it, in the CPUs' order; mapped likewise. `addr` is
+ * where a patch finds the address of its own CPU's: on amd64 in per-CPU memory, as for
+ * local cells; on arm64 there too, as an address to which tpidr_el1 is added; on riscv64
+ * in a list by the CPU's number (ki_info.task_cpu). 0: it cannot be found there. They are
+ * zeroed once, and stay until the device is closed, when nobody is in patches any more.
+ *
  * EINVAL  code_len is zero, not whole pages or too long; lo >= hi; for the
- *         annex and local cells, code_len is not KI_ANNEX_LEN or the page size,
- *         or lo or hi are not zero
+ *         annex and local cells, code_len is not KI_ANNEX_LEN or the page size;
+ *         for these and rings, lo or hi are not zero; rings of more than
+ *         KI_MAX_AREA bytes for all CPUs
  * EACCES  no part of the window that is large enough may hold areas (it is
  *         the kernel's image, or outside ki_info's area_lo and area_hi)
  * ENOSPC  all of that is in use, the annex is taken, or no free page of per-CPU
@@ -147,8 +155,9 @@ struct ki_area {
 #define KI_AREA_WINDOW	0u
 #define KI_AREA_ANNEX	1u
 #define KI_AREA_LOCAL	2u
+#define KI_AREA_RINGS	3u
 
-/* EBUSY: a live splice leads there, a task sleeps there, or it is local cells. */
+/* EBUSY: a live splice leads there, a task sleeps there, or it is local cells or rings. */
 struct ki_area_free {
 	__u32 id;
 	__u32 reserved;
@@ -320,6 +329,8 @@ struct ki_stats {
 	__u64 spliced, unspliced;	/* since load */
 	__u64 refused;			/* batches refused */
 	__u64 quarantined;		/* bytes of patches that could not be freed */
+	__u64 cycles;			/* the time as patches read it, */
+	__u64 ns;			/* and on the monotonic clock */
 };
 
 /*

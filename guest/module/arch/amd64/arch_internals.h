@@ -38,6 +38,10 @@ void exc_int3(struct pt_regs *regs);
 #define KI_ARCH_CELL_REACH (1ul << 30)
 /* What %gs:disp32 reaches of per-CPU memory, whose addresses begin at 0. */
 #define KI_ARCH_LOCAL_REACH (1ul << 31)
+/* Rings are found by what is at an address in per-CPU memory, if that is in reach. */
+#define KI_ARCH_RING_LIST false
+#define KI_ARCH_RINGS_FOUND(at) ((at) < KI_ARCH_LOCAL_REACH - 8)
+#define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex. A number: it is in asm. */
 #define KI_ARCH_ARENA 0x80000
 /*

@@ -24,6 +24,10 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_CELL_REACH ((1ul << 20) - 2 * KI_ANNEX_LEN)
 /* No instruction adds to per-CPU memory in one step. */
 #define KI_ARCH_LOCAL_REACH 0ul
+/* Rings are found by what is in per-CPU memory; tpidr_el2 says where a host's own is. */
+#define KI_ARCH_RING_LIST false
+#define KI_ARCH_RINGS_FOUND(at) (!is_kernel_in_hyp_mode())
+#define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
 /* No handler of a fault looks at where the instruction and its fixup are. */

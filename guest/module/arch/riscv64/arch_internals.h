@@ -36,6 +36,10 @@ void handle_break(struct pt_regs *regs);
 #define KI_ARCH_CELL_REACH (1ul << 30)
 /* No instruction adds to per-CPU memory in one step. */
 #define KI_ARCH_LOCAL_REACH 0ul
+/* No register leads to per-CPU memory: rings are in a list, by the number of the CPU. */
+#define KI_ARCH_RING_LIST true
+#define KI_ARCH_RINGS_FOUND(at) true
+#define KI_ARCH_TASK_CPU offsetof(struct task_struct, thread_info.cpu)
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
 /* No handler of a fault looks at where the instruction and its fixup are. */

@@ -1,0 +1,119 @@
+package ask
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
+
+// Follower hears what the daemon says while it works: what is traced, and what is shown of
+// what is counted.
+type Follower struct {
+	live   *Live // nil: nothing is shown
+	tracer probe.Tracer
+	events []probe.Event
+
+	file *os.File // that records are written to; nil: they are kept
+	buf  *bufio.Writer
+	to   *json.Encoder
+	err  error // of writing
+}
+
+// Follow makes what is to hear all that the daemon says, and opens the file for what is
+// traced. Tables are shown on a terminal, or what is none.
+func (r *Request) Follow(show io.Writer, terminal bool) (*Follower, error) {
+	f := &Follower{tracer: probe.Tracer{All: r.compiled}}
+	f.tracer.Got = f.got
+	if r.Live {
+		f.live = r.liveOn(show, terminal)
+	}
+	var err error
+	switch r.TraceTo {
+	case "":
+	case "-":
+		f.file = os.Stdout
+	default:
+		if f.file, err = os.Create(r.TraceTo); err != nil {
+			return nil, fmt.Errorf("--trace-to: %w", err)
+		}
+	}
+	if f.file != nil {
+		f.buf = bufio.NewWriter(f.file)
+		f.to = json.NewEncoder(f.buf)
+	}
+	r.followed = f
+	return f, nil
+}
+
+func (f *Follower) got(e probe.Event) {
+	switch {
+	case f.to == nil:
+		f.events = append(f.events, e)
+	case f.err == nil:
+		f.err = f.to.Encode(e)
+	}
+}
+
+// end closes the file, and says how much there was.
+func (f *Follower) end() (probe.Traced, error) {
+	all := f.tracer.End()
+	if f.file == nil {
+		return all, nil
+	}
+	err := cmp.Or(f.err, f.buf.Flush())
+	if f.file != os.Stdout {
+		err = cmp.Or(err, f.file.Close())
+	}
+	return all, err
+}
+
+// See looks at what the daemon says.
+func (f *Follower) See(rec *wire.Record) {
+	f.tracer.See(rec)
+	if f.live != nil {
+		f.live.see(rec)
+	}
+}
+
+// Trace is what was traced.
+type Trace struct {
+	probe.Traced
+	// Events are the records in order of time, unless they were written as they came.
+	Events []probe.Event `json:"events,omitempty"`
+}
+
+// trace fills in what was traced.
+func (a *Answer) trace(r *Request, records []*wire.Record) {
+	f := r.followed
+	if f == nil { // what was said was kept
+		f = &Follower{tracer: probe.Tracer{All: r.compiled}}
+		f.tracer.Got, r.followed = f.got, f
+		for _, rec := range records {
+			f.tracer.See(rec)
+		}
+	}
+	all, err := f.end()
+	if err != nil && a.Wrong == "" {
+		a.Wrong = "writing what is traced: " + err.Error()
+	}
+	if !r.compiled.Traces() {
+		return
+	}
+	a.Trace = &Trace{Traced: all, Events: f.events}
+}
+
+// print writes the records in order of time.
+func (t *Trace) print(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	for _, e := range t.Events {
+		fmt.Fprintf(w, "%.9f s\tCPU %d\t%s\t%s\t%s\n", float64(e.NS)/1e9, e.CPU, e.Spec, e.Action, e.Text())
+	}
+	w.Flush()
+}

@@ -1,0 +1,383 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/kdev"
+	"kerninst/agent/snippet"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// What is traced is put into rings by patches, and taken out and sent while programs run. Each
+// CPU has its own, so that CPUs do not wait for each other's cache lines; those of one length
+// are in one ring, whichever points they are of, and are told apart by their tags.
+
+const (
+	// ringBytes is how much each CPU's ring has room for unless something else is asked for,
+	// and fewest how much one may be asked to have at least.
+	ringBytes, fewestRingBytes = 1 << 20, 1 << 12
+	// lookPeriod is how often rings are looked at. In exact time a CPU that does nothing but
+	// trace at each 100 instructions fills less than a MiB of short records meanwhile.
+	lookPeriod = 2 * time.Millisecond
+	// sendAge is how long records wait at most that are sent as they come: sending costs more
+	// than looking.
+	sendAge = 100 * time.Millisecond
+	// Of records, so many words are sent at once, and so many times as many kept until then:
+	// 64 MiB, or 512 KiB if they are sent as they come: fresh memory costs more than what is
+	// used again.
+	chunkWords, keptChunks, liveChunks = 16 << 10, 512, 4
+	mostTags                           = 1<<16 - 1
+)
+
+// rings are those of a device.
+type rings struct {
+	bytes  int
+	sets   map[int]*ringSet // by how many fields records have
+	tags   map[traced]uint16
+	chunks []*chunk // what was taken out of rings and is not sent
+
+	mu    sync.Mutex
+	spare [][]uint64 // of chunks that were sent
+}
+
+// traced is an action that makes records at a point. One that stays while others are taken
+// away from the point keeps its tag.
+type traced struct {
+	module, function string
+	offset           uint64
+	action           *wire.Action
+}
+
+// ringSet are each CPU's ring for records of one length.
+type ringSet struct {
+	cell    snippet.Cell
+	rings   *kdev.Rings
+	readers []snippet.Reader
+	since   []snippet.Reader // when counting began
+	last    []*chunk         // of each CPU's
+}
+
+// room says how large rings are, before there are any.
+func (r *rings) room(bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	if bytes < fewestRingBytes || bytes&(bytes-1) != 0 {
+		return fmt.Errorf("rings of %d bytes: want a power of two, %d at least", bytes, fewestRingBytes)
+	}
+	if len(r.sets) > 0 && bytes != r.bytes {
+		return fmt.Errorf("rings of %d bytes: there are some of %d bytes already", bytes, r.bytes)
+	}
+	r.bytes = bytes
+	return nil
+}
+
+// tag is the same each time it is asked for.
+func (r *rings) tag(of traced) (uint16, error) {
+	if tag, ok := r.tags[of]; ok {
+		return tag, nil
+	}
+	if len(r.tags) == mostTags {
+		return 0, fmt.Errorf("more than %d traces: probe fewer points at once", mostTags)
+	}
+	if r.tags == nil {
+		r.tags = map[traced]uint16{}
+	}
+	tag := uint16(len(r.tags) + 1)
+	r.tags[of] = tag
+	return tag, nil
+}
+
+// bind says to the cells of a point's snippet that are of rings where these are.
+func (d *Daemon) bind(p *wire.Point, whole snippet.Snippet, actions []action) error {
+	for n, a := range actions {
+		for k := range a.snippet.Cells {
+			c := &whole.Cells[a.cell+k]
+			if c.Kind != snippet.InRing {
+				continue
+			}
+			if d.dry { // nothing is written: any place will do
+				c.Ring = snippet.Ring{At: 8, Each: true, Tag: 1}
+				continue
+			}
+			set, err := d.ringsFor(c.Fields)
+			if err != nil {
+				return err
+			}
+			c.Records, c.Ring = set.cell.Records, set.cell.Ring
+			if c.Ring.Tag, err = d.rings.tag(traced{p.Module, p.Function, p.Offset, p.Actions[n]}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ringsFor are those for records of so many fields.
+func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
+	if set := d.rings.sets[fields]; set != nil {
+		return set, nil
+	}
+	bytes := cmp.Or(d.rings.bytes, ringBytes)
+	for d.info.CPUs*(bytes+d.info.PageSize) > kdev.MaxArea {
+		bytes /= 2
+	}
+	got, err := d.dev.AllocRings(bytes+d.info.PageSize, d.info.CPUs)
+	if err != nil {
+		return nil, fmt.Errorf("rings of %d bytes for what is traced: %w", bytes, err)
+	}
+	c := snippet.Cell{Kind: snippet.InRing, Fields: fields}
+	c.Records = bytes / (8 * c.Stride())
+	c.Ring = snippet.Ring{At: uint64(got.Each), Each: true, CPU: int32(d.info.TaskCPU)}
+	if got.Each == 0 { // one for all CPUs
+		c.Ring = snippet.Ring{At: uint64(got.At)}
+	}
+	set := &ringSet{cell: c, rings: got, readers: make([]snippet.Reader, len(got.CPUs)), last: make([]*chunk, len(got.CPUs))}
+	set.since = slices.Clone(set.readers)
+	for _, ring := range got.CPUs {
+		ring[0] = c.RingStart()
+	}
+	if d.rings.sets == nil {
+		d.rings.sets = map[int]*ringSet{}
+	}
+	d.rings.bytes, d.rings.sets[fields] = bytes, set
+	return set, nil
+}
+
+// tagsOf are those of each of a point's actions.
+func tagsOf(whole snippet.Snippet, actions []action) (out []uint32) {
+	for _, a := range actions {
+		tag := uint32(0)
+		for _, c := range whole.Cells[a.cell : a.cell+len(a.snippet.Cells)] {
+			if c.Kind == snippet.InRing {
+				tag = uint32(c.Ring.Tag)
+			}
+		}
+		out = append(out, tag)
+	}
+	return out
+}
+
+// chunk are records of one CPU's ring.
+type chunk struct {
+	set  *ringSet
+	cpu  int
+	w    []uint64    // chunkWords at most
+	head *wire.Trace // what is said of them, when they are sent
+}
+
+// full reports whether there is no room for one record more.
+func (c *chunk) full() bool { return cap(c.w)-len(c.w) <= c.set.cell.Fields }
+
+// drain takes out of the rings what is whole, and puts it into chunks, the last of which may
+// have room for more.
+func (r *rings) drain() {
+	for _, s := range r.sets {
+		for cpu, ring := range s.rings.CPUs {
+			for {
+				if s.last[cpu] == nil || s.last[cpu].full() {
+					s.last[cpu] = r.chunk(s, cpu)
+				}
+				c := s.last[cpu]
+				if c.w = s.readers[cpu].Drain(s.cell, ring, c.w); !c.full() {
+					break
+				}
+			}
+		}
+	}
+}
+
+func (r *rings) chunk(s *ringSet, cpu int) *chunk {
+	c := &chunk{set: s, cpu: cpu}
+	r.mu.Lock()
+	if n := len(r.spare); n > 0 {
+		c.w, r.spare = r.spare[n-1], r.spare[:n-1]
+	}
+	r.mu.Unlock()
+	if c.w == nil {
+		c.w = make([]uint64, 0, chunkWords)
+	}
+	r.chunks = append(r.chunks, c)
+	return c
+}
+
+// take takes the chunks away: what comes then goes into others.
+func (r *rings) take() []*chunk {
+	for _, c := range r.chunks {
+		c.set.last[c.cpu] = nil
+	}
+	all := r.chunks
+	r.chunks = nil
+	return all
+}
+
+// give gives chunks back that are not needed any more.
+func (r *rings) give(chunks ...*chunk) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range chunks {
+		r.spare = append(r.spare, c.w[:0])
+	}
+}
+
+// restart forgets what came before counting began.
+func (r *rings) restart() {
+	r.drain()
+	r.give(r.take()...)
+	for _, s := range r.sets {
+		s.since = slices.Clone(s.readers)
+	}
+}
+
+// What it takes a daemon that does nothing else to empty rings, and to send what was in them:
+// time of its own, the kernel's for it included.
+const (
+	stageDrain = "empty the rings of traces"
+	stageSend  = "send what is traced"
+)
+
+// tracer takes out what comes while a program runs. What was taken out is sent when the program
+// has ended, or when it is much, or, if it is to be live, as it comes: in exact time only who
+// sends nothing meanwhile does the same each time, as the host takes it when it likes. Sending
+// is done by another goroutine: the host may be slow, and rings are to be emptied meanwhile.
+type tracer struct {
+	d    *Daemon
+	live bool // as it comes
+	sent time.Time
+	to   chan []*chunk
+	took time.Duration // to empty rings
+}
+
+// tracing empties rings until it is told to stop, at which it does so once more.
+func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
+	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
+		return func() {}
+	}
+	t := &tracer{d: d, live: of.Live, sent: time.Now(), to: make(chan []*chunk)}
+	began := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID)
+	if at, err := d.dev.Stats(); err == nil {
+		_ = out.send(&wire.Record{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: at.Cycles, Ns: at.NS}}})
+	}
+	// Who sends is in system calls, of which the runtime takes some time to see that they last.
+	procs := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(procs + 2)
+	end := make(chan bool)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := t.send(out); err != nil {
+			out.log("what is traced may come late: " + err.Error())
+		}
+	})
+	ended.Go(func() {
+		if err := t.lookAgain(end); err != nil {
+			out.log("what is traced is not all there: " + err.Error())
+		}
+	})
+	return func() {
+		close(end)
+		ended.Wait()
+		runtime.GOMAXPROCS(procs)
+		all := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID) - began
+		d.stages.all = append(d.stages.all, &wire.Stage{Name: stageDrain, Ns: uint64(t.took)}, &wire.Stage{Name: stageSend, Ns: uint64(all - t.took)})
+	}
+}
+
+// first gives a goroutine a thread for itself, that does not wait for programs, which may take
+// all the time that there is. The thread ends with the goroutine.
+func first(priority uint32) error {
+	runtime.LockOSThread()
+	how := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
+	if err := unix.SchedSetAttr(0, &how, 0); err != nil {
+		return fmt.Errorf("a thread that does not wait for others: %w", err)
+	}
+	return nil
+}
+
+// send sends what it is given, so that its memory can be used again, until there is no more.
+func (t *tracer) send(out *stream) error {
+	err := first(1)
+	for chunks := range t.to {
+		for _, c := range chunks {
+			_ = out.trace(c.head, kdev.Bytes(c.w)) // whether it works is found by the next result
+			t.d.rings.give(c)
+		}
+	}
+	return err
+}
+
+// lookAgain looks into the rings until there is an end.
+func (t *tracer) lookAgain(end <-chan bool) error {
+	defer close(t.to)
+	if err := first(2); err != nil {
+		return err
+	}
+	began := ownTime(unix.CLOCK_THREAD_CPUTIME_ID)
+	defer func() { t.took = ownTime(unix.CLOCK_THREAD_CPUTIME_ID) - began }()
+	for going := true; going; {
+		unix.Nanosleep(&unix.Timespec{Nsec: int64(lookPeriod)}, nil) // or less, after a signal
+		select {
+		case <-end:
+			going = false
+		default:
+		}
+		if err := t.look(!going); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownTime is how long this process, or this thread, has run on CPUs.
+func ownTime(clock int32) time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(clock, &t) // every kernel has them
+	return time.Duration(t.Nano())
+}
+
+// traces reports whether a splice makes records.
+func traces(l *splice.Live) bool {
+	return slices.ContainsFunc(l.Plan.Snippet.Cells, func(c snippet.Cell) bool { return c.Kind == snippet.InRing })
+}
+
+// look empties all rings, and has what was in them sent when that is due: of all of them, so
+// that who puts it in order knows how far it goes. Who cannot keep up makes it wait, and rings
+// full, when there is twice as much as is kept otherwise.
+func (t *tracer) look(last bool) error {
+	at, err := t.d.dev.Stats()
+	if err != nil {
+		return err
+	}
+	r := &t.d.rings
+	r.drain()
+	n, much := len(r.chunks), keptChunks
+	if t.live {
+		much = liveChunks
+	}
+	if !last && n < much && !(t.live && n > 0 && time.Since(t.sent) >= sendAge) {
+		return nil
+	}
+	for _, c := range r.chunks {
+		now, since := &c.set.readers[c.cpu], &c.set.since[c.cpu]
+		c.head = &wire.Trace{Cpu: uint32(c.cpu), Fields: uint32(c.set.cell.Fields), Cycles: at.Cycles, Ns: at.NS,
+			Came: now.Came - since.Came, Lost: now.Lost - since.Lost, Unfinished: now.Unfinished()}
+	}
+	if last || n >= 2*keptChunks {
+		t.to <- r.take()
+		return nil
+	}
+	select {
+	case t.to <- r.chunks:
+		r.take()
+		t.sent = time.Now()
+	default: // what was given before is still being sent
+	}
+	return nil
+}

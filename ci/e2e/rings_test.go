@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"kerninst/agent/ask"
+	actions "kerninst/agent/probe"
+	"kerninst/agent/wire"
+	"kerninst/images"
+	"kerninst/lab/qemu"
+	"kerninst/lab/runner"
+	"kerninst/lab/vm"
+)
+
+// mostToDrain is how many instructions a record may take the daemon to read into memory of its
+// own, the kernel's for it included.
+const mostToDrain = 100
+
+// seeks is how many records are made in exact time, besides as many to warm up.
+func seeks() int {
+	if *full {
+		return 5_000_000
+	}
+	return 100_000
+}
+
+// traced runs seeks with a trace of where they go to, and gives away each record.
+func traced(t *testing.T, arch string, q runner.Request, do string, ringKiB uint32, argv []string, got func(actions.Event)) (sum actions.Traced, run *wire.Result, count uint64) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	img, err := images.Ensure(ctx, images.Options{Arch: arch, Root: root, Progress: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := &ask.Request{Specs: []string{"kinst::generic_file_llseek_size:entry"}, Do: []string{"count", do}, RingKiB: ringKiB, Argv: argv, Timeout: 10 * time.Minute, Live: true, Interval: time.Hour}
+	if q.Job, err = asks.Job(actions.At{}); err != nil {
+		t.Fatal(err)
+	}
+	q.Name = "rings"
+	tracer := actions.Tracer{Got: got}
+	q.See = tracer.See
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: t.Logf})
+	g := r.Start(ctx, q).Wait()
+	if g.Err != nil {
+		t.Fatal(g.Err)
+	}
+	results := map[string]*wire.Result{}
+	for _, rec := range g.Outcome.Records {
+		if res := rec.GetResult(); res != nil {
+			results[res.Step] = res
+		}
+	}
+	for _, step := range []string{"splice", "workload", "read"} {
+		if res := results[step]; res == nil || res.Error != "" {
+			t.Fatalf("%s: %v, %s", step, res.GetError(), g.Outcome.Summary)
+		}
+	}
+	run = results["workload"]
+	if run.Runs[0].Exit != 0 {
+		t.Fatalf("the workload exits with %d: %s", run.Runs[0].Exit, run.Runs[0].Stderr)
+	}
+	return tracer.End(), run, results["read"].Values[0].Count
+}
+
+// TestRings: each record of a program that makes them as fast as it can is there, once and in
+// order, from rings of a MiB, and it takes few instructions to read; rings that are too small
+// lose records, and it is known how many.
+func TestRings(t *testing.T) {
+	t.Parallel()
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			n := seeks()
+			bench := []string{"/lib/kerninst/bench/bench", "seek", strconv.Itoa(n), "1"}
+			next, last := uint64(0), int64(math.MinInt64)
+			sum, run, count := traced(t, arch, runner.Request{CPUs: 1, Time: vm.Exact}, "trace(arg1, arg0)", 1024, bench, func(e actions.Event) {
+				if e.NS < last {
+					t.Errorf("a record of %d ns is behind one of %d ns", e.NS, last)
+				}
+				last = e.NS
+				if e.Fields[0] == next && next < uint64(2*n) { // others seek, too
+					next++
+				}
+			})
+			if next != uint64(2*n) || sum.Lost != 0 || sum.Unfinished != 0 || sum.Records != count {
+				t.Errorf("%d records of %d in order, %+v, %d were counted", next, 2*n, sum, count)
+			}
+			var took []float64 // to read, and to send
+			for _, g := range run.Stages {
+				took = append(took, float64(g.Ns)/float64(count))
+			}
+			t.Logf("proof rings %s %d", arch, sum.Records)
+			t.Logf("%s: %.1f instructions to read and to send a record", arch, took)
+			if len(took) != 2 || took[0] <= 0 || took[0] > mostToDrain {
+				t.Errorf("a record takes %.1f instructions to read and to send, of the former the most is %d", took, mostToDrain)
+			}
+		})
+		t.Run(arch+", two CPUs, small", func(t *testing.T) {
+			const n = 20_000
+			sh := fmt.Sprintf("b=/lib/kerninst/bench/bench; taskset 1 $b seek %d 1 & taskset 2 $b seek %[1]d 1; wait", n)
+			next := [2]uint64{}
+			sum, _, count := traced(t, arch, runner.Request{CPUs: 2, Time: vm.Host}, "trace(arg1, cycles)", 4, []string{"/bin/sh", "-c", sh}, func(e actions.Event) {
+				if at := &next[e.CPU]; e.Fields[0] >= *at { // in order, though not all
+					*at = e.Fields[0] + 1
+				} else if e.Fields[0] > 1 {
+					t.Errorf("CPU %d: record of %d behind one of %d", e.CPU, e.Fields[0], *at-1)
+				}
+			})
+			if sum.Lost == 0 || sum.Records == 0 || sum.Records+sum.Lost+sum.Unfinished != count || count < 4*n {
+				t.Errorf("%+v, %d were counted", sum, count)
+			}
+			t.Logf("%s: %+v of %d", arch, sum, count)
+		})
+	}
+}
