@@ -13,13 +13,20 @@ import (
 
 // hotplug: a CPU goes and comes again while batches are written and undone, windows among
 // them, so that it happens at any of their steps. What a CPU that has gone has counted is
-// counted.
+// counted. Of what one that comes runs first, all is spliced that may be.
 
 // hotplugRounds are the batches.
 const hotplugRounds = 12
 
 // cpu1 is the file that takes a CPU away.
 const cpu1 = "/sys/devices/system/cpu/cpu1/online"
+
+// coming are the functions that a CPU that comes runs first, by ISA.
+var coming = map[string][]string{
+	"amd64":   {"common_startup_64", "verify_cpu", "early_setup_idt", "start_secondary", "cr4_init", "cpu_init_exception_handling", "load_current_idt"},
+	"arm64":   {"__secondary_switched", "set_cpu_boot_mode_flag", "finalise_el2", "secondary_start_kernel"},
+	"riscv64": {"smp_callin"},
+}
 
 // flip takes the second CPU away and brings it back for as long as it may, and says how often.
 const flip = `touch /tmp/flip; { n=0; while [ -e /tmp/flip ]; do echo 0 >` + cpu1 + ` && echo 1 >` + cpu1 + ` && n=$((n+1)); done; echo $n >/tmp/n; mv /tmp/n /tmp/flips; } </dev/null >/dev/null 2>&1 &`
@@ -33,10 +40,14 @@ func hotplugs() []Scenario {
 
 func hotplugGuests(arch string) []Guest {
 	null := syscallEntry(arch, "getppid")
+	all := []*wire.Point{entry(null)}
+	for _, f := range append([]string{"vfs_read", "copy_process"}, coming[arch]...) {
+		all = append(all, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
+	}
 	steps := []*wire.Step{snapshot("before", ""), shell("flip", flip)}
 	for k := range hotplugRounds {
 		s := nth("splice", k)
-		steps = append(steps, skipping(s, []*wire.Point{entry(null), {Function: "vfs_read", Each: wire.Each_INSTRUCTION}, {Function: "copy_process", Each: wire.Each_INSTRUCTION}}),
+		steps = append(steps, skipping(s, all),
 			bench(nth("work", k), "null", 1), read(nth("count", k)), unsplice(s))
 	}
 	return []Guest{{Name: "guest", CPUs: 2, Time: vm.Host, Job: job(append(steps,

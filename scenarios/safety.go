@@ -130,6 +130,41 @@ echo 1 >events/safety/enable
 sleep 5
 echo optimised $(grep -c OPTIMIZED /sys/kernel/debug/kprobes/list)`
 
+// manyWays is a function that each open of a file comes by, and leaves by several ways.
+const manyWays = "do_sys_openat2"
+
+// come puts kprobes at places, as far as they may be there, says how many are optimised, and
+// takes them away when files were opened.
+const come = `cd /sys/kernel/tracing; n=0
+while read place; do { echo "p:later/p$n $place" >>kprobe_events; } 2>/dev/null && n=$((n+1)); done
+echo registered $n
+echo 1 >events/later/enable
+sleep 5
+echo optimised $(grep -c OPTIMIZED /sys/kernel/debug/kprobes/list)
+cat /proc/version /nowhere >/dev/null 2>&1
+echo 0 >events/later/enable; echo >kprobe_events`
+
+// later splices all jumps of a function before kprobes come to it. As the kernel does not see
+// them any more, it would let its jumps be written over what they lead to.
+func later(found *Answer) (*wire.Job, error) {
+	var jumps []*wire.Point
+	var all []string
+	err := eachFunction(found.Text, func(f ktext.Func, insns []isa.Insn) {
+		for _, i := range insns {
+			h := half{f, isa.Off(i.Addr - f.Addr)}
+			if f.Name != manyWays || i.Flow == isa.FlowTrap {
+				continue
+			}
+			all = append(all, h.String())
+			if i.Flow == isa.FlowCond || i.Flow == isa.FlowJump {
+				jumps = append(jumps, at(f.Name, uint64(h.off)))
+			}
+		}
+	})
+	kprobes := func(name string) *wire.Step { return shell(name, "echo '"+strings.Join(all, "\n")+"' | ( "+come+" )") }
+	return job(snapshot("before", ""), skipping("jumps", jumps), kprobes("meanwhile"), unsplice("jumps"), kprobes("behind"), snapshot("after", "before")), err
+}
+
 func safetyGuests(arch string) []Guest {
 	if arch != "amd64" {
 		return barredGuests()
@@ -161,6 +196,7 @@ func safetyGuests(arch string) []Guest {
 		{Name: "found", CPUs: 1, Time: vm.Exact, Text: true, Job: job(shell("trigger", trigger))},
 		{Name: "kprobes", CPUs: 1, Time: vm.Exact, After: "found", Make: kprobes, Ends: status.Crashed},
 		{Name: "splices", CPUs: 1, Time: vm.Exact, Oracle: true, After: "found", Make: splices},
+		{Name: "later", CPUs: 1, Time: vm.Exact, After: "found", Make: later},
 	}
 }
 
@@ -216,6 +252,13 @@ func checkSafety(t *T) {
 	}
 	t.atLeast("places that are spliced", float64(spliced), fewestSpliced)
 	t.equal("with splices, the load came to its end", len(t.ran("splices", "load")), 1)
+
+	t.atLeast("jumps that were spliced before kprobes came", float64(len(t.made("later", "jumps"))), 5)
+	meanwhile, behind := t.saidBy("later", "meanwhile"), t.saidBy("later", "behind")
+	t.atLeast("kprobes that came", float64(min(meanwhile["registered"], behind["registered"])), 20)
+	t.equal("of those, that the kernel has optimised", meanwhile["optimised"], 0)
+	t.atLeast("the same, when the splices are gone", float64(behind["optimised"]), 1)
+	t.equal("ranges of text that differ afterwards", len(t.done("later", "after").Text.Differing), 0)
 }
 
 // file files a number of places.
@@ -223,10 +266,12 @@ func (t *T) file(name string, n int) {
 	t.Metrics[name] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 }
 
-// said is the numbers that a program said, by name.
-func (t *T) said(step string) map[string]int {
+// said is the numbers that a program said of the kernel's probes, by name.
+func (t *T) said(step string) map[string]int { return t.saidBy("kprobes", step) }
+
+func (t *T) saidBy(guest, step string) map[string]int {
 	out := map[string]int{}
-	for _, line := range strings.Split(string(t.ran("kprobes", step)[0]), "\n") {
+	for _, line := range strings.Split(string(t.ran(guest, step)[0]), "\n") {
 		if f := strings.Fields(line); len(f) == 2 {
 			out[f[0]], _ = strconv.Atoi(f[1])
 		}

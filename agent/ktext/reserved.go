@@ -142,6 +142,12 @@ var names = []naming{
 	{"=ftrace_disable_ftrace_graph_caller", Patching, "writes what ftrace sites call"},
 	{"=arch_ftrace_update_code", Patching, "writes ftrace sites"},
 	{"=ftrace_run_stop_machine", Patching, "writes ftrace sites"},
+	// What a CPU that comes (arch/x86/kernel/head_64.S) runs first: nothing can be pushed
+	// there, and memory that is not executable is not yet understood, as counters are.
+	{"secondary_startup_64", Entry, "runs before a CPU has a stack"},
+	{"=common_startup_64", Entry, "runs before a CPU has a stack"},
+	{"=verify_cpu", Entry, "runs before a CPU has the kernel's memory"},
+	{"=soft_restart_cpu", Entry, "runs before a CPU has a stack"},
 	{"relocate_kernel", Hypervisor, "runs from a copy"},
 	{"=machine_kexec", Hypervisor, "leaves this kernel"},
 }

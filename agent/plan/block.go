@@ -11,8 +11,10 @@ import (
 // used where the instruction itself cannot be spliced, and the plan says so (Plan.For).
 //
 // What ends a run, besides jumps, calls and returns: what the kernel may rewrite into one
-// (static keys and calls), what may leave by a fault that has a fixup, and ftrace's site,
-// from which a live patch may never come back.
+// (static keys and calls), what may leave by a fault that has a fixup, ftrace's site,
+// from which a live patch may never come back, and a landing pad, which is there for who
+// jumps to it through a register: in amd64's assembly by a thunk, which looks like a jump to
+// another function (crc_pcl).
 
 // equivalents are the other instructions of the run of instruction at, the nearest first.
 // None are known where a jump through a register may lead anywhere.
@@ -60,6 +62,9 @@ func (fn *function) goesOn(k int) (bool, error) {
 	}
 	if _, site, err := fn.text.Site(i.Addr, i.End()); err != nil || site {
 		return false, err
+	}
+	if fn.has(k+1) && fn.insns[k+1].Traits&isa.Landing != 0 {
+		return false, nil
 	}
 	return fn.follows(k)
 }

@@ -56,6 +56,21 @@ func TestBlock(t *testing.T) {
 	}
 }
 
+// TestBlockLanding: to a landing pad who comes through a register may jump, so it is not
+// counted before it.
+func TestBlockLanding(t *testing.T) {
+	x := edited(t, "amd64", "ksys_write", 0xe, "\xf3\x0f\x1e\xfa") // endbr64
+	req := request(x, "ksys_write", 0xe)
+	req.Block = true
+	p, r := plan.Point(x, req)
+	if r != nil {
+		t.Fatal(r)
+	}
+	if p.At() != p.For+4 {
+		t.Errorf("what comes by %v is counted at %v", p.For, p.At())
+	}
+}
+
 // TestBlockEnds: nothing that another may run more or less often is counted instead.
 func TestBlockEnds(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {

@@ -861,10 +861,11 @@ func TestWithout(t *testing.T) {
 	}
 }
 
-// TestWhereTracersRun: no breakpoint stands where tracers run before they look whether they
+// TestNoBreakpoints: none stands where tracers run before they look whether they
 // trace themselves, nor in what they call there that is not traced, for what handles
-// breakpoints is; nor does a window of amd64's, at which one waits.
-func TestWhereTracersRun(t *testing.T) {
+// breakpoints is, nor where a CPU that comes cannot handle one yet; nor does a window of
+// amd64's, at which one waits.
+func TestNoBreakpoints(t *testing.T) {
 	for _, c := range []struct {
 		arch, function, as string
 		mechanism          plan.Mechanism
@@ -877,6 +878,10 @@ func TestWhereTracersRun(t *testing.T) {
 		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Trap, true},
 		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Quiesced, false}, // all stand still meanwhile
 		{"riscv64", "ksys_read", "ksys_read", plan.Trap, false},
+		{"amd64", "ksys_read", "cr4_init", plan.Trap, true},
+		{"amd64", "ksys_read", "cr4_init", plan.Quiesced, true},
+		{"amd64", "ksys_read", "cr4_init", plan.Jump, false},
+		{"arm64", "ksys_read", "__secondary_switched", plan.Trap, true},
 	} {
 		k := ktexttest.Load(t, c.arch)
 		x, err := ktext.New(k.Arch, strings.NewReader(strings.ReplaceAll(k.Kallsyms, " "+c.function+"\n", " "+c.as+"\n")), k.Read, ktext.Options{})

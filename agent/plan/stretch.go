@@ -290,7 +290,7 @@ func (fn *function) runsOf(req Request, f ktext.Func) ([][]bound, error) {
 // runs are where the function has stretches: any part of one that is as long as it must
 // be, and at whose begin and end a register is free, is a stretch.
 func (fn *function) runs() (out [][]bound, err error) {
-	if fn.waits() {
+	if fn.waited() != nil {
 		return nil, nil
 	}
 	if _, k := fn.indirectJump(); k >= 0 || fn.lostAny() {

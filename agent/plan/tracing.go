@@ -30,9 +30,18 @@ func tracedBy(text *ktext.Text) (map[isa.Addr]bool, error) {
 // tracing reports whether a function is one of tracers.
 func (fn *function) tracing() bool { return fn.Module == "" && slices.Contains(tracers, fn.Name) }
 
-// waits reports whether a breakpoint would stand in such a function until nobody is inside
-// what is to be replaced: others are written while all CPUs stand still.
-func (fn *function) waits() bool { return fn.text.Arch.Name == "amd64" && fn.tracing() }
+// waited refuses a window, in such a function and in one that CPUs come by that cannot handle
+// breakpoints yet, where one would stand until nobody is inside what is to be replaced: on
+// other ISAs that is written while all CPUs stand still.
+func (fn *function) waited() *Refusal {
+	switch {
+	case fn.text.Arch.Name != "amd64":
+		return nil
+	case fn.tracing():
+		return fn.onItsWay()
+	}
+	return fn.untrapped()
+}
 
 // metTracing refuses a breakpoint where tracers run.
 func (fn *function) metTracing(req Request) *Refusal {

@@ -40,8 +40,8 @@ func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
 	if req.Features.Preempt {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
-	if fn.waits() {
-		return nil, fn.onItsWay()
+	if r := fn.waited(); r != nil {
+		return nil, r
 	}
 	p, first := fn.quiescedFrom(req, at, 0)
 	for lead := 1; p == nil && fn.leadsTo(at, lead); lead++ {

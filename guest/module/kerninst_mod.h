@@ -202,6 +202,12 @@ void ki_arch_fill_traps(void *code, unsigned long len);
 /* Into memory that is already read-only and executable. */
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);
 /*
+ * No kprobe becomes a jump from here on, or may again; with kprobe_mutex held. Before, with
+ * no lock, those are waited for that are about to.
+ */
+void ki_arch_settle_probes(void);
+void ki_arch_bar_jumps(bool bar);
+/*
  * Writes all, in order, or none: -EILSEQ and *failed where `from` is not found.
  * Boards that it wrote before are left as they are, as somebody may be between a
  * point and its board: the caller takes them back after a quiescence.

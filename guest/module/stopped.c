@@ -167,6 +167,15 @@ void ki_arch_undivert(struct ki_poke *p, u32 n)
 {
 }
 
+/* The kernel makes jumps of kprobes on no such ISA. */
+void ki_arch_settle_probes(void)
+{
+}
+
+void ki_arch_bar_jumps(bool bar)
+{
+}
+
 /*
  * Without kernel preemption, a CPU that runs the stopper thread has left every
  * patch: the task it ran before gave up the CPU by itself.

@@ -445,21 +445,13 @@ static void blacklist_add(struct live **l, u32 n)
 {
 	u32 i;
 
+	ki_arch_settle_probes();
 	mutex_lock(&kprobe_mutex);
+	ki_arch_bar_jumps(true);
 	for (i = 0; i < n; i++)
 		list_add_tail_rcu(&l[i]->black.list, &kprobe_blacklist);
 	mutex_unlock(&kprobe_mutex);
 	synchronize_rcu_expedited();
-}
-
-static void blacklist_remove(struct live **l, u32 n)
-{
-	u32 i;
-
-	mutex_lock(&kprobe_mutex);
-	for (i = 0; i < n; i++)
-		list_del_rcu(&l[i]->black.list);
-	mutex_unlock(&kprobe_mutex);
 }
 
 /* Where all kprobes are, armed or not, in order. */
@@ -518,6 +510,23 @@ static int list_probes(struct probes *all)
 	count_probes(all);
 	sort(all->at, all->n, sizeof(*all->at), by_address, NULL);
 	return 0;
+}
+
+/*
+ * A probe that came meanwhile may have been made ready to become a jump, by what could be
+ * seen then: none does before all are gone.
+ */
+static void blacklist_remove(struct live **l, u32 n)
+{
+	struct probes all = { };
+	u32 i;
+
+	mutex_lock(&kprobe_mutex);
+	for (i = 0; i < n; i++)
+		list_del_rcu(&l[i]->black.list);
+	if (live_count == n && count_probes(&all) && !all.n)
+		ki_arch_bar_jumps(false);
+	mutex_unlock(&kprobe_mutex);
 }
 
 static bool probed(const struct probes *all, unsigned long start, unsigned long end)

@@ -17,6 +17,7 @@
  * everybody who was there has left: divert.c.
  */
 #include <linux/errno.h>
+#include <linux/kprobes.h>
 #include <linux/memory.h>
 #include <linux/rcupdate.h>
 #include <linux/sizes.h>
@@ -300,6 +301,33 @@ back:
 		settle(&p[i], 1);
 	}
 	return -EILSEQ;
+}
+
+/*
+ * A kprobe that comes to a function later becomes a jump over five bytes if nothing in the
+ * function jumps into them, as the kernel decodes it. What a splice has displaced, and what
+ * does not decode any more behind it, is not seen: but it may well jump there, from a patch.
+ */
+static bool optimises(void)
+{
+	return (unsigned long)&kprobes_allow_optimization != ki_marks.image &&
+	       (unsigned long)wait_for_kprobe_optimizer != ki_marks.image;
+}
+
+void ki_arch_settle_probes(void)
+{
+	if (optimises())
+		wait_for_kprobe_optimizer();
+}
+
+void ki_arch_bar_jumps(bool bar)
+{
+	static bool barred;
+
+	if (!optimises() || bar == barred || (bar && !kprobes_allow_optimization))
+		return;
+	barred = bar;
+	kprobes_allow_optimization = !bar;
 }
 
 /* Nobody else writes meanwhile: what all are found to be before, each still is then. */

@@ -10,11 +10,14 @@ extern int __start_orc_unwind_ip[], __stop_orc_unwind_ip[];
 extern struct orc_entry __start_orc_unwind[], __stop_orc_unwind[];
 
 void exc_int3(struct pt_regs *regs);
+extern bool kprobes_allow_optimization;
 
-/* What handles breakpoints: see trap.c. */
+/* What handles breakpoints: see trap.c. What makes jumps of kprobes: see arch.c. */
 #define KI_ARCH_MAYBE(CODE)			\
 	CODE(exc_int3)				\
-	CODE(kprobe_int3_handler)
+	CODE(kprobe_int3_handler)		\
+	CODE(kprobes_allow_optimization)	\
+	CODE(wait_for_kprobe_optimizer)
 #define KI_ARCH_CALL_LEN 5u
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
