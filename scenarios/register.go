@@ -193,7 +193,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 		files = append(files, env.Programs[p])
 	}
 	for _, s := range g.Software {
-		files = append(files, env.Software[s]...)
+		files = runner.WithOthers(files, env.Software[s])
 	}
 	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
 	again := len(g.Programs) == 0 && !g.Index // the kernel's own and Debian's, and no program of today's
@@ -202,7 +202,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	}
 	return runner.Request{
 		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
-		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
+		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: images.SoftwareMemory(g.Software...), Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

@@ -80,11 +80,11 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 		return d, usage(fmt.Errorf("--add %w", err))
 	}
 	if d.Cached {
-		loaded, err := o.load(ctx, img, opts)
+		brought, err := o.brought(ctx, img, opts)
 		if err != nil && !errors.Is(err, images.ErrNotCached) {
 			return d, err
 		}
-		files = append(files, loaded...)
+		files = append(files, brought...)
 	}
 	if r.Own, err = o.wishes(img, files); err != nil {
 		return d, err
