@@ -12,6 +12,7 @@ import (
 
 	"kerninst/agent/index"
 	"kerninst/agent/ktext"
+	"kerninst/agent/ktypes"
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/card"
@@ -43,6 +44,8 @@ type Env struct {
 	Known *index.Index
 	// Text is the kernel's, for guests of which points are drawn.
 	Text *ktext.Text
+	// Types are those of the kernel, for what is asked in their words.
+	Types func() (*ktypes.Types, error)
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 	// Same are the flags with which another command has a guest of this kernel.
@@ -335,7 +338,7 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Types: env.Types, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
 		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
 	}

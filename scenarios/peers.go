@@ -1,0 +1,445 @@
+package scenarios
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/probe"
+	"kerninst/agent/snippet"
+	"kerninst/agent/wire"
+	"kerninst/lab/measure"
+	"kerninst/lab/peers"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// peers: the same questions are put to splices, to bpftrace, and to the events that perf
+// probe makes, in one guest. All that can answer must say what the workload did; and what
+// each adds to a hit is measured.
+func peerScenarios() []Scenario {
+	one := func(name, title string, installed bool, labels ...string) Scenario {
+		return Scenario{Name: name, Title: title, Labels: labels,
+			Guests: func(arch string) []Guest { return peersGuests(arch, installed) },
+			Check:  func(t *T) { checkPeers(t, installed) },
+		}
+	}
+	return []Scenario{
+		one("peers", "splices, bpftrace and kprobe events give the same answers; instructions that each adds to a hit", true, "measure", "proof"),
+		one("peers-without", "the same in a guest without bpftrace: kprobe events alone", false, "measure"),
+	}
+}
+
+// The workload sends itself messages of 1 to 64 bytes in turn (guest/bench, sizes). Each
+// calls the first function once, with the length as its second argument, and the second
+// once, which returns the length.
+const (
+	sends       = "load_msg"
+	sentLengths = 64
+)
+
+func receives(arch string) string { return syscallEntry(arch, "msgrcv") }
+
+// peersLoad is rounds of a program, and how many operations of another.
+type peersLoad struct{ rounds, samples, others int }
+
+// peersOps is how many operations a sample has: each length as often, and as many pairs of
+// system calls as make new random bits for their stacks in each sample (ops, above); short
+// enough that most samples have no timer interrupt in them.
+const peersOps = 6 * sentLengths
+
+var (
+	// long is told of in sums.
+	peersLong = peersLoad{1, 20, 0}
+	// mixed is of two programs.
+	peersMixed = peersLoad{1, 20, peersOps}
+	// short has no more operations than a splice's buffer has room for.
+	peersShort = peersLoad{4, 1, 0}
+)
+
+// calls are those of one round by the program, and by the other.
+func (l peersLoad) calls() (bench, other uint64) {
+	if l.others > 0 {
+		other = uint64(2 * l.others)
+	}
+	return uint64(peersOps * (l.samples + 1)), other
+}
+
+func (l peersLoad) argv(rounds int) []string {
+	return []string{strconv.Itoa(rounds), strconv.Itoa(peersOps), strconv.Itoa(l.samples), strconv.Itoa(l.others)}
+}
+
+//go:embed peers.sh
+var peersScript string
+
+// peersFile is where the script is in the guest.
+const peersFile = "/run/peers.sh"
+
+// peersPart runs a part of the script.
+func peersPart(name string, argv ...string) *wire.Step {
+	return run(name, append([]string{"/bin/sh", peersFile}, argv...)...)
+}
+
+// peersGuests are one that finds where the middle of the function is, and one with the questions.
+func peersGuests(arch string, installed bool) []Guest {
+	all := splice("splice", &wire.Point{Function: sends, Each: wire.Each_INSTRUCTION})
+	all.GetSplice().SkipRefused = true
+	where := Guest{Name: "where", CPUs: 1, Time: vm.Exact, Job: job(all, run("work", benchProgram, "sizes", strconv.Itoa(sentLengths), "1"), read("count"))}
+	asked := Guest{Name: "asked", CPUs: 1, Time: vm.Exact, RunTimeout: 30 * time.Minute, After: where.Name,
+		Make: func(a *Answer) (*wire.Job, error) {
+			middle, err := middleOf(a)
+			if err != nil {
+				return nil, err
+			}
+			return peersJob(arch, middle, probe.At{Types: a.Types})
+		}}
+	if installed {
+		asked.Software = []string{"bpftrace"}
+	}
+	return []Guest{where, asked}
+}
+
+// middleOf is the offset of an instruction near the middle of the function by which each
+// call comes once, and which is spliced where it is, without a trap.
+func middleOf(a *Answer) (uint64, error) {
+	at := map[uint64]*wire.PointResult{}
+	var end uint64
+	for _, p := range a.Results["splice"].GetPoints() {
+		at[p.Offset], end = p, max(end, p.Offset)
+	}
+	best := uint64(0)
+	far := func(off uint64) uint64 { return max(off, end/2) - min(off, end/2) }
+	for _, v := range a.Results["count"].GetValues() {
+		p := at[v.Offset]
+		if v.Count == 2*sentLengths && p.GetRunsAt() == 0 && p.GetMechanism() != plan.Trap.String() && far(v.Offset) < far(best) {
+			best = v.Offset
+		}
+	}
+	if best == 0 {
+		return 0, fmt.Errorf("%s: none of %d instructions is come by once in each call", sends, len(at))
+	}
+	return best, nil
+}
+
+// question is one that is put to every tool.
+type question struct {
+	name   string
+	load   peersLoad
+	action string // of our splice
+	// at is where, besides what time does.
+	at func(arch string, middle uint64) *wire.Point
+	// programs are bpftrace's, with kprobes and with the functions' own hooks.
+	kprobe, fentry string
+	events         events
+	timed          bool
+}
+
+// events are kprobe events for it, how they are shown, and how that is read.
+type events struct {
+	events, trigger, show string
+	read                  func(out []byte) (peers.Answer, error)
+}
+
+func entryOfSends(string, uint64) *wire.Point { return entry(sends) }
+
+// questions in which $F and $W stand for the functions, $O for the offset, and $0 and $1 for
+// the registers of arguments in words of the kernel's.
+var questions = []question{
+	{name: "count of entries", load: peersLong, action: "count", at: entryOfSends,
+		kprobe: "kprobe:$F { @ = count(); }", fentry: "fentry:$F { @ = count(); }",
+		events: events{"p:peers/e $F", "", "kprobe_profile", profile}},
+	{name: "sum of an argument", load: peersLong, action: "sum(arg1)", at: entryOfSends,
+		kprobe: "kprobe:$F { @ = sum(arg1); }", fentry: "fentry:$F { @ = sum(args.len); }",
+		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len:vals=len", "events/peers/e/hist", summed}},
+	{name: "histogram of an argument", load: peersLong, action: "hist(arg1)", at: entryOfSends,
+		kprobe: "kprobe:$F { @ = hist(arg1); }", fentry: "fentry:$F { @ = hist(args.len); }",
+		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len", "events/peers/e/hist", byBucket}},
+	{name: "histogram of what is returned", load: peersLong, action: "hist(ret)",
+		at: func(arch string, _ uint64) *wire.Point {
+			return &wire.Point{Function: receives(arch), Each: wire.Each_RETURN}
+		},
+		kprobe: "kretprobe:$W { @ = hist(retval); }", fentry: "fexit:$W { @ = hist(retval); }",
+		events: events{"r:peers/e $W got=$retval:u64", "hist:keys=got", "events/peers/e/hist", byBucket}},
+	{name: "count by command", load: peersMixed, action: "count by comm", at: entryOfSends,
+		kprobe: "kprobe:$F { @[comm] = count(); }", fentry: "fentry:$F { @[comm] = count(); }",
+		events: events{"p:peers/e $F", "hist:keys=common_pid.execname", "events/peers/e/hist", byKey}},
+	{name: "count in the middle", load: peersLong, action: "count",
+		at:     func(_ string, middle uint64) *wire.Point { return at(sends, middle) },
+		kprobe: "kprobe:$F+$O { @ = count(); }", fentry: "fentry:$F+$O { @ = count(); }",
+		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}},
+	{name: "time inside", load: peersShort, action: "time", at: entryOfSends, timed: true,
+		kprobe: "kprobe:$F { @began[tid] = nsecs; } kretprobe:$F { @ = sum(nsecs - @began[tid]); }",
+		fentry: "fentry:$F { @began[tid] = nsecs; } fexit:$F { @ = sum(nsecs - @began[tid]); }",
+		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between}},
+	{name: "record of two words", load: peersShort, action: "trace(arg0, arg1)", at: entryOfSends,
+		kprobe: `kprobe:$F { printf("%lu %lu\n", arg0, arg1); }`, fentry: `fentry:$F { printf("%lu %lu\n", (uint64)args.src, args.len); }`,
+		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}},
+}
+
+func profile(out []byte) (peers.Answer, error) { return peers.Profile(out, "e") }
+
+func byBucket(out []byte) (peers.Answer, error) {
+	all, err := peers.Histogram(out)
+	if err != nil {
+		return peers.Answer{}, err
+	}
+	return peers.ByBucket(all)
+}
+
+func byKey(out []byte) (peers.Answer, error) {
+	all, err := peers.Histogram(out)
+	return peers.ByKey(all), err
+}
+
+func summed(out []byte) (peers.Answer, error) {
+	all, err := peers.Histogram(out)
+	if err != nil {
+		return peers.Answer{}, err
+	}
+	return peers.Summed(all, "len")
+}
+
+func fields(out []byte) (peers.Answer, error) {
+	all, err := peers.Trace(out)
+	return peers.Fields(all), err
+}
+
+func between(out []byte) (peers.Answer, error) {
+	all, err := peers.Trace(out)
+	if err != nil {
+		return peers.Answer{}, err
+	}
+	micros, _, err := peers.Between(all, "b", "e")
+	ns := 1000 * micros
+	return peers.Answer{Number: &ns}, err
+}
+
+// Tools that questions are put to, in the order of the table.
+const (
+	toolSplice  = "splice"
+	toolEvents  = "kprobe event"
+	toolKprobes = "bpftrace kprobe"
+	toolFentry  = "bpftrace fentry"
+)
+
+var tools = []string{toolSplice, toolEvents, toolKprobes, toolFentry}
+
+// arguments are the registers of the first two, in the kernel's words for probes.
+var arguments = map[string][2]string{"amd64": {"%di", "%si"}, "arm64": {"%x0", "%x1"}, "riscv64": {"%a0", "%a1"}}
+
+// words of a question, for an ISA.
+func (q question) words(arch string, middle uint64) *strings.Replacer {
+	return strings.NewReplacer("$F", sends, "$W", receives(arch), "$O", strconv.FormatUint(middle, 10),
+		"$0", arguments[arch][0], "$1", arguments[arch][1])
+}
+
+func (q question) step(tool string) string { return q.name + "/" + tool }
+
+// splices are the steps of our own, round by round; each round has a splice of its own, since
+// a buffer keeps what there is room for.
+func (q question) splices(arch string, middle uint64, in probe.At) (steps []*wire.Step, err error) {
+	a, err := in.Compile("", q.action)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q.name, err)
+	}
+	for k := range a.Snippet.Cells {
+		if a.Snippet.Cells[k].Kind == snippet.Buffer {
+			a.Snippet.Cells[k].Records = snippet.MaxRecords
+		}
+	}
+	p := q.at(arch, middle)
+	p.Actions = []*wire.Action{{Name: q.action, Snippet: a.Snippet.String()}}
+	points := []*wire.Point{p}
+	if q.timed {
+		p.Actions[0].Timed = wire.Timed_ENTERS
+		points = append(points, &wire.Point{Function: sends, Each: wire.Each_RETURN,
+			Actions: []*wire.Action{{Name: q.action, Snippet: a.Snippet.String(), Timed: wire.Timed_LEAVES}}})
+	}
+	for round := range q.load.rounds {
+		n := nth(q.step(toolSplice), round)
+		steps = append(steps, splice(n, points...), peersPart(n+".work", append([]string{"work"}, q.load.argv(1)...)...),
+			read(n+".read"), unsplice(n))
+	}
+	return steps, nil
+}
+
+// others are the steps of the other tools.
+func (q question) others(arch string, middle uint64) (steps []*wire.Step) {
+	w := q.words(arch, middle)
+	argv := q.load.argv(q.load.rounds)
+	part := func(tool string, of ...string) {
+		for k := range of {
+			of[k] = w.Replace(of[k])
+		}
+		steps = append(steps, peersPart(q.step(tool), append(of, argv...)...))
+	}
+	part(toolEvents, "tracefs", q.events.events, q.events.trigger, q.events.show)
+	part(toolKprobes, "bpftrace", q.kprobe)
+	part(toolFentry, "bpftrace", q.fentry)
+	return steps
+}
+
+func peersJob(arch string, middle uint64, in probe.At) (*wire.Job, error) {
+	bare := func(name string) *wire.Step {
+		return peersPart(name, append([]string{"work"}, peersLong.argv(1)...)...)
+	}
+	steps := []*wire.Step{run("script", "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", peersFile, peersScript), peersPart("prepare", "prepare"), bare("bare")}
+	for _, q := range questions {
+		ours, err := q.splices(arch, middle, in)
+		if err != nil {
+			return nil, err
+		}
+		steps = slices.Concat(steps, ours, q.others(arch, middle))
+	}
+	return job(append(steps, bare("again"))...), nil
+}
+
+// wants is what is known of the answer beforehand; of time and of what is in a record's first
+// word nothing is.
+func (q question) wants(arch string) (a peers.Answer) {
+	bench, other := q.load.calls()
+	bench *= uint64(q.load.rounds)
+	number := func(n uint64) peers.Answer { return peers.Answer{Number: &n} }
+	switch q.action {
+	case "count":
+		return number(bench)
+	case "sum(arg1)":
+		return number(bench / sentLengths * (sentLengths * (sentLengths + 1) / 2))
+	case "count by comm":
+		return peers.Answer{Keyed: map[string]uint64{"bench": bench, "other": other}}
+	case "trace(arg0, arg1)":
+		for k := range bench {
+			a.Records = append(a.Records, []uint64{k%sentLengths + 1})
+		}
+		return a
+	}
+	a.Buckets = map[uint64]uint64{}
+	for n := uint64(1); n <= sentLengths; n++ {
+		a.Buckets[peers.Bucket(n)] += bench / sentLengths
+	}
+	return a
+}
+
+// peersRow is what became of one question, put to one tool.
+type peersRow struct {
+	answer peers.Answer
+	bench  *measure.Bench
+	why    string // there is no answer
+}
+
+func checkPeers(t *T, installed bool) {
+	middle, err := middleOf(t.Guests["where"])
+	t.noError("the middle of "+sends, err)
+	t.Metrics["peers.middle"] = report.Metric{Value: float64(middle), Unit: "bytes", N: 1}
+	t.ran("asked", "prepare")
+	bare, again := t.benches("asked", "bare")[0], t.benches("asked", "again")[0]
+	t.insns("peers.bare", bare.Min())
+	drift, _ := measure.Added(t.Arch, bare, again)
+	t.insns("peers.drift", drift)
+	_ = middle
+	_ = installed
+	for _, q := range questions {
+		for _, tool := range tools {
+			r := t.peersRow(q, tool)
+			add := 0.0
+			whole := false
+			if r.bench != nil {
+				add, whole = measure.Added(t.Arch, bare, r.bench)
+			}
+			fmt.Println(t.Arch, q.step(tool), add, whole, r.answer, r.why)
+		}
+	}
+}
+
+// peersRow reads what a tool said.
+func (t *T) peersRow(q question, tool string) (r peersRow) {
+	if tool == toolSplice {
+		return t.splicedRow(q)
+	}
+	runs := t.done("asked", q.step(tool)).Runs
+	if runs[0].Exit != 0 {
+		r.why = strings.Join(strings.Fields(string(runs[0].Stderr)), " ")
+		return r
+	}
+	t.equal(q.step(tool)+": its output is whole", runs[0].Truncated, false)
+	work, said, _ := strings.Cut(string(runs[0].Stdout), "--\n")
+	var err error
+	if r.bench, err = measure.ParseBench([]byte(work)); err == nil {
+		if tool == toolEvents {
+			r.answer, err = q.events.read([]byte(said))
+		} else {
+			r.answer, err = peers.Bpftrace([]byte(said))
+		}
+	}
+	t.noError(q.step(tool)+": what it says can be read", err)
+	return r
+}
+
+// splicedRow is what our splices said, over all rounds.
+func (t *T) splicedRow(q question) (r peersRow) {
+	c, err := probe.At{Types: t.Guests["asked"].Types}.Compile("", q.action)
+	t.noError(q.name+": the action", err)
+	var text string
+	for round := range q.load.rounds {
+		n := nth(q.step(toolSplice), round)
+		for _, p := range t.done("asked", n).Points {
+			t.point("asked", p)
+		}
+		text += string(t.ran("asked", n+".work")[0])
+		t.addFound(&r.answer, q, c, t.done("asked", n+".read"))
+	}
+	r.bench, err = measure.ParseBench([]byte(text))
+	t.noError(q.step(toolSplice)+": the workload", err)
+	return r
+}
+
+// addFound adds what one round found.
+func (t *T) addFound(a *peers.Answer, q question, c probe.Action, found *wire.Result) {
+	number := func(n uint64) {
+		if a.Number != nil {
+			n += *a.Number
+		}
+		a.Number = &n
+	}
+	if q.timed {
+		for _, x := range c.Times(found.Values, found.Moments) {
+			t.equal(q.name+": calls that are missing", x.Rows[0].Missing, int64(0))
+			number(uint64(x.Rows[0].NS))
+		}
+		return
+	}
+	for _, v := range found.Values {
+		f := c.Found(v)
+		t.equal(q.name+": what there was no room for", f.Dropped+f.Holes+f.Lost+f.Faults, uint64(0))
+		switch {
+		case f.Value != nil:
+			number(f.Value.Bits)
+		case len(f.Rows) > 0:
+			a.Keyed = map[string]uint64{}
+			for _, row := range f.Rows {
+				a.Keyed[row.Keys[0]] = row.Hits
+			}
+		}
+		for _, b := range f.Buckets {
+			if b.N > 0 {
+				if a.Buckets == nil {
+					a.Buckets = map[uint64]uint64{}
+				}
+				a.Buckets[b.Lo.Bits] += b.N
+			}
+		}
+		for _, rec := range f.Records {
+			a.Records = append(a.Records, rec.Fields)
+		}
+	}
+}
+
+func (t *T) noError(what string, err error) {
+	t.g.Expect(err).NotTo(gomega.HaveOccurred(), "%s", what)
+}
