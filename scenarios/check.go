@@ -38,6 +38,7 @@ type T struct {
 	Metrics map[string]report.Metric
 	Checks  []report.Check
 	Points  []report.Point
+	Grid    *report.Grid
 	// Files are for other programs to read, by name; see report.FilesDir.
 	Files map[string][]byte
 	g     gomega.Gomega

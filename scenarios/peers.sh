@@ -19,8 +19,8 @@ bpftrace() {
 	[ -x /usr/bin/bpftrace ] || { echo "bpftrace is not installed in this guest" >&2; exit 127; }
 	program=$1; shift
 	rm -f $answer /run/bench
-	/usr/bin/bpftrace -f json -o $answer -e "$program" -c "/bin/sh /run/peers.sh inside $*" >/run/said 2>&1
-	[ -s /run/bench ] || { grep -v -e WARNING -e '^Attaching' -e '^ *~*$' /run/said >&2; exit 1; }
+	/usr/bin/bpftrace -v -f json -o $answer -e "$program" -c "/bin/sh /run/peers.sh inside $*" >/run/said 2>&1
+	[ -s /run/bench ] || { grep -e '^ERROR' -e '^func ' /run/said | grep -v -e 'Use -v' >&2; exit 1; }
 	cat /run/bench && echo -- && cat $answer
 	settle
 }

@@ -366,7 +366,7 @@ type stop struct{ message string }
 func (env *Env) check(s Scenario, answers map[string]*Answer, out *report.Scenario) {
 	t := NewT(env.Arch, env.Release, answers, func(message string) { panic(stop{message}) })
 	defer func() {
-		out.Metrics, out.Checks, out.Points = t.Metrics, t.Checks, t.Points
+		out.Metrics, out.Checks, out.Points, out.Grid = t.Metrics, t.Checks, t.Points, t.Grid
 		maps.Copy(env.Files, t.Files)
 		switch p := recover().(type) {
 		case nil:

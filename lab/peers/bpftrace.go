@@ -80,6 +80,9 @@ func (a *Answer) histogram(data json.RawMessage) error {
 		return err
 	}
 	for _, b := range maps[answering] {
+		if b.Count == 0 {
+			continue
+		}
 		if b.Min == nil || *b.Min < 0 || uint64(*b.Min) != Bucket(uint64(*b.Min)) {
 			return fmt.Errorf("a bucket of a power of two begins at one, or at 0")
 		}
@@ -88,11 +91,8 @@ func (a *Answer) histogram(data json.RawMessage) error {
 	return nil
 }
 
-// add adds to a bucket; an empty one is none.
+// add adds to a bucket.
 func (a *Answer) add(lo, n uint64) {
-	if n == 0 {
-		return
-	}
 	if a.Buckets == nil {
 		a.Buckets = map[uint64]uint64{}
 	}
