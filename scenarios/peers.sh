@@ -20,7 +20,7 @@ bpftrace() {
 	program=$1; shift
 	rm -f $answer /run/bench
 	/usr/bin/bpftrace -v -f json -o $answer -e "$program" -c "/bin/sh /run/peers.sh inside $*" >/run/said 2>&1
-	[ -s /run/bench ] || { grep -e '^ERROR' -e '^func ' /run/said | grep -v -e 'Use -v' >&2; exit 1; }
+	[ -s /run/bench ] || { grep -e '^ERROR' -e '^cannot' -e '^func ' /run/said | grep -v -e 'Use -v' >&2; exit 1; }
 	cat /run/bench && echo -- && cat $answer
 	settle
 }
@@ -36,7 +36,7 @@ tracefs() {
 	echo >trace; echo $([ "$show" = trace ] && echo 1 || echo 0) >tracing_on
 	names=
 	while read -r event; do
-		echo "$event" >>kprobe_events || { refused; exit 1; }
+		echo "$event" 2>/dev/null >>kprobe_events || { refused; exit 1; }
 		name=${event#?:peers/}; name=${name%% *}; names="$name $names"
 	done <<-END
 	$events
