@@ -25,15 +25,17 @@ import (
 // probe makes, in one guest. All that can answer must say what the workload did; and what
 // each adds to a hit is measured.
 func peerScenarios() []Scenario {
-	one := func(name, title string, installed bool, labels ...string) Scenario {
+	one := func(name, title string, all []question, installed bool, labels ...string) Scenario {
 		return Scenario{Name: name, Title: title, Labels: labels,
-			Guests: func(arch string) []Guest { return peersGuests(arch, installed) },
-			Check:  func(t *T) { checkPeers(t, installed) },
+			Guests: func(arch string) []Guest { return peersGuests(arch, all, installed) },
+			Check:  func(t *T) { checkPeers(t, all, installed) },
 		}
 	}
+	slice := slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return !q.slice })
 	return []Scenario{
-		one("peers", "splices, bpftrace and kprobe events give the same answers; instructions that each adds to a hit", true, "measure", "proof"),
-		one("peers-without", "the same in a guest without bpftrace: kprobe events alone", false, "measure"),
+		one("peers", "splices, bpftrace and kprobe events give the same answers; instructions that each adds to a hit", questions, true, "measure", "proof"),
+		one("peers-slice", "two of these questions", slice, true, "measure"),
+		one("peers-without", "all of them in a guest without bpftrace: kprobe events alone", questions, false, "measure"),
 	}
 }
 
@@ -93,17 +95,16 @@ func peersPart(name string, argv ...string) *wire.Step {
 }
 
 // peersGuests are one that finds where the middle of the function is, and one with the questions.
-func peersGuests(arch string, installed bool) []Guest {
-	all := splice("splice", &wire.Point{Function: sends, Each: wire.Each_INSTRUCTION})
-	all.GetSplice().SkipRefused = true
-	where := Guest{Name: "where", CPUs: 1, Time: vm.Exact, Job: job(all, run("work", benchProgram, "sizes", strconv.Itoa(sentLengths), "1"), read("count"))}
+func peersGuests(arch string, all []question, installed bool) []Guest {
+	each := skipping("splice", []*wire.Point{{Function: sends, Each: wire.Each_INSTRUCTION}})
+	where := Guest{Name: "where", CPUs: 1, Time: vm.Exact, Job: job(each, run("work", benchProgram, "sizes", strconv.Itoa(sentLengths), "1"), read("count"))}
 	asked := Guest{Name: "asked", CPUs: 1, Time: vm.Exact, RunTimeout: 30 * time.Minute, After: where.Name,
 		Make: func(a *Answer) (*wire.Job, error) {
 			middle, err := middleOf(a)
 			if err != nil {
 				return nil, err
 			}
-			return peersJob(arch, middle, probe.At{Types: a.Types})
+			return peersJob(arch, all, middle, probe.At{Types: a.Types})
 		}}
 	if installed {
 		// It boots: its state would be four times as large as others, which would have to go
@@ -146,6 +147,7 @@ type question struct {
 	kprobe, fentry string
 	events         events
 	timed          bool
+	slice          bool // it is asked in CI, too
 }
 
 // events are kprobe events for it, how they are shown, and how that is read.
@@ -165,7 +167,7 @@ var questions = []question{
 	{name: "sum of an argument", load: peersLong, action: "sum(arg1)", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = sum(arg1); }", fentry: "fentry:$F { @ = sum(args.len); }",
 		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len:vals=len", "events/peers/e/hist", summed}},
-	{name: "histogram of an argument", load: peersLong, action: "hist(arg1)", at: entryOfSends,
+	{name: "histogram of an argument", slice: true, load: peersLong, action: "hist(arg1)", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = hist(arg1); }", fentry: "fentry:$F { @ = hist(args.len); }",
 		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len", "events/peers/e/hist", byBucket}},
 	{name: "histogram of what is returned", load: peersLong, action: "hist(ret)",
@@ -181,7 +183,7 @@ var questions = []question{
 		at:     func(_ string, middle uint64) *wire.Point { return at(sends, middle) },
 		kprobe: "kprobe:$F+$O { @ = count(); }", fentry: "fentry:$F+$O { @ = count(); }",
 		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}},
-	{name: "time inside", load: peersShort, action: "time", at: entryOfSends, timed: true,
+	{name: "time inside", load: peersShort, action: "time", at: entryOfSends, timed: true, slice: true,
 		kprobe: "kprobe:$F { @began[tid] = nsecs; } kretprobe:$F { @ = sum(nsecs - @began[tid]); }",
 		fentry: "fentry:$F { @began[tid] = nsecs; } fexit:$F { @ = sum(nsecs - @began[tid]); }",
 		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between}},
@@ -293,12 +295,12 @@ func (q question) others(arch string, middle uint64) (steps []*wire.Step) {
 	return steps
 }
 
-func peersJob(arch string, middle uint64, in probe.At) (*wire.Job, error) {
+func peersJob(arch string, all []question, middle uint64, in probe.At) (*wire.Job, error) {
 	bare := func(name string) *wire.Step {
 		return peersPart(name, append([]string{"work"}, peersLong.argv(1)...)...)
 	}
 	steps := []*wire.Step{run("script", "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", peersFile, peersScript), peersPart("prepare", "prepare"), bare("bare")}
-	for _, q := range questions {
+	for _, q := range all {
 		ours, err := q.splices(arch, middle, in)
 		if err != nil {
 			return nil, err
@@ -387,7 +389,7 @@ type peersRow struct {
 // add ten times as much and more.
 const dearer = 5
 
-func checkPeers(t *T, installed bool) {
+func checkPeers(t *T, all []question, installed bool) {
 	middle, err := middleOf(t.Guests["where"])
 	t.noError("the middle of "+sends, err)
 	t.Metrics["peers.middle"] = report.Metric{Value: float64(middle), Unit: "bytes", N: 1}
@@ -398,7 +400,7 @@ func checkPeers(t *T, installed bool) {
 	t.equal("the bare run costs the same again", math.Round(drift), 0.0)
 	t.Grid = &report.Grid{Title: "instructions that a hit adds, by question and tool", Rows: "question", Columns: tools}
 	answers := 0
-	for _, q := range questions {
+	for _, q := range all {
 		line := report.GridRow{Name: q.name}
 		rows := map[string]peersRow{}
 		for _, tool := range tools {
