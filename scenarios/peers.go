@@ -424,7 +424,7 @@ func (t *T) peersCell(q question, tool string, r peersRow, known silence) report
 	if known.why == "" {
 		t.equal(name+": why there is no answer", r.why, "")
 		added := math.Round(r.added)
-		t.insns("peers."+slug(q.name)+"."+slug(tool), added)
+		t.Metrics["peers."+slug(q.name)+"."+slug(tool)] = report.Metric{Value: added, Unit: "insns", Better: report.Lower, N: len(r.bench.NS)}
 		return report.GridCell{Value: &added}
 	}
 	t.expect(name+": why there is no answer", r.why, "…"+known.says+"…", gomega.And(gomega.Not(gomega.BeEmpty()), gomega.ContainSubstring(known.says)))

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/measure"
 	"kerninst/lab/peers"
 )
 
@@ -132,7 +133,7 @@ func TestSilences(t *testing.T) {
 			defer func() { got = recover() == nil }()
 			c := NewT(tt.arch, "6.12", nil, func(m string) { panic(m) })
 			k := slices.IndexFunc(questions, func(q question) bool { return q.name == tt.question })
-			cell := c.peersCell(questions[k], tt.tool, peersRow{why: tt.said}, silenceOf(tt.arch, tt.tool, tt.question, tt.installed))
+			cell := c.peersCell(questions[k], tt.tool, peersRow{why: tt.said, bench: &measure.Bench{}}, silenceOf(tt.arch, tt.tool, tt.question, tt.installed))
 			if (cell.Value == nil) != (tt.said != "") {
 				t.Errorf("%+v: cell %+v", tt, cell)
 			}
