@@ -81,7 +81,11 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 	}
 	if d.Cached {
 		brought, err := o.brought(ctx, img, opts)
-		if err != nil && !errors.Is(err, images.ErrNotCached) {
+		if errors.Is(err, images.ErrNotCached) {
+			for _, name := range o.with {
+				brought = runner.WithOthers(brought, images.SoftwarePrograms(name))
+			}
+		} else if err != nil {
 			return d, err
 		}
 		files = append(files, brought...)

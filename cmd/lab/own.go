@@ -59,6 +59,9 @@ func (o *own) check() error {
 			return fmt.Errorf("--with: %w", err)
 		}
 	}
+	if need := images.SoftwareMemory(o.with...); o.mem > 0 && o.mem < need {
+		return fmt.Errorf("--mem %d: a guest with %s needs %d", o.mem, strings.Join(o.with, ", "), need)
+	}
 	files, err := images.Add(o.adds)
 	if err != nil {
 		return fmt.Errorf("--add %w", err)
