@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"kerninst/agent/near"
 )
 
 // software is what of Debian's a guest can bring along beside the image: some programs
@@ -19,8 +21,18 @@ import (
 // somebody who administers a system.
 type software struct {
 	packages []string
-	programs []string // by their paths in the packages, as in the guest
+	only     map[string][]string // packages that some ISA needs besides, by ISA
+	programs []string            // by their paths in the packages, as in the guest
 	folders  []string
+	// memory of a guest that unpacks and runs it, in MiB; 0: the lab's default.
+	memory int
+}
+
+// of are the packages for an ISA, by name.
+func (s software) of(arch string) []string {
+	all := slices.Concat(s.packages, s.only[arch])
+	slices.Sort(all)
+	return all
 }
 
 // softwares are those that there are, by name.
@@ -36,6 +48,17 @@ var softwares = map[string]software{
 		},
 		programs: []string{"/usr/sbin/squid-gnutls", "/usr/lib/squid/unlinkd", "/usr/sbin/mke2fs"},
 		folders:  []string{"/usr/share/squid", "/usr/share/squid-langpack/en", "/etc/mke2fs.conf"},
+	},
+	// The tracer that our answers are compared with. A compiler is a part of it.
+	"bpftrace": {
+		packages: []string{
+			"bpftrace", "libbpf1", "libbpfcc", "libbsd0", "libc6", "libclang-cpp19", "libclang1-19", "libedit2",
+			"libelf1t64", "libffi8", "libgcc-s1", "libllvm19", "liblzma5", "libmd0", "libsframe1", "libstdc++6",
+			"libtinfo6", "libxml2", "libz3-4", "libzstd1", "zlib1g",
+		},
+		only:     map[string][]string{"riscv64": {"libatomic1"}}, // elsewhere the compiler has the instructions
+		programs: []string{"/usr/bin/bpftrace"},
+		memory:   1536, // 290 MiB of files, twice while they are unpacked, and 400 to compile
 	},
 }
 
@@ -76,6 +99,25 @@ func SoftwarePrograms(name string) (out []File) {
 	return out
 }
 
+// Softwares are the names of those that there are, sorted.
+func Softwares() []string { return slices.Sorted(maps.Keys(softwares)) }
+
+// CheckSoftware says whether there is one by that name.
+func CheckSoftware(name string) error {
+	if _, ok := softwares[name]; !ok {
+		return fmt.Errorf("no software %q: there are %s%s", name, strings.Join(Softwares(), ", "), near.Hint(name, Softwares()))
+	}
+	return nil
+}
+
+// SoftwareMemory is what a guest with these needs, in MiB; 0: no more than any other.
+func SoftwareMemory(names ...string) (most int) {
+	for _, name := range names {
+		most = max(most, softwares[name].memory)
+	}
+	return most
+}
+
 // softwareMode: programs and libraries, of which one is the loader, are executable.
 func softwareMode(at string) fs.FileMode {
 	if strings.HasPrefix(at, "/usr/share/") || strings.HasPrefix(at, "/etc/") {
@@ -86,10 +128,10 @@ func softwareMode(at string) fs.FileMode {
 
 // software is the files, by their paths in the guest.
 func (b *builder) software(ctx context.Context, name string) (files, error) {
-	want, ok := softwares[name]
-	if !ok {
-		return nil, fmt.Errorf("images: no software %s: there are %v", name, slices.Sorted(maps.Keys(softwares)))
+	if err := CheckSoftware(name); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
 	}
+	want := softwares[name]
 	pkgs, err := b.softwarePackages(ctx, name)
 	if err != nil {
 		return nil, err
@@ -148,7 +190,7 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 	if err != nil {
 		return nil, err
 	}
-	offers, err := a.exactly(ctx, softwares[name].packages)
+	offers, err := a.exactly(ctx, softwares[name].of(b.t.name))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"kerninst/agent/index"
 	"kerninst/agent/ktext"
+	"kerninst/agent/ktypes"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
 	"kerninst/lab/oracle"
@@ -18,14 +19,15 @@ import (
 type Answer struct {
 	Hello   *wire.Hello
 	Done    *wire.Done
-	Results map[string]*wire.Result // by step
-	Oracle  oracle.Report           // where it was asked for
-	Seed    uint64                  // of the guest
-	Text    *ktext.Text             // of the image's kernel as it boots; where a guest's executed instructions are told
-	Index   *index.Index            // of the same, where a guest has it
-	Dump    []byte                  // of its own kernel, that a Dump step has sent
-	Crash   string                  // what it said when it ended as Guest.Ends says; empty: it ended well
-	Exact   bool                    // ran in exact time: it says the same each time
+	Results map[string]*wire.Result       // by step
+	Oracle  oracle.Report                 // where it was asked for
+	Seed    uint64                        // of the guest
+	Text    *ktext.Text                   // of the image's kernel as it boots; where a guest's executed instructions are told
+	Index   *index.Index                  // of the same, where a guest has it
+	Types   func() (*ktypes.Types, error) // of the image's kernel
+	Dump    []byte                        // of its own kernel, that a Dump step has sent
+	Crash   string                        // what it said when it ended as Guest.Ends says; empty: it ended well
+	Exact   bool                          // ran in exact time: it says the same each time
 }
 
 // T is the state of one check: the answers it looks at, and what it found.
@@ -36,6 +38,7 @@ type T struct {
 	Metrics map[string]report.Metric
 	Checks  []report.Check
 	Points  []report.Point
+	Grid    *report.Grid
 	// Files are for other programs to read, by name; see report.FilesDir.
 	Files map[string][]byte
 	g     gomega.Gomega

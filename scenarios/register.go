@@ -12,6 +12,7 @@ import (
 
 	"kerninst/agent/index"
 	"kerninst/agent/ktext"
+	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -44,6 +45,8 @@ type Env struct {
 	Known *index.Index
 	// Text is the kernel's, for guests of which points are drawn.
 	Text *ktext.Text
+	// Types are those of the kernel, for what is asked in their words.
+	Types func() (*ktypes.Types, error)
 	// Rerun is the command that repeats one scenario, for failure cards.
 	Rerun func(scenario string) string
 	// Same are the flags with which another command has a guest of this kernel.
@@ -194,7 +197,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 		files = append(files, env.Programs[p])
 	}
 	for _, s := range g.Software {
-		files = append(files, env.Software[s]...)
+		files = runner.WithOthers(files, env.Software[s])
 	}
 	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
 	again := len(g.Programs) == 0 && !g.Index // the kernel's own and Debian's, and no program of today's
@@ -203,7 +206,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	}
 	return runner.Request{
 		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
-		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, Time: g.Time, Seed: g.Seed, Append: g.Append,
+		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: images.SoftwareMemory(g.Software...), Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
@@ -336,7 +339,7 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Types: env.Types, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
 		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
 	}
@@ -365,7 +368,7 @@ type stop struct{ message string }
 func (env *Env) check(s Scenario, answers map[string]*Answer, out *report.Scenario) {
 	t := NewT(env.Arch, env.Release, answers, func(message string) { panic(stop{message}) })
 	defer func() {
-		out.Metrics, out.Checks, out.Points = t.Metrics, t.Checks, t.Points
+		out.Metrics, out.Checks, out.Points, out.Grid = t.Metrics, t.Checks, t.Points, t.Grid
 		maps.Copy(env.Files, t.Files)
 		switch p := recover().(type) {
 		case nil:

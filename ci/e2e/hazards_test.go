@@ -67,6 +67,12 @@ func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"a
 // Where the kernel's own optimised probes break it.
 func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 
+// The kernel's own probes answer as splices do, and dearer; so does bpftrace, which is asked
+// little here, for it takes as long to compile each question as all else does. `make proof`
+// asks it everything, on each ISA.
+func TestPeers(t *testing.T)        { scenario(t, "peers-slice", 30, []string{"riscv64"}) }
+func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 150, []string{"arm64"}) }
+
 // Coverage takes itself away, and finds what counters find.
 func TestCover(t *testing.T) { scenario(t, "cover", 7, []string{"arm64"}) }
 

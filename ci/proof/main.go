@@ -58,6 +58,7 @@ var scenarioProofs = []scenarioProof{
 	{"safety", "exact", "safety.splices.points", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"cover", "exact", "cover.found", nil},
+	{"peers", "exact", "peers.answers", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},

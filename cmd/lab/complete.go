@@ -32,6 +32,7 @@ var flagValues = map[string]flagValue{
 
 	"no-mechanism": {list: true, values: plan.MechanismNames},
 	"kernel":       {file: true, values: cachedKernels},
+	"with":         {list: true, values: images.Softwares},
 	"end":          {values: keptGuests},
 }
 

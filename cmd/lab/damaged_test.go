@@ -82,6 +82,7 @@ func TestHostileManifests(t *testing.T) {
 	for want, m := range map[string]repro.Manifest{
 		"--cpus 1000":           {Own: &repro.Own{CPUs: 1000}},
 		"--mem 1":               {Own: &repro.Own{MemMiB: 1}},
+		"--with: no software":   {Own: &repro.Own{With: []string{"bpf"}}},
 		"--timeout -1":          {Own: &repro.Own{Timeout: -1}},
 		"--fetch ../x":          {Own: &repro.Own{Fetch: []string{"../x"}}},
 		"--time later":          {Time: "later"},

@@ -80,11 +80,15 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 		return d, usage(fmt.Errorf("--add %w", err))
 	}
 	if d.Cached {
-		loaded, err := o.load(ctx, img, opts)
-		if err != nil && !errors.Is(err, images.ErrNotCached) {
+		brought, err := o.brought(ctx, img, opts)
+		if errors.Is(err, images.ErrNotCached) {
+			for _, name := range o.with {
+				brought = runner.WithOthers(brought, images.SoftwarePrograms(name))
+			}
+		} else if err != nil {
 			return d, err
 		}
-		files = append(files, loaded...)
+		files = append(files, brought...)
 	}
 	if r.Own, err = o.wishes(img, files); err != nil {
 		return d, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/ktypes"
 	"kerninst/images"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
@@ -177,7 +179,8 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules, Lacks: lacks,
-		Keep: f.keep, Keeps: f.host == "",
+		Types: sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) }),
+		Keep:  f.keep, Keeps: f.host == "",
 		Same: same,
 		Rerun: func(s string) string {
 			cmd := fmt.Sprintf("bin/lab run %s --scenario %s --time %s --seed %d", same, s, f.time, f.seed)

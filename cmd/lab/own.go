@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ type own struct {
 	cpus, mem     int
 	timeout       time.Duration
 	adds, modules []string
-	fetches       []string
+	fetches, with []string
 	dryrun        bool
 }
 
@@ -32,6 +33,7 @@ func (o *own) addOwn(f *pflag.FlagSet, cpus int) {
 	f.IntVar(&o.cpus, "cpus", cpus, "CPUs of a guest (0: what its scenario wants; more than that: that many)")
 	f.IntVar(&o.mem, "mem", 0, "memory of a guest in MiB (default: the lab's)")
 	f.StringArrayVar(&o.adds, "add", nil, "file or folder to have in the guest, `SRC[:DST]` (default: in /root); may be repeated")
+	f.StringSliceVar(&o.with, "with", nil, "Debian's programs to have in the guest, `NAME[,NAME...]`: "+strings.Join(images.Softwares(), ", "))
 	f.BoolVar(&o.dryrun, "dry-run", false, "print QEMU's command lines and do nothing")
 	f.StringSliceVar(&o.modules, "modprobe", nil, "modules of the kernel to load before anything else, `NAME[,NAME...]`")
 }
@@ -51,6 +53,14 @@ func (o *own) check() error {
 		return fmt.Errorf("--mem %d: want 128 to %d MiB", o.mem, maxMem)
 	case o.timeout < 0:
 		return fmt.Errorf("--timeout %v: want more than 0", o.timeout)
+	}
+	for _, name := range o.with {
+		if err := images.CheckSoftware(name); err != nil {
+			return fmt.Errorf("--with: %w", err)
+		}
+	}
+	if need := images.SoftwareMemory(o.with...); o.mem > 0 && o.mem < need {
+		return fmt.Errorf("--mem %d: a guest with %s needs %d", o.mem, strings.Join(o.with, ", "), need)
 	}
 	files, err := images.Add(o.adds)
 	if err != nil {
@@ -86,13 +96,14 @@ func (o *own) fit(files []images.File) error {
 // with 150 it ran out of memory.
 const leastMemory = 192
 
+// memory is what a guest shall have in MiB: what the user says, or else what Debian's
+// programs in it need; 0: the default.
+func (o *own) memory() int { return cmp.Or(o.mem, images.SoftwareMemory(o.with...)) }
+
 // room says whether a guest can unpack an initramfs of that many bytes: the kernel has
 // it twice for a while, packed and unpacked, and needs room for itself.
 func (o *own) room(size int64) error {
-	mem := int64(runner.DefaultMemory)
-	if o.mem > 0 {
-		mem = int64(o.mem)
-	}
+	mem := int64(cmp.Or(o.memory(), runner.DefaultMemory))
 	if need := max(2*size>>20+64, leastMemory); need > mem {
 		return fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need)
 	}
@@ -145,6 +156,9 @@ func (o *own) set() (args []string) {
 	for _, m := range o.modules {
 		args = append(args, "--modprobe", m)
 	}
+	for _, s := range o.with {
+		args = append(args, "--with", s)
+	}
 	for _, g := range o.fetches {
 		args = append(args, "--fetch", g)
 	}
@@ -157,8 +171,8 @@ func (o *own) files(ctx context.Context, img *images.Image, opts images.Options)
 	if err != nil {
 		return nil, usage(fmt.Errorf("--add %w", err))
 	}
-	loaded, err := o.load(ctx, img, opts)
-	return append(added, loaded...), err
+	brought, err := o.brought(ctx, img, opts)
+	return append(added, brought...), err
 }
 
 // kept is files, but with copies in the folder out of those that the user added,
@@ -176,8 +190,8 @@ func (o *own) kept(ctx context.Context, img *images.Image, opts images.Options, 
 	if err != nil {
 		return nil, nil, err
 	}
-	loaded, err := o.load(ctx, img, opts)
-	return append(added, loaded...), kept, err
+	brought, err := o.brought(ctx, img, opts)
+	return append(added, brought...), kept, err
 }
 
 // addedThen are the files that were added to the guests of a run of one ISA.
@@ -187,6 +201,19 @@ func addedThen(dir string) ([]images.File, error) {
 		return nil, err
 	}
 	return images.Unkeep(filepath.Join(dir, repro.AddedDir), m.Own.Added)
+}
+
+// brought are the kernel's modules and Debian's programs.
+func (o *own) brought(ctx context.Context, img *images.Image, opts images.Options) ([]images.File, error) {
+	files, err := o.load(ctx, img, opts)
+	for _, name := range o.with {
+		var more []images.File
+		if err == nil {
+			more, err = images.Software(ctx, opts, name)
+		}
+		files = runner.WithOthers(files, more) // some have libraries in common
+	}
+	return files, err
 }
 
 func (o *own) load(ctx context.Context, img *images.Image, opts images.Options) ([]images.File, error) {
@@ -200,7 +227,7 @@ func (o *own) load(ctx context.Context, img *images.Image, opts images.Options) 
 
 // wishes are what the runner is told.
 func (o *own) wishes(img *images.Image, files []images.File) (runner.Own, error) {
-	w := runner.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Files: files}
+	w := runner.Own{CPUs: o.cpus, MemMiB: o.memory(), Timeout: o.timeout, Files: files}
 	size, err := img.InitrdSize(files)
 	if err != nil {
 		return w, err
@@ -210,7 +237,7 @@ func (o *own) wishes(img *images.Image, files []images.File) (runner.Own, error)
 
 // record is what a manifest says of all this, once the files are kept.
 func (o *own) record(kept []images.Kept) *repro.Own {
-	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, Added: kept, Fetch: o.fetches}
+	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, With: o.with, Added: kept, Fetch: o.fetches}
 	if r.Empty() {
 		return nil
 	}
@@ -222,5 +249,5 @@ func ownOf(r *repro.Own) own {
 	if r == nil {
 		return own{}
 	}
-	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules, fetches: r.Fetch}
+	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules, with: r.With, fetches: r.Fetch}
 }

@@ -164,6 +164,24 @@ static void op_msg(void)
 		die("message");
 }
 
+/*
+ * The same with lengths from 1 to LENGTHS in turn: what is told of lengths is
+ * known beforehand. It lies at an address of the program's own, the same each
+ * time, and a batch of a multiple of LENGTHS takes the same as the next.
+ */
+#define LENGTHS		64
+
+static void op_sizes(void)
+{
+	static struct { long type; char text[LENGTHS]; } m = { .type = 1 };
+	static unsigned turn;
+	size_t length = 1 + turn++ % LENGTHS;
+
+	if (msgsnd(queue, &m, length, 0) ||
+	    msgrcv(queue, &m, sizeof(m.text), 0, 0) != (ssize_t)length)
+		die("message");
+}
+
 static void end_msg(void)
 {
 	if (msgctl(queue, IPC_RMID, NULL))
@@ -188,6 +206,7 @@ static const struct bench {
 	{ "open",	nothing,	op_open,	nothing },
 	{ "pipe",	setup_pipe,	op_pipe,	end_pipe },
 	{ "msg",	setup_msg,	op_msg,		end_msg },
+	{ "sizes",	setup_msg,	op_sizes,	end_msg },
 };
 
 static uint64_t now(void)

@@ -45,6 +45,7 @@ type page struct {
 	Costs     []costView
 	Ratios    []ratioView
 	Compared  []comparedView
+	Grids     []gridView
 	Series    []seriesView
 	Counts    []countView
 	Splices   []spliceView
@@ -143,6 +144,7 @@ func htmlPage(runs []run) ([]byte, error) {
 		Rerun:     rerun(runs),
 		Matrix:    matrix(runs),
 		Troubles:  troubles(runs),
+		Grids:     gridViews(runs),
 		Counts:    countViews(runs),
 		Splices:   spliceViews(runs),
 		Scenarios: details(runs),

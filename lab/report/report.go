@@ -42,6 +42,7 @@ type Scenario struct {
 	Metrics map[string]Metric `json:"metrics"`
 	Checks  []Check           `json:"checks,omitempty"`
 	Points  []Point           `json:"points,omitempty"`
+	Grid    *Grid             `json:"grid,omitempty"`
 	Failure *Failure          `json:"failure,omitempty"`
 }
 

@@ -251,6 +251,17 @@ func TestValidate(t *testing.T) {
 		{"hex", func(r *Results) { r.Scenarios[1].Points[0].Old = "0xe9" }, "old"},
 		{"no fate", func(r *Results) { r.Scenarios[1].Points[0].Mechanism = "" }, ""},
 		{"two fates", func(r *Results) { r.Scenarios[1].Points[0].Refusal = &Refusal{} }, "refusal"},
+		{"grid", func(r *Results) { r.Scenarios[0].Grid = sampleGrid() }, ""},
+		{"cells", func(r *Results) { r.Scenarios[0].Grid = sampleGrid(); r.Scenarios[0].Grid.Columns = []string{"a"} }, "2 cells for 1 columns"},
+		{"no fate of a cell", func(r *Results) {
+			r.Scenarios[0].Grid = sampleGrid()
+			r.Scenarios[0].Grid.Lines[1].Cells[1].Why = ""
+		}, "why there is none"},
+		{"NaN in a cell", func(r *Results) {
+			r.Scenarios[0].Grid = sampleGrid()
+			r.Scenarios[0].Grid.Lines[0].Cells[0].Value = ptr(math.NaN())
+		}, "finite"},
+		{"wide grid", func(r *Results) { r.Scenarios[0].Grid = &Grid{Columns: make([]string, maxGrid+1)} }, "are enough"},
 		{"long patch", func(r *Results) { r.Scenarios[1].Points[0].Patch = strings.Repeat("90", maxCode+1) }, "more than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

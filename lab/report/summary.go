@@ -23,6 +23,7 @@ func summary(runs []run) []byte {
 	summaryTable(&b, runs)
 	for _, name := range scenarioNames(runs) {
 		summaryCompared(&b, runs, name)
+		summaryGrids(&b, runs, name)
 	}
 	for _, t := range troubles(runs) {
 		summaryTrouble(&b, t)

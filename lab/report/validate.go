@@ -74,7 +74,7 @@ func (s *Scenario) validate() error {
 			return fmt.Errorf("point %d (%s): %w", i, s.Points[i].Spec, err)
 		}
 	}
-	return nil
+	return s.Grid.validate()
 }
 
 func (m *Metric) validate() error {

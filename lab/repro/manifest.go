@@ -43,6 +43,7 @@ type Own struct {
 	MemMiB  int           `json:"mem_mib,omitempty"`
 	Timeout time.Duration `json:"timeout_ns,omitempty"` // guest time
 	Modules []string      `json:"modprobe,omitempty"`
+	With    []string      `json:"with,omitempty"` // programs of Debian's
 	Added   []images.Kept `json:"added,omitempty"`
 	Fetch   []string      `json:"fetch,omitempty"` // paths in the guest
 }
@@ -53,7 +54,7 @@ const AddedDir = "added"
 
 // Empty says whether there is nothing of the user's.
 func (o *Own) Empty() bool {
-	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.Added) == 0 && len(o.Fetch) == 0
+	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.With) == 0 && len(o.Added) == 0 && len(o.Fetch) == 0
 }
 
 func (m Manifest) sum() (string, error) {

@@ -31,7 +31,7 @@ func (o Own) of(q Request) Request {
 	}
 	if len(o.Files) > 0 {
 		q.FilesAgain = o.FilesAgain && len(q.Files) == 0
-		q.Files = withOthers(q.Files, o.Files)
+		q.Files = WithOthers(q.Files, o.Files)
 	}
 	if q.Job = proto.CloneOf(q.Job); q.Job == nil { // it is made later
 		q.Job = &wire.Job{}
@@ -57,8 +57,8 @@ func (o Own) of(q Request) Request {
 	return q
 }
 
-// withOthers adds files to a list, but for those whose path is in it.
-func withOthers(list, others []images.File) []images.File {
+// WithOthers adds files to a list, but for those whose path is in it.
+func WithOthers(list, others []images.File) []images.File {
 	out := slices.Clone(list)
 	for _, f := range others {
 		if !slices.ContainsFunc(list, func(o images.File) bool { return o.Path == f.Path }) {
