@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"kerninst/agent/probe"
@@ -112,8 +113,13 @@ func (a *Answer) trace(r *Request, records []*wire.Record) {
 // print writes the records in order of time.
 func (t *Trace) print(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
+	several := slices.ContainsFunc(t.Events, func(e probe.Event) bool { return e.Action != t.Events[0].Action })
 	for _, e := range t.Events {
-		fmt.Fprintf(w, "%.9f s\tCPU %d\t%s\t%s\t%s\n", float64(e.NS)/1e9, e.CPU, e.Spec, e.Action, e.Text())
+		fmt.Fprintf(w, "%.9f s\tCPU %d\t%s\t", float64(e.NS)/1e9, e.CPU, e.Spec)
+		if several {
+			fmt.Fprintf(w, "%s\t", e.Action)
+		}
+		fmt.Fprintln(w, e.Text())
 	}
 	w.Flush()
 }

@@ -49,7 +49,7 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 // itself.
 //
 // The cells of count and sum are one sum, of avg two; of min and max what they say and,
-// behind it, the sum of how many came; of a histogram an array; of trace a buffer; of
+// behind it, the sum of how many came; of a histogram an array; of trace what leads to a ring; of
 // stack(N) stacks of N addresses, the point's and those that its function and each other
 // returns to, and of stack of as many as there may be. With keys it is a map, and behind it
 // the sum of those that had no room. Those of time and concurrency are as of avg(cycles). Behind them, if anything is loaded, is how many loads

@@ -33,7 +33,7 @@ var behaviours = []struct {
 	{"return is once a call", `kinst kinst::GETPPID:return -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
 	{"points are listed with what is there", `kinst -l kinst::vfs_read:`, 0, `(?s)kinst::vfs_read:\d+ +0xffff[0-9a-f]+ +\S.*(ret|ret\w*) +\w+\n`, ""},
 	{"a probe prints process and command, as printf of pid and execname does", `kinst "kinst::GETPPID:entry trace(pid, comm)" -- BENCH`,
-		0, `0 +\d+ bench\s*\n +1 +\d+ bench\s*\n`, ""},
+		0, ` 1000 records\n0\.\d{9} s +CPU 0 +kinst::GETPPID:\d+ +(\d+) bench *\n`, ""},
 	{"a predicate on the command", `kinst 'kinst::vfs_read:entry /comm == "wc"/' 'kinst::vfs_read:return /comm == "nobody"/' -- wc -c /proc/mounts`,
 		0, `(?s)count +[1-9]\d*\n.*count +0\n|vfs_read:\d+ +\w+ +[1-9]\d*\nkinst::vfs_read:\d+ +\w+ +0\n`, ""},
 	{"patterns stand for functions", `kinst -l 'kinst::ksys_r*:entry'`, 0, `(?s)ksys_read:\d+ .*ksys_readahead:\d+ |(?s)ksys_readahead:\d+ .*ksys_read:\d+ `, ""},

@@ -34,6 +34,7 @@ var testProofs = []testProof{
 	{"flow", "./ci/e2e", "TestWholeKernels/%s/flow", "-full", false},
 	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
+	{"rings", "./ci/e2e", "TestRings", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
