@@ -346,6 +346,7 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 			if one != nil {
 				plans = append(plans, one)
 				made.add(points[k], one, results[k])
+				d.rings.known(made.points[len(made.points)-1], results[k].Tags)
 				d.resolved[name] = append(d.resolved[name], one.Asked())
 			} else if err == nil && !s.SkipRefused {
 				err = fmt.Errorf("%s: %s", results[k].Refusal.Reason, results[k].Refusal.Detail)

@@ -42,6 +42,7 @@ type rings struct {
 	bytes  int
 	sets   map[int]*ringSet // by how many fields records have
 	tags   map[traced]uint16
+	last   uint16   // that was given away
 	chunks []*chunk // what was taken out of rings and is not sent
 
 	mu    sync.Mutex
@@ -85,15 +86,15 @@ func (r *rings) tag(of traced) (uint16, error) {
 	if tag, ok := r.tags[of]; ok {
 		return tag, nil
 	}
-	if len(r.tags) == mostTags {
+	if r.last == mostTags {
 		return 0, fmt.Errorf("more than %d traces: probe fewer points at once", mostTags)
 	}
 	if r.tags == nil {
 		r.tags = map[traced]uint16{}
 	}
-	tag := uint16(len(r.tags) + 1)
-	r.tags[of] = tag
-	return tag, nil
+	r.last++
+	r.tags[of] = r.last
+	return r.last, nil
 }
 
 // bind says to the cells of a point's snippet that are of rings where these are.
@@ -150,6 +151,15 @@ func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
 	}
 	d.rings.bytes, d.rings.sets[fields] = bytes, set
 	return set, nil
+}
+
+// known says that a point that was searched for is this one, should it be asked for again.
+func (r *rings) known(p *wire.Point, tags []uint32) {
+	for k, tag := range tags {
+		if tag != 0 {
+			r.tags[traced{p.Module, p.Function, p.Offset, p.Actions[k]}] = uint16(tag)
+		}
+	}
 }
 
 // tagsOf are those of each of a point's actions.
