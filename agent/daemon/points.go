@@ -71,6 +71,9 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 	var err error
 	var actions []action
 	if r.Snippet, actions, err = compound(p.Actions); err == nil {
+		err = r.Snippet.Resolve(d.symbol)
+	}
+	if err == nil {
 		err = d.bind(p, r.Snippet, actions)
 	}
 	if err != nil {

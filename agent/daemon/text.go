@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"kerninst/agent/wire"
 )
@@ -121,4 +122,34 @@ func differences(a, b []byte) []span {
 		}
 	}
 	return out
+}
+
+// symbol is the address of the kernel's or a module's one symbol of a name, data or code.
+func (d *Daemon) symbol(name string) (uint64, error) {
+	found := uint64(0)
+	for rest := d.kallsyms; ; {
+		k := bytes.Index(rest, []byte(" "+name))
+		if k < 0 {
+			break
+		}
+		begin, end := bytes.LastIndexByte(rest[:k], '\n')+1, k+1+len(name)
+		line := rest[begin:end]
+		rest = rest[end:]
+		if len(rest) > 0 && rest[0] != '\n' && rest[0] != '\t' {
+			continue // a longer name
+		}
+		digits, _, _ := bytes.Cut(line, []byte(" "))
+		a, err := strconv.ParseUint(string(digits), 16, 64)
+		if err != nil || a == 0 {
+			return 0, fmt.Errorf("sym(%q): the kernel does not say where it is", name)
+		}
+		if found != 0 && found != a {
+			return 0, fmt.Errorf("sym(%q): several symbols have that name", name)
+		}
+		found = a
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("sym(%q): the kernel has no symbol of that name", name)
+	}
+	return found, nil
 }

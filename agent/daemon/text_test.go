@@ -1,8 +1,12 @@
 package daemon
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
+
+	"kerninst/agent/snippet"
 )
 
 func TestDifferences(t *testing.T) {
@@ -27,5 +31,24 @@ func TestDifferences(t *testing.T) {
 		if got := differences(flip(), tt.b); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestSymbol: a symbol is found by its whole name, whosever it is, unless several have it.
+func TestSymbol(t *testing.T) {
+	d := &Daemon{kallsyms: []byte("ffffffff81000000 T _stext\nffffffff82000010 D jiffies\nffffffff82000010 D jiffies_64\nffffffff82000020 d twice\n" +
+		"ffffffffc0000000 d other\t[m]\nffffffffc0000020 d twice\t[m]\n0000000000000000 A zero\n")}
+	for name, want := range map[string]string{
+		"jiffies": "0xffffffff82000010", "other": "0xffffffffc0000000", "_stext": "0xffffffff81000000",
+		"jiff": "no symbol", "iffies": "no symbol", "twice": "several", "zero": "does not say",
+	} {
+		a, err := d.symbol(name)
+		if got := fmt.Sprintf("%#x", a); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+	s, err := snippet.Parse("c0 sum\nv0 u64 = const &jiffies\ncount c0 v0")
+	if err != nil || s.Resolve(d.symbol) != nil || s.Code[0].A != snippet.C(0xffffffff82000010) || s.Code[0].Name != "" {
+		t.Errorf("%v, %v", s, err)
 	}
 }

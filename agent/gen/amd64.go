@@ -174,7 +174,7 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 	switch i.Op {
 	case snippet.Arg, snippet.Ret, snippet.Reg: // is there
 	case snippet.Const:
-		load(d, i.A.Imm)
+		l.constant(d, i, load)
 	case snippet.Cycles:
 		l.put(amd64.ReadTime())
 		l.put(amd64.ShiftImm(true, false, amd64.RDX, 32))

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"fmt"
 	"math/bits"
 
 	"kerninst/agent/isa"
@@ -56,6 +57,14 @@ func (l *lowering) typeOf(o snippet.Operand) snippet.Type {
 
 // log2 of a power of two.
 func log2(n int) uint8 { return uint8(bits.Len(uint(n)) - 1) }
+
+// constant loads what Const says.
+func (l *lowering) constant(d isa.Reg, i snippet.Insn, load func(isa.Reg, uint64)) {
+	if i.Name != "" {
+		l.fail(fmt.Errorf("%w: where %s is is not known", ErrSnippet, i.Name))
+	}
+	load(d, i.A.Imm)
+}
 
 // operand is the register of a value, or the given one after a constant was put there.
 func (l *lowering) operand(o snippet.Operand, r isa.Reg, load func(isa.Reg, uint64)) isa.Reg {

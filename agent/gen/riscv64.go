@@ -149,7 +149,7 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 	switch i.Op {
 	case snippet.Arg, snippet.Ret, snippet.Reg: // is there
 	case snippet.Const:
-		load(d, i.A.Imm)
+		l.constant(d, i, load)
 	case snippet.Cycles:
 		l.one(riscv64.ReadTime(d))
 	case snippet.Load:

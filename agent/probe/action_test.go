@@ -104,6 +104,8 @@ func TestCompileErrors(t *testing.T) {
 		{"", "stack(16)", "from 1 to 15"},
 		{"", "stack(arg0)", "takes one constant"},
 		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "8 fields"},
+		{"", "sum(sym(jiffies))", "the symbol's name is quoted"},
+		{"", "sum(cache_misses)", "hardware counters are not read"},
 		{"", "", "action"},
 	} {
 		s, err := Compile(c.predicate, c.action)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -216,6 +217,9 @@ func (c *compiler) named(x *ast.Ident) (number, error) {
 	case "comm":
 		return number{}, at(x, "comm is a text: it can be compared with one, as in comm == \"squid\", traced, and be a key")
 	}
+	if slices.Contains(hardware, name) {
+		return number{}, at(x, "%s: hardware counters are not read: emulated machines have none, and of guests under KVM nobody has asked for any; cycles is the time", name)
+	}
 	if field, ok := taskWords[name]; ok {
 		return c.taskWord(x, field)
 	}
@@ -242,8 +246,11 @@ var conversions = map[string]struct {
 // loaded is what loads so many bytes.
 var loaded = map[string]int{"load8": 1, "load16": 2, "load32": 4, "load64": 8}
 
+// hardware are counters that machines may have, by their usual names.
+var hardware = []string{"instructions", "insns", "cache_misses", "cache_references", "branches", "branch_misses", "llc_misses", "tlb_misses"}
+
 // words are what stands for a number by itself.
-const words = "arg0 to arg5, ret, reg(\"NAME\"), pid, tid, cpu, task, comm and cycles"
+const words = "arg0 to arg5, ret, reg(\"NAME\"), sym(\"NAME\"), pid, tid, cpu, task, comm and cycles"
 
 const loadNames = "load8(X), load16(X), load32(X) and load64(X)"
 
@@ -260,6 +267,14 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 		reg, err := strconv.Unquote(lit.Value)
 		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
 	}
+	if name == "sym" {
+		lit, ok := x.Args[0].(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return number{}, at(x, "%s: the symbol's name is quoted, as in sym(\"jiffies\")", show(x))
+		}
+		symbol, err := strconv.Unquote(lit.Value)
+		return c.set(snippet.Insn{Op: snippet.Const, Name: symbol, A: snippet.C(0)}, snippet.U64), err
+	}
 	to, converts := conversions[name]
 	bytes, loads := loaded[name]
 	if !converts && !loads && c.at.Types != nil {
@@ -270,7 +285,7 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 		return c.read(x, p)
 	}
 	if !converts && !loads {
-		return number{}, at(x, "%s is not known: there are reg(\"NAME\"), %s, and conversions, as int32(arg0)", name, loadNames)
+		return number{}, at(x, "%s is not known: there are reg(\"NAME\"), sym(\"NAME\"), %s, and conversions, as int32(arg0)", name, loadNames)
 	}
 	a, err := c.number(x.Args[0])
 	if err != nil {

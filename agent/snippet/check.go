@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"strings"
 )
 
 // Bounds of a snippet, so that what it becomes fits a patch and takes no long.
@@ -163,6 +164,9 @@ func (c *checker) form(k int, i Insn) error {
 	case Const:
 		if !i.A.IsConst {
 			return errors.New("takes a constant")
+		}
+		if i.Name != "" && (i.Type != U64 || strings.ContainsAny(i.Name, " \t\n")) {
+			return fmt.Errorf("%q is no symbol, or its address no u64", i.Name)
 		}
 	case Arg:
 		if i.N < 0 || i.N >= MaxArgs {

@@ -92,6 +92,9 @@ var arithmetic = map[Op]func(a, b uint64) uint64{
 func (m *machine) value(i Insn) (uint64, error) {
 	switch i.Op {
 	case Const:
+		if i.Name != "" {
+			return 0, fmt.Errorf("where %s is is not known", i.Name)
+		}
 		return i.A.Imm, nil
 	case Arg:
 		return m.env.Arg(i.N), nil

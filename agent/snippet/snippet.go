@@ -115,7 +115,7 @@ type Insn struct {
 	A, B   Operand
 	N      int    // of Arg: which, from 0; of Load, Task and Extend: bytes, 1, 2, 4 or 8; of Index: the most that A counts for
 	Off    int32  // of Load and Task: bytes; of Index, Tally and Top: words
-	Name   string // of Reg, as the ISA writes it
+	Name   string // of Reg, as the ISA writes it; of Const, a symbol whose address A is to be: see Resolve
 	Cond   Cond
 	To     int // index of an instruction further down, or of the end
 	Cell   int

@@ -27,6 +27,7 @@ import (
 //	tally c5 v3 0 1
 //	v4 u64 = bits v2
 //	v5 u64 = index c6 0 0 64 v4
+//	v6 u64 = const &jiffies
 //	4:
 //
 // Constants are decimal or 0x; negative ones stand for their 64 bits.
@@ -65,6 +66,12 @@ func (i Insn) String() string {
 		words = append(words, strconv.Itoa(i.N))
 	case Reg:
 		words = append(words, i.Name)
+	case Const:
+		if i.Name != "" {
+			words = append(words, "&"+i.Name)
+		} else {
+			words = append(words, i.A.String())
+		}
 	case Load:
 		words = append(words, strconv.Itoa(i.N), i.A.String(), strconv.Itoa(int(i.Off)), fmt.Sprintf("c%d", i.Cell))
 	case Extend:
@@ -288,7 +295,13 @@ func (p *parser) operands(i *Insn) {
 		i.Cell, i.B, i.Off, i.N, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.number(), p.operand()
 	case Tally, Top:
 		i.Cell, i.B, i.Off, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.operand()
-	case Const, Bits:
+	case Const:
+		if len(p.words) > 0 && len(p.words[0]) > 1 && p.words[0][0] == '&' {
+			i.Name, i.A = p.next()[1:], C(0)
+			return
+		}
+		i.A = p.operand()
+	case Bits:
 		i.A = p.operand()
 	case If:
 		i.A, i.Cond, i.B = p.operand(), Cond(p.choice(condNames[:])), p.operand()
@@ -310,4 +323,20 @@ func (p *parser) operands(i *Insn) {
 	case Add, Sub, And, Or, Xor, Shl, Shr, Div:
 		i.A, i.B = p.operand(), p.operand()
 	}
+}
+
+// Resolve puts the addresses of the symbols that are named into a snippet.
+func (s Snippet) Resolve(address func(name string) (uint64, error)) error {
+	for k := range s.Code {
+		i := &s.Code[k]
+		if i.Op != Const || i.Name == "" {
+			continue
+		}
+		a, err := address(i.Name)
+		if err != nil {
+			return err
+		}
+		i.A, i.Name = C(a), ""
+	}
+	return nil
 }
