@@ -2246,6 +2246,7 @@ type PointResult struct {
 	// detail names the mechanism.
 	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
 	Instruction   string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
+	Called        bool       `protobuf:"varint,28,opt,name=called,proto3" json:"called,omitempty"`          // what is there jumps to another function, and calls it in the patch, so that what it returns is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2446,6 +2447,13 @@ func (x *PointResult) GetInstruction() string {
 		return x.Instruction
 	}
 	return ""
+}
+
+func (x *PointResult) GetCalled() bool {
+	if x != nil {
+		return x.Called
+	}
+	return false
 }
 
 type RunResult struct {
@@ -3321,7 +3329,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\"\xda\x05\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\xf2\x05\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3351,7 +3359,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
 	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
 	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\x12 \n" +
-	"\vinstruction\x18\x1b \x01(\tR\vinstruction\"\x8a\x01\n" +
+	"\vinstruction\x18\x1b \x01(\tR\vinstruction\x12\x16\n" +
+	"\x06called\x18\x1c \x01(\bR\x06called\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
