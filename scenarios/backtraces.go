@@ -47,6 +47,13 @@ var tracedKinds = []traced{
 	// What patches call.
 	{name: "load", functions: busyFunction, actions: loadActions, dumps: 150,
 		in: func(place string, _ []*wire.PointResult) bool { return strings.HasPrefix(place, "ki_load") }},
+	// Who is called in place of a jump, whom he calls, and the patch that has called him.
+	{name: "called", only: []string{"amd64"}, op: "read", actions: returnedActions, dumps: 400,
+		functions: func(string) []string { return []string{"__x64_sys_read"} },
+		in: func(place string, _ []*wire.PointResult) bool {
+			name, _, _ := strings.Cut(place, "+")
+			return contains([]string{"kerninst_patches", "ksys_read", "vfs_read", "read_zero", "rw_verify_area", "security_file_permission", "apparmor_file_permission", "aa_file_perm"}, name)
+		}},
 	// Padding is what a symbol of its own is of, which nothing else runs.
 	{name: "copy", only: []string{"amd64"}, mechanism: "springboard", op: "null", dumps: 400,
 		functions: func(arch string) []string {
@@ -96,6 +103,11 @@ func loadActions(arch string) []*wire.Action {
 		words[k] = fmt.Sprintf("load%d(reg(%q) + %d)", []int{8, 16, 32, 64}[k%4], stackPointer[arch], 8*k)
 	}
 	return []*wire.Action{loadAction("", "sum("+strings.Join(words, " + ")+")")}
+}
+
+// returnedActions are for ways out alone: at other instructions they are refused.
+func returnedActions(string) []*wire.Action {
+	return []*wire.Action{loadAction("", "sum(ret)")}
 }
 
 func inPatch(place string, points []*wire.PointResult) bool {

@@ -35,6 +35,7 @@ type Point struct {
 	Mechanism   string   `json:"mechanism,omitempty"`
 	Liveness    string   `json:"liveness,omitempty"`
 	RunsAt      string   `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
+	Called      bool     `json:"called,omitempty"`  // it jumps to another function, which is called now, to know what that returns
 	Moved       string   `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
 	Added       int      `json:"added,omitempty"`   // instructions a hit
 	Spilled     int      `json:"spilled,omitempty"` // registers and flag words saved
@@ -120,7 +121,7 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 
 func point(p *wire.PointResult) Point {
 	out := Point{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Instruction: p.Instruction,
-		Mechanism: p.Mechanism, Liveness: p.Liveness, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled)}
+		Mechanism: p.Mechanism, Liveness: p.Liveness, Called: p.Called, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled)}
 	if p.RunsAt != 0 {
 		out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
 	}
@@ -198,6 +199,8 @@ func (p Point) list(t io.Writer) {
 		how = "refused: " + p.Refusal.Reason + ": " + p.Refusal.Detail
 	case p.RunsAt != "":
 		how += ", at " + p.RunsAt
+	case p.Called:
+		how += ", as a call"
 	}
 	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction, how)
 }

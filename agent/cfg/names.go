@@ -56,6 +56,12 @@ func findPin(arch, name string) *pin {
 	return nil
 }
 
+// Returns reports whether a symbol is what jumps lead to that return.
+func Returns(arch, name string) bool {
+	p := findPin(arch, name)
+	return p != nil && p.kind == KindReturn
+}
+
 // thunkReads is the register that a thunk's name ends in; everything, if the
 // name ends in none.
 func thunkReads(a *isa.Arch, name string) isa.RegSet {

@@ -73,6 +73,7 @@ type Daemon struct {
 	// be measured.
 	moduleFunctions []byte
 	bases           map[string]loading // of the modules whose sections are known
+	prototypes      prototypes
 	index           indexed
 	stages          stages   // of the step
 	phases          []string // of the start, with the time at which each ended

@@ -66,7 +66,8 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry, Terse: true,
-		Still: covers(p), // what is moved away is dearer, for as long as nobody comes by
+		OnStack: d.onStack,
+		Still:   covers(p), // what is moved away is dearer, for as long as nobody comes by
 	}
 	var err error
 	var actions []action
@@ -147,6 +148,12 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	d.stages.enter(stagePlan)
 	defer d.stages.enter("")
 	made, refusal := find(d.text, req)
+	if refusal == nil && made.Called && timing(p) {
+		refusal = &plan.Refusal{Reason: plan.NoArgument, Detail: fmt.Sprintf("%s+%#x jumps to another function: the time inside ends there, and what is returned is known when that has come back; ask for one of the two", made.Symbol, uint64(made.Offset))}
+		if !req.Dry {
+			d.splicer.Release(made)
+		}
+	}
 	if refusal == nil {
 		d.stages.enter(stageForeign)
 		if refusal, err = d.foreign(made); err != nil || refusal != nil {
@@ -165,6 +172,11 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	return made, located(made, res), nil
 }
 
+// timing reports whether a point is where the time inside a function ends.
+func timing(p *wire.Point) bool {
+	return slices.ContainsFunc(p.Actions, func(a *wire.Action) bool { return a.Timed != wire.Timed_UNTIMED })
+}
+
 func refused(r *plan.Refusal) *wire.Refusal {
 	return &wire.Refusal{Reason: r.Reason.String(), Class: r.Class, Detail: r.Detail}
 }
@@ -176,7 +188,7 @@ func located(p *plan.Plan, res *wire.PointResult) *wire.PointResult {
 	if p.For != 0 {
 		res.RunsAt = uint64(p.At())
 	}
-	res.Mechanism = p.Mechanism.String()
+	res.Mechanism, res.Called = p.Mechanism.String(), p.Called
 	return res
 }
 
@@ -299,6 +311,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if err := d.seeModules(modulesOf(s.Points)); err != nil {
 		return err
 	}
+	d.prototypes.forget()
 	d.known, d.asked = &plan.Functions{}, d.askedOf(s.Points)
 	defer func() { d.known, d.asked = nil, nil }()
 	made, plans, err := d.planAll(name, s, res)

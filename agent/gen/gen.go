@@ -47,8 +47,12 @@ type Input struct {
 	Back      isa.Addr   // behind them, where the kernel goes on if they do
 	Near      bool       // Back is in reach of a Hop from the patch's end
 	Annex     isa.Addr   // where the displaced instruction will lie instead; 0: in the patch. See annex.go
+	// Called: the last of the displaced, a jump to another function, is made a call, and
+	// the snippet runs when that has come back. See called.go.
+	Called bool
+	Thunk  isa.Addr // amd64: what the kernel returns by; 0: by an instruction
 	// Free is what may be overwritten before each of the displaced instructions,
-	// and at Back.
+	// and at Back, or when what is called has come back.
 	Free     []isa.RegSet
 	Features Features
 	Loads    isa.Addr // what to load kernel memory with, or 0: kdev.Info.Loads
@@ -88,7 +92,7 @@ type Output struct {
 	Added   int // instructions per hit besides the displaced: snippet and way back, without the module's own that load
 	Spilled int // registers and flag words saved
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
-	Start   int // offset of the displaced instructions behind it, or of the way to them
+	Start   int // offset of the displaced instructions behind it, of the way to them, or of the return
 	States  []State
 	Annex   Annex // if Input.Annex asks for one
 }
@@ -220,6 +224,9 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 		return n
 	}
 	n += perSaves
+	if s.Returned() {
+		n += perCall
+	}
 	for _, i := range s.Code {
 		n += perInsn + perField*len(i.Fields)
 		switch i.Op {
@@ -265,6 +272,9 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	in.Free = without(in.Free, arch.NeverUse)
 	b := &builder{in: in, point: in.Displaced[in.Lead].Addr, unit: Unit(arch, in.Snippet, in.Cell)}
 	b.lead(arch.Move)
+	if in.Called {
+		b.called(arch)
+	}
 	b.out.Begin = len(b.out.Code)
 	if in.Snippet.IsCounter() {
 		g.count(b)
@@ -272,7 +282,9 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		lower(b, arch, in.Snippet)
 	}
 	b.out.Start = len(b.out.Code)
-	if in.Annex != 0 {
+	if in.Called {
+		b.comeBack(arch)
+	} else if in.Annex != 0 {
 		b.apart(arch)
 	} else if b.displaced(arch.Move) {
 		b.state(b.in.Back, 0, nil)

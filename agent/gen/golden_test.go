@@ -181,9 +181,14 @@ func loadCall(a *isa.Arch, in Input, code []byte, at int) (n int, changes isa.Re
 // overwritten lists what the snippet's instructions write and is neither free nor
 // said to be kept elsewhere when they do.
 func overwritten(a *isa.Arch, in Input, out Output) (bad isa.RegSet) {
+	return overwrittenFrom(a, in, out, 0)
+}
+
+// overwrittenFrom is overwritten of the instructions from an offset on.
+func overwrittenFrom(a *isa.Arch, in Input, out Output, from int) (bad isa.RegSet) {
 	k := 0
 	sp := isa.Set(map[string]isa.Reg{"amd64": 4, "arm64": 31, "riscv64": 2}[a.Name])
-	for n := 0; n < out.Start; {
+	for n := from; n < out.Start; {
 		for k+1 < len(out.States) && out.States[k+1].Off <= n {
 			k++
 		}

@@ -265,6 +265,9 @@ type Arch struct {
 	// is ErrStays; it is ErrNoRegister if none is in free, the registers whose value
 	// before i nobody reads, and any other if an address is out of reach from there.
 	Move func(i Insn, code []byte, to Addr, free RegSet) (Moved, error)
+	// Call encodes at another address, for a jump that is not conditional, the call that
+	// leads to the same place: it comes back behind Code. Errors are Move's.
+	Call func(i Insn, code []byte, to Addr) (Moved, error)
 	// Text disassembles for people what Decode decoded.
 	Text func(b []byte, a Addr) string
 	// Far decodes a jump without link that takes several instructions: where

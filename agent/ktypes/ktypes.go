@@ -25,6 +25,15 @@ func Read(raw []byte) (*Types, error) {
 	return &Types{spec}, nil
 }
 
+// Of is what a blob of BTF says of a module, which refers to the kernel's types.
+func (t *Types) Of(raw []byte) (*Types, error) {
+	spec, err := btf.LoadSplitSpecFromReader(bytes.NewReader(raw), t.spec)
+	if err != nil {
+		return nil, fmt.Errorf("a module's types: %w", err)
+	}
+	return &Types{spec}, nil
+}
+
 // prototype is a function's. Of functions of one name, which are in several files, it is
 // that of the first.
 func (t *Types) prototype(function string) (*btf.FuncProto, error) {

@@ -75,3 +75,34 @@ func TestErrors(t *testing.T) {
 		t.Error("anything is taken for types")
 	}
 }
+
+// TestOnStack: which functions may have arguments on the stack, and of which it is not known.
+func TestOnStack(t *testing.T) {
+	types := ktypestest.Kernel(t)
+	for _, c := range []struct{ function, amd64, others string }{
+		{"vfs_read", "no", "no"},
+		{"vfs_read.constprop.0", "no", "no"},
+		{"vfs_read.isra.0", "unknown", "unknown"}, // has other arguments
+		{"nothing", "no", "no"},
+		{"many", "yes", "no"},
+		{"some", "yes", "yes"},
+		{"three", "no", "no"},
+		{"pairs", "yes", "yes"},
+		{"packed", "yes", "no"},
+		{"large", "yes", "no"},
+		{"file", "unknown", "unknown"}, // is none
+	} {
+		for arch, want := range map[string]string{"amd64": c.amd64, "arm64": c.others, "riscv64": c.others} {
+			got := "unknown"
+			if on, err := types.OnStack(arch, c.function); err == nil {
+				got = map[bool]string{true: "yes", false: "no"}[on]
+			}
+			if got != want {
+				t.Errorf("%s, %s: %s, want %s", c.function, arch, got, want)
+			}
+		}
+	}
+	if _, err := types.OnStack("m68k", "vfs_read"); err == nil {
+		t.Error("m68k passes arguments as somebody knows")
+	}
+}

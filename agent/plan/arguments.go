@@ -11,13 +11,19 @@ import (
 // arguments reports why a snippet at instruction at cannot read the arguments that
 // it asks for: they are in the registers in which they were passed until one of
 // these is written, and only where nothing comes but from the function's start.
-func (fn *function) arguments(s snippet.Snippet, at int) *Refusal {
-	for _, i := range s.Code {
-		if i.Op == snippet.Ret && fn.insns[at].Flow != isa.FlowReturn {
-			return refuse(NoArgument, "%s, %v, does not return: what the function returns is known only where it does", fn.name(at), fn.insns[at].Flow)
+func (fn *function) arguments(req Request, at int) *Refusal {
+	if req.Snippet.Returned() {
+		if r := fn.comesBack(req, at); r != nil {
+			return r
 		}
+	}
+	called := fn.called(req, at)
+	for _, i := range req.Snippet.Code {
 		if i.Op != snippet.Arg {
 			continue
+		}
+		if called {
+			return refuse(NoArgument, "%s leads to another function, and what is returned is known when that has come back: argument %d may be gone by then", fn.name(at), i.N)
 		}
 		r := gen.Argument(fn.text.Arch, i.N)
 		for k, j := range fn.insns[:at] {

@@ -172,6 +172,9 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 	if err != nil {
 		return err
 	}
+	if p.Called {
+		return p.checkCalled(arch, b, begin)
+	}
 	if err := p.checkSnippet(arch, b, begin); err != nil {
 		return err
 	}

@@ -117,6 +117,7 @@ const (
 	NoSpringboard               // no padding for a springboard in reach of a short jump
 	MemoryFull                  // patch memory is taken by other splices
 	Recursion                   // the snippet would run itself
+	StackArguments              // what is jumped to may have arguments on the stack
 )
 
 var reasonNames = [...]string{
@@ -126,6 +127,7 @@ var reasonNames = [...]string{
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
 	"bad snippet", "no argument here", "no springboard", "patch memory full", "recursion",
+	"stack arguments",
 }
 
 func (r Reason) String() string {
@@ -181,7 +183,7 @@ type Plan struct {
 	Patch     isa.Addr        `json:"patch"`            // where New, or the springboard, leads
 	Code      []byte          `json:"code"`             // the patch
 	Lead      int             `json:"lead"`             // how many of the displaced run before the snippet
-	Start     int             `json:"start"`            // offset in Code of the displaced instructions behind it
+	Start     int             `json:"start"`            // offset in Code of the displaced instructions behind it, or of the return
 	Original  []byte          `json:"original"`         // bytes of the displaced instructions
 	Snippet   snippet.Snippet `json:"snippet"`          // what Code does, besides what is displaced
 	Loads     isa.Addr        `json:"loads,omitempty"`  // what it loads kernel memory with, if it does
@@ -196,6 +198,8 @@ type Plan struct {
 	Spilled   int             `json:"spilled"`          // registers and flag words saved
 	Liveness  Source          `json:"liveness"`         // who says that the others are free
 	Window    bool            `json:"window"`           // several instructions are replaced
+	Called    bool            `json:"called,omitempty"` // the last of the displaced is a call, behind which the snippet runs: gen.Input.Called
+	Thunk     isa.Addr        `json:"thunk,omitempty"`  // and what it then returns by: gen.Input.Thunk
 	States    []gen.State     `json:"states"`           // the state map of Code
 	Passed    []Passed        `json:"passed,omitempty"` // in the ladder's order
 	// Fault is the first of the displaced as it is in Code, if faults of it have a

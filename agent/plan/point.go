@@ -60,6 +60,9 @@ type Request struct {
 	// Wanted reports whether other points that are asked for lie in [lo, hi), of which none
 	// is locked for a punned jump; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool
+	// OnStack reports whether arguments of a function may be passed on the stack; an error
+	// says why that is not known. Nil: it is known of no function.
+	OnStack func(f ktext.Func) (bool, error)
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
 	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
@@ -312,7 +315,7 @@ func (fn *function) planAt(req Request, at int) (_ *Plan, passed []Passed, _ *Re
 	if r := fn.displaceable(at); r != nil {
 		return nil, nil, r
 	}
-	if r := fn.arguments(req.Snippet, at); r != nil {
+	if r := fn.arguments(req, at); r != nil {
 		return nil, nil, r
 	}
 	if r := fn.learn(req); r != nil {
@@ -423,8 +426,15 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	if r != nil {
 		return gen.Input{}, r
 	}
+	called, thunk := fn.called(req, w.first+w.lead), isa.Addr(0)
+	if called {
+		if free[w.count], thunk, r = fn.back(w.first + w.lead); r != nil {
+			return gen.Input{}, r
+		}
+	}
 	from := fn.off(w.first)
 	return gen.Input{
+		Called: called, Thunk: thunk,
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch) + w.into, Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Task: task, Annex: annex,
@@ -488,7 +498,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
-		Fault: fault, Annex: annexOf(in, out),
+		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk,
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)

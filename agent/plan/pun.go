@@ -82,6 +82,8 @@ func (fn *function) mayPun(req Request, w window) *Refusal {
 		return r
 	case faults:
 		return refuse(MayFault, "%s has an exception-table entry, and what a punned jump leads to has none", fn.name(w.first))
+	case fn.called(req, w.first):
+		return refuse(NoSpringboard, "%s is made a call, and who walks up a stack to a page of patches does not know the way on from there", fn.name(w.first))
 	case req.Heap == nil:
 		return refuse(OutOfReach, "there is no patch memory")
 	}

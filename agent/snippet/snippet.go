@@ -198,6 +198,11 @@ func (s Snippet) Runs() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Current || i.Op == Task })
 }
 
+// Returned reports whether anything is asked of what the function returns.
+func (s Snippet) Returned() bool {
+	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Ret })
+}
+
 // Walks reports whether the kernel's stack is looked at.
 func (s Snippet) Walks() bool {
 	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Stack })

@@ -2381,6 +2381,7 @@ type PointResult struct {
 	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
 	Instruction   string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
 	Tags          []uint32   `protobuf:"varint,28,rep,packed,name=tags,proto3" json:"tags,omitempty"`       // of the records of each action; 0: it makes none
+	Called        bool       `protobuf:"varint,29,opt,name=called,proto3" json:"called,omitempty"`          // what is there jumps to another function, and calls it in the patch, so that what it returns is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2588,6 +2589,13 @@ func (x *PointResult) GetTags() []uint32 {
 		return x.Tags
 	}
 	return nil
+}
+
+func (x *PointResult) GetCalled() bool {
+	if x != nil {
+		return x.Called
+	}
+	return false
 }
 
 type RunResult struct {
@@ -3478,7 +3486,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\"\xee\x05\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\x86\x06\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3509,7 +3517,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
 	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\x12 \n" +
 	"\vinstruction\x18\x1b \x01(\tR\vinstruction\x12\x12\n" +
-	"\x04tags\x18\x1c \x03(\rR\x04tags\"\x8a\x01\n" +
+	"\x04tags\x18\x1c \x03(\rR\x04tags\x12\x16\n" +
+	"\x06called\x18\x1d \x01(\bR\x06called\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
 	"\x04exit\x18\x01 \x01(\x05R\x04exit\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +

@@ -120,9 +120,10 @@ struct ki_ranges {
 void ki_quiesce(void);
 /*
  * Calls found() for each range that a stack or saved register points into, and says
- * whether that is of a task that went to sleep by itself.
+ * whether that is of a task that went to sleep by itself. It is false where a task may be
+ * asleep that is on no list, and was not looked at.
  */
-void ki_stacks_scan(const struct ki_ranges *r);
+bool ki_stacks_scan(const struct ki_ranges *r);
 
 /* moment.c: a call of the device; takes ki_lock. */
 long ki_moment(void __user *arg);

@@ -17,7 +17,18 @@
  * an interrupt in the patch left it, and the task sleeps in a function that has not
  * written all of its frame. So for patches in which nobody falls asleep (KI_SPLICE_AWAKE)
  * only words of other tasks count: of those that run or were preempted.
+ *
+ * A task that ends is taken off all lists before it has left the kernel: a thread that
+ * nobody waits for does that itself (exit_notify(), release_task()), and may sleep in what
+ * it calls then, as in proc_flush_pid(). Its stack is found nowhere. But the kernel counts
+ * its stacks, and takes one off the count when such a task sleeps no more
+ * (exit_task_stack_account()). So where there are more stacks than tasks on lists, the scan
+ * says so, and patches in which somebody may sleep stay until the next one.
  */
+#include <linux/init_task.h>
+#include <linux/mmzone.h>
+#include <linux/nodemask.h>
+#include <linux/percpu.h>
 #include <linux/ptrace.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -55,13 +66,8 @@ static unsigned long stack_end(struct task_struct *t, unsigned long stack)
 	return t->flags & PF_KTHREAD ? stack + THREAD_SIZE : (unsigned long)task_pt_regs(t);
 }
 
-static void scan_task(const struct ki_ranges *r, struct task_struct *t)
+static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
 {
-	/*
-	 * As tasks-RCU asks: who was preempted, though he was about to sleep, is still
-	 * queued. All CPUs are stopped, so it stays as it is.
-	 */
-	bool asleep = !READ_ONCE(t->on_rq);
 	unsigned long stack, sp, end;
 	const unsigned long *words;
 	unsigned int n = 0;
@@ -87,22 +93,63 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t)
 
 /*
  * On one CPU, while the others wait with interrupts off. The tasks that are
- * "running" are the waiting stopper threads. The idle tasks are on no list;
- * they never sleep in a call and are not preempted.
+ * "running" are the waiting stopper threads, so nobody is on a stack of interrupts.
+ * The idle tasks are on no list. They are never preempted, and have given their CPUs
+ * away by a call, out of which they may return into a patch that has made it. Those of
+ * CPUs that are offline are looked at, too: they go on when theirs come.
  */
+struct scan {
+	const struct ki_ranges *r;
+	unsigned long seen;	/* stacks that are counted */
+	bool all;
+};
+
+/* Stacks that the kernel counts, in KiB. Nobody changes that meanwhile. */
+static long stacks_kb(void)
+{
+	long kb = 0;
+	int node, cpu;
+
+	for_each_online_node(node) {
+		pg_data_t *n = NODE_DATA(node);
+
+		kb += atomic_long_read(&n->vm_stat[NR_KERNEL_STACK_KB]);
+		for_each_possible_cpu(cpu)
+			kb += per_cpu_ptr(n->per_cpu_nodestats, cpu)->vm_node_stat_diff[NR_KERNEL_STACK_KB];
+	}
+	return kb;
+}
+
 static int scan_all(void *arg)
 {
-	const struct ki_ranges *r = arg;
+	struct scan *s = arg;
 	struct task_struct *p, *t;
+	int cpu;
 
 	rcu_read_lock();
-	for_each_process_thread(p, t)
-		scan_task(r, t);
+	/*
+	 * As tasks-RCU asks: who was preempted, though he was about to sleep, is still
+	 * queued. All CPUs are stopped, so it stays as it is.
+	 */
+	for_each_process_thread(p, t) {
+		scan_task(s->r, t, !READ_ONCE(t->on_rq));
+		s->seen += !t->exit_state;	/* one that ends may be counted no more */
+	}
 	rcu_read_unlock();
+	for_each_possible_cpu(cpu) {
+		t = idle_task(cpu);
+		if (t)
+			scan_task(s->r, t, true);
+		s->seen += t && t != &init_task;	/* whose stack was not made */
+	}
+	s->all = stacks_kb() == s->seen * (THREAD_SIZE / 1024);
 	return 0;
 }
 
-void ki_stacks_scan(const struct ki_ranges *r)
+bool ki_stacks_scan(const struct ki_ranges *r)
 {
-	stop_machine(scan_all, (void *)r, NULL);
+	struct scan s = { .r = r };
+
+	stop_machine(scan_all, &s, NULL);
+	return s.all;
 }

@@ -837,16 +837,17 @@ static void reap(void)
 {
 	const struct ki_ranges r = { .tree = &patches, .found = found_task };
 	struct live *l, *next;
+	bool all;
 
 	if (list_empty(&retired))
 		return;
 	ki_quiesce();
 	list_for_each_entry(l, &retired, link)
 		l->held = false;
-	ki_stacks_scan(&r);
+	all = ki_stacks_scan(&r);
 	quarantined = 0;
 	list_for_each_entry_safe(l, next, &retired, link) {
-		if (l->held) {
+		if (l->held || (!all && !(l->s.flags & KI_SPLICE_AWAKE))) {
 			quarantined += l->s.patch_len + l->s.annex_len;
 			continue;
 		}

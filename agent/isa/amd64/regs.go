@@ -47,6 +47,7 @@ var Arch = &isa.Arch{
 	RegName:   func(r isa.Reg) string { return regNames[r] },
 	Decode:    Decode,
 	Move:      Move,
+	Call:      CallFor,
 	Text:      Text,
 	Scan:      Scan,
 	ScanTail:  ScanTail,

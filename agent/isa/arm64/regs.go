@@ -34,6 +34,7 @@ var Arch = &isa.Arch{
 	RegName:  regName,
 	Decode:   Decode,
 	Move:     Move,
+	Call:     CallFor,
 	Text:     Text,
 	Op:       Op,
 	Scan:     Scan,

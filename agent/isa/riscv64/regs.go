@@ -38,6 +38,7 @@ var Arch = &isa.Arch{
 	RegName:  func(r isa.Reg) string { return regNames[r] },
 	Decode:   Decode,
 	Move:     Move,
+	Call:     CallFor,
 	Text:     Text,
 	Op:       Op,
 	Far:      Far,

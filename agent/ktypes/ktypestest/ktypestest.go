@@ -2,6 +2,7 @@
 package ktypestest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -15,6 +16,12 @@ import (
 //	struct file { struct inode *f_inode; char name[16]; enum kind kind; };
 //	long vfs_read(struct file *file, unsigned long count);
 //	void nothing(void);
+//	void many(u8 a, ..., u8 g);
+//	void some(...);
+//	int three(struct inode a, struct inode b, int c);
+//	int pairs(int a, struct inode b, struct inode c, struct inode d);
+//	int packed(struct { u8 a; unsigned b; } __attribute__((packed)) a);
+//	int large(struct file a);
 //	struct task_struct { struct thread_info { u32 flags, cpu; } thread_info; int pid, tgid; char comm[16]; struct file *file; };
 func Kernel(t *testing.T) *ktypes.Types {
 	t.Helper()
@@ -45,6 +52,14 @@ func Kernel(t *testing.T) *ktypes.Types {
 		task,
 		&btf.Func{Name: "vfs_read", Type: &btf.FuncProto{Return: long, Params: []btf.FuncParam{
 			{Name: "file", Type: &btf.Pointer{Target: file}}, {Name: "count", Type: ulong}}}},
+		&btf.Func{Name: "many", Type: &btf.FuncProto{Return: &btf.Void{}, Params: slices.Repeat([]btf.FuncParam{{Name: "a", Type: u8}}, 7)}},
+		&btf.Func{Name: "some", Type: &btf.FuncProto{Return: &btf.Void{}, Params: []btf.FuncParam{{Type: &btf.Void{}}}}},
+		&btf.Func{Name: "three", Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "a", Type: inode}, {Name: "b", Type: inode}, {Name: "c", Type: number}}}},
+		&btf.Func{Name: "pairs", Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "a", Type: number},
+			{Name: "b", Type: inode}, {Name: "c", Type: inode}, {Name: "d", Type: inode}}}},
+		&btf.Func{Name: "packed", Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "a", Type: &btf.Struct{Size: 5, Members: []btf.Member{
+			{Name: "a", Type: u8}, {Name: "b", Type: unsigned, Offset: 8}}}}}}},
+		&btf.Func{Name: "large", Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "a", Type: file}}}},
 		&btf.Func{Name: "nothing", Type: &btf.FuncProto{Return: &btf.Void{}}},
 	}, nil)
 	if err != nil {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * truth.c - functions that know how often they are called and how long they take: what is
- * measured of them from outside can be held against that.
+ * truth.c - functions that know how often they are called, how long they take and what they
+ * return: what is measured of them from outside can be held against that.
  *
  *   insmod truth.ko
  *   echo sleep 20 >/proc/truth     calls truth_sleep() for 20 ms, in the writer's context
- *   cat /proc/truth                of each function: name, calls, nanoseconds inside, and
- *                                  nanoseconds that its callers waited
+ *   echo returns 1000 >/proc/truth calls truth_returns() with each number below 1000
+ *   echo waits 1 >/proc/truth      sleeps in what truth_waits() jumps to, until
+ *   echo wake 1 >/proc/truth       wakes one
+ *   cat /proc/truth                of each function: name, calls, nanoseconds inside,
+ *                                  nanoseconds that its callers waited, and the sum of what
+ *                                  it returned
  *   rmmod truth
  *
  * A call's time is from behind its first instructions to before its last ones; what its
@@ -15,8 +19,11 @@
  * an emulator's host may, for milliseconds. Time inside a call of a call is inside both.
  */
 #include <linux/atomic.h>
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/delay.h>
+#include <linux/kernel.h>
+#include <linux/math.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/proc_fs.h>
@@ -25,7 +32,7 @@
 #include <linux/uaccess.h>
 
 struct truth {
-	atomic64_t calls, ns, waited;
+	atomic64_t calls, ns, waited, returned;
 };
 
 static __always_inline u64 enter(void)
@@ -125,21 +132,13 @@ static noinline __noclone void tailed(unsigned int ms, u64 *since)
 	busy(ms);
 }
 
-/*
- * Its way out is a jump to another function, unless the kernel is built with frame pointers:
- * then the compiler makes no such jumps, and the call is inside.
- */
+/* Its way out is a jump to another function (see Kbuild). */
 static struct truth of_tail;
 static noinline __noclone void truth_tail(unsigned int ms, u64 *left)
 {
 	u64 t = enter();
 
 	usleep_range(ms * 1000, ms * 1000);
-	if (IS_ENABLED(CONFIG_FRAME_POINTER)) {
-		tailed(ms, left);
-		leave(&of_tail, t);
-		return;
-	}
 	leave(&of_tail, t);
 	tailed(ms, left);
 }
@@ -149,8 +148,6 @@ static void call_tail(unsigned int ms)
 	u64 left, since = ktime_get_ns();
 
 	truth_tail(ms, &left);
-	if (IS_ENABLED(CONFIG_FRAME_POINTER))
-		left = ktime_get_ns();
 	atomic64_add(left - since, &of_tail.waited);
 }
 
@@ -180,6 +177,75 @@ TRUTH(fault)
 		leave(&of_fault, t);
 }
 
+/*
+ * What follows has ways out by a return and by jumps to functions of the kernel's, which
+ * return what is known. The compiler must not know it.
+ */
+static __always_inline void returned(struct truth *t, s64 value)
+{
+	atomic64_inc(&t->calls);
+	atomic64_add(value, &t->returned);
+}
+
+static struct truth of_returns;
+static noinline __noclone unsigned long truth_returns(unsigned long n)
+{
+	if (n % 3 == 0)
+		return 5 * n;
+	barrier();
+	return int_sqrt(n);
+}
+
+static void call_returns(unsigned int below)
+{
+	u64 since = ktime_get_ns();
+	unsigned int n;
+
+	for (n = 0; n < below; n++)
+		returned(&of_returns, truth_returns(n));
+	atomic64_add(ktime_get_ns() - since, &of_returns.waited);
+}
+
+/* -1 for what is no digit. */
+static struct truth of_signs;
+static noinline __noclone int truth_signs(unsigned int n)
+{
+	if (n % 3 == 0)
+		return -5;
+	barrier();
+	return hex_to_bin(n);
+}
+
+static void call_signs(unsigned int below)
+{
+	unsigned int n;
+
+	for (n = 0; n < below; n++)
+		returned(&of_signs, truth_signs(n & 0x7f));
+}
+
+/* Sleeps where it jumps to until somebody wakes it, and returns 0, or 7 at once. */
+static DECLARE_COMPLETION(woken);
+static struct truth of_waits;
+static noinline __noclone int truth_waits(unsigned int wait)
+{
+	if (!wait)
+		return 7;
+	barrier();
+	return wait_for_completion_interruptible(&woken);
+}
+
+static void call_waits(unsigned int wait)
+{
+	returned(&of_waits, truth_waits(wait));
+}
+
+static void wake(unsigned int n)
+{
+	while (n--)
+		complete(&woken);
+}
+
 static const struct {
 	const char *name, *symbol;
 	void (*call)(unsigned int ms);
@@ -193,6 +259,9 @@ static const struct {
 	{ "tail", "truth_tail", call_tail, &of_tail },
 	{ "migrate", "truth_migrate", call_migrate, &of_migrate },
 	{ "fault", "truth_fault", call_fault, &of_fault },
+	{ "returns", "truth_returns", call_returns, &of_returns },
+	{ "signs", "truth_signs", call_signs, &of_signs },
+	{ "waits", "truth_waits", call_waits, &of_waits },
 };
 
 static ssize_t call(struct file *file, const char __user *from, size_t n, loff_t *pos)
@@ -206,6 +275,10 @@ static ssize_t call(struct file *file, const char __user *from, size_t n, loff_t
 		return -EFAULT;
 	if (sscanf(line, "%16s %u", name, &ms) != 2 || ms > 100000)
 		return -EINVAL;
+	if (!strcmp(name, "wake")) {
+		wake(ms);
+		return n;
+	}
 	for (i = 0; i < ARRAY_SIZE(functions); i++) {
 		if (strcmp(name, functions[i].name))
 			continue;
@@ -220,10 +293,11 @@ static int show(struct seq_file *m, void *v)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(functions); i++)
-		seq_printf(m, "%s %lld %lld %lld\n", functions[i].symbol,
+		seq_printf(m, "%s %lld %lld %lld %lld\n", functions[i].symbol,
 			   atomic64_read(&functions[i].truth->calls),
 			   atomic64_read(&functions[i].truth->ns),
-			   atomic64_read(&functions[i].truth->waited));
+			   atomic64_read(&functions[i].truth->waited),
+			   atomic64_read(&functions[i].truth->returned));
 	return 0;
 }
 
@@ -253,4 +327,4 @@ static void __exit truth_exit(void)
 module_init(truth_init);
 module_exit(truth_exit);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Functions that know how long they take");
+MODULE_DESCRIPTION("Functions that know how long they take, and what they return");
