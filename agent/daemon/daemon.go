@@ -146,7 +146,7 @@ func (d *Daemon) open() (err error) {
 // see makes the view of the kernel, with the given sections of modules, and of what
 // hangs on it.
 func (d *Daemon) see(modules []ktext.Section) error {
-	opt := ktext.Options{Modules: bytes.NewReader(ktext.FormatModules(modules))}
+	opt := ktext.Options{Modules: bytes.NewReader(ktext.FormatModules(modules)), OneCPU: d.info.CPUs == 1}
 	if b, err := os.ReadFile(blacklistFile); err == nil {
 		opt.Blacklist = bytes.NewReader(b)
 	}

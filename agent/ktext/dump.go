@@ -59,7 +59,7 @@ type Dump struct {
 	Release string // uname -r
 	Version string // uname -v
 	Cmdline string // of the kernel
-	CPUs    int    // that were online
+	CPUs    int    // that are possible
 	Parts   []Part
 	Sum     [sha256.Size]byte // of the file; set by ReadDump
 }
@@ -286,7 +286,7 @@ func (d *Dump) Text(arch *isa.Arch) (*Text, error) {
 	if d.Arch != arch.Name {
 		return nil, fmt.Errorf("dump: it is of %s, not of %s", d.Arch, arch.Name)
 	}
-	opt := Options{}
+	opt := Options{OneCPU: d.CPUs == 1}
 	if b := d.Part(partBlacklist); b != nil {
 		opt.Blacklist = bytes.NewReader(b)
 	}

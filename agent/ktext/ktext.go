@@ -20,11 +20,14 @@ type Options struct {
 	Blacklist io.Reader
 	// Modules lists the sections of loaded modules, as FormatModules does.
 	Modules io.Reader
+	// OneCPU says that no second CPU can ever come: what the kernel would rewrite then stays.
+	OneCPU bool
 }
 
 // Text is the view of one kernel.
 type Text struct {
-	Arch *isa.Arch
+	Arch   *isa.Arch
+	OneCPU bool // Options.OneCPU
 
 	sym   *symbols
 	read  Reader
@@ -65,7 +68,7 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 	if err != nil {
 		return nil, err
 	}
-	t := &Text{Arch: arch, sym: sym, read: read}
+	t := &Text{Arch: arch, OneCPU: opt.OneCPU, sym: sym, read: read}
 	var ok1, ok2 bool
 	t.lo, ok1 = sym.markers["_stext"]
 	t.hi, ok2 = sym.markers["_etext"]

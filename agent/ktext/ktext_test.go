@@ -184,6 +184,27 @@ func TestRecordedTables(t *testing.T) {
 	}
 }
 
+// TestBlacklistedParts: parts of a function into which the kernel lets nobody put a probe are
+// refused, too, whatever they are called behind the dot; other functions with such parts are not.
+func TestBlacklistedParts(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	const at = isa.Addr(0xffffffff8ec41000)
+	for n, name := range []string{"barred", "barred.cold", "opened", "opened.isra.0.cold", "barredoor.cold"} {
+		k.Add(name, at+isa.Addr(64*n), []byte{0x55, 0x55, 0x55, 0xc3})
+	}
+	x := k.TextWith(t, k.Read, ktext.Options{Blacklist: strings.NewReader("0xffffffff8ec41000-0xffffffff8ec41004\tbarred\n")})
+	for name, want := range map[string]bool{"barred": true, "barred.cold": true, "opened": false, "opened.isra.0.cold": false, "barredoor.cold": false} {
+		f, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, ok, err := x.Reserved(f, f.Addr, f.Addr+1)
+		if err != nil || ok != want || want && r.Class != ktext.Blacklist {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+}
+
 func TestReserved(t *testing.T) {
 	k := ktexttest.Load(t, "amd64")
 	x := k.TextWith(t, k.Read, ktext.Options{Blacklist: strings.NewReader("0xffffffff8ec42b00-0xffffffff8ec42b08\tsomething\n")})

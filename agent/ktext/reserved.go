@@ -406,8 +406,28 @@ func (t *Text) nameOf(f Func) (Reservation, bool) {
 				return Reservation{n.class, f.Addr, f.End(), n.why}, true
 			}
 		}
+		if t.partOfBlacklist(name) {
+			return Reservation{Blacklist, f.Addr, f.End(), "the kernel refuses probes in the function that it is a part of"}, true
+		}
 	}
 	return Reservation{}, false
+}
+
+// partOfBlacklist: what is refused of a function is refused of its parts, whose names go on
+// behind a dot (kernel/kprobes.c, within_kprobe_blacklist).
+func (t *Text) partOfBlacklist(name string) bool {
+	whole, _, part := strings.Cut(name, ".")
+	if !part || len(t.traps) == 0 {
+		return false
+	}
+	t.indexOnce.Do(t.sym.buildIndex)
+	for _, k := range t.sym.find(whole) {
+		a := t.sym.list[k].addr
+		if _, ok := t.byBlacklist(Func{}, a, a+1); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // parseBlacklist reads lines of the form "0xlo-0xhi<tab>name".

@@ -271,7 +271,7 @@ var forbidden = []struct {
 }
 
 // rewritable lists first bytes of instructions that the kernel rewrites outside
-// its tables.
+// its tables, when a CPU comes (arch/x86/kernel/alternative.c, alternatives_enable_smp).
 var rewritable = map[string]struct {
 	first byte
 	why   string
@@ -306,7 +306,7 @@ func (fn *function) mustStay(k int) *Refusal {
 	if fn.unnamed(k) {
 		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " may be the ftrace site of a function without a symbol" })
 	}
-	if w, ok := rewritable[fn.text.Arch.Name]; ok && fn.code[fn.off(k)] == w.first {
+	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
 	for _, f := range forbidden {

@@ -896,3 +896,23 @@ func TestNoBreakpoints(t *testing.T) {
 		}
 	}
 }
+
+// TestLockPrefix: where the kernel took a lock prefix away that it would put back when a CPU
+// comes, nothing is spliced, unless none can come.
+func TestLockPrefix(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	_, hi := k.Text(t).Bounds()
+	at := hi - 64
+	k.Add("unlocked", at, []byte("\x48\x89\xf8\x3e\x48\xff\x80\x10\x00\x00\x00\x31\xc0\xc3")) // mov, ds incq 16(%rax), xor, ret
+	for one, want := range map[bool]string{false: "lock prefix", true: ""} {
+		x := k.TextWith(t, k.Read, ktext.Options{OneCPU: one})
+		p, r := plan.Point(x, request(x, "unlocked", 3))
+		if said := ""; r != nil {
+			if said = r.Class; said != want {
+				t.Errorf("one CPU %v: %v; want %q", one, r, want)
+			}
+		} else if want != "" || p.Mechanism != plan.Jump {
+			t.Errorf("one CPU %v: %v; want %q", one, p.Mechanism, want)
+		}
+	}
+}
