@@ -281,13 +281,9 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	runtime.GOMAXPROCS(procs + 2)
 	end := make(chan bool)
 	var ended sync.WaitGroup
+	ended.Go(func() { t.send(out) })
 	ended.Go(func() {
-		if err := t.send(out); err != nil {
-			out.log("what is traced may come late: " + err.Error())
-		}
-	})
-	ended.Go(func() {
-		if err := t.lookAgain(end); err != nil {
+		if err := t.lookAgain(end, out); err != nil {
 			out.log("what is traced is not all there: " + err.Error())
 		}
 	})
@@ -301,34 +297,31 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 }
 
 // first gives a goroutine a thread for itself, that does not wait for programs, which may take
-// all the time that there is. The thread ends with the goroutine.
-func first(priority uint32) error {
+// all the time that there is. The thread ends with the goroutine. Where there can be none, more
+// may be lost.
+func first(priority uint32, out *stream) {
 	runtime.LockOSThread()
 	how := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
 	if err := unix.SchedSetAttr(0, &how, 0); err != nil {
-		return fmt.Errorf("a thread that does not wait for others: %w", err)
+		out.log("rings are emptied by a thread that waits for others: " + err.Error())
 	}
-	return nil
 }
 
 // send sends what it is given, so that its memory can be used again, until there is no more.
-func (t *tracer) send(out *stream) error {
-	err := first(1)
+func (t *tracer) send(out *stream) {
+	first(1, out)
 	for chunks := range t.to {
 		for _, c := range chunks {
 			_ = out.trace(c.head, kdev.Bytes(c.w)) // whether it works is found by the next result
 			t.d.rings.give(c)
 		}
 	}
-	return err
 }
 
 // lookAgain looks into the rings until there is an end.
-func (t *tracer) lookAgain(end <-chan bool) error {
+func (t *tracer) lookAgain(end <-chan bool, out *stream) error {
 	defer close(t.to)
-	if err := first(2); err != nil {
-		return err
-	}
+	first(2, out)
 	began := ownTime(unix.CLOCK_THREAD_CPUTIME_ID)
 	defer func() { t.took = ownTime(unix.CLOCK_THREAD_CPUTIME_ID) - began }()
 	for going := true; going; {
