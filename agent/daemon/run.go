@@ -74,8 +74,10 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		}
 		defer m.end()
 	}
+	last := d.sampling(s, out, res) // the first is of before they start
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
+			last()
 			for _, started := range programs[:i] {
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
@@ -83,7 +85,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}
-	stop, last, drained := d.covering(), d.sampling(s, out, res), d.tracing(s, out)
+	stop, drained := d.covering(), d.tracing(s, out)
 	for _, p := range programs {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{

@@ -28,7 +28,8 @@ type samples struct {
 	send   func(*wire.Sample) error // nil: they are kept
 }
 
-// sampling notes what has been counted until it is told to stop, at which it does so once more.
+// sampling notes what has been counted, at once, and until it is told to stop, at which it does
+// so once more.
 func (d *Daemon) sampling(of *wire.Run, out *stream, res *wire.Result) (stop func()) {
 	if of.SampleNs == 0 || d.dev == nil {
 		return func() {}
@@ -39,12 +40,14 @@ func (d *Daemon) sampling(of *wire.Run, out *stream, res *wire.Result) (stop fun
 			return out.send(&wire.Record{Body: &wire.Record_Sample{Sample: x}})
 		}
 	}
+	s.take(d.began)
 	end, ended := make(chan bool), make(chan bool)
 	go func() {
 		defer close(ended)
-		for s.take(d.began); ; s.take(nil) {
+		for {
 			select {
 			case <-time.After(s.period - time.Since(s.began)%s.period):
+				s.take(nil)
 			case <-end:
 				s.take(nil)
 				return
