@@ -20,23 +20,29 @@ import (
 
 // Virtual time is by the clocks of tasks (snippet.Cell), which stand still while they do not
 // run. They are kept by a splice of the daemon's own, which is there as long as virtual time
-// is taken of anything: at the first instruction of what the kernel does when it has switched
-// to a task, on the new task's stack, with interrupts off, and the old task as argument. A
-// task that is new comes there too, through schedule_tail. The old task cannot run elsewhere
-// before: that it has no CPU any more is said further down in there (finish_task), so its
-// word is not changed by two CPUs at once.
+// is taken of anything: on the way into what the kernel does when it has switched to a task
+// (finish_task_switch, kernel/sched/core.c), on the new task's stack, with interrupts off, the
+// old task as argument, and before anything branches or calls. A task that is new comes there
+// too, through schedule_tail. The old task cannot run elsewhere before: that it has no CPU any
+// more is said further down in there (finish_task, behind a branch), so its word is not
+// changed by two CPUs at once. An interrupt waits; an NMI reads the new task's clock before it
+// goes.
 //
 // What passes between the switch and this point is the old task's time. What runs in between,
-// which is the rest of __switch_to, would read the new one's clock before it goes: virtual
-// time is not taken of that.
+// the rest of __switch_to and the first instructions there, would read the new one's clock
+// before it goes: virtual time is not taken of these.
+//
+// A task's number may be another's as soon as it has been reaped, which may be before its last
+// switch; numbers are given out in turn, so all others have to be taken meanwhile.
 
 const (
 	switched   = "finish_task_switch"
 	pidMaxFile = "/proc/sys/kernel/pid_max"
 )
 
-// switches are functions that begin in one task and end in another, by their names.
-var switches = []string{"__switch_to", "__switch_to_asm", "cpu_switch_to"}
+// switches are functions that begin in one task and end in another, or before the clock of
+// theirs goes.
+var switches = []string{"__switch_to", "__switch_to_asm", "cpu_switch_to", switched}
 
 // clocks are those of a device's tasks.
 type clocks struct {
@@ -201,8 +207,9 @@ func (d *Daemon) stopClocks() error {
 
 // clockless refuses what reads clocks where it is not known whose goes.
 func clockless(function string, s snippet.Snippet) *wire.Refusal {
-	if !s.Has(snippet.Clock) || !slices.Contains(switches, function) {
+	name, _, _ := strings.Cut(function, ".") // of the compiler's
+	if !s.Has(snippet.Clock) || !slices.Contains(switches, name) {
 		return nil
 	}
-	return &wire.Refusal{Reason: plan.BadSnippet.String(), Detail: function + " begins in one task and ends in another: it has no virtual time"}
+	return &wire.Refusal{Reason: plan.BadSnippet.String(), Detail: function + " is where one task is left for another: it has no virtual time"}
 }

@@ -40,6 +40,7 @@ func TestMetrics(t *testing.T) {
 			g := withTruth(t, arch, "--cpus", "2")
 			timesAreTrue(t, g, false)
 			insideAtFirst(t, g)
+			switchIsTaken(t, g)
 		})
 	}
 }
@@ -141,18 +142,44 @@ func insideAtFirst(t *testing.T, g *guestShell) {
 	if said, code := g.run(fmt.Sprintf("for k in $(seq %d); do echo sleep 60000 >/proc/truth & done; sleep 0.2", there), 2); code != 0 {
 		t.Fatal(said)
 	}
-	a := answers(t, g, `kinst --json kinst:truth:truth_sleep:entry --do concurrency --do "concurrency by comm" --run "sleep 0.5"`, 3)
-	if len(a.Times) != 2 {
+	a := answers(t, g, `kinst --json kinst:truth:truth_sleep:entry --do concurrency --do "concurrency by comm" --do vtime --run "sleep 0.5"`, 3)
+	if len(a.Times) != 3 {
 		t.Fatalf("%+v", a.Times)
 	}
 	for _, x := range a.Times {
-		if r := x.Rows[0]; len(x.Rows) != 1 || r.Calls != 0 || r.Begin != there || r.End != there || math.Abs(r.Inside/there-1) > 1e-9 {
-			t.Errorf("%s: %+v, want %d inside all the time", x.Action, x.Rows, there)
+		want := float64(there)
+		if x.Action == "vtime" { // who sleeps does not run
+			want = 0
+		}
+		if r := x.Rows[0]; len(x.Rows) != 1 || r.Calls != 0 || r.Begin != there || r.End != there || math.Abs(r.Inside-want) > 1e-9 {
+			t.Errorf("%s: %+v, want %v inside all the time", x.Action, x.Rows, want)
 		}
 	}
 	a = answers(t, g, `kinst --json --if 'comm == "nobody"' kinst:truth:truth_sleep:entry --do concurrency --run true`, 4)
 	if len(a.Times) != 1 || a.Times[0].Rows[0].Begin != 0 || a.Times[0].Rows[0].Inside != 0 {
 		t.Errorf("%+v, want nobody inside", a.Times)
+	}
+}
+
+// switchIsTaken: what keeps tasks' clocks is beside what others want of the switch, where tasks
+// have clocks.
+func switchIsTaken(t *testing.T, g *guestShell) {
+	const at = "kinst::finish_task_switch*:entry"
+	for k, tt := range []struct {
+		command string
+		code    int
+		says    string
+	}{
+		{`kinst "` + at + ` count" "kinst:truth:truth_spin:entry vtime" --run true`, 0, "finish_task_switch"},
+		{`kinst kinst::__switch_to:entry --do vtime --run true`, 1, "one task is left for another"},
+		{`kinst "` + at + ` vtime" --run true`, 1, "one task is left for another"},
+		{`kinst "` + at + ` count" --run "sleep 0.1"`, 0, "finish_task_switch"},
+		{`kinst "kinst::schedule:entry vtime" "kinst:truth:truth_spin:entry vtime" --run "echo spin 5 >/proc/truth"`, 0, "vtime"},
+	} {
+		said, code := g.run(tt.command, 5+k)
+		if code != tt.code || !strings.Contains(said, tt.says) {
+			t.Errorf("%s: exit status %d: %s", tt.command, code, said)
+		}
 	}
 }
 
