@@ -64,30 +64,39 @@ func pidMax() (int, error) {
 	return n, nil
 }
 
-// bindClocks says to a cell where clocks are. They are got when they are first asked for, and
-// stay.
+// bindClocks says to a cell where clocks are: as many as tasks may have numbers when what
+// keeps them is planned.
 func (d *Daemon) bindClocks(c *snippet.Cell) error {
 	if d.dry { // nothing is written: any place will do
 		c.Records, c.Ring = 1<<15, snippet.Ring{At: 8}
 		return nil
 	}
-	if d.clocks.words.Words == 0 {
-		n, err := pidMax()
-		if err != nil {
+	if d.clocks.live == nil && d.clocks.plan == nil {
+		if err := d.getClocks(); err != nil {
 			return err
 		}
-		if n > snippet.MaxClocks {
-			return fmt.Errorf("tasks have numbers up to %d, and there are clocks for %d at the most: lower %s for vtime", n-1, snippet.MaxClocks, pidMaxFile)
-		}
-		words := max(2, 1<<bits.Len(uint(n-1)))
-		each := (8*words + d.info.CPUs - 1) / d.info.CPUs
-		got, err := d.dev.AllocRings((each+d.info.PageSize-1)/d.info.PageSize*d.info.PageSize, d.info.CPUs)
-		if err != nil {
-			return fmt.Errorf("clocks of %d tasks: %w", words, err)
-		}
-		d.clocks.words = kdev.Clocks{At: got.At, Words: words}
 	}
 	c.Records, c.Ring = d.clocks.words.Words, snippet.Ring{At: uint64(d.clocks.words.At)}
+	return nil
+}
+
+// getClocks gets clocks for all tasks, unless there are enough. They stay until the device is
+// closed, also those that have become too few: there are twice as many each time.
+func (d *Daemon) getClocks() error {
+	n, err := pidMax()
+	if err != nil || n <= d.clocks.words.Words {
+		return err
+	}
+	if n > snippet.MaxClocks {
+		return fmt.Errorf("tasks have numbers up to %d, and there are clocks for %d at the most: lower %s for vtime", n-1, snippet.MaxClocks, pidMaxFile)
+	}
+	words, page := max(2, 1<<bits.Len(uint(n-1))), d.info.PageSize
+	pages := (8*words + page*d.info.CPUs - 1) / (page * d.info.CPUs) // for each CPU, one behind the other
+	got, err := d.dev.AllocRings(pages*page, d.info.CPUs)
+	if err != nil {
+		return fmt.Errorf("clocks of %d tasks: %w", words, err)
+	}
+	d.clocks.words = kdev.Clocks{At: got.At, Words: words}
 	return nil
 }
 

@@ -97,6 +97,11 @@ func golden(t *testing.T, a *isa.Arch) string {
 	one := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 64, Fields: 3, Ring: snippet.Ring{At: 0xffffffff_c1000000, Tag: 7}}},
 		Code: []snippet.Insn{{Op: snippet.Append, Fields: []snippet.Operand{snippet.C(1), snippet.C(2), snippet.C(1 << 40)}}}}
 	shown("record of constants, one ring for all CPUs", func(in *Input) { in.Snippet = one })
+	shown("a task's clock, where the kernel preempts itself", func(in *Input) {
+		in.Features.Preempt = true
+		in.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Clocks, Records: 1 << 20}, {Kind: snippet.Sum}},
+			Code: []snippet.Insn{{Op: snippet.Clock, Type: snippet.U64, Off: 16}, {Op: snippet.Count, A: snippet.V(0), Cell: 1}}}
+	})
 	if a.Name == "arm64" {
 		shown("counter without LSE", func(in *Input) { in.Features.LSE = false })
 	}

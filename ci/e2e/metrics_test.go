@@ -161,20 +161,23 @@ func insideAtFirst(t *testing.T, g *guestShell) {
 	}
 }
 
-// switchIsTaken: what keeps tasks' clocks is beside what others want of the switch, where tasks
-// have clocks.
+// switchIsTaken: what keeps tasks' clocks is beside what others want of the switch, and gone when
+// nobody reads them; where there can be no clocks, that is said.
 func switchIsTaken(t *testing.T, g *guestShell) {
-	const at = "kinst::finish_task_switch*:entry"
+	const at, spin = "kinst::finish_task_switch*:entry", "kinst --do vtime kinst:truth:truth_spin:entry --run "
 	for k, tt := range []struct {
 		command string
 		code    int
 		says    string
 	}{
 		{`kinst "` + at + ` count" "kinst:truth:truth_spin:entry vtime" --run true`, 0, "finish_task_switch"},
-		{`kinst kinst::__switch_to:entry --do vtime --run true`, 1, "one task is left for another"},
+		{`kinst -l "` + at + `"`, 0, "finish_task_switch"}, // which is refused where a splice is left
 		{`kinst "` + at + ` vtime" --run true`, 1, "one task is left for another"},
-		{`kinst "` + at + ` count" --run "sleep 0.1"`, 0, "finish_task_switch"},
+		{`kinst kinst::__switch_to:entry --do vtime --run true`, 1, "one task is left for another"},
 		{`kinst "kinst::schedule:entry vtime" "kinst:truth:truth_spin:entry vtime" --run "echo spin 5 >/proc/truth"`, 0, "vtime"},
+		{spin + `"echo 65536 >/proc/sys/kernel/pid_max"`, 1, "tasks would share clocks"},
+		{spin + `true`, 0, "vtime"},
+		{`echo 4194304 >/proc/sys/kernel/pid_max; ` + spin + `true`, 1, "clocks for 1048576 at the most"},
 	} {
 		said, code := g.run(tt.command, 5+k)
 		if code != tt.code || !strings.Contains(said, tt.says) {
