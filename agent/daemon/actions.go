@@ -154,7 +154,7 @@ func (d *Daemon) remove(name, what string) error {
 	for i, l := range made.live {
 		d.base[l] = base[i]
 	}
-	return nil
+	return d.stopClocks()
 }
 
 // without lists the points of a set with all of their actions but one.

@@ -68,6 +68,7 @@ type Daemon struct {
 	peers      *peers                    // many kprobes that are there, or nil
 	covered    []*wire.Value             // of points that were taken away since counting began
 	rings      rings                     // what is traced is in
+	clocks     clocks                    // of tasks, once virtual time was taken
 	kallsyms   []byte
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
@@ -125,7 +126,7 @@ func Open(arch string) (*Daemon, error) {
 // open takes the device, if that has not been done, and looks at the kernel anew: a
 // kernel's text is read live, so nothing about it outlives the device.
 func (d *Daemon) open() (err error) {
-	d.bases, d.rings = nil, rings{}
+	d.bases, d.rings, d.clocks = nil, rings{}, clocks{}
 	if d.dev == nil {
 		if d.dev, err = kdev.Open(); err != nil {
 			return err

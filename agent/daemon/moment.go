@@ -16,6 +16,9 @@ func (d *Daemon) moment() (map[*splice.Live][]uint64, *wire.Moment, error) {
 	if len(timed.names) == 0 {
 		return d.countAll(), nil, nil
 	}
+	if err := d.clocks.room(); err != nil {
+		return nil, nil, err
+	}
 	live := d.splicer.Live()
 	var cells []kdev.Cells
 	for _, l := range live {
@@ -28,7 +31,7 @@ func (d *Daemon) moment() (map[*splice.Live][]uint64, *wire.Moment, error) {
 			cells = append(cells, kdev.Cells{Addr: p.Addr, Words: 1, Local: p.Local})
 		}
 	}
-	m, err := d.dev.Moment(cells, d.within(timed, live))
+	m, err := d.dev.Moment(cells, d.within(timed, live), d.clocks.kept())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +135,7 @@ func (t timed) moment(m kdev.Moment) *wire.Moment {
 	out := &wire.Moment{Cycles: m.Cycles, Ns: m.NS, Cut: uint32(m.Cut)}
 	for _, i := range m.Inside {
 		out.Inside = append(out.Inside, &wire.Moment_Inside{
-			Process: i.Process, Thread: i.Thread, Comm: i.Comm, Function: t.names[i.Of], Frames: uint32(i.Frames)})
+			Process: i.Process, Thread: i.Thread, Comm: i.Comm, Function: t.names[i.Of], Frames: uint32(i.Frames), Clock: i.Clock})
 	}
 	return out
 }

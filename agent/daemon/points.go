@@ -138,6 +138,9 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	if err != nil {
 		return nil, res, err
 	}
+	if res.Refusal = clockless(p.Function, req.Snippet); res.Refusal != nil {
+		return nil, res, nil
+	}
 	req.Block = block
 	switch {
 	case p.Entry:
@@ -318,6 +321,10 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	if err != nil {
 		return err
 	}
+	points := len(plans)
+	if d.clocks.plan != nil {
+		plans = append(plans, d.clocks.plan)
+	}
 	if s.Announce {
 		if err := announce(plans); err != nil {
 			d.splicer.Release(plans...)
@@ -328,10 +335,12 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	made.live, err = d.splicer.Apply(plans)
 	d.stages.enter("")
 	if err != nil {
+		d.clocks.plan = nil
 		return err
 	}
+	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
-	for k, p := range plans {
+	for k, p := range plans[:points] {
 		d.describe(p, made.points[k].Actions, made.results[k])
 	}
 	made.results = nil
@@ -352,8 +361,14 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := d.planClocks(s, &before); err != nil {
+		return nil, nil, err
+	}
+	if most > 0 {
+		most += before.Len()
+	}
 	for points := range slices.Chunk(all, together) {
-		if most > 0 && len(plans) == most {
+		if most > 0 && before.Len() == most {
 			break
 		}
 		d.forget() // what is known of thousands of functions would take all memory
@@ -370,7 +385,7 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 		}
 		res.Points = append(res.Points, results...)
 		if err != nil {
-			d.splicer.Release(plans...)
+			d.splicer.Release(append(plans, d.clocks.dropped()...)...)
 			return nil, nil, err
 		}
 	}
@@ -448,7 +463,7 @@ func (d *Daemon) unsplice(name string) error {
 		return err
 	}
 	delete(d.sets, name)
-	return nil
+	return d.stopClocks()
 }
 
 // undoAll takes back what is live. It is in order that some of it cannot be:

@@ -97,11 +97,16 @@ func (r *rings) tag(of traced) (uint16, error) {
 	return r.last, nil
 }
 
-// bind says to the cells of a point's snippet that are of rings where these are.
+// bind says to the cells of a point's snippet that are of rings or clocks where these are.
 func (d *Daemon) bind(p *wire.Point, whole snippet.Snippet, actions []action) error {
 	for n, a := range actions {
 		for k := range a.snippet.Cells {
 			c := &whole.Cells[a.cell+k]
+			if c.Kind == snippet.Clocks {
+				if err := d.bindClocks(c); err != nil {
+					return err
+				}
+			}
 			if c.Kind != snippet.InRing {
 				continue
 			}

@@ -58,10 +58,10 @@ var amd64Machine = machine{
 			return false
 		}
 		return amd64.FitsImm(i.B.Imm)
-	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2})),
+	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2, snippet.Clock: 2, snippet.Switch: 2})),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		switch i.Op {
-		case snippet.Cycles, snippet.Append:
+		case snippet.Cycles, snippet.Append, snippet.Clock, snippet.Switch:
 			return isa.Set(amd64.RAX, amd64.RDX)
 		case snippet.Lower, snippet.Raise, snippet.Top, snippet.Slot:
 			return isa.Set(amd64.RAX)
@@ -205,6 +205,10 @@ func emitAmd64(l *lowering, i snippet.Insn) {
 		l.stackAmd64(i, load)
 	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
 		l.recordAmd64(i, d, load)
+	case snippet.Clock:
+		l.clockAmd64(i, d)
+	case snippet.Switch:
+		l.switchAmd64(i)
 	case snippet.Poison:
 		l.poison(amd64.Flags, load)
 		l.poisonFlagsAmd64()

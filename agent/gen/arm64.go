@@ -90,7 +90,7 @@ var arm64Machine = machine{
 			return arm64.FitsImm(i.B.Imm)
 		}
 		return false
-	}, true, map[snippet.Op]int{snippet.Append: 2, snippet.Task: 1, snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2}),
+	}, true, map[snippet.Op]int{snippet.Append: 2, snippet.Task: 1, snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2, snippet.Clock: 3, snippet.Switch: 3}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		if i.Op == snippet.Load {
 			return isa.Set(loadArm64, markArm64, linkArm64, spareArm64)
@@ -241,6 +241,10 @@ func emitArm64(l *lowering, i snippet.Insn) {
 		}
 	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
 		l.recordArm64(i, d, load)
+	case snippet.Clock:
+		l.clockArm64(i, d, load)
+	case snippet.Switch:
+		l.switchArm64(i, load)
 	case snippet.Poison:
 		l.poison(arm64.Flags, load)
 		if regs := (l.in.Free[0] &^ isa.Set(arm64.Flags)).Regs(); l.in.Free[0].Has(arm64.Flags) && len(regs) > 0 {

@@ -212,6 +212,7 @@ const (
 	perRing  = 16  // likewise
 	perBits  = 40  // likewise: riscv64 looks at one half after the other
 	perSlot  = 160 // likewise: it goes from place to place
+	perClock = 48  // likewise
 	perSaves = 160
 	// perPoison is a constant for each register.
 	perPoison = 32 * 10
@@ -240,6 +241,8 @@ func Room(arch *isa.Arch, s snippet.Snippet) int {
 			n += perBits
 		case snippet.Slot:
 			n += perSlot
+		case snippet.Clock, snippet.Switch:
+			n += perClock
 		}
 	}
 	return max(n, 8*s.Words())

@@ -36,6 +36,8 @@ var programs = []struct{ name, text string }{
 	{"histogram", "c0 array 65\nv0 u64 = arg 2\nv1 u64 = bits v0\nv2 u64 = index c0 0 0 64 v1\ntally c0 v2 0 1"},
 	{"linear histogram", "c0 array 12\nv0 u64 = arg 2\nv1 u64 = div v0 100\nv2 u64 = index c0 0 1 10 v1\ntally c0 v2 0 1"},
 	{"by two keys", "c0 map 64 2\nv0 u64 = task 8 2992\nv1 u64 = task 8 3000\nv2 u64 = slot c0 v0 v1\nif v2 eq 0 goto 7\nv3 u64 = arg 2\ntally c0 v2 0 1\ntop c0 v2 1 v3\n7:"},
+	{"a task's clock", "c0 clocks 32768\nc1 sum\nv0 u64 = clock c0 2468\ncount c1 v0"},
+	{"a switch of tasks", "c0 clocks 32768\nv0 u64 = arg 0\nswitch c0 v0 2468"},
 	{"poison", "c0 sum\ncount c0 1\npoison"},
 }
 
@@ -95,6 +97,11 @@ func golden(t *testing.T, a *isa.Arch) string {
 	one := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 64, Fields: 3, Ring: snippet.Ring{At: 0xffffffff_c1000000, Tag: 7}}},
 		Code: []snippet.Insn{{Op: snippet.Append, Fields: []snippet.Operand{snippet.C(1), snippet.C(2), snippet.C(1 << 40)}}}}
 	shown("record of constants, one ring for all CPUs", func(in *Input) { in.Snippet = one })
+	shown("a task's clock, where the kernel preempts itself", func(in *Input) {
+		in.Features.Preempt = true
+		in.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Clocks, Records: 1 << 20}, {Kind: snippet.Sum}},
+			Code: []snippet.Insn{{Op: snippet.Clock, Type: snippet.U64, Off: 16}, {Op: snippet.Count, A: snippet.V(0), Cell: 1}}}
+	})
 	if a.Name == "arm64" {
 		shown("counter without LSE", func(in *Input) { in.Features.LSE = false })
 	}

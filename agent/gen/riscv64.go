@@ -76,7 +76,7 @@ var riscv64Machine = machine{
 			return i.B.Imm == 0
 		}
 		return false
-	}, true, map[snippet.Op]int{snippet.Append: 3, snippet.Bits: 2, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 3, snippet.Top: 3}),
+	}, true, map[snippet.Op]int{snippet.Append: 3, snippet.Bits: 2, snippet.Div: 2, snippet.Slot: 5, snippet.Index: 2, snippet.Tally: 3, snippet.Top: 3, snippet.Clock: 3, snippet.Switch: 3}),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		if i.Op == snippet.Load {
 			return isa.Set(loadRiscv64, markRiscv64, linkRiscv64, spareRisc64)
@@ -186,6 +186,10 @@ func emitRiscv64(l *lowering, i snippet.Insn) {
 		l.stackRiscv64(i, load)
 	case snippet.Current, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top:
 		l.recordRiscv64(i, d, load)
+	case snippet.Clock:
+		l.clockRiscv64(i, d, load)
+	case snippet.Switch:
+		l.switchRiscv64(i, load)
 	case snippet.Poison:
 		l.poison(noReg, load)
 	default:

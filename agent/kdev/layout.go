@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 11
+const ABIVersion = 12
 
 // Limits of the module's calls.
 const (
@@ -114,12 +114,15 @@ type (
 		TGID, TID  uint32
 		ID, Frames uint32
 		Comm       [16]byte
+		Clock      uint64
 	}
 	kiMoment struct {
 		Cells, Words, Ranges, Inside  uint64
 		NCells, NWords, NRanges, Room uint32
 		Found, Cut                    uint32
 		Cycles, Ns                    uint64
+		Clocks                        uint64
+		NClocks, Reserved             uint32
 	}
 	kiStats struct {
 		Areas, Splices     uint32
@@ -142,5 +145,5 @@ const (
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8038ce07
-	iocMoment   = 0xc048ce08
+	iocMoment   = 0xc058ce08
 )

@@ -34,6 +34,7 @@ type Inside struct {
 	Comm            string
 	Of              int // the function's number
 	Frames          int
+	Clock           uint64 // what the task's shows, if there are clocks
 }
 
 // Moment is what cells held, and who was inside which functions, while all CPUs stood still.
@@ -45,17 +46,23 @@ type Moment struct {
 	NS     uint64 // and on the guest's monotonic clock, nanoseconds
 }
 
+// Clocks are those of tasks, in rings: see kerninst.h. Without words there are none.
+type Clocks struct {
+	At    isa.Addr
+	Words int
+}
+
 // Moment stops all CPUs to take a look. The ranges may be in any order, and must not overlap.
-func (d *Device) Moment(cells []Cells, ranges []Range) (Moment, error) {
+func (d *Device) Moment(cells []Cells, ranges []Range, clocks Clocks) (Moment, error) {
 	for room := 1024; ; room *= 4 {
-		m, err := d.moment(cells, ranges, room)
+		m, err := d.moment(cells, ranges, clocks, room)
 		if !errors.Is(err, unix.ENOSPC) || room >= MaxInside {
 			return m, err
 		}
 	}
 }
 
-func (d *Device) moment(cells []Cells, ranges []Range, room int) (Moment, error) {
+func (d *Device) moment(cells []Cells, ranges []Range, clocks Clocks, room int) (Moment, error) {
 	ks, n := make([]kiCells, len(cells)), 0
 	for i, c := range cells {
 		ks[i] = kiCells{Addr: uint64(c.Addr), Words: uint32(c.Words)}
@@ -75,6 +82,7 @@ func (d *Device) moment(cells []Cells, ranges []Range, room int) (Moment, error)
 	in := kiMoment{
 		Cells: list(&pin, ks), Words: list(&pin, words), Ranges: list(&pin, rs), Inside: list(&pin, inside),
 		NCells: uint32(len(ks)), NWords: uint32(n), NRanges: uint32(len(rs)), Room: uint32(room),
+		Clocks: uint64(clocks.At), NClocks: uint32(clocks.Words),
 	}
 	if err := d.call("moment", iocMoment, unsafe.Pointer(&in)); err != nil {
 		return Moment{}, fmt.Errorf("a moment of %d cells and %d ranges: %w", n, len(rs), err)
@@ -82,7 +90,7 @@ func (d *Device) moment(cells []Cells, ranges []Range, room int) (Moment, error)
 	m := Moment{Words: words, Cut: int(in.Cut), Cycles: in.Cycles, NS: in.Ns}
 	for _, t := range inside[:in.Found] {
 		name, _, _ := bytes.Cut(t.Comm[:], []byte{0})
-		m.Inside = append(m.Inside, Inside{Process: t.TGID, Thread: t.TID, Comm: string(name), Of: int(t.ID), Frames: int(t.Frames)})
+		m.Inside = append(m.Inside, Inside{Process: t.TGID, Thread: t.TID, Comm: string(name), Of: int(t.ID), Frames: int(t.Frames), Clock: t.Clock})
 	}
 	return m, nil
 }

@@ -175,33 +175,34 @@ type Plan struct {
 	For       isa.Addr        `json:"for,omitempty"` // the point, if the snippet stands at another that runs as often
 	Point     isa.Addr        `json:"point"`         // where New is written: at the first of the displaced
 	Mechanism Mechanism       `json:"mechanism"`
-	Old       []byte          `json:"old"`              // bytes at the point that are expected
-	New       []byte          `json:"new"`              // what is written instead, as many
-	Tail      []byte          `json:"tail,omitempty"`   // of a punned jump, what is behind New and completes it
-	Next      *Eviction       `json:"next,omitempty"`   // of a punned jump, the instruction that is moved away so that Tail is there
-	Board     *Board          `json:"board,omitempty"`  // where New leads, if not to the patch
-	Patch     isa.Addr        `json:"patch"`            // where New, or the springboard, leads
-	Code      []byte          `json:"code"`             // the patch
-	Lead      int             `json:"lead"`             // how many of the displaced run before the snippet
-	Start     int             `json:"start"`            // offset in Code of the displaced instructions behind it, or of the return
-	Original  []byte          `json:"original"`         // bytes of the displaced instructions
-	Snippet   snippet.Snippet `json:"snippet"`          // what Code does, besides what is displaced
-	Loads     isa.Addr        `json:"loads,omitempty"`  // what it loads kernel memory with, if it does
-	Task      isa.Addr        `json:"task,omitempty"`   // where it finds the task that runs: gen.Input.Task
-	Cell      isa.Addr        `json:"cell"`             // where its cells begin
-	Locals    []isa.Addr      `json:"locals,omitempty"` // of each cell, its place in per-CPU memory, if it is there: gen.Input.Locals
-	Slot      int             `json:"slot"`             // bytes of the heap that it holds, from Patch on
-	Displaced []isa.Insn      `json:"displaced"`        // what the patch runs instead
-	Free      []isa.RegSet    `json:"free"`             // before each of the displaced, and behind the last
-	Back      isa.Addr        `json:"back"`             // behind the displaced: where the patch returns to, if they go on
-	Added     int             `json:"added"`            // instructions added per hit, without what the kernel does for a trap
-	Spilled   int             `json:"spilled"`          // registers and flag words saved
-	Liveness  Source          `json:"liveness"`         // who says that the others are free
-	Window    bool            `json:"window"`           // several instructions are replaced
-	Called    bool            `json:"called,omitempty"` // the last of the displaced is a call, behind which the snippet runs: gen.Input.Called
-	Thunk     isa.Addr        `json:"thunk,omitempty"`  // and what it then returns by: gen.Input.Thunk
-	States    []gen.State     `json:"states"`           // the state map of Code
-	Passed    []Passed        `json:"passed,omitempty"` // in the ladder's order
+	Old       []byte          `json:"old"`               // bytes at the point that are expected
+	New       []byte          `json:"new"`               // what is written instead, as many
+	Tail      []byte          `json:"tail,omitempty"`    // of a punned jump, what is behind New and completes it
+	Next      *Eviction       `json:"next,omitempty"`    // of a punned jump, the instruction that is moved away so that Tail is there
+	Board     *Board          `json:"board,omitempty"`   // where New leads, if not to the patch
+	Patch     isa.Addr        `json:"patch"`             // where New, or the springboard, leads
+	Code      []byte          `json:"code"`              // the patch
+	Lead      int             `json:"lead"`              // how many of the displaced run before the snippet
+	Start     int             `json:"start"`             // offset in Code of the displaced instructions behind it, or of the return
+	Original  []byte          `json:"original"`          // bytes of the displaced instructions
+	Snippet   snippet.Snippet `json:"snippet"`           // what Code does, besides what is displaced
+	Loads     isa.Addr        `json:"loads,omitempty"`   // what it loads kernel memory with, if it does
+	Task      isa.Addr        `json:"task,omitempty"`    // where it finds the task that runs: gen.Input.Task
+	Preempt   bool            `json:"preempt,omitempty"` // who reads his clock may be preempted: gen.Features
+	Cell      isa.Addr        `json:"cell"`              // where its cells begin
+	Locals    []isa.Addr      `json:"locals,omitempty"`  // of each cell, its place in per-CPU memory, if it is there: gen.Input.Locals
+	Slot      int             `json:"slot"`              // bytes of the heap that it holds, from Patch on
+	Displaced []isa.Insn      `json:"displaced"`         // what the patch runs instead
+	Free      []isa.RegSet    `json:"free"`              // before each of the displaced, and behind the last
+	Back      isa.Addr        `json:"back"`              // behind the displaced: where the patch returns to, if they go on
+	Added     int             `json:"added"`             // instructions added per hit, without what the kernel does for a trap
+	Spilled   int             `json:"spilled"`           // registers and flag words saved
+	Liveness  Source          `json:"liveness"`          // who says that the others are free
+	Window    bool            `json:"window"`            // several instructions are replaced
+	Called    bool            `json:"called,omitempty"`  // the last of the displaced is a call, behind which the snippet runs: gen.Input.Called
+	Thunk     isa.Addr        `json:"thunk,omitempty"`   // and what it then returns by: gen.Input.Thunk
+	States    []gen.State     `json:"states"`            // the state map of Code
+	Passed    []Passed        `json:"passed,omitempty"`  // in the ladder's order
 	// Fault is the first of the displaced as it is in Code, if faults of it have a
 	// fixup: the patch is then in the module's own text, or this part of it is.
 	Fault isa.Addr `json:"fault,omitempty"`

@@ -11,7 +11,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry time and concurrency, with or without \"by pid\", tid or comm"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry time, vtime and concurrency, with or without \"by pid\", tid or comm"
 
 // stacks is how many stacks are kept: the first that come.
 const stacks = 128
@@ -28,7 +28,12 @@ type Action struct {
 func (a Action) Covers() bool { return a.Shape.Kind == Cover }
 
 // Timed reports whether the action is done at the entry of a function and at all its exits.
-func (a Action) Timed() bool { return a.Shape.Kind == Time || a.Shape.Kind == Concurrency }
+func (a Action) Timed() bool {
+	return a.Shape.Kind == Time || a.Shape.Kind == Concurrency || a.Virtual()
+}
+
+// Virtual reports whether times are those while tasks run.
+func (a Action) Virtual() bool { return a.Shape.Kind == Virtual }
 
 // Compile is At.Compile where nothing is known of the kernel's types.
 func Compile(predicate, action string) (snippet.Snippet, error) {
@@ -52,7 +57,8 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 // behind it, the sum of how many came; of a histogram an array; of trace what leads to a ring; of
 // stack(N) stacks of N addresses, the point's and those that its function and each other
 // returns to, and of stack of as many as there may be. With keys it is a map, and behind it
-// the sum of those that had no room. Those of time and concurrency are as of avg(cycles). Behind them, if anything is loaded, is how many loads
+// the sum of those that had no room. Those of time and concurrency are as of avg(cycles), and of
+// vtime too, behind the clocks. Behind them, if anything is loaded, is how many loads
 // came to nothing.
 func (in At) Compile(predicate, action string) (Action, error) {
 	c := &compiler{at: in}
@@ -185,6 +191,7 @@ var actions = map[string]done{
 	"stack": {Stack, 0, 1, false, (*compiler).stack},
 
 	"time":        {Time, 0, 0, true, (*compiler).timed},
+	"vtime":       {Virtual, 0, 0, true, (*compiler).virtual},
 	"concurrency": {Concurrency, 0, 0, true, (*compiler).timed},
 }
 

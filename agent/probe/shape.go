@@ -29,6 +29,7 @@ const (
 	Time
 	Concurrency
 	Cover
+	Virtual
 )
 
 // Form is how a number is written.

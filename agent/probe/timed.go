@@ -23,6 +23,10 @@ import (
 // that all calls have spent inside while it was counted; and by the time that was counted,
 // how many were inside in the mean (KernInst §4.2). Nothing is kept for each call, so
 // that calls may nest, recur, sleep and change CPUs.
+//
+// Virtual time is the same by another clock: that of the task, which stands still while the
+// task is switched out (KernInst §4.2.2; snippet.Cell). Who is inside at a moment has entered,
+// or left, when his clock showed what it shows then.
 
 // task is who is asked whether a predicate holds for him, and what his keys are.
 type task = *wire.Moment_Inside
@@ -48,6 +52,23 @@ func (c *compiler) timed([]number) error {
 	if err != nil {
 		return err
 	}
+	c.adds(now.Operand, snippet.C(1))
+	return nil
+}
+
+// virtual is the time of all calls while their tasks ran. Which clocks there are is said where
+// they are kept.
+func (c *compiler) virtual([]number) error {
+	e := ast.NewIdent("vtime")
+	number, err := c.task(e, "pid")
+	if err != nil {
+		return err
+	}
+	if number.is.Size() != 4 || number.off > snippet.MaxTask {
+		return at(e, "a task's number has %d bytes at %d of it, not 4 up to %d", number.is.Size(), number.off, snippet.MaxTask)
+	}
+	cell := c.cell(snippet.Cell{Kind: snippet.Clocks, Records: 2})
+	now := c.set(snippet.Insn{Op: snippet.Clock, Cell: cell, Off: int32(number.off)}, snippet.U64)
 	c.adds(now.Operand, snippet.C(1))
 	return nil
 }
@@ -141,8 +162,8 @@ type Timed struct {
 	// of those that end otherwise than by a return, or came when keys had no room. Unless
 	// it is 0, time and concurrency are not known.
 	Missing int64   `json:"missing,omitempty"`
-	NS      float64 `json:"ns"`     // spent inside by all calls, together
-	Inside  float64 `json:"inside"` // how many were, in the mean
+	NS      float64 `json:"ns"`     // spent inside by all calls, together; of vtime while they ran
+	Inside  float64 `json:"inside"` // how many were, in the mean; likewise
 }
 
 // Times are what was found of one function.
@@ -211,7 +232,7 @@ func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) 
 			}
 		}
 	}
-	inside := func(m *wire.Moment, add func(*tally, int64)) {
+	inside := func(m *wire.Moment, add func(y *tally, n int64, cycles uint64)) {
 		t.Cut = t.Cut || m.Cut > 0
 		for _, i := range m.Inside {
 			if i.Function == t.Function && a.who.holds(i) {
@@ -219,12 +240,16 @@ func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) 
 				for _, name := range a.who.keys {
 					keys = append(keys, facts[name](i))
 				}
-				add(of(keys), int64(i.Frames))
+				cycles := m.Cycles
+				if a.Virtual() {
+					cycles = i.Clock
+				}
+				add(of(keys), int64(i.Frames), uint64(i.Frames)*cycles)
 			}
 		}
 	}
-	inside(began, func(y *tally, n int64) { y.begin += n })
-	inside(ended, func(y *tally, n int64) { y.end += n })
+	inside(began, func(y *tally, n int64, cycles uint64) { y.begin, y.cycles = y.begin+n, y.cycles-cycles })
+	inside(ended, func(y *tally, n int64, cycles uint64) { y.end, y.cycles = y.end+n, y.cycles+cycles })
 	for k, y := range all {
 		row := y.timed(began, ended)
 		if k != "" {
@@ -248,9 +273,8 @@ func (y *tally) add(leaves bool, cycles, n uint64) {
 // timed is a row of what was found between two moments.
 func (y *tally) timed(began, ended *wire.Moment) Timed {
 	out := Timed{Calls: y.enters, Begin: y.begin, End: y.end, Missing: y.begin + int64(y.enters) - int64(y.exits) - y.end}
-	cycles := y.cycles + uint64(y.end)*ended.Cycles - uint64(y.begin)*began.Cycles
 	if whole := ended.Cycles - began.Cycles; out.Missing == 0 && whole > 0 {
-		out.Inside = float64(cycles) / float64(whole)
+		out.Inside = float64(y.cycles) / float64(whole)
 		out.NS = out.Inside * float64(ended.Ns-began.Ns)
 	}
 	return out

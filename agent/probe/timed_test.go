@@ -57,6 +57,23 @@ func TestTimes(t *testing.T) {
 	}
 }
 
+// Of who is inside at a moment, virtual time asks his clock.
+func TestVirtual(t *testing.T) {
+	values, moments := twoMoments()
+	moments[0].Inside[0].Clock, moments[1].Inside[0].Clock = 900, 1700
+	a := timedAction(t, "", "vtime")
+	if !a.Timed() || !strings.Contains(a.Snippet.String(), "clock c0 8") {
+		t.Errorf("%v", a.Snippet)
+	}
+	// 1500 - 900, 1700 - 1200 and 1400 - 1300 cycles of 2000.
+	if r := a.Times(values, moments)[0].Rows[0]; r.Missing != 0 || r.Inside != 0.6 || r.NS != 2400 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := (At{}).Compile("", "vtime"); err == nil || !strings.Contains(err.Error(), "the kernel's types are not known here") {
+		t.Error(err)
+	}
+}
+
 // Whom a predicate is about is told of those who are inside, too.
 func TestTimesOfSome(t *testing.T) {
 	_, moments := twoMoments()

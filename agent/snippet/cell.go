@@ -18,9 +18,10 @@ const (
 	Stacks      // the first stacks that came by, and how many did
 	Array       // numbers that are added to or raised, each by itself
 	Map         // such numbers for each of the keys that came by
+	Clocks      // where it is kept how long tasks did not run
 )
 
-var kindNames = [...]string{"none", "sum", "min", "max", "ring", "faults", "stacks", "array", "map"}
+var kindNames = [...]string{"none", "sum", "min", "max", "ring", "faults", "stacks", "array", "map", "clocks"}
 
 func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 
@@ -39,12 +40,18 @@ func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 // that another has claimed and not written goes on to the next, and does not wait: the
 // other may be who it has interrupted. So a key may have several records; a reader adds
 // them up.
+//
+// Clocks are elsewhere, as rings are: a word for each task's number, by the number's lower
+// bits. It is how long the task did not run, in cycles, and, while it does not, less the
+// moment at which it went. So the cycles less the word of who runs are a clock that stands
+// still while he does not; of who does not run, the word's negative is what his clock shows.
+// Where words start does not matter: it is where the clocks start.
 type Cell struct {
 	Kind    Kind
 	Type    Type // of Min and Max
-	Records int  // of InRing, Stacks and Map: how many it keeps, a power of two; of Array: words
+	Records int  // of InRing, Stacks and Map: how many it keeps, a power of two; of Array and Clocks: words
 	Fields  int  // of InRing and Stacks: words that a record holds; of Map: values that it has
-	Ring    Ring // of InRing: where that is
+	Ring    Ring // of InRing: where that is; of Clocks: At is where they are
 }
 
 // Stride is the distance of two records in words, a power of two.
@@ -106,6 +113,9 @@ func (s Snippet) Starts() []uint64 {
 		out[s.Word(k)] = c.Start()
 		if c.Kind == InRing {
 			copy(out[s.Word(k):], []uint64{c.Ring.At, c.Step(), c.Ring.stamp()})
+		}
+		if c.Kind == Clocks {
+			out[s.Word(k)] = c.Ring.At
 		}
 	}
 	return out

@@ -20,6 +20,7 @@ const (
 	MaxArgs    = 6       // those that are in registers on every ISA
 	MaxValue   = 72      // values of a map's record
 	MaxTask    = 1 << 14
+	MaxClocks  = 1 << 20
 )
 
 // Check says what is wrong with a snippet, naming the instruction or the cell.
@@ -61,6 +62,8 @@ func (c Cell) check() error {
 			return fmt.Errorf("%d words, not 1 to %d", c.Records, MaxRecords)
 		}
 		return nil
+	case Clocks:
+		return powerOfTwo(c.Records, MaxClocks)
 	case Map:
 		if c.Fields < 1 || c.Fields > MaxValue {
 			return fmt.Errorf("records of %d values, not of 1 to %d", c.Fields, MaxValue)
@@ -183,9 +186,12 @@ func (c *checker) form(k int, i Insn) error {
 		return c.cell(i)
 	case Extend:
 		return width(i.N)
-	case Task:
+	case Task, Clock, Switch:
 		if i.Off < 0 || i.Off > MaxTask {
 			return fmt.Errorf("%d bytes into the task, not 0 to %d", i.Off, MaxTask)
+		}
+		if i.Op != Task {
+			return c.clock(i)
 		}
 		return width(i.N)
 	case Bits:
@@ -250,11 +256,11 @@ func (c *checker) cell(i Insn) error {
 		return fmt.Errorf("c%d is not there", i.Cell)
 	}
 	cell := c.s.Cells[i.Cell]
-	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: InRing, Stack: Stacks, Load: Faults}[i.Op]; cell.Kind != want {
+	if want := map[Op]Kind{Count: Sum, Lower: Min, Raise: Max, Append: InRing, Stack: Stacks, Load: Faults, Clock: Clocks, Switch: Clocks}[i.Op]; cell.Kind != want {
 		return fmt.Errorf("c%d is a %v, not a %v", i.Cell, cell.Kind, want)
 	}
 	switch i.Op {
-	case Load, Stack: // an address is any number
+	case Load, Stack, Clock, Switch: // an address is any number
 		return nil
 	case Count:
 		return c.same(U64, i.A)
@@ -265,6 +271,22 @@ func (c *checker) cell(i Insn) error {
 		return nil
 	}
 	return c.same(cell.Type, i.A)
+}
+
+func (c *checker) clock(i Insn) error {
+	if err := c.cell(i); err != nil {
+		return err
+	}
+	if i.Op == Clock {
+		if i.Type != U64 {
+			return errors.New("is a u64")
+		}
+		return nil
+	}
+	if i.A.IsConst {
+		return errors.New("takes a value, not a constant")
+	}
+	return c.same(U64, i.A)
 }
 
 // place checks what is about one word of a cell that has many: that it is in the cell

@@ -21,6 +21,8 @@ type Env struct {
 	// Current is the address of the task that runs; Task are so many bytes of it, without a sign.
 	Current func() uint64
 	Task    func(off, bytes int) uint64
+	// Clocks are the words of a cell's.
+	Clocks func(cell int) []uint64
 }
 
 // Eval does what the snippet does, on the words of its cells. It is what
@@ -127,6 +129,8 @@ func (m *machine) value(i Insn) (uint64, error) {
 		return m.slot(i), nil
 	case Index:
 		return m.get(i.B) + uint64(i.Off) + min(m.get(i.A), uint64(i.N)), nil
+	case Clock:
+		return m.env.Cycles() - *m.clock(i.Cell, m.env.Task(int(i.Off), 4)), nil
 	case Extend:
 		return extend(m.get(i.A), i.N, i.Type), nil
 	case Shr:
@@ -190,6 +194,8 @@ func (m *machine) change(i Insn) {
 	case Top:
 		w := &at[m.get(i.B)+uint64(i.Off)]
 		*w = max(*w, m.get(i.A))
+	case Switch:
+		m.switched(i)
 	case Append:
 		var fields []uint64
 		for _, o := range i.Fields {
@@ -201,6 +207,22 @@ func (m *machine) change(i Insn) {
 			copy(rec[1:1+cell.Fields], walked)
 			rec[0] = at[0]
 		}
+	}
+}
+
+// clock is the word of a task's number.
+func (m *machine) clock(cell int, number uint64) *uint64 {
+	return &m.env.Clocks(cell)[number&uint64(m.s.Cells[cell].Records-1)]
+}
+
+// switched stops one clock and starts another.
+func (m *machine) switched(i Insn) {
+	now, none := m.env.Cycles(), m.clock(i.Cell, 0)
+	if w := m.clock(i.Cell, m.get(i.A)); w != none {
+		*w -= now
+	}
+	if w := m.clock(i.Cell, m.env.Task(int(i.Off), 4)); w != none {
+		*w += now
 	}
 }
 

@@ -50,6 +50,7 @@ const (
 	Task    // Dst = the N bytes at Off of the task that runs, which are always there
 	Slot    // Dst = the word where the values begin of the cell's record with the keys Fields; 0: it has no room for one more
 	Index   // Dst = the word B+Off+min(A, N) of the cell; B is 0, or what Slot gave
+	Clock   // Dst = what the clock shows of the task that runs, of which the 4 bytes at Off are its number: see Cell
 	Ret     // Dst = what the function returns, which the point returns from
 	Goto    // go on at To
 	If      // go on at To if A Cond B, else behind this
@@ -58,6 +59,7 @@ const (
 	Raise   // cell = max(cell, A), likewise
 	Tally   // the cell's word B+Off += A; B is what Slot or Index gave
 	Top     // the cell's word B+Off = max(it, A), likewise; without a sign
+	Switch  // the task with the number A runs no more, and the one that runs, whose number is at Off, does from now on: their clocks; number 0 has none
 	Append  // a record of Fields at the end of the cell, or one more that was dropped
 	Stack   // likewise, of the addresses that lead to the point: it, who called its function, and so on; 0 behind the last
 	Poison  // every register and flag that is called free is overwritten: a test of who calls them so
@@ -65,8 +67,8 @@ const (
 
 var opNames = [...]string{
 	"invalid", "const", "arg", "reg", "cycles", "load", "extend", "add", "sub", "and", "or", "xor", "shl", "shr",
-	"div", "bits", "current", "task", "slot", "index", "ret",
-	"goto", "if", "count", "lower", "raise", "tally", "top", "append", "stack", "poison",
+	"div", "bits", "current", "task", "slot", "index", "clock", "ret",
+	"goto", "if", "count", "lower", "raise", "tally", "top", "switch", "append", "stack", "poison",
 }
 
 func (o Op) String() string { return word(opNames[:], int(o), "op") }
@@ -114,7 +116,7 @@ type Insn struct {
 	Type   Type // of it
 	A, B   Operand
 	N      int    // of Arg: which, from 0; of Load, Task and Extend: bytes, 1, 2, 4 or 8; of Index: the most that A counts for
-	Off    int32  // of Load and Task: bytes; of Index, Tally and Top: words
+	Off    int32  // of Load, Task, Clock and Switch: bytes; of Index, Tally and Top: words
 	Name   string // of Reg, as the ISA writes it; of Const, a symbol whose address A is to be: see Resolve
 	Cond   Cond
 	To     int // index of an instruction further down, or of the end
@@ -125,7 +127,7 @@ type Insn struct {
 // uses lists the operands that an instruction reads.
 func (i Insn) uses() []Operand {
 	switch i.Op {
-	case Load, Extend, Const, Bits, Count, Lower, Raise:
+	case Load, Extend, Const, Bits, Count, Lower, Raise, Switch:
 		return []Operand{i.A}
 	case Add, Sub, And, Or, Xor, Shl, Shr, Div, If, Index, Tally, Top:
 		return []Operand{i.A, i.B}
@@ -195,7 +197,12 @@ func (s Snippet) Tops(cell int) (out []int) {
 
 // Runs reports whether anything is asked of the task that runs.
 func (s Snippet) Runs() bool {
-	return slices.ContainsFunc(s.Code, func(i Insn) bool { return i.Op == Current || i.Op == Task })
+	return s.Has(Current, Task, Clock, Switch)
+}
+
+// Has reports whether any of some ops is there.
+func (s Snippet) Has(ops ...Op) bool {
+	return slices.ContainsFunc(s.Code, func(i Insn) bool { return slices.Contains(ops, i.Op) })
 }
 
 // Returned reports whether anything is asked of what the function returns.

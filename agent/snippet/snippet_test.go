@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,6 +30,7 @@ func args(all ...uint64) snippet.Env {
 		Append: func(int, []uint64) {},
 		Ret:    func() uint64 { return 9 },
 		Stack:  func() []uint64 { return all },
+		Task:   func(off, n int) uint64 { return uint64(off) },
 		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
 	}
 }
@@ -70,6 +72,44 @@ func TestEval(t *testing.T) {
 	}
 	if err := s.Eval(args(), nil); err == nil {
 		t.Error("no cells: no error")
+	}
+}
+
+// TestClocks: who runs has a clock that goes, another's stands still, and idle tasks' always goes.
+func TestClocks(t *testing.T) {
+	const text = "c0 clocks 4\nc1 sum\nv0 u64 = arg 0\nswitch c0 v0 %d\nv1 u64 = clock c0 %d\ncount c1 v1\n"
+	words := []uint64{0, 10, 20, 30}
+	for _, step := range []struct {
+		from, to, now uint64
+		shows         int64
+		want          [4]int64
+	}{
+		{1, 2, 100, -20, [4]int64{0, -90, 120, 30}}, // from where it stood
+		{2, 5, 150, 90, [4]int64{0, 60, -30, 30}},   // of 1, which has the same word
+		{5, 0, 170, 170, [4]int64{0, -110, -30, 30}},
+		{0, 2, 200, 30, [4]int64{0, -110, 170, 30}},
+	} {
+		s := parse(t, strings.ReplaceAll(text, "%d", strconv.FormatUint(step.to, 10)))
+		if again := parse(t, s.String()); again.String() != s.String() || !reflect.DeepEqual(again, s) {
+			t.Errorf("%v\ncomes back as\n%v", s, again)
+		}
+		env, cells := args(step.from), s.Starts()
+		env.Cycles = func() uint64 { return step.now }
+		env.Clocks = func(int) []uint64 { return words }
+		if err := s.Eval(env, cells); err != nil {
+			t.Fatal(err)
+		}
+		var got [4]int64
+		for k, w := range words {
+			got[k] = int64(w)
+		}
+		if got != step.want || int64(cells[1]) != step.shows {
+			t.Errorf("from %d to %d at %d: %d, and the clock shows %d, want %d, %d", step.from, step.to, step.now, got, int64(cells[1]), step.want, step.shows)
+		}
+	}
+	c := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Clocks, Records: 4, Ring: snippet.Ring{At: 77}}}}
+	if got := c.Starts(); !slices.Equal(got, []uint64{77}) {
+		t.Errorf("%d lead to the clocks, want 77", got)
 	}
 }
 
@@ -143,6 +183,13 @@ func TestCheck(t *testing.T) {
 		{"c0 array 4\nv0 u64 = arg 0\nv1 u64 = index c0 0 1 3 v0", "no such word for sure"},
 		{"c0 array 4\ntally c0 0 0 1", "no such word for sure"},
 		{"c0 array 1025\ncount c0 1", "1025 words"},
+		{"c0 clocks 3\nv0 u64 = clock c0 8", "3 records"},
+		{"c0 clocks 2097152\nv0 u64 = clock c0 8", "2097152 records"},
+		{"c0 clocks 4\nv0 s64 = clock c0 8", "is a u64"},
+		{"c0 clocks 4\nv0 u64 = clock c0 -4", "-4 bytes into the task"},
+		{"c0 sum\nv0 u64 = clock c0 8", "c0 is a sum, not a clocks"},
+		{"c0 clocks 4\nswitch c0 7 8", "takes a value"},
+		{"c0 clocks 4\nv0 s64 = arg 0\nswitch c0 v0 8", "v0 is s64"},
 		{"v0 u64 = dance", "not one of"},
 		{"v0 u128 = arg 0", "not one of"},
 		{"count c0 1 2", "too much"},

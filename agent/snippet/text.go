@@ -16,6 +16,7 @@ import (
 //	c4 stacks 32 8
 //	c5 map 64 1
 //	c6 array 65
+//	c7 clocks 32768
 //	v0 u64 = arg 0
 //	if v0 ne 3 goto 4
 //	count c0 1
@@ -28,6 +29,8 @@ import (
 //	v4 u64 = bits v2
 //	v5 u64 = index c6 0 0 64 v4
 //	v6 u64 = const &jiffies
+//	v7 u64 = clock c7 2464
+//	switch c7 v2 2464
 //	4:
 //
 // Constants are decimal or 0x; negative ones stand for their 64 bits.
@@ -46,7 +49,7 @@ func (c Cell) String() string {
 	switch c.Kind {
 	case Min, Max:
 		return fmt.Sprintf("%v %v", c.Kind, c.Type)
-	case Array:
+	case Array, Clocks:
 		return fmt.Sprintf("%v %d", c.Kind, c.Records)
 	case InRing, Stacks, Map:
 		return fmt.Sprintf("%v %d %d", c.Kind, c.Records, c.Fields)
@@ -82,6 +85,10 @@ func (i Insn) String() string {
 		words = append(words, fmt.Sprintf("c%d", i.Cell), i.B.String(), strconv.Itoa(int(i.Off)), strconv.Itoa(i.N), i.A.String())
 	case Tally, Top:
 		words = append(words, fmt.Sprintf("c%d", i.Cell), i.B.String(), strconv.Itoa(int(i.Off)), i.A.String())
+	case Clock:
+		words = append(words, fmt.Sprintf("c%d", i.Cell), strconv.Itoa(int(i.Off)))
+	case Switch:
+		words = append(words, fmt.Sprintf("c%d", i.Cell), i.A.String(), strconv.Itoa(int(i.Off)))
 	case If:
 		words = append(words, i.A.String(), i.Cond.String(), i.B.String(), "goto", strconv.Itoa(i.To))
 	case Goto:
@@ -254,7 +261,7 @@ func (p *parser) cell() {
 	switch c.Kind {
 	case Min, Max:
 		c.Type = Type(p.choice(typeNames[:]))
-	case Array:
+	case Array, Clocks:
 		c.Records = p.number()
 	case InRing, Stacks, Map:
 		c.Records, c.Fields = p.number(), p.number()
@@ -295,6 +302,10 @@ func (p *parser) operands(i *Insn) {
 		i.Cell, i.B, i.Off, i.N, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.number(), p.operand()
 	case Tally, Top:
 		i.Cell, i.B, i.Off, i.A = p.numbered("c"), p.operand(), int32(p.number()), p.operand()
+	case Clock:
+		i.Cell, i.Off = p.numbered("c"), int32(p.number())
+	case Switch:
+		i.Cell, i.A, i.Off = p.numbered("c"), p.operand(), int32(p.number())
 	case Const:
 		if len(p.words) > 0 && len(p.words[0]) > 1 && p.words[0][0] == '&' {
 			i.Name, i.A = p.next()[1:], C(0)

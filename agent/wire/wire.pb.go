@@ -3234,6 +3234,7 @@ type Moment_Inside struct {
 	Comm          string                 `protobuf:"bytes,3,opt,name=comm,proto3" json:"comm,omitempty"`
 	Function      string                 `protobuf:"bytes,4,opt,name=function,proto3" json:"function,omitempty"`
 	Frames        uint32                 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // of the function: calls that have not returned
+	Clock         uint64                 `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`   // what the task's clock shows, in cycles, if virtual time is taken of any function
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3299,6 +3300,13 @@ func (x *Moment_Inside) GetFunction() string {
 func (x *Moment_Inside) GetFrames() uint32 {
 	if x != nil {
 		return x.Frames
+	}
+	return 0
+}
+
+func (x *Moment_Inside) GetClock() uint64 {
+	if x != nil {
+		return x.Clock
 	}
 	return 0
 }
@@ -3544,18 +3552,19 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05timed\x18\x0f \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x1a\n" +
 	"\bfunction\x18\x10 \x01(\tR\bfunction\x12\x1d\n" +
 	"\n" +
-	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\"\xfd\x01\n" +
+	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\"\x93\x02\n" +
 	"\x06Moment\x12\x16\n" +
 	"\x06cycles\x18\x01 \x01(\x04R\x06cycles\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\x12\x10\n" +
 	"\x03cut\x18\x03 \x01(\rR\x03cut\x124\n" +
-	"\x06inside\x18\x04 \x03(\v2\x1c.kerninst.wire.Moment.InsideR\x06inside\x1a\x82\x01\n" +
+	"\x06inside\x18\x04 \x03(\v2\x1c.kerninst.wire.Moment.InsideR\x06inside\x1a\x98\x01\n" +
 	"\x06Inside\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\rR\aprocess\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\rR\x06thread\x12\x12\n" +
 	"\x04comm\x18\x03 \x01(\tR\x04comm\x12\x1a\n" +
 	"\bfunction\x18\x04 \x01(\tR\bfunction\x12\x16\n" +
-	"\x06frames\x18\x05 \x01(\rR\x06frames\"1\n" +
+	"\x06frames\x18\x05 \x01(\rR\x06frames\x12\x14\n" +
+	"\x05clock\x18\x06 \x01(\x04R\x05clock\"1\n" +
 	"\x03Row\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\x04R\x04keys\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x04R\x06values\"W\n" +

@@ -36,7 +36,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	for name, most := range map[string]float64{
-		"counter/jump": 3, "counter/springboard": 4, "counter/pun": 5, "predicated counter/jump": 10, "timer pair/jump": 22, "time/jump": 24, "trace record/jump": 31,
+		"counter/jump": 3, "counter/springboard": 4, "counter/pun": 5, "predicated counter/jump": 10, "timer pair/jump": 22, "time/jump": 24, "vtime/jump": 50, "trace record/jump": 31,
 		"trace of two words/jump": 15, "predicate on pid/jump": 14, "predicate on comm/jump": 20, "maximum/jump": 10, "average/jump": 6, "histogram/jump": 20,
 		"linear histogram/jump": 33, "count by pid/jump": 45, "count by comm/jump": 52, "histogram by comm/jump": 59, "stack of four/jump": 1513,
 	} {

@@ -83,8 +83,8 @@ func truths(t *testing.T, text string) (calls, sum map[string]float64) {
 	calls, sum = map[string]float64{}, map[string]float64{}
 	for line := range strings.Lines(text) {
 		var f string
-		var n, ns, waited, returned float64
-		if k, err := fmt.Sscan(line, &f, &n, &ns, &waited, &returned); k != 5 {
+		var n, ns, waited, ran, returned float64
+		if k, err := fmt.Sscan(line, &f, &n, &ns, &waited, &ran, &returned); k != 6 {
 			t.Fatalf("%q: %v", line, err)
 		}
 		calls[f], sum[f] = n, returned

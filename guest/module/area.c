@@ -465,6 +465,18 @@ bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
 	return false;
 }
 
+const u64 *ki_area_rings(u64 addr, u32 words)
+{
+	struct area *a;
+
+	if (!words || addr % 8)
+		return NULL;
+	list_for_each_entry(a, &areas, link)
+		if (rings(a) && within(addr, 8ul * words, a->cells, cells_len(a)))
+			return (const u64 *)(unsigned long)addr;
+	return NULL;
+}
+
 /* A page of them. */
 static struct page *cells_page(const struct area *a, unsigned long n)
 {

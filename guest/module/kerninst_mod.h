@@ -80,6 +80,8 @@ struct ki_cell_source {
 };
 /* False: they are not those of an own area. */
 bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s);
+/* So many words of an area's rings, which are one behind the other; NULL: they are not. */
+const u64 *ki_area_rings(u64 addr, u32 words);
 
 /* The kernel's image as far as it is mapped: [start, end). */
 void ki_image(unsigned long *start, unsigned long *end);

@@ -115,14 +115,15 @@ FIELD(ki_range, end, 8, 8);
 FIELD(ki_range, id, 16, 4);
 FIELD(ki_range, reserved, 20, 4);
 
-SIZE(ki_inside, 32);
+SIZE(ki_inside, 40);
 FIELD(ki_inside, tgid, 0, 4);
 FIELD(ki_inside, tid, 4, 4);
 FIELD(ki_inside, id, 8, 4);
 FIELD(ki_inside, frames, 12, 4);
 FIELD(ki_inside, comm, 16, 16);
+FIELD(ki_inside, clock, 32, 8);
 
-SIZE(ki_moment, 72);
+SIZE(ki_moment, 88);
 FIELD(ki_moment, cells, 0, 8);
 FIELD(ki_moment, words, 8, 8);
 FIELD(ki_moment, ranges, 16, 8);
@@ -135,6 +136,9 @@ FIELD(ki_moment, found, 48, 4);
 FIELD(ki_moment, cut, 52, 4);
 FIELD(ki_moment, cycles, 56, 8);
 FIELD(ki_moment, ns, 64, 8);
+FIELD(ki_moment, clocks, 72, 8);
+FIELD(ki_moment, n_clocks, 80, 4);
+FIELD(ki_moment, reserved, 84, 4);
 
 IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
@@ -144,4 +148,4 @@ IOCTL(KI_IOC_CODE, 0x4028ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8038ce07);
-IOCTL(KI_IOC_MOMENT, 0xc048ce08);
+IOCTL(KI_IOC_MOMENT, 0xc058ce08);

@@ -13,6 +13,10 @@
  * a return's count and before the return: the daemon holds what is found against what was
  * counted, and says so where it does not agree. NMIs may count while cells are copied.
  *
+ * Nobody runs but the stoppers, so the clocks of all others stand still: whoever gave his
+ * CPU to a stopper did so through the kernel's switch, and the patch there, if it was live,
+ * has stopped his clock. If it was not, it is as if his clock had started with this.
+ *
  * Nothing is allocated meanwhile, and no user memory touched.
  */
 #include <linux/cpumask.h>
@@ -42,6 +46,7 @@ struct moment {
 	struct ki_range *ranges;
 	struct ki_inside *inside;
 	u64 *words;
+	const u64 *clocks;		/* NULL: there are none */
 };
 
 static void copy_cells(struct moment *m)
@@ -82,6 +87,19 @@ static const struct ki_range *range_of(const struct moment *m, unsigned long add
 	return NULL;
 }
 
+/* What a task's clock shows: see struct ki_moment. A task has a CPU until it is switched from. */
+static u64 clock_of(const struct moment *m, const struct task_struct *t)
+{
+	u64 word;
+
+	if (!m->clocks)
+		return 0;
+	if (!t->pid)
+		return m->k.cycles;
+	word = READ_ONCE(m->clocks[t->pid & (m->k.n_clocks - 1)]);
+	return (READ_ONCE(t->on_cpu) ? m->k.cycles : 0) - word;
+}
+
 /* One frame more of t in a function. What t has already is behind `first`. */
 static void add_frame(struct moment *m, struct task_struct *t, u32 id, u32 first)
 {
@@ -98,7 +116,8 @@ static void add_frame(struct moment *m, struct task_struct *t, u32 id, u32 first
 	if (m->k.found++ >= m->k.room)
 		return;
 	in = &m->inside[m->k.found - 1];
-	*in = (struct ki_inside){ .tgid = t->tgid, .tid = t->pid, .id = id, .frames = 1 };
+	*in = (struct ki_inside){ .tgid = t->tgid, .tid = t->pid, .id = id, .frames = 1,
+				  .clock = clock_of(m, t) };
 	for (c = 0; c < sizeof(in->comm) - 1; c++)
 		in->comm[c] = READ_ONCE(t->comm[c]);
 }
@@ -198,6 +217,10 @@ static int take(struct moment *m)
 {
 	int err = find_cells(m);
 
+	if (!err && m->k.n_clocks) {
+		m->clocks = ki_area_rings(m->k.clocks, m->k.n_clocks);
+		err = m->clocks ? 0 : -ERANGE;
+	}
 	if (!err)
 		err = check_ranges(m);
 	if (!err)
@@ -225,7 +248,8 @@ long ki_moment(void __user *arg)
 	if (copy_from_user(&m.k, arg, sizeof(m.k)))
 		return -EFAULT;
 	if (m.k.n_cells > KI_MAX_BATCH || m.k.n_words > KI_MAX_AREA / 8 ||
-	    m.k.n_ranges > KI_MAX_RANGES || m.k.room > KI_MAX_INSIDE || m.k.found || m.k.cut)
+	    m.k.n_ranges > KI_MAX_RANGES || m.k.room > KI_MAX_INSIDE || m.k.found || m.k.cut ||
+	    m.k.n_clocks > KI_MAX_AREA / 8 || (m.k.n_clocks & (m.k.n_clocks - 1)) || m.k.reserved)
 		return -EINVAL;
 	err = get_list((void **)&m.cells, m.k.cells, m.k.n_cells, sizeof(*m.cells));
 	if (err)

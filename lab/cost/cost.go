@@ -7,7 +7,6 @@ package cost
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -79,8 +78,8 @@ func actions(arch string) []action {
 		{name: "predicated counter", predicate: sp + " != 0", do: []string{"count"}, load: long},
 		{name: "timer pair", do: []string{"sum(0 - cycles)", "sum(cycles)"}, load: long, cheap: true},
 		{name: "time", do: []string{"time", "time"}, load: long, cheap: true, first: true},
-		{name: "trace record", do: []string{"trace(cycles)"}, load: short},
-		{name: "trace of two words", do: []string{fmt.Sprintf("trace(reg(%q), reg(%q))", kept[arch][0], kept[arch][1])}, load: short, first: true, cheap: true},
+		{name: "trace record", do: []string{"trace(cycles)"}, load: traced},
+		{name: "trace of two words", do: []string{fmt.Sprintf("trace(reg(%q), reg(%q))", kept[arch][0], kept[arch][1])}, load: traced, first: true, cheap: true},
 		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true, walks: true},
 		{name: "predicate on pid", predicate: "pid != 0", do: []string{"count"}, load: long, first: true},
 		{name: "predicate on comm", predicate: `comm == "bench"`, do: []string{"count"}, load: long, first: true},
@@ -91,6 +90,7 @@ func actions(arch string) []action {
 		{name: "count by pid", do: []string{"count by pid"}, load: long, first: true},
 		{name: "count by comm", do: []string{"count by comm"}, load: long, first: true},
 		{name: "histogram by comm", do: []string{"hist(arg0) by comm"}, load: long, first: true},
+		{name: "vtime", do: []string{"vtime", "vtime"}, load: long, first: true},
 	}
 }
 
@@ -144,7 +144,12 @@ var (
 	// short leaves room in the largest buffer for a record of each operation, the
 	// warm-up included.
 	short = load{500, 1, 6}
+	// traced takes longer than it is between two looks of the daemon's into the rings, 2 ms,
+	// for half of which its runtime is awake: some of the samples have neither.
+	traced = load{500, 24, 1}
 )
+
+var loads = []load{long, short, traced}
 
 const records = 1024
 
@@ -188,11 +193,19 @@ func works(when string, l load) (steps []*wire.Step) {
 	return steps
 }
 
+// allWorks are those of all loads.
+func allWorks(when string) (steps []*wire.Step) {
+	for _, l := range loads {
+		steps = append(steps, works(when, l)...)
+	}
+	return steps
+}
+
 // roundOf names one round of what a step's name begins with.
 func roundOf(name string, round int) string { return fmt.Sprintf("%s#%d", name, round) }
 
 // reference is what a load without any probe is called, at the beginning or the end.
-func reference(when string, l load) string { return fmt.Sprintf("%s-%d", when, l.ops) }
+func reference(when string, l load) string { return fmt.Sprintf("%s-%d-%d", when, l.ops, l.samples) }
 
 func shell(name, command string) *wire.Step { return runStep(name, "/bin/sh", "-c", command) }
 
@@ -208,7 +221,7 @@ func Job(arch string, in probe.At) (*wire.Job, error) {
 	steps := []*wire.Step{
 		shell("no-optprobes", "f=/proc/sys/debug/kprobes-optimization; [ ! -e $f ] || echo 0 > $f"),
 	}
-	steps = slices.Concat(steps, works(bare, long), works(bare, short))
+	steps = append(steps, allWorks(bare)...)
 	for _, a := range actions(arch) {
 		for _, m := range a.ladder(arch) {
 			points, err := a.points(arch, m.String(), in)
@@ -246,7 +259,7 @@ func Job(arch string, in probe.At) (*wire.Job, error) {
 	}
 	// What the kernel puts off when a probe goes comes within a second or two.
 	steps = append(steps, shell("settle", "sleep 3"))
-	return &wire.Job{Schema: 1, Steps: slices.Concat(steps, works(again, long), works(again, short))}, nil
+	return &wire.Job{Schema: 1, Steps: append(steps, allWorks(again)...)}, nil
 }
 
 // optimised says whether the kernel has made a jump of its probe. The flag is set when
@@ -292,7 +305,7 @@ func NewTable(hello *wire.Hello, all []*wire.Result, in probe.At) (*Table, error
 	for _, one := range all {
 		r.of[one.Step] = one
 	}
-	for _, l := range []load{long, short} {
+	for _, l := range loads {
 		d, _, err := r.added(reference(again, l), l, false)
 		if err != nil {
 			return nil, err

@@ -48,7 +48,7 @@ func guest(t *testing.T, arch string, extra func(step string) int) (*wire.Hello,
 			switch {
 			case strings.HasPrefix(of, "timer"):
 				r.Values = []*wire.Value{{}, {Count: 30 * hits[of]}}
-			case strings.HasPrefix(of, "time/"):
+			case strings.HasPrefix(of, "time/"), strings.HasPrefix(of, "vtime/"):
 				at := func(cycles uint64) *wire.Value {
 					return &wire.Value{Rows: []*wire.Row{{Values: []uint64{cycles, hits[of]}}}}
 				}
@@ -109,10 +109,10 @@ func TestTable(t *testing.T) {
 	want := []string{
 		"counter jump 5 25 41000 false", "counter trap 5 25 41000 false", "counter at a jump trap 5 25 41000 false",
 		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false", "time jump 5 50 41000 false",
-		"trace record jump 5 25 1000 false", "trace record trap 5 25 1000 false",
-		"trace of two words jump 5 25 1000 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
+		"trace record jump 5 25 12500 false", "trace record trap 5 25 12500 false",
+		"trace of two words jump 5 25 12500 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
 		"maximum jump 5 25 41000 false", "average jump 5 25 41000 false", "histogram jump 5 25 41000 false", "linear histogram jump 5 25 41000 false",
-		"count by pid jump 5 25 41000 false", "count by comm jump 5 25 41000 false", "histogram by comm jump 5 25 41000 false",
+		"count by pid jump 5 25 41000 false", "count by comm jump 5 25 41000 false", "histogram by comm jump 5 25 41000 false", "vtime jump 5 50 41000 false",
 		"counter kprobe 5 0 41000 false", "counter at a jump kprobe 5 0 41000 false", "counter kprobe 5 0 41000 false", "counter optprobe 0 0 0 true", "counter ftrace 5 0 41000 false", "counter kretprobe 0 0 0 true",
 	}
 	if !slices.Equal(got, want) {
@@ -128,7 +128,7 @@ func TestTable(t *testing.T) {
 func TestRefusesFigures(t *testing.T) {
 	for want, spoil := range map[string]func([]*wire.Result){
 		"counted 1 of":   func(all []*wire.Result) { find(t, all, "counter/jump#0.read").Values[0].Count = 1 },
-		"dropped 2":      func(all []*wire.Result) { find(t, all, "trace record/jump#3.read").Values[0].Dropped = 2 },
+		"dropped 2":      func(all []*wire.Result) { find(t, all, "trace record/jump#0.read").Values[0].Dropped = 2 },
 		"without room 4": func(all []*wire.Result) { find(t, all, "count by pid/jump#0.read").Values[0].Lost = 4 },
 		"came by":        func(all []*wire.Result) { find(t, all, "time/jump#0.read").Values[1].Rows[0].Values[1]-- },
 		"ticks":          func(all []*wire.Result) { find(t, all, "timer pair/jump#0.read").Values[0].Count = 1 << 62 },

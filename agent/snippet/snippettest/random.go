@@ -10,7 +10,7 @@ import (
 )
 
 // Random makes a snippet that is right, of any ops but those whose results nobody can
-// predict: Cycles, Current and Task. It reads the given registers, and loads from anywhere, often from a bit
+// predict: Cycles, Current, Task, Clock and Switch. It reads the given registers, and loads from anywhere, often from a bit
 // below to a bit above one of the addresses; without any, it does not load.
 func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
 	g := &maker{r: r, regs: regs, addresses: addresses, places: map[int][]int{}}
@@ -203,7 +203,7 @@ func (g *maker) any() int {
 // can reports whether an op can come here.
 func (g *maker) can(op snippet.Op) bool {
 	switch op {
-	case snippet.Invalid, snippet.Cycles, snippet.Current, snippet.Task:
+	case snippet.Invalid, snippet.Cycles, snippet.Current, snippet.Task, snippet.Clock:
 		return false
 	case snippet.Load:
 		return len(g.addresses) > 0

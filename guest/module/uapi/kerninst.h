@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	11u
+#define KI_ABI_VERSION	12u
 
 /* Longest replaced run of bytes at a point, and longest instruction. */
 #define KI_MAX_PATCH	16u
@@ -338,9 +338,15 @@ struct ki_stats {
  * still. A function is the ranges with an id; a task is inside as often as its stack has
  * addresses there, those behind calls, or behind the first byte where it was interrupted.
  *
+ * Clocks are words of rings: of the task with number n the n-th, modulo how many there are,
+ * is how many cycles it did not run, as patches keep it, less the time at which it went if
+ * it does not run. So a task's clock is the cycles less its word while it runs, and the
+ * word's negative while it does not; of idle tasks it is the cycles. Without any clocks all
+ * tasks' are 0.
+ *
  * EINVAL  ranges that do not ascend or overlap, too many of anything, or n_words is not
  *         how many the cells have
- * ERANGE  not cells of an own area, or not whole words
+ * ERANGE  not cells of an own area, or not whole words; clocks are not inside rings
  * ENOSPC  there are more tasks than room: `found` says how many, the rest is right
  */
 struct ki_cells {
@@ -360,6 +366,7 @@ struct ki_inside {
 	__u32 id;		/* of a range */
 	__u32 frames;
 	__u8 comm[16];		/* ends with 0 */
+	__u64 clock;		/* what the task's shows */
 };
 
 /* Most ranges, and most tasks. */
@@ -376,6 +383,9 @@ struct ki_moment {
 	__u32 cut;		/* out: tasks whose stack was deeper than what is looked at */
 	__u64 cycles;		/* out: the moment, as patches read it, */
 	__u64 ns;		/* and on the monotonic clock */
+	__u64 clocks;		/* address of the first, in the kernel */
+	__u32 n_clocks;		/* a power of two; 0: there are none */
+	__u32 reserved;
 };
 
 #define KI_IOC_MAGIC	0xCE

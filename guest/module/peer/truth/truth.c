@@ -9,14 +9,18 @@
  *   echo waits 1 >/proc/truth      sleeps in what truth_waits() jumps to, until
  *   echo wake 1 >/proc/truth       wakes one
  *   cat /proc/truth                of each function: name, calls, nanoseconds inside,
- *                                  nanoseconds that its callers waited, and the sum of what
- *                                  it returned
+ *                                  nanoseconds that its callers waited, those of the
+ *                                  nanoseconds inside in which its task had a CPU, and the
+ *                                  sum of what it returned
  *   rmmod truth
  *
  * A call's time is from behind its first instructions to before its last ones; what its
  * caller waits is from before the call to behind it. What is measured at the function's
  * first instruction and its way out is between the two, whoever takes the CPU away where:
  * an emulator's host may, for milliseconds. Time inside a call of a call is inside both.
+ *
+ * A task has no CPU from when the kernel says that it switches from it to when it says that
+ * it has switched to it: less than half a microsecond of the switch is not the task's then.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>
@@ -26,24 +30,54 @@
 #include <linux/math.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/preempt.h>
 #include <linux/proc_fs.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
 struct truth {
-	atomic64_t calls, ns, waited, returned;
+	atomic64_t calls, ns, waited, ran, returned;
 };
 
-static __always_inline u64 enter(void)
+/* One call, on its task's stack. */
+struct stay {
+	struct preempt_notifier switches;
+	u64 since, away, left;
+};
+
+static void switch_from(struct preempt_notifier *n, struct task_struct *to)
 {
-	return ktime_get_ns();
+	container_of(n, struct stay, switches)->left = ktime_get_ns();
 }
 
-static __always_inline void leave(struct truth *t, u64 since)
+static void switch_to_it(struct preempt_notifier *n, int cpu)
 {
+	struct stay *s = container_of(n, struct stay, switches);
+
+	s->away += ktime_get_ns() - s->left;
+}
+
+static struct preempt_ops switch_ops = { .sched_out = switch_from, .sched_in = switch_to_it };
+
+static __always_inline u64 enter(struct stay *s)
+{
+	s->since = ktime_get_ns();
+	s->away = 0;
+	preempt_notifier_init(&s->switches, &switch_ops);
+	preempt_notifier_register(&s->switches);
+	return s->since;
+}
+
+static __always_inline void leave(struct truth *t, struct stay *s)
+{
+	u64 ns;
+
+	preempt_notifier_unregister(&s->switches);
 	atomic64_inc(&t->calls);
-	atomic64_add(ktime_get_ns() - since, &t->ns);
+	ns = ktime_get_ns() - s->since;
+	atomic64_add(ns, &t->ns);
+	atomic64_add(ns - s->away, &t->ran);
 }
 
 /* Calls a function, for its caller. */
@@ -75,49 +109,54 @@ static __always_inline void busy(unsigned int ms)
 
 TRUTH(sleep)
 {
-	u64 t = enter();
+	struct stay s;
 
+	enter(&s);
 	usleep_range(ms * 1000, ms * 1000);
-	leave(&of_sleep, t);
+	leave(&of_sleep, &s);
 }
 
 TRUTH(spin)
 {
-	u64 t = enter();
+	struct stay s;
 
+	enter(&s);
 	busy(ms);
-	leave(&of_spin, t);
+	leave(&of_spin, &s);
 }
 
 /* Gives its CPU away to whoever wants it, again and again. */
 TRUTH(give)
 {
-	u64 t = enter(), end = t + (u64)ms * NSEC_PER_MSEC;
+	struct stay s;
+	u64 end = enter(&s) + (u64)ms * NSEC_PER_MSEC;
 
 	while (ktime_get_ns() < end)
 		schedule();
-	leave(&of_give, t);
+	leave(&of_give, &s);
 }
 
 TRUTH(nest)
 {
-	u64 t = enter();
+	struct stay s;
 
+	enter(&s);
 	call_spin(ms / 2);
 	call_sleep(ms - ms / 2);
-	leave(&of_nest, t);
+	leave(&of_nest, &s);
 }
 
 /* Three deep: each call is inside for as long as it and those below it. */
 static struct truth of_recur;
 static noinline __noclone void recurse(unsigned int ms, unsigned int deep)
 {
-	u64 t = enter();
+	struct stay s;
 
+	enter(&s);
 	usleep_range(ms * 1000, ms * 1000);
 	if (deep > 1)
 		CALL(recurse, &of_recur, ms, deep - 1);
-	leave(&of_recur, t);
+	leave(&of_recur, &s);
 }
 
 static void call_recur(unsigned int ms)
@@ -132,49 +171,54 @@ static noinline __noclone void tailed(unsigned int ms, u64 *since)
 	busy(ms);
 }
 
-/* Its way out is a jump to another function (see Kbuild). */
+/*
+ * Its way out is a jump to another function (see Kbuild), which the compiler does not make
+ * with what others know of on the stack: so the caller has that.
+ */
 static struct truth of_tail;
-static noinline __noclone void truth_tail(unsigned int ms, u64 *left)
+static noinline __noclone void truth_tail(unsigned int ms, u64 *left, struct stay *s)
 {
-	u64 t = enter();
-
+	enter(s);
 	usleep_range(ms * 1000, ms * 1000);
-	leave(&of_tail, t);
+	leave(&of_tail, s);
 	tailed(ms, left);
 }
 
 static void call_tail(unsigned int ms)
 {
 	u64 left, since = ktime_get_ns();
+	struct stay s;
 
-	truth_tail(ms, &left);
+	truth_tail(ms, &left, &s);
 	atomic64_add(left - since, &of_tail.waited);
 }
 
 /* Begins on one CPU and ends on another, where there is another. */
 TRUTH(migrate)
 {
-	u64 t = enter();
 	unsigned int here = raw_smp_processor_id();
 	unsigned int there = cpumask_next(here, cpu_online_mask);
+	struct stay s;
 
+	enter(&s);
 	if (there >= nr_cpu_ids)
 		there = cpumask_first(cpu_online_mask);
 	set_cpus_allowed_ptr(current, cpumask_of(there));
 	busy(ms);
 	set_cpus_allowed_ptr(current, cpu_possible_mask);
-	leave(&of_migrate, t);
+	leave(&of_migrate, &s);
 }
 
 /* What it loads is not there: the kernel's handler goes on elsewhere in it. */
 TRUTH(fault)
 {
-	u64 t = enter();
+	struct stay s;
 	long v;
 
+	enter(&s);
 	busy(ms);
 	if (get_kernel_nofault(v, (long *)8))
-		leave(&of_fault, t);
+		leave(&of_fault, &s);
 }
 
 /*
@@ -293,10 +337,11 @@ static int show(struct seq_file *m, void *v)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(functions); i++)
-		seq_printf(m, "%s %lld %lld %lld %lld\n", functions[i].symbol,
+		seq_printf(m, "%s %lld %lld %lld %lld %lld\n", functions[i].symbol,
 			   atomic64_read(&functions[i].truth->calls),
 			   atomic64_read(&functions[i].truth->ns),
 			   atomic64_read(&functions[i].truth->waited),
+			   atomic64_read(&functions[i].truth->ran),
 			   atomic64_read(&functions[i].truth->returned));
 	return 0;
 }
@@ -316,12 +361,16 @@ static const struct proc_ops ops = {
 
 static int __init truth_init(void)
 {
-	return proc_create("truth", 0600, NULL, &ops) ? 0 : -ENOMEM;
+	if (!proc_create("truth", 0600, NULL, &ops))
+		return -ENOMEM;
+	preempt_notifier_inc();
+	return 0;
 }
 
 static void __exit truth_exit(void)
 {
 	remove_proc_entry("truth", NULL);
+	preempt_notifier_dec();
 }
 
 module_init(truth_init);
