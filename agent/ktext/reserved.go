@@ -148,6 +148,10 @@ var names = []naming{
 	{"=common_startup_64", Entry, "runs before a CPU has a stack"},
 	{"=verify_cpu", Entry, "runs before a CPU has the kernel's memory"},
 	{"=soft_restart_cpu", Entry, "runs before a CPU has a stack"},
+	// arm64's secondary CPUs come with the MMU on, and no stack (arch/arm64/kernel/head.S).
+	{"=__secondary_switched", Entry, "runs before a CPU has a stack"},
+	{"=set_cpu_boot_mode_flag", Entry, "runs before a CPU has a stack"},
+	{"=finalise_el2", Entry, "runs before a CPU has a stack"},
 	{"relocate_kernel", Hypervisor, "runs from a copy"},
 	{"=machine_kexec", Hypervisor, "leaves this kernel"},
 }
