@@ -881,7 +881,6 @@ func TestNoBreakpoints(t *testing.T) {
 		{"amd64", "ksys_read", "cr4_init", plan.Trap, true},
 		{"amd64", "ksys_read", "cr4_init", plan.Quiesced, true},
 		{"amd64", "ksys_read", "cr4_init", plan.Jump, false},
-		{"arm64", "ksys_read", "__secondary_switched", plan.Trap, true},
 	} {
 		k := ktexttest.Load(t, c.arch)
 		x, err := ktext.New(k.Arch, strings.NewReader(strings.ReplaceAll(k.Kallsyms, " "+c.function+"\n", " "+c.as+"\n")), k.Read, ktext.Options{})

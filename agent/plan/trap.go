@@ -24,15 +24,14 @@ var onTheWay = map[string][]string{
 }
 
 // unready are the functions that a CPU that comes runs before it knows where the kernel
-// handles breakpoints, by ISA (start_secondary() in arch/x86/kernel/smpboot.c,
-// __secondary_switched in arch/arm64/kernel/head.S): one that it met would end it, and on
-// amd64 the machine. On riscv64 that text is in front of what is spliced at all.
+// handles breakpoints, by ISA (start_secondary() in arch/x86/kernel/smpboot.c): one that it
+// met would end it, and the machine. On arm64 such text is reserved, as a CPU has no stack
+// there; on riscv64 it is in front of what is spliced at all.
 var unready = map[string][]string{
 	"amd64": {
 		"early_setup_idt", "setup_ghcb", "startup_64_load_idt", "start_secondary", "cr4_init", "native_write_cr4", "cpu_init_exception_handling",
 		"native_write_gdt_entry", "native_load_tr_desc", "native_write_msr", "cr4_set_bits", "cr4_update_irqsoff", "load_current_idt", "native_load_idt",
 	},
-	"arm64": {"__secondary_switched", "set_cpu_boot_mode_flag", "finalise_el2"},
 }
 
 // untrapped refuses a breakpoint, for good or while a window waits, where CPUs come by that
