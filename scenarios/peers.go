@@ -67,8 +67,11 @@ var (
 	peersLong = peersLoad{1, 20, 0}
 	// mixed is of two programs.
 	peersMixed = peersLoad{1, 20, peersOps}
-	// short has no more operations than a splice's buffer has room for.
+	// short has no more operations than the peers' buffers have room for.
 	peersShort = peersLoad{4, 1, 0}
+	// traced has as many, one behind the other, for longer than it is between two looks of the
+	// daemon's into its rings, so that in most samples there is none.
+	peersTraced = peersLoad{1, 8, 0}
 )
 
 // calls are those of one round by the program, and by the other.
@@ -187,7 +190,7 @@ var questions = []question{
 		kprobe: "kprobe:$F { @began[tid] = nsecs; } kretprobe:$F { @ = sum(nsecs - @began[tid]); }",
 		fentry: "fentry:$F { @began[tid] = nsecs; } fexit:$F { @ = sum(nsecs - @began[tid]); }",
 		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between}},
-	{name: "record of two words", load: peersShort, action: "trace(arg0, arg1)", at: entryOfSends,
+	{name: "record of two words", load: peersTraced, action: "trace(arg0, arg1)", at: entryOfSends,
 		kprobe: `kprobe:$F { printf("%lu %lu\n", arg0, arg1); }`, fentry: `fentry:$F { printf("%lu %lu\n", (uint64)args.src, args.len); }`,
 		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}},
 }
