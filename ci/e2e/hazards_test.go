@@ -71,7 +71,7 @@ func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 // little here, for it takes as long to compile each question as all else does. `make proof`
 // asks it everything, on each ISA.
 func TestPeers(t *testing.T)        { scenario(t, "peers-slice", 30, []string{"riscv64"}) }
-func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 150, []string{"arm64"}) }
+func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 130, []string{"arm64"}) }
 
 // Coverage takes itself away, and finds what counters find.
 func TestCover(t *testing.T) { scenario(t, "cover", 7, []string{"arm64"}) }
