@@ -69,9 +69,9 @@ var (
 	peersMixed = peersLoad{1, 20, peersOps}
 	// short has no more operations than the peers' buffers have room for.
 	peersShort = peersLoad{4, 1, 0}
-	// traced has as many, one behind the other, for longer than it is between two looks of the
-	// daemon's into its rings, so that in most samples there is none.
-	peersTraced = peersLoad{1, 8, 0}
+	// traced has samples enough that some are without a look of the daemon's into its rings,
+	// which takes some 40,000 instructions every 2 ms.
+	peersTraced = peersLoad{1, 20, 0}
 )
 
 // calls are those of one round by the program, and by the other.
