@@ -14,8 +14,9 @@ import (
 // program, at times of the host language's choosing, and by how many two runs may differ.
 // read is the program's too: a stream's bytes come in as many pieces as there happen to be.
 var ofDaemon = map[string]uint64{
-	"read": 32, "write": 4, "close": 2, "fcntl": 2, "epoll_ctl": 2, "epoll_pwait": 8, "futex": 64,
-	"nanosleep": 200, "sched_yield": 32, "sched_getaffinity": 4, "getpid": 8, "gettid": 8, "tgkill": 8, "rt_sigreturn": 8,
+	"read": 32, "write": 4, "close": 2, "fcntl": 2, "epoll_ctl": 2, "futex": 64,
+	"epoll_pwait": 200, "nanosleep": 200, // the runtime's watch looks for input each time it has slept long
+	"sched_yield": 32, "sched_getaffinity": 4, "getpid": 8, "gettid": 8, "tgkill": 8, "rt_sigreturn": 8,
 	"clone": 4, "rt_sigprocmask": 16, "sigaltstack": 8, "mmap": 8, "munmap": 8, "madvise": 8,
 	"pread64": 4, "filp_close": 2, // the kprobes' counts are read, and their module
 }
