@@ -179,11 +179,16 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 func (r *Request) points(in probe.At) (out []*wire.Point, err error) {
 	r.compiled = probe.Compiled{}
 	at := map[probe.Spec]*wire.Point{}
+	var specs []probe.Spec
 	for _, text := range r.Specs {
 		s, err := probe.Parse(text)
 		if err != nil {
 			return nil, err
 		}
+		specs = append(specs, s)
+	}
+	apart := probe.Apart(specs, r.Predicate, r.Do)
+	for _, s := range specs {
 		place := func(s probe.Spec) *wire.Point {
 			p := at[s.Place()]
 			if p == nil {
@@ -196,7 +201,7 @@ func (r *Request) points(in probe.At) (out []*wire.Point, err error) {
 		}
 		p := place(s)
 		known := len(p.Actions)
-		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, in, p.Actions); err != nil {
+		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, apart, in, p.Actions); err != nil {
 			return nil, err
 		}
 		if left := leaving(p.Actions[known:]); len(left) > 0 {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"kerninst/agent/ktypes"
+	"kerninst/agent/ktypes/ktypestest"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 )
@@ -232,7 +234,7 @@ func TestBeside(t *testing.T) {
 	for _, a := range points[0].Actions {
 		names, snippets = append(names, a.Name), append(snippets, a.Snippet)
 	}
-	if want := []string{"count", "/arg0 > 2/ count", "max(arg1)"}; len(points) != 2 || !slices.Equal(names, want) || snippets[0] == snippets[1] {
+	if want := []string{"/arg0 > 1/ count", "/arg0 > 2/ count", "max(arg1)"}; len(points) != 2 || !slices.Equal(names, want) || snippets[0] == snippets[1] {
 		t.Errorf("%d points, with %q at the first, want 2, with %q", len(points), names, want)
 	}
 	for _, twice := range []string{"kinst::a:16", "kinst::a:16 /arg0 > 1/"} {
@@ -240,5 +242,38 @@ func TestBeside(t *testing.T) {
 		if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), "count is given twice there") {
 			t.Errorf("%s: %v", twice, err)
 		}
+	}
+}
+
+// Two functions are timed, one of them for one command only: who else is inside when counting
+// begins and ends is in the other's time alone, whichever is asked for first.
+func TestTimedApart(t *testing.T) {
+	specs := []string{`kinst::f:entry /comm == "a"/ time`, `kinst::g:entry time`}
+	for range 2 {
+		r := &Request{Timeout: time.Second, Specs: specs, Shell: "true"}
+		job, err := r.Job(probe.At{Types: func() (*ktypes.Types, error) { return ktypestest.Kernel(t), nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := &wire.Result{Step: stepRead}
+		for _, p := range job.Steps[0].GetSplice().Points {
+			for _, a := range p.Actions { // nobody came
+				read.Values = append(read.Values, &wire.Value{Action: a.Name, Timed: a.Timed, Function: ":" + p.Function, Rows: []*wire.Row{{Values: []uint64{0, 0}}}})
+			}
+		}
+		inside := []*wire.Moment_Inside{{Comm: "b", Function: ":f", Frames: 1}, {Comm: "b", Function: ":g", Frames: 1}}
+		read.Moments = []*wire.Moment{{Cycles: 1000, Ns: 1000, Inside: inside}, {Cycles: 3000, Ns: 3000, Inside: inside}}
+		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: read}}})
+		want := map[string]float64{":f": 0, ":g": 2000}
+		for _, x := range a.Times {
+			if x.Rows[0].NS != want[x.Function] {
+				t.Errorf("%q: in %s %v ns, want %v", specs, x.Function, x.Rows[0].NS, want[x.Function])
+			}
+			delete(want, x.Function)
+		}
+		if len(want) > 0 {
+			t.Errorf("%q: no times of %v in %+v", specs, want, a.Times)
+		}
+		slices.Reverse(specs)
 	}
 }

@@ -125,19 +125,41 @@ func (f Finding) OnlyCounts() bool { return f.Action == "count" && f.Faults == 0
 // points.
 type Compiled map[string]Action
 
+// Apart are the actions, as written, that specifications ask for with different predicates:
+// what each of these found is another thing, so they have their predicates in their names.
+// predicate and do are given for all.
+func Apart(specs []Spec, predicate string, do []string) map[string]bool {
+	apart, first := map[string]bool{}, map[string]string{}
+	for _, s := range specs {
+		own := cmp.Or(s.Predicate, predicate)
+		for _, text := range s.does(do) {
+			if had, ok := first[text]; ok && had != own {
+				apart[text] = true
+			}
+			first[text] = own
+		}
+	}
+	return apart
+}
+
+// does is what a specification does: its own action, or else those that are given for all.
+func (s Spec) does(do []string) []string {
+	if s.Action != "" {
+		return []string{s.Action}
+	}
+	return do
+}
+
 // Add compiles what is to be done at the points of a specification, beside what is done there
 // already: its own action, or else those that are given for all, with its own predicate or
-// that which is given for all. An action that is there twice has its predicate in its name.
-func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*wire.Action) (out []*wire.Action, err error) {
-	if s.Action != "" {
-		do = []string{s.Action}
-	}
+// that which is given for all. apart is what Apart says of all specifications.
+func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]bool, in At, beside []*wire.Action) (out []*wire.Action, err error) {
 	if !strings.ContainsAny(s.Function, `*?[\`) {
 		in.Function = s.Function
 	}
 	predicate = cmp.Or(s.Predicate, predicate)
 	out = beside
-	for _, text := range do {
+	for _, text := range s.does(do) {
 		a, err := in.Compile(predicate, text)
 		if err != nil {
 			return nil, err
@@ -146,7 +168,7 @@ func (all Compiled) Add(s Spec, predicate string, do []string, in At, beside []*
 			return nil, fmt.Errorf("probe %q: %s is of a whole function: kinst:%s:%s:entry", s.Text, text, s.Module, s.Function)
 		}
 		name := text
-		if named(out, name) && predicate != "" {
+		if apart[text] && predicate != "" {
 			name = "/" + predicate + "/ " + text
 		}
 		if named(out, name) {

@@ -122,7 +122,7 @@ func TestTimedErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Compiled{}).Add(s, "", nil, At{}, nil); err == nil || !strings.Contains(err.Error(), "time is of a whole function: kinst::f:entry") {
+	if _, err := (Compiled{}).Add(s, "", nil, nil, At{}, nil); err == nil || !strings.Contains(err.Error(), "time is of a whole function: kinst::f:entry") {
 		t.Error(err)
 	}
 }
