@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
@@ -20,9 +23,10 @@ var eaches = map[wire.Each]plan.Each{
 }
 
 // expand lists the points that a step asks for: those of all functions that a name matches,
-// and in each those that Each stands for. One that is asked for twice is there once.
+// and in each those that Each stands for. One that is asked for twice is there once, and does
+// what is asked for in either way.
 func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
-	seen := map[string]bool{}
+	at := map[string]int{}
 	for _, p := range s.Points {
 		names, err := d.matching(p)
 		if err != nil {
@@ -30,19 +34,117 @@ func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
 		}
 		for _, name := range names {
 			for _, one := range d.each(p, name) {
-				key := fmt.Sprint(one.Module, ":", one.Function, ":", one.Offset, one.Entry, one.Each)
-				if several := one != p; several && seen[key] {
-					continue
+				key := d.key(one)
+				k, there := at[key]
+				switch several := one != p; {
+				case there && len(one.Actions) > 0:
+					both, ok := joined(out[k], one)
+					if !ok {
+						return nil, fmt.Errorf("kinst:%s:%s:%d is asked for twice, with actions that have one name and are not the same", one.Module, one.Function, one.Offset)
+					}
+					out[k] = both
+				case there && several:
+				default:
+					at[key] = len(out)
+					out = append(out, one)
 				}
-				seen[key] = true
-				out = append(out, one)
 			}
 			if n := int(s.Limit); n > 0 && len(out) > n { // all of a kernel's would not fit into a guest
 				return nil, fmt.Errorf("more than %d points match: ask for fewer, or say with --yes that so many are meant", n)
 			}
 		}
 	}
-	return out, nil
+	return d.joinEntries(out)
+}
+
+// key is the same of points that are one: a function may have several names.
+func (d *Daemon) key(p *wire.Point) string {
+	function := p.Function
+	if f, err := d.text.Function(p.Module, p.Function); err == nil && p.Function != "" {
+		function = f.Addr.String()
+	}
+	return fmt.Sprint(p.Module, ":", function, ":", p.Offset, p.Entry, p.Search, p.Each, p.Text, p.SameAs)
+}
+
+// joined is a point that does what two do; not ok if they mean different things by one name.
+func joined(a, b *wire.Point) (both *wire.Point, ok bool) {
+	both = proto.Clone(a).(*wire.Point)
+	for _, x := range b.Actions {
+		k := slices.IndexFunc(both.Actions, func(y *wire.Action) bool { return y.Name == x.Name })
+		switch {
+		case k < 0:
+			both.Actions = append(both.Actions, x)
+		case !proto.Equal(both.Actions[k], x):
+			return nil, false
+		}
+	}
+	return both, true
+}
+
+// joinEntries has what is asked of a function's entry done at an instruction that is asked
+// for itself, if that is the one that would be taken: no two splices can be there.
+func (d *Daemon) joinEntries(all []*wire.Point) ([]*wire.Point, error) {
+	themselves := d.themselves(all)
+	gone := map[*wire.Point]bool{}
+	for k, p := range all {
+		if k%together == 0 {
+			d.forget()
+		}
+		if !p.Entry || len(p.Actions) == 0 {
+			continue
+		}
+		to, err := d.entryAmong(p, themselves)
+		if err != nil {
+			return nil, err
+		}
+		if to < 0 {
+			continue
+		}
+		if both, ok := joined(all[to], p); ok {
+			all[to], gone[p] = both, true
+		}
+	}
+	return slices.DeleteFunc(all, func(p *wire.Point) bool { return gone[p] }), nil
+}
+
+// themselves are the instructions that are asked for themselves: the points' numbers, by
+// functions and offsets.
+func (d *Daemon) themselves(all []*wire.Point) map[isa.Addr]map[isa.Off]int {
+	out := map[isa.Addr]map[isa.Off]int{}
+	for k, p := range all {
+		f, err := d.text.Function(p.Module, p.Function)
+		if err != nil || p.Entry || p.Search || p.Each != wire.Each_ITSELF || len(p.Actions) == 0 {
+			continue
+		}
+		if out[f.Addr] == nil {
+			out[f.Addr] = map[isa.Off]int{}
+		}
+		out[f.Addr][isa.Off(p.Offset)] = k
+	}
+	return out
+}
+
+// entryAmong is which of those the entry of a function would be had at; -1: at none.
+func (d *Daemon) entryAmong(p *wire.Point, themselves map[isa.Addr]map[isa.Off]int) (int, error) {
+	f, err := d.text.Function(p.Module, p.Function)
+	if err != nil || len(themselves[f.Addr]) == 0 {
+		return -1, nil // its plan says what is wrong
+	}
+	first := slices.Min(slices.Collect(maps.Keys(themselves[f.Addr])))
+	if first >= d.known.Straight(d.text, p.Module, p.Function) {
+		return -1, nil
+	}
+	req, err := d.request(p, &plan.Set{})
+	if err != nil {
+		return -1, err
+	}
+	req.Dry = true
+	if made, refusal := plan.Entry(d.text, req); refusal == nil {
+		if k, ok := themselves[f.Addr][made.Offset]; ok {
+			return k, nil
+		}
+	}
+	return -1, nil
 }
 
 // matching lists the functions that a point's name stands for. A name that is no pattern

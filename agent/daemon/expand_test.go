@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 )
 
@@ -84,5 +86,58 @@ func TestExpandRefuses(t *testing.T) {
 	}
 	if got := refused(&plan.Refusal{Reason: plan.TooShort, Class: "c", Detail: "d"}); !reflect.DeepEqual(got, &wire.Refusal{Reason: "too short", Class: "c", Detail: "d"}) {
 		t.Error(got)
+	}
+}
+
+// TestJoined: what is asked of one instruction in several ways, by its offset, by another name
+// of the function, by a pattern, as a call or as the entry, is done there at one point, whichever
+// is asked for first. Without that, one of them would be refused or left out.
+func TestJoined(t *testing.T) {
+	d := planning(t, "amd64")
+	d.known = &plan.Functions{}
+	counts := func(name string) []*wire.Action {
+		return []*wire.Action{{Name: name, Snippet: snippet.Counter().String()}}
+	}
+	const function, call = "__x64_sys_getppid", 10
+	points := []*wire.Point{
+		{Function: function, Entry: true, Actions: counts("entry")},
+		{Function: "__do_sys_getppid", Offset: call, Actions: counts("offset")},
+		{Function: "__x64_sys_getpp*", Each: wire.Each_CALL, Actions: counts("call")},
+		{Function: function, Each: wire.Each_INSTRUCTION, Actions: counts("call")},
+	}
+	for range points {
+		points = append(points[1:], points[0])
+		got, err := d.expand(&wire.Splice{Points: points})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var there []string
+		for _, p := range got {
+			if p.Offset == call || p.Entry {
+				for _, a := range p.Actions {
+					there = append(there, a.Name)
+				}
+			}
+		}
+		slices.Sort(there)
+		if want := []string{"call", "entry", "offset"}; !slices.Equal(there, want) {
+			t.Errorf("%v first: %v at the call, want %v", points[0], there, want)
+		}
+	}
+	other := counts("call")
+	other[0].Snippet = "other"
+	if _, err := d.expand(&wire.Splice{Points: append(points, &wire.Point{Function: function, Offset: call, Actions: other})}); err == nil || !strings.Contains(err.Error(), "not the same") {
+		t.Errorf("two actions of one name: %v", err)
+	}
+}
+
+// TestInTurn: entries are planned behind what is asked for itself, wherever they stand.
+func TestInTurn(t *testing.T) {
+	points := []*wire.Point{{Entry: true}, {Offset: 1}, {Entry: true}, {Offset: 2}}
+	if got, want := inTurn(points, 0), []int{1, 3, 0, 2}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := inTurn(points, 1), []int{0, 1, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("the first so many are %v, want %v", got, want)
 	}
 }

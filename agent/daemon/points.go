@@ -367,59 +367,95 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	if most > 0 {
 		most += before.Len()
 	}
-	for points := range slices.Chunk(all, together) {
-		if most > 0 && before.Len() == most {
+	ones, results, err := d.planInTurn(all, s.SkipRefused, most, &before)
+	for k, one := range ones {
+		if one != nil {
+			plans = append(plans, one)
+			made.add(all[k], one, results[k])
+			d.rings.known(made.points[len(made.points)-1], results[k].Tags)
+			d.resolved[name] = append(d.resolved[name], one.Asked())
+		}
+	}
+	res.Points = append(res.Points, slices.DeleteFunc(results, func(r *wire.PointResult) bool { return r == nil })...)
+	if err != nil {
+		d.splicer.Release(append(plans, d.clocks.dropped()...)...)
+		return nil, nil, err
+	}
+	return made, plans, nil
+}
+
+// planInTurn plans points, until there are so many plans with those before. Those behind the
+// last have neither a plan nor a result.
+func (d *Daemon) planInTurn(all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, err error) {
+	ones, results = make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
+	for some := range slices.Chunk(inTurn(all, most), together) {
+		if most > 0 && plans.Len() == most {
 			break
 		}
 		d.forget() // what is known of thousands of functions would take all memory
-		ones, results, err := d.planSome(points, &before, most)
-		for k, one := range ones {
-			if one != nil {
-				plans = append(plans, one)
-				made.add(points[k], one, results[k])
-				d.rings.known(made.points[len(made.points)-1], results[k].Tags)
-				d.resolved[name] = append(d.resolved[name], one.Asked())
-			} else if err == nil && !s.SkipRefused {
-				err = fmt.Errorf("%s: %s", results[k].Refusal.Reason, results[k].Refusal.Detail)
-			}
+		err := d.planSome(all, some, plans, most, ones, results)
+		if err == nil && !skipRefused {
+			err = anyRefused(results)
 		}
-		res.Points = append(res.Points, results...)
 		if err != nil {
-			d.splicer.Release(append(plans, d.clocks.dropped()...)...)
-			return nil, nil, err
+			return ones, results, err
 		}
 	}
-	return made, plans, nil
+	return ones, results, nil
 }
 
 // together is how many points of a step are planned before others of them may be counted
 // at what they have left.
 const together = 256
 
-// planSome plans points: first all that can be spliced themselves, then those of the
-// others that another instruction is left for, until there are so many plans with those
+// inTurn is the order in which points are planned: entries, which may be had at several
+// instructions, when those are taken that are asked for themselves. The first so many points
+// are the first.
+func inTurn(all []*wire.Point, most int) (order []int) {
+	for k := range all {
+		order = append(order, k)
+	}
+	if most == 0 {
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(turn(all[a]), turn(all[b])) })
+	}
+	return order
+}
+
+func turn(p *wire.Point) int {
+	if p.Entry {
+		return 1
+	}
+	return 0
+}
+
+// anyRefused is why the first of the points that are refused is.
+func anyRefused(results []*wire.PointResult) error {
+	for _, r := range results {
+		if r.GetRefusal() != nil {
+			return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
+		}
+	}
+	return nil
+}
+
+// planSome plans some of the points: first all that can be spliced themselves, then those of
+// the others that another instruction is left for, until there are so many plans with those
 // before. A point without a plan is refused; those behind the last are left out.
-func (d *Daemon) planSome(points []*wire.Point, plans *plan.Set, most int) ([]*plan.Plan, []*wire.PointResult, error) {
-	ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
+func (d *Daemon) planSome(points []*wire.Point, some []int, plans *plan.Set, most int, ones []*plan.Plan, results []*wire.PointResult) (err error) {
 	for _, block := range []bool{false, true} {
-		for k, p := range points {
+		for _, k := range some {
 			if ones[k] != nil || most > 0 && plans.Len() == most {
 				continue
 			}
-			var err error
-			if ones[k], results[k], err = d.plan(p, plans, block); err != nil {
-				return ones, results, err
+			if ones[k], results[k], err = d.plan(points[k], plans, block); err != nil {
+				return err
 			}
 			if ones[k] != nil {
 				plans.Add(ones[k])
 			}
 		}
 	}
-	n := slices.Index(results, nil)
-	if n < 0 {
-		n = len(results)
-	}
-	return ones[:n], results[:n], nil
+	return nil
 }
 
 // countAll reads the cells of every live splice.
