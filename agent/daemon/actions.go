@@ -44,6 +44,9 @@ func compound(all []*wire.Action) (snippet.Snippet, []action, error) {
 	for k := range out {
 		out[k].cell = first[k]
 	}
+	if err := whole.Check(); err != nil && len(parts) > 1 {
+		return whole, out, fmt.Errorf("%d actions at one point are too many together: %w", len(parts), err)
+	}
 	return whole, out, whole.Check()
 }
 

@@ -171,7 +171,7 @@ func (l *lowering) allocate(arch *isa.Arch) error {
 		return err
 	}
 	if slices.Contains(l.regs, noReg) || slices.Contains(l.tmp, noReg) {
-		return fmt.Errorf("%w: the snippet has more values at once than %s has registers", ErrNoRegister, arch.Name)
+		return fmt.Errorf("%w: the snippet has more values at once than %s has registers: do less at one point", ErrNoRegister, arch.Name)
 	}
 	for _, r := range order {
 		if used.Has(r) && !l.in.Free[0].Has(r) {

@@ -67,7 +67,7 @@ func (fn *function) comesBack(req Request, at int) *Refusal {
 	case isa.FlowReturn:
 		return nil
 	default:
-		return refuse(NoArgument, "%s, %v, does not return: what the function returns is known only where it does", fn.name(at), i.Flow)
+		return refuse(NoArgument, "%s does not return: what the function returns is known only where it does, as in kinst:%s:%s:return", fn.name(at), fn.Module, fn.Name)
 	}
 	switch {
 	case fn.returnsAt(at):

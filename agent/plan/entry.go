@@ -9,13 +9,13 @@ import (
 // straight in, before anything branches off, calls or comes back. There it takes the
 // point and the mechanism by which the patch adds the fewest instructions, the best
 // mechanism and the first point of those. When all are refused, the refusal is that of
-// the first.
+// most of them.
 func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
 	if r != nil {
 		return nil, r
 	}
-	var first *Refusal
+	var why refusals
 	var best Request
 	last, least := fn.straight(), -1
 	for k, m := range mechanisms[text.Arch.Name] {
@@ -24,11 +24,11 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		}
 		next := req
 		next.Mechanism, next.rung = m.m, k+1
-		off, added, r := fn.leastAdded(next, last)
+		off, added, all := fn.leastAdded(next, last)
 		switch {
-		case r != nil && first == nil:
-			first = r
-		case r == nil && (least < 0 || added < least):
+		case added < 0:
+			why = append(why, all...)
+		case least < 0 || added < least:
 			best, least = next, added
 			best.Offset = off
 		}
@@ -36,10 +36,33 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	if least >= 0 {
 		return fn.plan(best)
 	}
-	if first == nil {
+	r = why.usual()
+	if r == nil {
 		return nil, refuse(OutsideFunction, "%v: no instruction by that mechanism", fn.Func)
 	}
-	return nil, refuse(first.Reason, "all %d instructions before %v branches or calls are refused, the first because: %s", last, fn.Func, first.Detail)
+	return nil, refuse(r.Reason, "of the %d instructions before %v branches or calls none can be had, most because: %s", last, fn.Func, r.Detail)
+}
+
+type refusals []*Refusal
+
+// usual is the first with the reason that most have: what is wrong with what is asked for is
+// wrong everywhere. That an instruction is too short is the mechanism's trouble, and is the reason
+// if there is no other. Nil: there is none.
+func (all refusals) usual() (out *Refusal) {
+	times, most := map[Reason]int{}, 0
+	for _, r := range all {
+		times[r.Reason]++
+	}
+	for _, r := range all {
+		n := times[r.Reason]
+		if r.Reason == TooShort {
+			n = 0
+		}
+		if out == nil || n > most {
+			out, most = r, n
+		}
+	}
+	return out
 }
 
 // Straight is the offset up to which each call of a function executes each instruction
@@ -78,8 +101,8 @@ func (fn *function) straight() int {
 }
 
 // leastAdded is the first of those of so many instructions whose patch adds the least, and
-// how much that is. It takes no slot.
-func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, first *Refusal) {
+// how much that is; -1, and why, if all are refused. It takes no slot.
+func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, why refusals) {
 	req.Dry = true
 	least = -1
 	for k := range of {
@@ -88,20 +111,17 @@ func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, firs
 		}
 		p, r := fn.plan(req)
 		switch {
-		case r != nil && first == nil:
-			first = r
-		case r == nil && (least < 0 || p.Added < least):
+		case r != nil:
+			why = append(why, r)
+		case least < 0 || p.Added < least:
 			at, least = req.Offset, p.Added
 			if p.Board != nil && p.Board.Whole && p.Spilled == 0 { // no springboard adds less
 				return at, least, nil
 			}
 		}
 	}
-	if least >= 0 {
-		return at, least, nil
+	if least < 0 && len(why) == 0 { // a jump leads to the first instruction
+		why = refusals{refuse(TargetInWindow, "a jump leads to where %v starts", fn.Func)}
 	}
-	if first == nil { // a jump leads to the first instruction
-		first = refuse(TargetInWindow, "a jump leads to where %v starts", fn.Func)
-	}
-	return 0, 0, first
+	return at, least, why
 }

@@ -8,6 +8,7 @@ import (
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 )
 
 // straightEnd is the offset behind the first instruction of a function that does
@@ -75,5 +76,15 @@ func TestEntryRefuses(t *testing.T) {
 	req.Mechanism = plan.Clone // nobody's
 	if p, r := plan.Entry(x, req); r == nil {
 		t.Errorf("planned at +%#x by a mechanism that amd64 does not have", uint64(p.Offset))
+	}
+	for want, code := range map[plan.Reason]snippet.Insn{ // what is wrong everywhere, and not that the first is an ftrace site
+		plan.NoArgument: {Op: snippet.Ret, Type: snippet.U64},
+		plan.BadSnippet: {Op: snippet.Reg, Name: "xx", Type: snippet.U64},
+	} {
+		req := request(x, "vfs_read", 0)
+		req.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{code, {Op: snippet.Count, A: snippet.V(0)}}}
+		if _, r := plan.Entry(x, req); r == nil || r.Reason != want {
+			t.Errorf("%v: %v", want, r)
+		}
 	}
 }
