@@ -28,7 +28,8 @@ const liveWidth = 24
 
 // liveOn follows a request's workload, on a terminal or not.
 func (r *Request) liveOn(to io.Writer, terminal bool) *Live {
-	return &Live{to: to, f: followed{r: r}, again: terminal}
+	traced := func(v *wire.Value, _ uint64) uint64 { return r.followed.tracer.Came(v.Spec, v.Action) }
+	return &Live{to: to, f: followed{r: r, traced: traced}, again: terminal}
 }
 
 // see looks at what the daemon says.

@@ -1,6 +1,11 @@
 package ask
 
-import "kerninst/agent/wire"
+import (
+	"slices"
+
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+)
 
 // Series is how what one action counts grew while the workload ran.
 type Series struct {
@@ -10,6 +15,7 @@ type Series struct {
 	// Inside are the calls that were inside of a function that is timed.
 	Inside []int64 `json:"inside,omitempty"`
 	timed  bool
+	traces bool
 }
 
 // Rate is how many hits there were a second between the sample before the k-th, from 1, and
@@ -28,6 +34,8 @@ type followed struct {
 	of  map[string]*Series
 	// began is who was inside of what is timed when counting began.
 	began *wire.Moment
+	// traced is how many records of an action there were until then.
+	traced func(v *wire.Value, ns uint64) uint64
 }
 
 // add takes one more sample. What is not in it has what it had: a point that was covered is
@@ -57,13 +65,15 @@ func (f *followed) add(x *wire.Sample) {
 				s.Inside[k] = c.Inside(f.began, v.Function)
 			}
 		}
-		switch v.Timed {
-		case wire.Timed_UNTIMED:
+		switch s.traces = c.Traces(); {
+		case s.traces:
+			s.Hits[k] = f.traced(v, x.Ns)
+		case v.Timed == wire.Timed_UNTIMED:
 			s.Hits[k] += c.Found(v).Hits
-		case wire.Timed_ENTERS:
+		case v.Timed == wire.Timed_ENTERS:
 			s.Hits[k] += passed(v)
 			s.Inside[k] += int64(passed(v))
-		case wire.Timed_LEAVES:
+		default:
 			s.Inside[k] -= int64(passed(v))
 		}
 	}
@@ -88,22 +98,40 @@ func (f *followed) series(v *wire.Value, now uint64) *Series {
 	} else if v.Action == "count" {
 		name = v.Spec
 	}
-	if s := f.of[name]; s != nil {
-		return s
+	s := f.of[name]
+	if s == nil {
+		s = &Series{Name: name, NS: []uint64{now}, Hits: []uint64{0}, timed: timed}
+		if timed {
+			s.Inside = []int64{0}
+		}
+		f.of[name], f.all = s, append(f.all, s)
 	}
-	s := &Series{Name: name, NS: []uint64{now}, Hits: []uint64{0}, timed: timed}
-	if timed {
-		s.Inside = []int64{0}
+	if asked := probe.AskedAs(v); asked != "" {
+		s.Name = "kinst:" + asked + ":entry  " + v.Action
 	}
-	f.of[name], f.all = s, append(f.all, s)
 	return s
 }
 
-// series fills in how what was found grew, if that was asked for.
+// series fills in how what was found grew, if that was asked for. What was traced is known by
+// the records, unless those were written as they came: then it has no series.
 func (a *Answer) series(r *Request, samples []*wire.Sample) {
-	f := followed{r: r}
+	if len(samples) == 0 {
+		return
+	}
+	came := map[string][]int64{}
+	for _, e := range r.followed.events { // in order of time
+		came[e.Spec+"  "+e.Action] = append(came[e.Spec+"  "+e.Action], e.NS)
+	}
+	f := followed{r: r, traced: func(v *wire.Value, ns uint64) uint64 {
+		n, _ := slices.BinarySearch(came[v.Spec+"  "+v.Action], int64(ns)+1)
+		return uint64(n)
+	}}
 	for _, x := range samples {
 		f.add(x)
 	}
-	a.Series = f.all
+	for _, s := range f.all {
+		if !s.traces || r.TraceTo == "" {
+			a.Series = append(a.Series, s)
+		}
+	}
 }

@@ -81,3 +81,51 @@ func TestSampledOf(t *testing.T) {
 		}
 	}
 }
+
+// TestSeriesOfTrace: what is traced is followed by its records, by those that have come while
+// it runs, and by their times afterwards; where they are not kept there is no series of zeros.
+func TestSeriesOfTrace(t *testing.T) {
+	const spec, action = "kinst::f:8", "trace(arg0)"
+	sample := func(ns uint64) *wire.Sample {
+		return &wire.Sample{Ns: ns, Values: []*wire.Value{{Spec: spec, Action: action}}}
+	}
+	for to, want := range map[string]string{"": "[0 2 3]", t.TempDir() + "/trace": ""} {
+		r := &Request{Timeout: time.Second, Specs: []string{spec}, Do: []string{action}, Shell: "true", Sampled: true, TraceTo: to}
+		if _, err := r.Job(probe.At{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Follow(nil, false); err != nil {
+			t.Fatal(err)
+		}
+		for _, ns := range []int64{100, 200, 300} {
+			r.followed.got(probe.Event{NS: ns, Spec: spec, Action: action})
+		}
+		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepWorkload, Samples: []*wire.Sample{sample(0), sample(200), sample(1000)}}}}})
+		got := ""
+		for _, s := range a.Series {
+			got += fmt.Sprint(s.Hits)
+		}
+		if got != want {
+			t.Errorf("to %q: %s, want %s", to, got, want)
+		}
+	}
+}
+
+// TestSeriesAsAsked: a function of several names has the one by which it was asked for.
+func TestSeriesAsAsked(t *testing.T) {
+	r := &Request{Timeout: time.Second, Specs: []string{"kinst::other:entry time"}, Shell: "true", Sampled: true}
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	values := []*wire.Value{{Symbol: "other", Timed: wire.Timed_LEAVES}, {Symbol: "other", Timed: wire.Timed_ENTERS}}
+	for _, v := range values {
+		v.Action, v.Function, v.Rows = "time", ":first", []*wire.Row{{Values: []uint64{0, 0}}}
+	}
+	a := r.Answer([]*wire.Record{
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: stepWorkload, Samples: []*wire.Sample{{Values: values}}}}},
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: stepRead, Values: values, Moments: []*wire.Moment{{}, {}}}}},
+	})
+	if len(a.Series) != 1 || a.Series[0].Name != "kinst::other:entry  time" || len(a.Times) != 1 || a.Times[0].Function != ":other" {
+		t.Errorf("series %+v, times %+v", a.Series, a.Times)
+	}
+}

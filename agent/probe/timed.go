@@ -197,9 +197,22 @@ func (a Action) Times(values []*wire.Value, moments []*wire.Moment) (out []Times
 		t := Times{Function: name, Action: a.Text, shape: a.Shape}
 		of := slices.DeleteFunc(slices.Clone(values), func(v *wire.Value) bool { return v.Function != name })
 		t.fill(a, of, moments[0], moments[1])
+		for _, v := range of {
+			t.Function = cmp.Or(AskedAs(v), t.Function)
+		}
 		out = append(out, t)
 	}
 	return out
+}
+
+// AskedAs is the name by which somebody asked for a function that is timed, which may have
+// several; "" if what was found at its entry is not what this is.
+func AskedAs(v *wire.Value) string {
+	if v.Timed != wire.Timed_ENTERS || v.Symbol == "" {
+		return ""
+	}
+	module, _, _ := strings.Cut(v.Function, ":")
+	return module + ":" + v.Symbol
 }
 
 // Inside is how many calls of a function that an action times were inside at a moment.

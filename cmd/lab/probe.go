@@ -191,8 +191,12 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if d.Failure != nil {
 		d.Card = f.card(r, g)
 	}
-	if f.plot != "" && len(d.Series) > 0 {
+	switch {
+	case f.plot == "":
+	case len(d.Series) > 0:
 		err = f.draw(d.Series)
+	default:
+		progress("plot: nothing was followed that could be drawn")
 	}
 	return errors.Join(f.print(d), err, g.End())
 }
