@@ -54,7 +54,8 @@ const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
 	"every instruction.\n" +
 	"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
 	"load64(sym(\"NAME\")) and so on of the kernel's variables,\n" +
-	"cycles, constants, + - & | ^ << >>, conversions as in int32(arg0), pid, tid, cpu,\n" +
+	"cycles, constants, + - * / %% & | ^ &^ << >> (* / %% << >> with a constant),\n" +
+	"conversions as in int32(arg0), pid, tid, cpu,\n" +
 	"comm, ret at a return, and what the kernel's types say: arg0.f_inode.i_size,\n" +
 	"task.mm, inode(arg1).i_mode. What is found can be kept by keys: count by comm."
 

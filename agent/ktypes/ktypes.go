@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/btf"
@@ -51,6 +52,29 @@ func (t *Types) prototype(function string) (*btf.FuncProto, error) {
 	return nil, fmt.Errorf("the kernel's types have no function %s%s", function, near.Hint(function, t.Functions()))
 }
 
+// HasFunction reports whether the types say what a function takes and returns.
+func (t *Types) HasFunction(name string) bool {
+	all, err := t.spec.AnyTypesByName(name)
+	return err == nil && slices.ContainsFunc(all, func(one btf.Type) bool {
+		f, ok := one.(*btf.Func)
+		if ok {
+			_, ok = f.Type.(*btf.FuncProto)
+		}
+		return ok
+	})
+}
+
+// Variadic reports whether a function takes more arguments than its types name: the last of those
+// is none then.
+func (t *Types) Variadic(function string) bool {
+	p, err := t.prototype(function)
+	if err != nil || len(p.Params) == 0 {
+		return false
+	}
+	_, more := p.Params[len(p.Params)-1].Type.(*btf.Void)
+	return more
+}
+
 // Functions lists all functions, in the order of the kernel's types.
 func (t *Types) Functions() (out []string) {
 	for one, err := range t.spec.All() {
@@ -71,6 +95,9 @@ func (t *Types) Param(function string, n int) (Type, error) {
 		var all []string
 		for k, one := range p.Params {
 			all = append(all, fmt.Sprintf("arg%d is %v %s", k, newType(one.Type), one.Name))
+		}
+		if len(all) == 0 {
+			return Type{}, fmt.Errorf("%s has no arg%d: it has no arguments", function, n)
 		}
 		return Type{}, fmt.Errorf("%s has no arg%d: it has %d arguments, %s", function, n, len(all), strings.Join(all, ", "))
 	}

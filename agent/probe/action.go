@@ -45,7 +45,7 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 // predicate always does. Both are Go expressions. Numbers are uint64 unless
 // converted: arg0 to arg5 (the registers that arguments are passed in, whole, so an
 // int is int32(arg0)), ret (where a function returns), reg("rdi"), cycles, pid, tid, cpu,
-// constants, + - & | ^ << >>, conversions, and load8(X) to load64(X), the so many bits of
+// constants, + - * / % & | ^ &^ << >> (products, quotients and shifts with a constant), conversions, and load8(X) to load64(X), the so many bits of
 // kernel memory at an address, 0 where none can be loaded; arg0.f_inode.i_size, task.mm,
 // inode(arg1).i_mode are what the kernel's types say; predicates compare them, and comm
 // with a text, and join that by && || !. What is wrong is named with its column, from 1.
@@ -400,6 +400,9 @@ func (c *compiler) trace(args []ast.Expr) error {
 		return errors.New("a trace has no keys")
 	}
 	i := snippet.Insn{Op: snippet.Append}
+	if len(args) == 0 {
+		return errors.New("trace takes what is to be kept, as in trace(arg0, comm)")
+	}
 	for _, e := range args {
 		all, form, err := c.shown(e)
 		if err != nil {

@@ -27,6 +27,7 @@ type number struct {
 	snippet.Operand
 	t     snippet.Type
 	is    ktypes.Type // what the kernel's types say of it, if they were asked
+	minus bool        // it is a constant below 0
 	param int         // from 1: the argument that it is
 	ret   bool        // it is what the function returns
 }
@@ -105,11 +106,29 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	if a.IsConst {
 		return at(x, "%s compares two constants", show(x))
 	}
+	if always, decided := decided(a, cond, b); decided {
+		return at(x, "%s is %v whatever comes: this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)", show(x), always)
+	}
 	if !when {
 		cond = cond.Not()
 	}
 	c.branch(a.Operand, cond, b.Operand, to)
 	return nil
+}
+
+// decided reports what a comparison of a number without a sign with a constant below 0, or with
+// 0, comes to, if that is the same for all numbers. People mean another thing by it.
+func decided(a number, cond snippet.Cond, b number) (holds, decided bool) {
+	if a.t == snippet.S64 || !b.IsConst || !b.minus && b.Imm != 0 {
+		return false, false
+	}
+	switch cond {
+	case snippet.LT, snippet.LE:
+		return false, b.minus || cond == snippet.LT
+	case snippet.GT, snippet.GE:
+		return true, b.minus || cond == snippet.GE
+	}
+	return false, false
 }
 
 // branch goes to a label if a comparison holds.
@@ -139,11 +158,6 @@ func (c *compiler) pair(x *ast.BinaryExpr) (a, b number, t snippet.Type, err err
 	return
 }
 
-var operations = map[token.Token]snippet.Op{
-	token.ADD: snippet.Add, token.SUB: snippet.Sub, token.AND: snippet.And,
-	token.OR: snippet.Or, token.XOR: snippet.Xor, token.SHL: snippet.Shl, token.SHR: snippet.Shr,
-}
-
 // number emits what computes an expression.
 func (c *compiler) number(e ast.Expr) (number, error) {
 	switch x := e.(type) {
@@ -152,9 +166,7 @@ func (c *compiler) number(e ast.Expr) (number, error) {
 	case *ast.BasicLit:
 		return literal(x, false)
 	case *ast.UnaryExpr:
-		if lit, ok := x.X.(*ast.BasicLit); ok && x.Op == token.SUB {
-			return literal(lit, true)
-		}
+		return c.unary(x)
 	case *ast.Ident:
 		return c.named(x)
 	case *ast.CallExpr:
@@ -168,28 +180,18 @@ func (c *compiler) number(e ast.Expr) (number, error) {
 	case *ast.StarExpr:
 		return number{}, at(e, "%s does not say how much: there are %s, as in load64(arg0 + 16)", show(e), loadNames)
 	case *ast.BinaryExpr:
-		if op, ok := operations[x.Op]; ok {
-			return c.operation(x, op)
+		if operations[x.Op] == nil {
+			return number{}, at(e, "%s is no number: between two may stand %s", show(e), operators)
 		}
+		return c.operation(x)
 	}
 	return number{}, at(e, "%s is no number that can be had here", show(e))
-}
-
-func (c *compiler) operation(x *ast.BinaryExpr, op snippet.Op) (number, error) {
-	a, b, t, err := c.pair(x)
-	if err != nil {
-		return number{}, err
-	}
-	if op == snippet.Shl || op == snippet.Shr {
-		t = max(a.t, snippet.U64)
-	}
-	return c.set(snippet.Insn{Op: op, A: a.Operand, B: b.Operand}, t), nil
 }
 
 func literal(x *ast.BasicLit, negative bool) (number, error) {
 	text := x.Value
 	if x.Kind != token.INT && x.Kind != token.CHAR {
-		return number{}, fmt.Errorf("%s is not a whole number", text)
+		return number{}, at(x, "%s is not a whole number", text)
 	}
 	if x.Kind == token.CHAR {
 		r, _, _, err := strconv.UnquoteChar(strings.Trim(text, "'"), '\'')
@@ -197,10 +199,10 @@ func literal(x *ast.BasicLit, negative bool) (number, error) {
 	}
 	v, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		return number{}, fmt.Errorf("%s is not a number of 64 bits", text)
+		return number{}, at(x, "%s is not a number of 64 bits", text)
 	}
 	if negative {
-		v = -v
+		return number{Operand: snippet.C(-v), minus: v > 0}, nil
 	}
 	return number{Operand: snippet.C(v)}, nil
 }
@@ -211,9 +213,7 @@ func (c *compiler) named(x *ast.Ident) (number, error) {
 	case "cycles":
 		return c.set(snippet.Insn{Op: snippet.Cycles}, snippet.U64), nil
 	case "ret":
-		n := c.set(snippet.Insn{Op: snippet.Ret}, snippet.U64)
-		n.ret = true
-		return n, nil
+		return c.returned(x)
 	case "comm":
 		return number{}, at(x, "comm is a text: it can be compared with one, as in comm == \"squid\", traced, and be a key")
 	}
@@ -226,6 +226,9 @@ func (c *compiler) named(x *ast.Ident) (number, error) {
 	if n, err := strconv.Atoi(strings.TrimPrefix(name, "arg")); err == nil && strings.HasPrefix(name, "arg") {
 		if n < 0 || n >= snippet.MaxArgs {
 			return number{}, at(x, "%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
+		}
+		if err := c.takes(n); err != nil {
+			return number{}, at(x, "%v", err)
 		}
 		v := c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64)
 		v.param = n + 1

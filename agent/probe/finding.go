@@ -155,7 +155,7 @@ func (s Spec) does(do []string) []string {
 // that which is given for all. apart is what Apart says of all specifications.
 func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]bool, in At, beside []*wire.Action) (out []*wire.Action, err error) {
 	if !strings.ContainsAny(s.Function, `*?[\`) {
-		in.Function = s.Function
+		in.Function, in.Module = s.Function, s.Module
 	}
 	predicate = cmp.Or(s.Predicate, predicate)
 	out = beside

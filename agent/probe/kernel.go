@@ -15,6 +15,8 @@ type At struct {
 	// Function is whose arguments and what it returns are meant; "": of several, so nothing is
 	// known of these but their 64 bits.
 	Function string
+	// Module is the one that the function is in, of which the kernel's types say nothing.
+	Module string
 	// Types reads the kernel's types, when something asks for them; nil: they are not known.
 	Types func() (*ktypes.Types, error)
 }
@@ -166,6 +168,9 @@ func (c *compiler) field(e ast.Expr, in place, name string) (place, error) {
 		}
 	}
 	f, err := in.is.Field(name)
+	if s, ok := e.(*ast.SelectorExpr); ok && err != nil {
+		e = s.Sel
+	}
 	if err != nil {
 		return place{}, at(e, "%v", err)
 	}
@@ -243,6 +248,56 @@ func (c *compiler) read(e ast.Expr, p place) (number, error) {
 	}
 	n.is = p.is
 	return n, nil
+}
+
+// returned is what the function returns: as wide as the kernel's types say, and with their sign.
+// Where they say nothing, as of several functions, it is the whole register.
+func (c *compiler) returned(x *ast.Ident) (number, error) {
+	n := c.set(snippet.Insn{Op: snippet.Ret}, snippet.U64)
+	n.ret = true
+	t := c.described()
+	if t == nil {
+		return n, nil
+	}
+	is, err := t.Return(c.at.Function)
+	if err != nil {
+		return number{}, at(x, "ret: %v", err)
+	}
+	size := is.Size()
+	if is.Pointer() || is.Composite() || size != 1 && size != 2 && size != 4 && size != 8 || size == 8 && !is.Signed() {
+		return n, nil
+	}
+	to := snippet.U64
+	if is.Signed() {
+		to = snippet.S64
+	}
+	n = c.set(snippet.Insn{Op: snippet.Extend, A: n.Operand, N: size}, to)
+	n.ret = true
+	return n, nil
+}
+
+// takes is an error if the kernel's types say that the function has no such argument, from 0.
+func (c *compiler) takes(n int) error {
+	t := c.described()
+	if t == nil {
+		return nil
+	}
+	_, err := t.Param(c.at.Function, n)
+	if err != nil && t.Variadic(c.at.Function) {
+		return nil
+	}
+	return err
+}
+
+// described are the kernel's types, if they say something of the one function that is meant.
+func (c *compiler) described() *ktypes.Types {
+	if c.at.Types == nil || c.at.Function == "" || c.at.Module != "" {
+		return nil
+	}
+	if t, err := c.at.Types(); err == nil && t.HasFunction(c.at.Function) {
+		return t
+	}
+	return nil
 }
 
 // commLen is TASK_COMM_LEN, in bytes.

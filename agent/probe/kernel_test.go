@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -106,6 +107,7 @@ func TestFound(t *testing.T) {
 		{"arg0.f_inode.i_size == -2", "count", []uint64{0x2000}, `[{"value":1,"hits":1}]`},
 		{"arg0.f_inode.i_size < 0", "sum(arg0.f_inode.y)", []uint64{0x2000}, `[{"value":17,"hits":17}]`},
 		{"", "sum(ret)", []uint64{7, 8}, `[{"value":15,"hits":15}]`},
+		{"ret < 0", "count by ret", []uint64{minus2, 3}, `[{"keys":["-2"],"value":1,"hits":1}]`},
 		{"", "sum(arg0.name[1])", []uint64{0x2000}, `[{"value":97,"hits":97}]`},
 		{"", "sum(arg0.f_inode.x)", []uint64{0x2000}, `[{"value":5,"hits":5}]`},
 		{"", "max(inode(load64(arg0)).i_size)", []uint64{0x2000}, `[{"value":-2,"hits":1}]`},
@@ -168,8 +170,8 @@ func TestKernelErrors(t *testing.T) {
 	for _, c := range []struct {
 		function, predicate, action, want string
 	}{
-		{"vfs_read", "arg0.f_inod == 0", "count", "column 1: struct file has no field f_inod; did you mean f_inode?"},
-		{"vfs_read", "1 + arg0.f_inode.i_sized == 0", "count", "column 5: struct inode has no field i_sized; did you mean i_size?"},
+		{"vfs_read", "arg0.f_inod == 0", "count", "column 6: struct file has no field f_inod; did you mean f_inode?"},
+		{"vfs_read", "1 + arg0.f_inode.i_sized == 0", "count", "column 18: struct inode has no field i_sized; did you mean i_size?"},
 		{"vfs_read", "arg2.x == 0", "count", "column 1: vfs_read has no arg2: it has 2 arguments, arg0 is struct file * file, arg1 is unsigned long count"},
 		{"vfs_read", "arg1.x == 0", "count", "column 1: arg1 is a unsigned long: it has no fields"},
 		{"vfs_read", "ret.x == 0", "count", "ret is a long"},
@@ -218,5 +220,37 @@ func TestWrite(t *testing.T) {
 	bars := Bars(rows[0].Buckets)
 	if len(bars) != 3 || !strings.HasPrefix(bars[1], "[2, 3]") || strings.Count(bars[2], "@") != barWidth || strings.Count(bars[0], "@") != barWidth/4 {
 		t.Errorf("%s", strings.Join(bars, "\n"))
+	}
+}
+
+// TestReturnedType: what a function returns has the width and the sign of the kernel's types; where
+// they are not asked, it is the register.
+func TestReturnedType(t *testing.T) {
+	const wide = 1<<40 | 1<<32 - 2
+	for _, c := range []struct {
+		in   At
+		want string
+	}{
+		{inside(t, "three"), "-2"}, // an int
+		{inside(t, "not_in_the_types"), "1103806595070"},
+		{inside(t, ""), "1103806595070"}, // of several functions
+		{At{Function: "three", Module: "m", Types: inside(t, "").Types}, "1103806595070"},
+	} {
+		if rows := found(t, c.in, "", "max(ret)", wide); len(rows) != 1 || rows[0].Value.String() != c.want {
+			t.Errorf("%+v: %+v, want %s", c.in, rows, c.want)
+		}
+	}
+	for _, c := range []struct {
+		function string
+		n        int
+		ok       bool
+	}{{"three", 2, true}, {"three", 3, false}, {"some", 4, true}, {"nothing", 0, false}, {"not_in_the_types", 5, true}} {
+		_, err := inside(t, c.function).Compile("", fmt.Sprintf("max(arg%d)", c.n))
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("column 5: %s has no arg%d", c.function, c.n)) {
+			t.Errorf("arg%d of %s: %v", c.n, c.function, err)
+		}
+	}
+	if _, err := inside(t, "nothing").Compile("", "max(ret)"); err == nil || !strings.Contains(err.Error(), "column 5: ret: nothing returns nothing") {
+		t.Error(err)
 	}
 }

@@ -42,7 +42,7 @@ var behaviours = []struct {
 	{"a module that is not there", `kinst kinst:nonsense:vfs_read:entry -- true`, 1, `module nonsense is not loaded`, ""},
 	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, ""},
 	{"an offset that is no number", `kinst kinst::vfs_read:here -- true`, 2, `"here" is neither a byte offset`, ""},
-	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 5: struct file has no field f_inod; did you mean f_inode\?`, ""},
+	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 10: struct file has no field f_inod; did you mean f_inode\?`, ""},
 	{"while the workload runs, a table is drawn anew", `kinst --live --interval 100ms kinst::GETPPID:entry --run 'BENCH; sleep 0.5; BENCH'`, 0,
 		`(?s)after 0\.\d s .* 100\d .*after .* 200\d .*\nkinst::GETPPID:\d+ +\w+ +200\d\n`, ""},
 	{"the workload's status, if asked for", `kinst --exit-with-workload kinst::vfs_read:entry --run 'exit 7'`, 7, `workload: exit status 7`, ""},

@@ -45,7 +45,7 @@ func probeCommand() *cobra.Command {
 			"  lab probe --arch amd64 'kinst::vfs_*:entry' --skip-refused --run 'ls -l /'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:8 --if 'arg2 > 4096' --do count --do 'max(arg2)' --run 'cat /proc/kallsyms > /dev/null'\n" +
-			"  lab probe --arch amd64 'kinst::vfs_read:entry /comm == \"cat\"/ hist(arg2)' --run 'cat /proc/version'\n" +
+			"  lab probe --arch amd64 'kinst::vfs_read:entry /comm == \"wc\"/ hist(arg2)' --run 'wc -c /proc/version'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:return --do 'sum(ret) by comm' --run 'cat /proc/version'\n" +
 			"  lab probe --arch riscv64 --json kinst::__riscv_sys_getppid:8 -- /lib/kerninst/bench/bench null",
 		Args: cobra.MinimumNArgs(1),
