@@ -64,10 +64,7 @@ func (a *Answer) times(results map[string]*wire.Result, compiled probe.Compiled)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
-		for _, t := range compiled[name].Times(of[name], read.GetMoments()) {
-			t.Action = name
-			a.Times = append(a.Times, t)
-		}
+		a.Times = append(a.Times, compiled[name].Times(of[name], read.GetMoments())...)
 	}
 }
 
@@ -146,7 +143,6 @@ func (p *Point) found(values []*wire.Value, r *Request) {
 			continue
 		}
 		a := c.Found(v)
-		a.Action = v.Action
 		if c.Traces() {
 			a.Hits = r.followed.tracer.Came(v.Spec, v.Action)
 		}

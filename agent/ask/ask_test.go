@@ -277,3 +277,24 @@ func TestTimedApart(t *testing.T) {
 		slices.Reverse(specs)
 	}
 }
+
+// TestShownAsWritten: of functions that return other types, what is found is shown under the words
+// that were asked for, and read by each one's own type.
+func TestShownAsWritten(t *testing.T) {
+	r := &Request{Timeout: time.Second, Specs: []string{"kinst::three:return", "kinst::unknown:return"}, Do: []string{"sum(ret)"}, Shell: "true"}
+	job, err := r.Job(probe.At{Types: func() (*ktypes.Types, error) { return ktypestest.Kernel(t), nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spliced, read := &wire.Result{Step: stepSplice}, &wire.Result{Step: stepRead}
+	for _, p := range job.Steps[0].GetSplice().Points {
+		spliced.Points = append(spliced.Points, &wire.PointResult{Spec: p.Function})
+		read.Values = append(read.Values, &wire.Value{Spec: p.Function, Action: p.Actions[0].Name, Count: 1<<64 - 2})
+	}
+	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: spliced}}, {Body: &wire.Record_Result{Result: read}}})
+	for k, want := range []string{"-2", "18446744073709551614"} {
+		if found := a.Points[k].Actions; len(found) != 1 || found[0].Action != "sum(ret)" || found[0].Value.String() != want {
+			t.Errorf("%s: %+v, want sum(ret) to be %s", a.Points[k].Spec, found, want)
+		}
+	}
+}

@@ -18,7 +18,7 @@ const stacks = 128
 
 // Action is what an action is compiled to, and how to read what it has found.
 type Action struct {
-	Text    string
+	Text    string // as written, with its predicate where that tells it from others
 	Snippet snippet.Snippet
 	Shape   Shape
 	who     timees

@@ -174,6 +174,7 @@ func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]
 		if named(out, name) {
 			return nil, fmt.Errorf("probe %q: %s is given twice there", s.Text, name)
 		}
+		a.Text = name
 		if had, ok := all[name]; ok && !had.Shape.equal(a.Shape) { // the same words, of other types
 			name += " of " + s.Function
 		}
