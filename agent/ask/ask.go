@@ -41,6 +41,8 @@ type Request struct {
 	Argv    []string // the workload; or
 	Shell   string   // what sh is given
 	Timeout time.Duration
+	// Endless: without a workload, what comes is looked at until somebody says that it is enough.
+	Endless bool
 
 	compiled probe.Compiled
 	followed *Follower
@@ -114,7 +116,7 @@ func (r *Request) Check() error {
 		return errors.New("--run and -- both give a workload: choose one")
 	case r.List && r.works():
 		return errors.New("--list runs nothing: leave the workload out")
-	case !r.List && !r.works():
+	case !r.List && !r.works() && !r.Endless:
 		return errors.New("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
 	return nil

@@ -76,8 +76,9 @@ type Daemon struct {
 	bases           map[string]loading // of the modules whose sections are known
 	prototypes      prototypes
 	index           indexed
-	stages          stages   // of the step
-	phases          []string // of the start, with the time at which each ended
+	stages          stages          // of the step
+	enough          <-chan struct{} // what runs is to end when it is closed; nil: nobody can say so
+	phases          []string        // of the start, with the time at which each ended
 }
 
 // phase notes that a part of the start has ended.

@@ -43,8 +43,8 @@ func (d *Daemon) Listen(path string) error {
 	}
 }
 
-// answer does the one job of a connection. A client sends nothing after its
-// job; when it goes away, its job ends.
+// answer does the one job of a connection. A client sends nothing after its job but one byte,
+// when what runs is to end and what was found to be told; when it goes away, its job ends.
 func (d *Daemon) answer(conn net.Conn) error {
 	defer conn.Close()
 	var job wire.Job
@@ -55,9 +55,15 @@ func (d *Daemon) answer(conn net.Conn) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	enough := make(chan struct{})
 	go func() {
-		_, _ = in.ReadByte()
+		if _, err := in.ReadByte(); err == nil {
+			close(enough)
+			_, _ = in.ReadByte()
+		}
 		cancel()
 	}()
+	d.enough = enough
+	defer func() { d.enough = nil }()
 	return d.Serve(ctx, &job, conn)
 }

@@ -42,10 +42,11 @@ type program struct {
 	stdout, stderr bounded
 }
 
-// run starts the copies that a step asks for, waits for all, and reports each.
-// Counting stops with the last copy: what is read later is what was there.
+// run starts the copies that a step asks for, waits for all, and reports each; without a
+// program, it waits until it is told that this is enough. Counting stops with the last copy:
+// what is read later is what was there.
 func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Result) error {
-	if len(s.Argv) == 0 {
+	if len(s.Argv) == 0 && d.enough == nil {
 		return errors.New("no program given")
 	}
 	if s.TimeoutNs > 0 {
@@ -53,19 +54,9 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(s.TimeoutNs))
 		defer cancel()
 	}
-	programs := make([]*program, max(1, int(s.Copies)))
-	for i := range programs {
-		p := &program{cmd: exec.CommandContext(ctx, s.Argv[0], s.Argv[1:]...)}
-		if s.Copies > 0 { // copy k on CPU k
-			p.cmd = exec.CommandContext(ctx, "/bin/taskset", append([]string{"-c", strconv.Itoa(i)}, s.Argv...)...)
-		}
-		p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-		// A group of its own, so that a timeout ends what it started too.
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
-		p.cmd.WaitDelay = time.Second
-		programs[i] = p
-	}
+	running, kill := context.WithCancel(ctx)
+	defer kill()
+	programs := programsOf(running, s)
 	var m *meter
 	if s.Metered {
 		var err error
@@ -86,6 +77,13 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		}
 	}
 	stop, drained := d.covering(), d.tracing(s, out)
+	if len(programs) == 0 {
+		select {
+		case <-d.enough:
+		case <-ctx.Done():
+		}
+	}
+	go interrupt(running, d.enough, programs, kill)
 	for _, p := range programs {
 		err := p.cmd.Wait()
 		r := &wire.RunResult{
@@ -102,6 +100,47 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		return m.read(d)
 	}
 	return d.end()
+}
+
+// programsOf are the copies that are to run.
+func programsOf(ctx context.Context, s *wire.Run) (out []*program) {
+	for i := range max(1, int(s.Copies)) {
+		if len(s.Argv) == 0 {
+			break
+		}
+		p := &program{cmd: exec.CommandContext(ctx, s.Argv[0], s.Argv[1:]...)}
+		if s.Copies > 0 { // copy k on CPU k
+			p.cmd = exec.CommandContext(ctx, "/bin/taskset", append([]string{"-c", strconv.Itoa(i)}, s.Argv...)...)
+		}
+		p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+		// A group of its own, so that a timeout ends what it started too.
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
+		p.cmd.WaitDelay = time.Second
+		out = append(out, p)
+	}
+	return out
+}
+
+// grace is how long a program has that is interrupted.
+const grace = time.Second
+
+// interrupt ends programs when that is said to be enough, as Ctrl-C would; those that go on are
+// killed. It ends with them.
+func interrupt(running context.Context, enough <-chan struct{}, programs []*program, kill func()) {
+	select {
+	case <-enough:
+	case <-running.Done():
+		return
+	}
+	for _, p := range programs {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGINT)
+	}
+	select {
+	case <-time.After(grace):
+		kill()
+	case <-running.Done():
+	}
 }
 
 // exitStatus is what a shell would show: 128 + signal for a program that was

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"testing"
+	"time"
 
 	"kerninst/agent/wire"
 )
@@ -44,5 +45,36 @@ func TestRunTimesOut(t *testing.T) {
 	r := runShell(t, "while :; do :; done", 1e8)
 	if !r.TimedOut || r.Exit != 137 {
 		t.Errorf("got %v", r)
+	}
+}
+
+// TestRunIsEnough: who asks may say that it is enough: the program is interrupted, and killed if it
+// does not care; without one, that is waited for. It is no timeout.
+func TestRunIsEnough(t *testing.T) {
+	for _, c := range []struct {
+		argv []string
+		exit int32
+	}{
+		{[]string{"/bin/sh", "-c", "while :; do sleep 0.01; done"}, 130},
+		{[]string{"/bin/sh", "-c", "trap '' INT; echo on; while :; do sleep 0.01; done"}, 137},
+		{nil, 0},
+	} {
+		enough := make(chan struct{})
+		d := &Daemon{enough: enough}
+		began := time.Now()
+		time.AfterFunc(200*time.Millisecond, func() { close(enough) })
+		var res wire.Result
+		if err := d.run(t.Context(), &wire.Run{Argv: c.argv, TimeoutNs: 60e9}, nil, &res); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 200*time.Millisecond || took > 20*time.Second {
+			t.Errorf("%q: ended after %v", c.argv, took)
+		}
+		if len(res.Runs) != min(1, len(c.argv)) || len(res.Runs) > 0 && (res.Runs[0].Exit != c.exit || res.Runs[0].TimedOut) {
+			t.Errorf("%q: %v, want exit status %d", c.argv, res.Runs, c.exit)
+		}
+	}
+	if err := (&Daemon{}).run(t.Context(), &wire.Run{}, nil, &wire.Result{}); err == nil {
+		t.Error("no program, and nobody who could say that it is enough: no error")
 	}
 }

@@ -837,7 +837,7 @@ func (x *Unsplice) GetAction() string {
 // Run starts a program and waits for it.
 type Run struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
-	Argv      []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
+	Argv      []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`                             // none: until who asks says that it is enough
 	Copies    uint32                 `protobuf:"varint,2,opt,name=copies,proto3" json:"copies,omitempty"`                        // that many at once, copy k pinned to CPU k; 0 is 1, unpinned
 	TimeoutNs uint64                 `protobuf:"varint,3,opt,name=timeout_ns,json=timeoutNs,proto3" json:"timeout_ns,omitempty"` // guest time; 0: none
 	// Counters are read, and the observer outside told, at moments before and after

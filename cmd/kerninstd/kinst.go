@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,7 +33,11 @@ const kernelTypes = "/sys/kernel/btf/vmlinux"
 const (
 	exitFailed = 1
 	exitUsage  = 2
+
+	exitInterrupted = 130
 )
+
+var errInterrupted = errors.New("interrupted")
 
 // kinst asks the daemon for what lab probe asks of a guest of its own, and says the same. It
 // answers with the status to exit with.
@@ -41,12 +48,15 @@ func kinst(args []string) int {
 	r.Flags(f)
 	err := f.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Printf("kinst SPEC... [-l | --run STRING | -- CMD ARG...]\n\n%s\n\n%s", ask.Help(), f.FlagUsages())
+		fmt.Printf("kinst SPEC... [-l | --run STRING | -- CMD ARG...]\n\nWithout a workload it goes on until Ctrl-C, which ends a workload, too.\n%s\n\n%s", ask.Help(), f.FlagUsages())
 		return 0
 	}
 	r.Specs = f.Args()
 	if n := f.ArgsLenAtDash(); n >= 0 {
 		r.Specs, r.Argv = f.Args()[:n], f.Args()[n:]
+	}
+	if r.Endless = r.Shell == "" && len(r.Argv) == 0; r.Endless && !f.Changed("timeout") {
+		r.Timeout = math.MaxInt64
 	}
 	var job *wire.Job
 	if err == nil {
@@ -61,7 +71,13 @@ func kinst(args []string) int {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
 		return exitUsage
 	}
+	if r.Endless && !r.List {
+		fmt.Fprintln(os.Stderr, "kinst: until Ctrl-C")
+	}
 	records, err := do(job, follow.See)
+	if errors.Is(err, errInterrupted) {
+		return exitInterrupted
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
 		return exitFailed
@@ -112,9 +128,21 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 	if _, err := protodelim.MarshalTo(conn, job); err != nil {
 		return nil, err
 	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+	var ended atomic.Bool
+	go func() {
+		<-signals
+		_, _ = conn.Write([]byte{0}) // the daemon ends what runs, and says what was found
+		<-signals
+		ended.Store(true)
+		conn.Close() // it ends the job
+	}()
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
-		if err := protodelim.UnmarshalFrom(in, rec); errors.Is(err, io.EOF) {
+		if err := protodelim.UnmarshalFrom(in, rec); err != nil && ended.Load() {
+			return nil, errInterrupted
+		} else if errors.Is(err, io.EOF) {
 			return nil, errors.New("the daemon died")
 		} else if err != nil {
 			return nil, err
