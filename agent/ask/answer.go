@@ -107,6 +107,9 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		}
 		a.Points = append(a.Points, out)
 	}
+	if a.Wrong == "" && !r.List && a.nothing() {
+		a.Wrong = "every point is refused: nothing was looked at"
+	}
 	a.times(results, r.compiled)
 	a.cover(results, r.compiled)
 	a.series(r, results[stepWorkload].GetSamples())
@@ -114,6 +117,11 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
 	}
 	return a
+}
+
+// nothing reports whether there are points and all are refused.
+func (a *Answer) nothing() bool {
+	return len(a.Points) > 0 && !slices.ContainsFunc(a.Points, func(p Point) bool { return p.Refusal == nil })
 }
 
 func point(p *wire.PointResult) Point {

@@ -298,3 +298,20 @@ func TestShownAsWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingProbed: where refused points may be left out and all are, that is no success; a
+// listing of them is.
+func TestNothingProbed(t *testing.T) {
+	bad := &wire.PointResult{Refusal: &wire.Refusal{Reason: "no such function"}}
+	for _, c := range []struct {
+		list   bool
+		points []*wire.PointResult
+		wrong  bool
+	}{{false, []*wire.PointResult{bad, bad}, true}, {false, []*wire.PointResult{bad, {}}, false}, {true, []*wire.PointResult{bad}, false}, {false, nil, false}} {
+		r := &Request{SkipRefused: true, List: c.list}
+		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Points: c.points}}}})
+		if (a.Wrong != "") != c.wrong {
+			t.Errorf("%+v: %q", c, a.Wrong)
+		}
+	}
+}
