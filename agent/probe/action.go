@@ -413,6 +413,9 @@ func (c *compiler) trace(args []ast.Expr) error {
 			i.Fields = append(i.Fields, n.Operand)
 		}
 	}
+	if len(i.Fields) > snippet.MaxFields {
+		return fmt.Errorf("trace keeps up to %d words, of which comm is two, not %d", snippet.MaxFields, len(i.Fields))
+	}
 	c.shape.Kind = Trace
 	// How many records there is room for is said where there are rings.
 	i.Cell = c.cell(snippet.Cell{Kind: snippet.InRing, Records: 2, Fields: len(i.Fields)})

@@ -118,7 +118,7 @@ func TestCompileErrors(t *testing.T) {
 		{"", "stack(0)", "from 1 to 15"},
 		{"", "stack(16)", "from 1 to 15"},
 		{"", "stack(arg0)", "takes one constant"},
-		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "8 fields"},
+		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "up to 7 words, of which comm is two, not 8"},
 		{"", "sum(sym(jiffies))", "the symbol's name is quoted"},
 		{"", "sum(cache_misses)", "hardware counters are not read"},
 		{"", "", "action"},

@@ -47,6 +47,8 @@ var behaviours = []struct {
 		`(?s)after 0\.\d s .* 100\d .*after .* 200\d .*\nkinst::GETPPID:\d+ +\w+ +200\d\n`, ""},
 	{"without a workload it counts until it is told to end", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & sleep 2; BENCH >/dev/null; kill $!; wait; cat /tmp/until`, 0,
 		`kinst: until Ctrl-C\s+kinst::GETPPID:\d+ +\w+ +100\d\n`, ""},
+	{"jobs wait for each other, and say so", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & first=$!; sleep 2; kinst kinst::GETPPID:entry -- BENCH >/tmp/second 2>&1 & sleep 3; kill $first; wait; cat /tmp/second`, 0,
+		`(?s)kinst: waiting for kerninstd, which does another job\s.*kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
 	{"a workload that is interrupted has counted", `kinst kinst::GETPPID:entry --run 'BENCH; sleep 50' >/tmp/until 2>&1 & sleep 3; kill $!; wait; cat /tmp/until`, 0,
 		`(?s)kinst::GETPPID:\d+ +\w+ +100\d\n.*workload: exit status 130`, ""},
 	{"what a pattern and a name ask of one place is done there", `kinst 'kinst::GETPPID*:entry max(cpu)' kinst::GETPPID:entry -- BENCH`, 0,

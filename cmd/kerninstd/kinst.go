@@ -128,16 +128,8 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 	if _, err := protodelim.MarshalTo(conn, job); err != nil {
 		return nil, err
 	}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
-	var ended atomic.Bool
-	go func() {
-		<-signals
-		_, _ = conn.Write([]byte{0}) // the daemon ends what runs, and says what was found
-		<-signals
-		ended.Store(true)
-		conn.Close() // it ends the job
-	}()
+	var begun, ended atomic.Bool
+	go heed(conn, &begun, &ended)
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
 		if err := protodelim.UnmarshalFrom(in, rec); err != nil && ended.Load() {
@@ -147,6 +139,7 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 		} else if err != nil {
 			return nil, err
 		}
+		begun.Store(true)
 		see(rec)
 		if rec.GetTrace() == nil { // which see keeps as it likes
 			records = append(records, rec)
@@ -155,6 +148,31 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 			return records, nil
 		}
 	}
+}
+
+// busy is how long a daemon may say nothing before it is thought to do somebody else's job: it does
+// one after the other.
+const busy = time.Second
+
+// heed says when the job has to wait for another's, and does what Ctrl-C asks for: what runs is to
+// end and what was found to be told, or, a second time or before it has begun, nothing more.
+func heed(conn net.Conn, begun, ended *atomic.Bool) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
+	select {
+	case <-time.After(busy):
+		if !begun.Load() {
+			fmt.Fprintln(os.Stderr, "kinst: waiting for kerninstd, which does another job")
+		}
+		<-signals
+	case <-signals:
+	}
+	if begun.Load() {
+		_, _ = conn.Write([]byte{0})
+		<-signals
+	}
+	ended.Store(true)
+	conn.Close() // the daemon ends the job
 }
 
 // show prints an answer as lab probe does.
