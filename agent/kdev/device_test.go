@@ -35,12 +35,12 @@ func TestEncode(t *testing.T) {
 		want kiSplice
 	}{
 		{"plain", Splice{Point: 1, Patch: 2, PatchLen: 3, Old: []byte{4, 5}, New: []byte{6, 7}}, true,
-			kiSplice{Point: 1, Patch: 2, PatchLen: 3, Len: 2, Old: [16]byte{4, 5}, New: [16]byte{6, 7}}},
+			kiSplice{Point: 1, Patch: 2, PatchLen: 3, Len: 2, Old: [MaxPatch]byte{4, 5}, New: [MaxPatch]byte{6, 7}}},
 		{"flags", Splice{Old: []byte{0}, New: []byte{0}, Window: true, Springboard: true}, true, kiSplice{Len: 1, Flags: 3}},
 		{"fault", Splice{Old: []byte{0}, New: []byte{0}, Fault: 5, Original: 6, Annex: 7, AnnexLen: 8}, true,
 			kiSplice{Len: 1, Fault: 5, Original: 6, Annex: 7, AnnexLen: 8}},
 		{"lengths differ", Splice{Old: []byte{1}, New: []byte{1, 2}}, false, kiSplice{}},
-		{"too long", Splice{Old: make([]byte, 17), New: make([]byte, 17)}, false, kiSplice{}},
+		{"too long", Splice{Old: make([]byte, MaxPatch+1), New: make([]byte, MaxPatch+1)}, false, kiSplice{}},
 		{"negative patch", Splice{PatchLen: -1}, false, kiSplice{}},
 		{"negative annex", Splice{AnnexLen: -1}, false, kiSplice{}},
 	} {

@@ -1,11 +1,11 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 12
+const ABIVersion = 13
 
 // Limits of the module's calls.
 const (
-	MaxPatch = 16       // bytes replaced at a point
+	MaxPatch = 24       // bytes replaced at a point
 	MaxBatch = 16384    // splices in one call
 	MaxArea  = 16 << 20 // bytes of code and cells in one area
 	AnnexLen = 0x4000   // bytes of the annex's code

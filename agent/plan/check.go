@@ -11,8 +11,13 @@ import (
 	"kerninst/agent/place"
 )
 
-// maxReplaced is KI_MAX_PATCH: the most bytes that a splice replaces.
-const maxReplaced = 16
+// maxReplaced is KI_MAX_PATCH: the most bytes that a splice replaces. A window's last
+// instruction begins in the jump's last byte at the latest.
+const maxReplaced = 24
+
+// longestCopy is the most bytes of a patch that is a springboard itself: it takes room
+// that others need.
+const longestCopy = 16
 
 // Check verifies what must hold for every plan, from its bytes alone: whoever
 // gets a plan from elsewhere asks it again before applying it.
@@ -126,9 +131,18 @@ func (p *Plan) checkEntry(arch *isa.Arch) error {
 		return p.checkTrap(arch)
 	}
 	if p.Board != nil {
-		return leadsTo(arch, p.New, p.Point, p.Board.Addr, 0)
+		return leadsTo(arch, unfilled(arch, p.New, p.Point), p.Point, p.Board.Addr, 0)
 	}
-	return leadsTo(arch, slices.Concat(p.New, p.Tail), p.Point, p.Patch, p.unused(arch))
+	return leadsTo(arch, slices.Concat(unfilled(arch, p.New, p.Point), p.Tail), p.Point, p.Patch, p.unused(arch))
+}
+
+// unfilled is a jump that is written over a longer instruction, without what fills the rest.
+func unfilled(arch *isa.Arch, b []byte, a isa.Addr) []byte {
+	_, n, ok := followJump(arch, b, a)
+	if !ok || n > len(b) || !bytes.Equal(b[n:], filling(arch, n, len(b))) {
+		return b
+	}
+	return b[:n]
 }
 
 // unused is what a jump to the patch may go through: nobody reads it, nor does the

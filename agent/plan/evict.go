@@ -117,11 +117,11 @@ func (fn *function) copied(req Request, in gen.Input, w window) (*Plan, *Refusal
 	near := in
 	near.Patch, near.Near = i.Addr&^(page-1)|in.Cell&(page-1), true
 	out, err := gen.Patch(arch, near)
-	if err != nil || len(out.Code) > maxReplaced {
+	if err != nil || len(out.Code) > longestCopy {
 		return nil, none
 	}
 	_, lo, hi := gen.HopReach(arch, i.Len)
-	n, backLo, backHi := gen.HopReach(arch, maxReplaced)
+	n, backLo, backHi := gen.HopReach(arch, longestCopy)
 	back := in.Back - isa.Addr(len(out.Code)-n) // a jump from the copy's begin would lead as far
 	reach := place.Window{Lo: i.Addr + isa.Addr(lo), Hi: i.Addr + isa.Addr(hi) + 1}.
 		Intersect(place.Window{Lo: back - isa.Addr(backHi), Hi: back - isa.Addr(backLo) + 1})

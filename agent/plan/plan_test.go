@@ -287,7 +287,7 @@ func TestSpringboards(t *testing.T) {
 		if (p.Board != nil) != (p.Mechanism == plan.Springboard) || p.Board == nil && (len(p.New) < 5 || req.Mechanism != plan.Jump) {
 			t.Errorf("+%#x: %v of %d bytes, springboard %v", uint64(off), p.Mechanism, p.Displaced[0].Len, p.Board)
 		}
-		if p.Board != nil && (len(p.New) != 2 || strings.Trim(string(p.Board.Old), "\x90") != "") {
+		if p.Board != nil && (len(p.New) != p.Displaced[0].Len || strings.Trim(string(p.New[2:]), "\xcc") != "" || strings.Trim(string(p.Board.Old), "\x90") != "") {
 			t.Errorf("+%#x: %x to a springboard on %x", uint64(off), p.New, p.Board.Old)
 		}
 		for _, q := range made {

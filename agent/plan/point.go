@@ -491,9 +491,12 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		return nil, refuse(NeedsSpill, "%d registers or flag words would be saved around the snippet at %s",
 			out.Spilled, fn.name(w.first))
 	}
+	if w.mechanism != Pun {
+		entry = append(entry, filling(arch, len(entry), len(in.Bytes))...)
+	}
 	p := &Plan{
 		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
-		Old: clone(fn.code[fn.off(w.first):][:w.replaced]), New: entry, Tail: w.tail, Next: w.next,
+		Old: clone(fn.code[fn.off(w.first):][:len(entry)]), New: entry, Tail: w.tail, Next: w.next,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Preempt: in.Features.Preempt && req.Snippet.Has(snippet.Clock), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
@@ -557,7 +560,7 @@ func (fn *function) fault(req Request, in gen.Input, out gen.Output) (isa.Addr, 
 func (fn *function) entry(w window, in gen.Input, out gen.Output) (code []byte, b *Board, added int, err error) {
 	arch, point, n := fn.text.Arch, in.Displaced[0].Addr, 0
 	if w.mechanism == Trap {
-		return breakpoint(arch, in.Bytes), nil, 1 + out.Added, nil
+		return bytes.Clone(arch.Break), nil, 1 + out.Added, nil
 	}
 	if w.mechanism == Pun {
 		code, err = gen.Pun(point, in.Patch, w.prefixes, w.tail)

@@ -124,7 +124,7 @@ func (req Request) untouched(lo, hi isa.Addr) bool { return req.Taken == nil || 
 func (fn *function) wholeBoard(in gen.Input, req Request, gaps []place.Window, reach place.Window) (isa.Addr, bool) {
 	in.Patch = fn.insns[0].Addr             // how long it is does not depend on where it is
 	out, err := gen.Patch(fn.text.Arch, in) // of none that calls: who walks up a stack would be lost in padding
-	if err != nil || len(out.Code) > maxReplaced {
+	if err != nil || len(out.Code) > longestCopy {
 		return 0, false
 	}
 	n, lo, hi := gen.HopReach(fn.text.Arch, amd64JumpLen)

@@ -452,7 +452,7 @@ func (e *Eviction) checkStretch(arch *isa.Arch) error {
 	case !freeFor(arch, e.Free[1]&^arch.NeverUse, e.Back):
 		return fmt.Errorf("the jump back to %v goes through what is not free", e.End())
 	}
-	if err := leadsTo(arch, e.New, e.Body, e.Patch, e.Free[0]&isa.Set(e.Out)); err != nil {
+	if err := leadsTo(arch, unfilled(arch, e.New, e.Body), e.Body, e.Patch, e.Free[0]&isa.Set(e.Out)); err != nil {
 		return fmt.Errorf("%s: %w", e.Name(), err)
 	}
 	return nil

@@ -56,6 +56,7 @@ func (fn *function) successor(req Request, at int) (*Plan, *Refusal) {
 			return nil, unreadable(err)
 		}
 		to.Alone, to.Free = true, make([]isa.RegSet, 2) // a jump takes no register
+		to.New = append(to.New, filling(fn.text.Arch, len(to.New), len(to.Code))...)
 		tail := to.New[:gen.PunLen(0)-i.Len]
 		if seen[string(tail)] {
 			continue

@@ -61,7 +61,7 @@ func TestSuccessor(t *testing.T) {
 			}
 			code := []byte(point + next)
 			copy(code[len(point):], e.New)
-			if i := amd64.Arch.Decode(code[len(point):], e.Body); i.Flow != isa.FlowJump || i.Target != e.Patch || len(e.New) != gen.PunLen(0) {
+			if i := amd64.Arch.Decode(code[len(point):], e.Body); i.Flow != isa.FlowJump || i.Target != e.Patch || len(e.New) != len(e.Code) {
 				t.Errorf("%s: %x at %v does not jump to %v", name, e.New, e.Body, e.Patch)
 			}
 			copy(code, p.New)

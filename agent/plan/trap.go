@@ -10,9 +10,7 @@ import (
 
 // The trap, on every ISA the last resort: a breakpoint over the begin of one instruction.
 // The kernel's handler sends whoever meets it to the patch (guest/module/trap.c), which
-// costs an exception, some 200 instructions. It needs no room and no register. Written is
-// what changes at once, one instruction's length or less; the rest of the instruction
-// stays, for who is in the middle of fetching it (amd64), and as nobody runs it.
+// costs an exception, some 200 instructions. It needs no room and no register.
 
 // onTheWay are the functions that a CPU runs from a breakpoint to the look-up of where it
 // leads, besides those of text in which nothing is spliced, by ISA. A breakpoint in one
@@ -61,9 +59,13 @@ func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
 	return fn.build(req, window{mechanism: Trap, first: at, count: 1, replaced: i.Len})
 }
 
-// breakpoint is what is written over an instruction.
-func breakpoint(arch *isa.Arch, old []byte) []byte {
-	return append(bytes.Clone(arch.Break), old[len(arch.Break):]...)
+// filling is what is written behind a jump or a breakpoint, from an offset to the end of
+// what is displaced. Nobody comes there; but the kernel tells where instructions are by
+// reading a function from its begin (can_probe() in arch/x86/kernel/kprobes/core.c,
+// arch_check_kprobe() in arch/riscv/kernel/probes/kprobes.c), and what is left of a longer
+// one may look as if it went on into the next.
+func filling(arch *isa.Arch, from, to int) []byte {
+	return bytes.Repeat(arch.Break, max(to-from, 0)/len(arch.Break))
 }
 
 // checkTrap holds New to be a breakpoint over one instruction that is none.
@@ -73,8 +75,8 @@ func (p *Plan) checkTrap(arch *isa.Arch) error {
 		return fmt.Errorf("a breakpoint over %d bytes of %d instructions", len(p.Old), len(p.Displaced))
 	case bytes.HasPrefix(p.Old, arch.Break):
 		return fmt.Errorf("there is a breakpoint at %v already", p.Point)
-	case !bytes.Equal(p.New, breakpoint(arch, p.Old)):
-		return fmt.Errorf("the bytes %x at %v are no breakpoint over %x", p.New, p.Point, p.Old)
+	case !bytes.Equal(p.New, filling(arch, 0, len(p.Old))):
+		return fmt.Errorf("the bytes %x at %v are no breakpoints", p.New, p.Point)
 	}
 	return nil
 }

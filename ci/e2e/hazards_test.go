@@ -67,6 +67,9 @@ func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"a
 // Where the kernel's own optimised probes break it.
 func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 
+// Kprobes that come later are let in where instructions begin only.
+func TestBounds(t *testing.T) { scenario(t, "bounds", 14, []string{"amd64"}) }
+
 // The kernel's own probes answer as splices do, and dearer; so does bpftrace, which is asked
 // little here, for it takes as long to compile each question as all else does. `make proof`
 // asks it everything, on each ISA.

@@ -56,6 +56,7 @@ var scenarioProofs = []scenarioProof{
 	{"inside", "exact", "inside.interrupts", nil},
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
 	{"safety", "exact", "safety.splices.points", nil},
+	{"bounds", "exact", "bounds.kprobes", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"cover", "exact", "cover.found", nil},
 	{"peers", "exact", "peers.answers", nil},

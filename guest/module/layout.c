@@ -67,7 +67,7 @@ FIELD(ki_code, frames, 24, 8);
 FIELD(ki_code, n, 32, 4);
 FIELD(ki_code, reserved, 36, 4);
 
-SIZE(ki_splice, 96);
+SIZE(ki_splice, 112);
 FIELD(ki_splice, point, 0, 8);
 FIELD(ki_splice, patch, 8, 8);
 FIELD(ki_splice, patch_len, 16, 4);
@@ -79,8 +79,8 @@ FIELD(ki_splice, original, 40, 8);
 FIELD(ki_splice, annex, 48, 8);
 FIELD(ki_splice, annex_len, 56, 4);
 FIELD(ki_splice, span, 60, 4);
-FIELD(ki_splice, old, 64, 16);
-FIELD(ki_splice, new, 80, 16);
+FIELD(ki_splice, old, 64, 24);
+FIELD(ki_splice, new, 88, 24);
 
 SIZE(ki_batch, 16);
 FIELD(ki_batch, splices, 0, 8);

@@ -19,8 +19,15 @@
  * kprobes. Registering one looks into the blacklist first and takes
  * kprobe_mutex later. So the order here is: blacklist, let a grace period pass
  * (whoever looked before has gone on to the mutex), take the mutex, look for
- * probes, write. A probe that slipped through all the same sits on the splice
+ * probes, write. A probe that slipped through all the same (its task was preempted
+ * between the two, or waited for the mutex that we held) sits on the splice
  * and makes undoing it answer EBUSY until it is removed.
+ *
+ * With the mutex and text_mutex, the kernel reads a function from its begin to tell
+ * where instructions are (can_probe(), arch_check_kprobe()). A jump and breakpoints up to
+ * the end of what it displaces do not mislead it. What would is barred to probes up to
+ * the function's end: a jump that is completed by what follows it, a breakpoint while a
+ * window waits, and the dead bytes of what was moved away.
  */
 #include <linux/cpu.h>
 #include <linux/ftrace.h>
@@ -128,14 +135,16 @@ static bool good_span(const struct ki_splice *s)
 		(s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) == KI_SPLICE_WINDOW);
 }
 
-/* A breakpoint at the begin of one instruction that is none, and the rest as it was. */
+/* Breakpoints over one instruction that is none. */
 static int check_trap(const struct ki_splice *s)
 {
-	u32 n = ki_arch_trap_len;
+	u32 n = ki_arch_trap_len, i;
 
-	if ((s->flags & ~(KI_SPLICE_TRAP | KI_SPLICE_AWAKE)) || s->len < n ||
-	    memcmp(s->new, ki_arch_trap, n) || !memcmp(s->old, ki_arch_trap, n) ||
-	    memcmp(s->new + n, s->old + n, s->len - n) ||
+	for (i = 0; i + n <= s->len; i += n)
+		if (memcmp(s->new + i, ki_arch_trap, n))
+			return -EINVAL;
+	if ((s->flags & ~(KI_SPLICE_TRAP | KI_SPLICE_AWAKE)) || !i || i != s->len ||
+	    !memcmp(s->old, ki_arch_trap, n) ||
 	    !IS_ALIGNED(s->point | s->patch, ki_arch_insn_align))
 		return -EINVAL;
 	return ki_traps_work() ? 0 : -EOPNOTSUPP;
@@ -279,6 +288,27 @@ static u32 locked_len(const struct ki_splice *s)
 	return s->flags & KI_SPLICE_TRAP ? s->len : ki_arch_locked_len(s);
 }
 
+static bool diverts(const struct live *l)
+{
+	return ki_arch_diverts && (l->s.flags & KI_SPLICE_WINDOW);
+}
+
+/* Would the kernel take what is behind the splice, once it is made, for what it is not? */
+static bool misleads(const struct live *l)
+{
+	return l->s.span || locked_len(&l->s) > l->s.len;
+}
+
+/* Behind what is barred to probes: up to a function's end, or no more than the splice has. */
+static unsigned long barred_end(const struct live *l, bool misled)
+{
+	unsigned long size, off, end = l->at.last + 1;
+
+	if (!misled || !kallsyms_lookup_size_offset(l->s.point, &size, &off))
+		return end;
+	return max(end, l->s.point - off + size);
+}
+
 static struct live *new_live(const struct ki_splice *s)
 {
 	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
@@ -291,7 +321,7 @@ static struct live *new_live(const struct ki_splice *s)
 	set_part(&l->in, l, s->patch, s->patch_len);
 	set_part(&l->annex, l, s->annex, s->annex_len);
 	l->black.start_addr = l->at.start;
-	l->black.end_addr = l->at.last + 1;
+	l->black.end_addr = barred_end(l, misleads(l) || diverts(l));
 	return l;
 }
 
@@ -631,11 +661,6 @@ static bool tail_changes(const struct live *l)
 	return false;
 }
 
-static bool diverts(const struct live *l)
-{
-	return ki_arch_diverts && (l->s.flags & KI_SPLICE_WINDOW);
-}
-
 static void fill_poke(struct ki_poke *p, struct live *l, bool undo)
 {
 	p->addr = (void *)l->s.point;
@@ -862,8 +887,11 @@ static void reap(void)
 
 static void made(struct live **l, u32 n)
 {
-	while (n--)
+	while (n--) {
 		l[n]->making = false;
+		if (diverts(l[n]))	/* does not wait any more; readers take either */
+			WRITE_ONCE(l[n]->black.end_addr, barred_end(l[n], misleads(l[n])));
+	}
 }
 
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
@@ -968,8 +996,10 @@ static int still_ours(struct live **l, u32 n, u32 *failed)
 
 /*
  * Restores l[0..first) and, after a quiescence, the springboards and functions behind them.
- * All are checked before the first is written. Should something come to a
- * springboard between the two, it stays live, for a later call.
+ * All are checked before the first is written. Should something come to a springboard
+ * between the two (a probe that slipped through, another's writing), that stays, as it
+ * is: nobody comes there any more, no splice is made there, and ki_text_undo_all() tries
+ * again. The points are undone, so that is no error.
  */
 static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 {
@@ -994,8 +1024,11 @@ static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 	if (!err)
 		err = poke_all(l + first, n - first, true, failed);
 	unlock_text();
-	if (err)
-		return err;
+	if (err) {
+		pr_warn(KI_NAME ": %u springboards and moved functions stay behind, the first at %pS: error %d\n",
+			n - first, (void *)l[first]->s.point, err);
+		return first ? 0 : err;
+	}
 	retire(l + first, n - first);
 	unspliced += n - first;
 	return 0;

@@ -20,7 +20,7 @@ func trap(spoil func(*env, *kdev.Splice)) func(*env) error {
 		n := e.one.Displaced[0].Len
 		s.Window, s.Trap = false, true
 		s.Old = bytes.Clone(e.one.Original[:n])
-		s.New = append(bytes.Clone(e.arch.Break), s.Old[len(e.arch.Break):]...)
+		s.New = bytes.Repeat(e.arch.Break, n/len(e.arch.Break))
 		spoil(e, s)
 	})
 }
@@ -31,7 +31,7 @@ var badTraps = []refusal{
 	{"splice: a breakpoint that is a springboard", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.Springboard = true })},
 	{"splice: a breakpoint that is none", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.New[0] ^= 1 })},
 	{"splice: a breakpoint over one", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.Old = bytes.Clone(s.New) })},
-	{"splice: a breakpoint that changes what is behind it", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) {
+	{"splice: a breakpoint that has something else behind it", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) {
 		s.Old, s.New = append(s.Old, 0, 0, 0, 0), append(s.New, 0, 0, 0, 1)
 	})},
 	{"splice: a breakpoint with a fault and no annex", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.Fault, s.Original = s.Patch, s.Point })},

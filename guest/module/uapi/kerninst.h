@@ -19,10 +19,13 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	12u
+#define KI_ABI_VERSION	13u
 
-/* Longest replaced run of bytes at a point, and longest instruction. */
-#define KI_MAX_PATCH	16u
+/*
+ * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
+ * it displaces, so that who reads the text still finds where instructions are.
+ */
+#define KI_MAX_PATCH	24u
 /* Most splices in one batch. */
 #define KI_MAX_BATCH	16384u
 /* Most bytes of code plus cells in one area. */
@@ -228,8 +231,8 @@ struct ki_code {
  */
 #define KI_SPLICE_AWAKE		(1u << 3)
 /*
- * No jump but a breakpoint, behind which the bytes of the one instruction stay: the
- * kernel's handler sends whoever meets it to the patch (trap.c).
+ * No jump but a breakpoint, and breakpoints up to the end of the one instruction: the
+ * kernel's handler sends whoever meets the first to the patch (trap.c).
  */
 #define KI_SPLICE_TRAP		(1u << 4)
 /*

@@ -81,26 +81,35 @@ static s64 distance(u64 from, u64 to)
 	return (s64)(to - from);
 }
 
+static bool all_breakpoints(const u8 *b, u32 from, u32 len)
+{
+	for (; from < len; from++)
+		if (b[from] != INT3_INSN_OPCODE)
+			return false;
+	return true;
+}
+
 /*
  * jmp rel32, whole or with its last bytes supplied by the next instruction, or
- * a whole jmp rel8 (to a springboard).
+ * a whole jmp rel8 (to a springboard). Behind a whole one, breakpoints.
  */
 int ki_arch_check(const struct ki_splice *s)
 {
 	s64 d = distance(s->point + s->len, s->patch);
-	u32 k = prefixes(s->new, s->len);
+	u32 k = prefixes(s->new, s->len), n;
 
 	if (s->flags & KI_SPLICE_CODE)
 		return d == (s32)d ? 0 : -EINVAL;
-	if (s->len < MIN_WRITE || s->len > MAX_WRITE || d != (s32)d || k == s->len)
+	if (s->len < MIN_WRITE || d != (s32)d || k == s->len ||
+	    (s->new[k] != JMP8_INSN_OPCODE && s->new[k] != JMP32_INSN_OPCODE))
+		return -EINVAL;
+	n = k + (s->new[k] == JMP8_INSN_OPCODE ? JMP8_INSN_SIZE : JMP32_INSN_SIZE);
+	if (min(n, s->len) > MAX_WRITE || !all_breakpoints(s->new, n, s->len) ||
+	    (s->len < n && s->new[k] == JMP8_INSN_OPCODE))
 		return -EINVAL;
 	/* A breakpoint at its first byte says that it waits. */
-	if (s->flags & KI_SPLICE_WINDOW)
-		return s->len == JMP32_INSN_SIZE && s->new[0] == JMP32_INSN_OPCODE &&
-		       s->old[0] != INT3_INSN_OPCODE ? 0 : -EINVAL;
-	if (s->new[k] == JMP8_INSN_OPCODE)
-		return s->len == k + JMP8_INSN_SIZE ? 0 : -EINVAL;
-	return s->new[k] == JMP32_INSN_OPCODE ? 0 : -EINVAL;
+	return !(s->flags & KI_SPLICE_WINDOW) ||
+	       (n == JMP32_INSN_SIZE && s->len >= n && s->old[0] != INT3_INSN_OPCODE) ? 0 : -EINVAL;
 }
 
 bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
@@ -109,7 +118,7 @@ bool ki_arch_target(const struct ki_splice *s, unsigned long *to)
 
 	if ((s->flags & KI_SPLICE_CODE) || s->new[k] != JMP8_INSN_OPCODE)
 		return false;	/* jmp rel32: ki_arch_poke compares it */
-	*to = s->point + s->len + (s8)s->new[k + 1];
+	*to = s->point + k + JMP8_INSN_SIZE + (s8)s->new[k + 1];
 	return true;
 }
 
@@ -119,7 +128,7 @@ u32 ki_arch_locked_len(const struct ki_splice *s)
 
 	if (s->flags & KI_SPLICE_CODE)
 		return s->len;
-	return s->new[k] == JMP32_INSN_OPCODE ? k + JMP32_INSN_SIZE : s->len;
+	return s->new[k] == JMP32_INSN_OPCODE ? max(k + JMP32_INSN_SIZE, s->len) : s->len;
 }
 
 /* Not constant, so that it stays data: see ki_marks. */
@@ -179,10 +188,33 @@ int ki_arch_write_code(void *dst, const void *src, unsigned long len)
 	return text_poke_copy(dst, src, len) ? 0 : -EFAULT;
 }
 
+/* What changes by the kernel's steps, or at once; behind it, breakpoints are written. */
+static u32 head(const struct ki_poke *p)
+{
+	if (p->code)
+		return p->len;
+	return p->trap ? INT3_INSN_SIZE : min(p->len, MAX_WRITE);
+}
+
+/*
+ * Nobody runs what is behind the head: it is the inside of what is displaced, whatever
+ * stands there, and nobody is within a window. Who has fetched it with the head has
+ * forgotten it when the head, changed, is what every CPU sees: so it is written after
+ * that, and taken back before, to be whole when the first sees the old head again.
+ */
+static void poke_tail(const struct ki_poke *p, const u8 *bytes)
+{
+	u32 n = head(p);
+
+	if (n < p->len)
+		text_poke(p->addr + n, bytes + n, p->len - n);
+}
+
 static void poke(const struct ki_poke *p, const u8 *bytes)
 {
 	u8 jump[16] = { JMP32_INSN_OPCODE };	/* as long as a decoder may look */
-	s32 d = distance((unsigned long)p->addr + p->len, p->patch);
+	u32 n = head(p);
+	s32 d = distance((unsigned long)p->addr + n, p->patch);
 
 	/*
 	 * Nobody can be at these bytes, so they need no steps. CPUs that have
@@ -190,16 +222,16 @@ static void poke(const struct ki_poke *p, const u8 *bytes)
 	 * which comes next, before its jump can be met.
 	 */
 	if (p->code) {
-		text_poke(p->addr, bytes, p->len);
+		text_poke(p->addr, bytes, n);
 		return;
 	}
 	/* One byte changes, at once; who has fetched it is waited for in settle(). */
 	if (p->trap) {
-		text_poke(p->addr, bytes, INT3_INSN_SIZE);
+		text_poke(p->addr, bytes, n);
 		return;
 	}
 	memcpy(jump + 1, &d, sizeof(d));
-	text_poke_queue(p->addr, bytes, p->len, p->call ? NULL : jump);
+	text_poke_queue(p->addr, bytes, n, p->call ? NULL : jump);
 }
 
 /* Is the text what it was, but for the breakpoint at a window that waits? */
@@ -225,7 +257,7 @@ static bool leads_to_patch(const struct ki_poke *p)
 	if (p->code || p->to[k] != JMP32_INSN_OPCODE)
 		return true;
 	memcpy(b, p->addr, k + JMP32_INSN_SIZE);
-	memcpy(b, p->to, p->len);
+	memcpy(b, p->to, head(p));
 	memcpy(&d, b + k + 1, sizeof(d));
 	return (unsigned long)p->addr + k + JMP32_INSN_SIZE + d == p->patch;
 }
@@ -242,18 +274,41 @@ static int boards_first(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
+static bool any_trap(const struct ki_poke *p, u32 n)
+{
+	while (n--)
+		if (p[n].trap)
+			return true;
+	return false;
+}
+
 /* Each CPU has fetched anew what has been written. */
 static void settle(const struct ki_poke *p, u32 n)
 {
+	text_poke_finish();
+	if (any_trap(p, n))
+		text_poke_sync();
+}
+
+/* The insides of what comes back: a breakpoint goes at once, so every CPU has to see them. */
+static void tails_back(const struct ki_poke *p, u32 n)
+{
 	u32 i;
 
-	text_poke_finish();
-	for (i = 0; i < n; i++) {
-		if (p[i].trap) {
-			text_poke_sync();
-			return;
-		}
-	}
+	for (i = 0; i < n; i++)
+		if (!p[i].jump)
+			poke_tail(&p[i], p[i].to);
+	if (n && !p->jump && any_trap(p, n))
+		text_poke_sync();
+}
+
+static void tails_out(const struct ki_poke *p, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (p[i].jump)
+			poke_tail(&p[i], p[i].to);
 }
 
 /*
@@ -265,12 +320,14 @@ static void poke_boards_first(const struct ki_poke *p, u32 n)
 {
 	u32 i;
 
+	tails_back(p, n);
 	for (i = 0; i < n; i++) {
 		if (i && p[i - 1].board && !p[i].board)
 			text_poke_finish();
 		poke(&p[i], p[i].to);
 	}
 	settle(p, n);
+	tails_out(p, n);
 }
 
 static bool as_planned(const struct ki_poke *p)
@@ -289,16 +346,17 @@ static int poke_each(struct ki_poke *p, u32 n, u32 *failed)
 	for (i = 0; i < n; i++) {
 		if (!as_planned(&p[i]))
 			goto back;
-		poke(&p[i], p[i].to);
-		settle(&p[i], 1);
+		poke_boards_first(&p[i], 1);
 	}
 	return 0;
 back:
 	*failed = p[i].index;
 	while (i--) {
-		if (!p[i].board && !p[i].host)
-			poke(&p[i], p[i].from);
-		settle(&p[i], 1);
+		if (p[i].board || p[i].host)
+			continue;
+		swap(p[i].from, p[i].to);
+		p[i].jump = !p[i].jump;
+		poke_boards_first(&p[i], 1);
 	}
 	return -EILSEQ;
 }
