@@ -300,7 +300,7 @@ func (t Times) Print(to io.Writer) {
 	fmt.Fprint(w, "\tcalls\tthere at first\tat last\ttime\tof a call\tinside in the mean\t\n")
 	for _, r := range t.Rows {
 		if r.Missing != 0 {
-			fmt.Fprintf(w, "\t%d\t%d\t%d\tnot known: %d calls more began than ended\t\t\t  %s\n", r.Calls, r.Begin, r.End, r.Missing, strings.Join(r.Keys, ", "))
+			fmt.Fprintf(w, "\t%d\t%d\t%d\tnot known: %s\t\t\t  %s\n", r.Calls, r.Begin, r.End, r.missing(), strings.Join(r.Keys, ", "))
 			continue
 		}
 		fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%.6f\t  %s\n", r.Calls, r.Begin, r.End, duration(r.NS), r.each(), r.Inside, strings.Join(r.Keys, ", "))
@@ -312,6 +312,15 @@ func (t Times) Print(to io.Writer) {
 	if t.Lost > 0 {
 		fmt.Fprintf(to, "%d entries and exits had no room for one key more\n", t.Lost)
 	}
+}
+
+// missing is what is wrong where not all that began ended, or the other way round, as of a task
+// that has another name when it leaves.
+func (r Timed) missing() string {
+	if r.Missing < 0 {
+		return fmt.Sprintf("%d calls more ended than began", -r.Missing)
+	}
+	return fmt.Sprintf("%d calls more began than ended", r.Missing)
 }
 
 // each is the time of a call in the mean, where all began and ended while it was counted.

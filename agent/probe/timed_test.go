@@ -55,6 +55,11 @@ func TestTimes(t *testing.T) {
 	if !strings.Contains(out.String(), "not known: 1 calls more began than ended") {
 		t.Error(out.String())
 	}
+	out.Reset()
+	Times{Rows: []Timed{{Missing: -2}}}.Print(&out)
+	if !strings.Contains(out.String(), "not known: 2 calls more ended than began") {
+		t.Error(out.String())
+	}
 }
 
 // Of who is inside at a moment, virtual time asks his clock.
