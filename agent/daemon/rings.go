@@ -271,6 +271,17 @@ type tracer struct {
 	took time.Duration // to empty rings
 }
 
+// traced says when programs are about to start, if anything is traced: from then on the times of
+// records are told. What comes by of what they do has been stamped later.
+func (d *Daemon) traced(out *stream) {
+	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
+		return
+	}
+	if at, err := d.dev.Stats(); err == nil {
+		_ = out.send(&wire.Record{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: at.Cycles, Ns: at.NS}}})
+	}
+}
+
 // tracing empties rings until it is told to stop, at which it does so once more.
 func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
@@ -278,9 +289,6 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	}
 	t := &tracer{d: d, live: of.Live, sent: time.Now(), to: make(chan []*chunk)}
 	began := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID)
-	if at, err := d.dev.Stats(); err == nil {
-		_ = out.send(&wire.Record{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: at.Cycles, Ns: at.NS}}})
-	}
 	// Who sends is in system calls, of which the runtime takes some time to see that they last.
 	procs := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(procs + 2)

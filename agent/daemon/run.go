@@ -65,6 +65,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		}
 		defer m.end()
 	}
+	d.traced(out)
 	last := d.sampling(s, out, res) // the first is of before they start
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {

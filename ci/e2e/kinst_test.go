@@ -34,6 +34,7 @@ var behaviours = []struct {
 	{"points are listed with what is there", `kinst -l kinst::vfs_read:`, 0, `(?s)kinst::vfs_read:\d+ +0xffff[0-9a-f]+ +\S.*(ret|ret\w*) +\w+\n`, ""},
 	{"a probe prints process and command, as printf of pid and execname does", `kinst "kinst::GETPPID:entry trace(pid, comm)" -- BENCH`,
 		0, ` 1000 records\n0\.\d{9} s +CPU 0 +kinst::GETPPID:\d+ +(\d+) bench *\n`, ""},
+	{"no record of the workload is of before it began", `for k in 0 1 2 3 4 5 6 7 8 9; do kinst 'kinst::GETPPID:entry /comm == "bench"/ trace(pid)' -- BENCH; done | grep -c "^-"`, 1, `^0\n$`, ""},
 	{"a predicate on the command", `kinst 'kinst::vfs_read:entry /comm == "wc"/' 'kinst::vfs_read:return /comm == "nobody"/' -- wc -c /proc/mounts`,
 		0, `(?s)count +[1-9]\d*\n.*count +0\n|vfs_read:\d+ +\w+ +[1-9]\d*\nkinst::vfs_read:\d+ +\w+ +0\n`, ""},
 	{"patterns stand for functions", `kinst -l 'kinst::ksys_r*:entry'`, 0, `(?s)ksys_read:\d+ .*ksys_readahead:\d+ |(?s)ksys_readahead:\d+ .*ksys_read:\d+ `, ""},
