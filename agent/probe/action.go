@@ -165,10 +165,14 @@ func (c *compiler) shown(e ast.Expr) ([]number, Form, error) {
 		return words[:], Text, err
 	}
 	n, err := c.number(e)
-	if n.t == snippet.S64 {
-		return []number{n}, Signed, err
+	form := Unsigned
+	switch {
+	case n.t == snippet.S64:
+		form = Signed
+	case err == nil && c.address(n):
+		form = Address
 	}
-	return []number{n}, Unsigned, err
+	return []number{n}, form, err
 }
 
 // done is an action's word: how many operands it takes, and how it is done.

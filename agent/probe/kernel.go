@@ -276,6 +276,20 @@ func (c *compiler) returned(x *ast.Ident) (number, error) {
 	return n, nil
 }
 
+// address reports whether the kernel's types say that a number is a pointer.
+func (c *compiler) address(n number) bool {
+	is := n.is
+	if t := c.described(); t != nil && !is.Known() {
+		switch {
+		case n.param > 0:
+			is, _ = t.Param(c.at.Function, n.param-1)
+		case n.ret:
+			is, _ = t.Return(c.at.Function)
+		}
+	}
+	return is.Known() && is.Pointer()
+}
+
 // takes is an error if the kernel's types say that the function has no such argument, from 0.
 func (c *compiler) takes(n int) error {
 	t := c.described()

@@ -122,7 +122,7 @@ func TestFound(t *testing.T) {
 		{"", "hist(arg0)", []uint64{minus2}, `[{"hits":1,"buckets":[{"lo":9223372036854775808,"hi":18446744073709551615,"n":1}]}]`},
 		{"", "lhist(arg0, 10, 30, 10)", []uint64{9, 10, 29, 30, minus2}, `[{"hits":5,"buckets":[{"hi":9,"n":1},{"lo":10,"hi":19,"n":1},{"lo":20,"hi":29,"n":1},{"lo":30,"n":2}]}]`},
 		{"", "lhist(int64(arg0), -2, 2, 2)", []uint64{minus2, 0, minus2 - 1}, `[{"hits":3,"buckets":[{"hi":-3,"n":1},{"lo":-2,"hi":-1,"n":1},{"lo":0,"hi":1,"n":1}]}]`},
-		{"", "count by arg0", []uint64{7, 8, 7}, `[{"keys":["8"],"value":1,"hits":1},{"keys":["7"],"value":2,"hits":2}]`},
+		{"", "count by arg0", []uint64{7, 8, 7}, `[{"keys":["0x8"],"value":1,"hits":1},{"keys":["0x7"],"value":2,"hits":2}]`}, // a pointer
 		{"", "count by comm", []uint64{7, 8}, `[{"keys":["squid"],"value":2,"hits":2}]`},
 		{"", "sum(arg0) by tid, cpu", []uint64{7, 8}, `[{"keys":["43","1"],"value":15,"hits":15}]`},
 		{"", "avg(arg0) by int32(arg0)", []uint64{1<<32 - 1}, `[{"keys":["-1"],"value":4294967295,"hits":1}]`},
@@ -132,7 +132,8 @@ func TestFound(t *testing.T) {
 		{"", "min(int64(arg0)) by pid", []uint64{minus2, 3}, `[{"keys":["42"],"value":-2,"hits":2}]`},
 		{"", "hist(int64(arg0)) by comm", []uint64{minus2, 1}, `[{"keys":["squid"],"hits":2,"buckets":[{"hi":-1,"n":1},{"lo":0,"hi":0,"n":0},{"lo":1,"hi":1,"n":1}]}]`},
 		{"", "lhist(arg0, 0, 4, 2) by comm", []uint64{1, 3}, `[{"keys":["squid"],"hits":2,"buckets":[{"lo":0,"hi":1,"n":1},{"lo":2,"hi":3,"n":1}]}]`},
-		{"arg0 > 1", "count by arg0.f_inode", []uint64{1, 0x2000}, `[{"keys":["12288"],"value":1,"hits":1}]`},
+		{"arg0 > 1", "count by arg0.f_inode", []uint64{1, 0x2000}, `[{"keys":["0x3000"],"value":1,"hits":1}]`},
+		{"", "count by arg0, arg1", []uint64{0x2000}, `[{"keys":["0x2000","2"],"value":1,"hits":1}]`},
 	} {
 		rows := found(t, inside(t, "vfs_read"), c.predicate, c.action, c.args...)
 		b, err := json.Marshal(rows)

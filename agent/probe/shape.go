@@ -38,7 +38,8 @@ type Form uint8
 const (
 	Unsigned Form = iota
 	Signed
-	Text // two words: a command's name
+	Text    // two words: a command's name
+	Address // as the kernel prints them: in hex
 )
 
 // words is how many words are one.
@@ -222,6 +223,8 @@ func Write(forms []Form, w []uint64) (out []string) {
 			out = append(out, name(w[0], w[1]))
 		case Signed:
 			out = append(out, strconv.FormatInt(int64(w[0]), 10))
+		case Address:
+			out = append(out, fmt.Sprintf("%#x", w[0]))
 		default:
 			out = append(out, strconv.FormatUint(w[0], 10))
 		}

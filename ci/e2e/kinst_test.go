@@ -55,6 +55,7 @@ var behaviours = []struct {
 	{"what a pattern and a name ask of one place is done there", `kinst 'kinst::GETPPID*:entry max(cpu)' kinst::GETPPID:entry -- BENCH`, 0,
 		`max\(cpu\) +0\n.* count +1000\n`, ""},
 	{"an error that is returned is below 0", `kinst 'kinst::do_sys_openat2:return /ret < 0/ count by ret' --run 'cat /nonesuch'`, 0, ` -2 +1\n`, ""},
+	{"addresses are as the kernel prints them", `kinst 'kinst::vfs_read:entry trace(arg0, arg2)' -- wc -c /proc/mounts`, 0, `vfs_read:\d+ +0xf+[0-9a-f]{9,} \d+\n`, ""},
 	{"no argument of that number", `kinst 'kinst::vfs_read:entry max(arg4)' -- true`, 2, `column 5: vfs_read has no arg4: it has 4 arguments, arg0 is `, ""},
 	{"what can never be", `kinst 'kinst::vfs_read:entry /arg2 < 0/' -- true`, 2, `column 1: arg2 < 0 is false whatever comes`, ""},
 	{"what is wrong everywhere", `kinst 'kinst::vfs_read:entry sum(ret)' -- true`, 1, `known only where it does, as in kinst::vfs_read:return`, ""},

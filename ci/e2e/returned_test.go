@@ -243,14 +243,14 @@ for f in FUNCTIONS; do echo "hist:keys=common_pid.execname,r:size=4096:pause" >>
 func asKretprobes(t *testing.T, g *guestShell) {
 	typed(t, g, "printf %s '"+strings.ReplaceAll(seen, "FUNCTIONS", strings.Join(tailing, " "))+"' >/tmp/seen", 14)
 	specs := "kinst::" + strings.Join(tailing, ":return kinst::") + ":return"
-	a := answers(t, g, `kinst --json `+specs+` --if 'comm == "ls" || comm == "cat"' --do "count by ret" --run "sh /tmp/seen"`, 15)
+	a := answers(t, g, `kinst --json `+specs+` --if 'comm == "ls" || comm == "cat"' --do "count by uint64(ret)" --run "sh /tmp/seen"`, 15)
 	if a.Workload.Exit != 0 {
 		t.Fatalf("%+v", a.Workload)
 	}
 	for _, f := range tailing {
 		returns, called := exits(a, f)
-		got := found(t, append(slices.Clone(returns), called...), "count by ret")
-		want, tails := map[string]float64{}, found(t, called, "count by ret")
+		got := found(t, append(slices.Clone(returns), called...), "count by uint64(ret)")
+		want, tails := map[string]float64{}, found(t, called, "count by uint64(ret)")
 		said := typed(t, g, "cat /sys/kernel/tracing/events/kprobes/seen_"+f+"/hist", 16)
 		for _, m := range regexp.MustCompile(`common_pid: (?:ls|cat) .*r: *(\d+) *\} hitcount: *(\d+)`).FindAllStringSubmatch(said, -1) {
 			n, err := strconv.ParseFloat(m[2], 64)
