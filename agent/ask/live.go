@@ -17,8 +17,12 @@ type Live struct {
 	to    io.Writer
 	f     followed
 	again bool // lines are overwritten: a terminal
+	all   int  // points
 	drawn int
 }
+
+// mostFollowed is how many points a daemon samples, if they are not timed.
+const mostFollowed = 256
 
 // liveLines is how many points the table has: those that are come by most often now.
 const liveLines = 20
@@ -34,6 +38,13 @@ func (r *Request) liveOn(to io.Writer, terminal bool) *Live {
 
 // see looks at what the daemon says.
 func (l *Live) see(rec *wire.Record) {
+	if res := rec.GetResult(); res.GetStep() == stepSplice {
+		for _, p := range res.Points {
+			if p.Refusal == nil {
+				l.all++
+			}
+		}
+	}
 	x := rec.GetSample()
 	if x == nil {
 		return
@@ -71,7 +82,10 @@ func (l *Live) table(now uint64) string {
 	if n := came - len(shown); n > 0 {
 		fmt.Fprintf(&out, "and %d that are come by less\n", n)
 	}
-	if n := len(all) - came; n > 0 {
+	switch n := len(all) - came; {
+	case l.all > mostFollowed:
+		fmt.Fprintf(&out, "of %d points: those that are come by most are followed\n", l.all)
+	case n > 0:
 		fmt.Fprintf(&out, "nobody came by at %d more\n", n)
 	}
 	return out.String()

@@ -32,6 +32,7 @@ type followed struct {
 	r   *Request
 	all []*Series
 	of  map[string]*Series
+	ns  []uint64 // of the samples
 	// began is who was inside of what is timed when counting began.
 	began *wire.Moment
 	// traced is how many records of an action there were until then.
@@ -44,6 +45,7 @@ func (f *followed) add(x *wire.Sample) {
 	if f.of == nil {
 		f.of, f.began = map[string]*Series{}, x.Began
 	}
+	f.ns = append(f.ns, x.Ns)
 	for _, s := range f.all {
 		last := len(s.NS) - 1
 		s.NS, s.Hits = append(s.NS, x.Ns), append(s.Hits, s.Hits[last])
@@ -57,7 +59,7 @@ func (f *followed) add(x *wire.Sample) {
 		if c.Covers() {
 			continue
 		}
-		s := f.series(v, x.Ns)
+		s := f.series(v)
 		k := len(s.NS) - 1
 		if !seen[s] { // several points have one series: those of a function
 			seen[s], s.Hits[k] = true, 0
@@ -90,7 +92,7 @@ func passed(v *wire.Value) (n uint64) {
 }
 
 // series is the one that a value is of, which may begin with it.
-func (f *followed) series(v *wire.Value, now uint64) *Series {
+func (f *followed) series(v *wire.Value) *Series {
 	timed := v.Timed != wire.Timed_UNTIMED
 	name := v.Spec + "  " + v.Action
 	if timed {
@@ -100,9 +102,10 @@ func (f *followed) series(v *wire.Value, now uint64) *Series {
 	}
 	s := f.of[name]
 	if s == nil {
-		s = &Series{Name: name, NS: []uint64{now}, Hits: []uint64{0}, timed: timed}
+		// Nobody had come by yet, or hardly anybody, if it is new: see agent/daemon's samples.
+		s = &Series{Name: name, NS: slices.Clone(f.ns), Hits: make([]uint64, len(f.ns)), timed: timed}
 		if timed {
-			s.Inside = []int64{0}
+			s.Inside = make([]int64, len(f.ns))
 		}
 		f.of[name], f.all = s, append(f.all, s)
 	}

@@ -2,6 +2,7 @@ package ask
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,32 @@ func TestSeriesAsAsked(t *testing.T) {
 	})
 	if len(a.Series) != 1 || a.Series[0].Name != "kinst::other:entry  time" || len(a.Times) != 1 || a.Times[0].Function != ":other" {
 		t.Errorf("series %+v, times %+v", a.Series, a.Times)
+	}
+}
+
+// TestSeriesBegunLate: a point that is in samples from when somebody came by had nobody before, and
+// a table of many points says that it is not of all.
+func TestSeriesBegunLate(t *testing.T) {
+	r := &Request{Timeout: time.Second, Specs: []string{"kinst::f:"}, Do: []string{"count"}, Shell: "true", Live: true, Interval: time.Second}
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	l := r.liveOn(&out, false)
+	l.see(&wire.Record{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Points: slices.Repeat([]*wire.PointResult{{}}, mostFollowed+1)}}})
+	sample := func(ns uint64, all ...*wire.Value) {
+		l.see(&wire.Record{Body: &wire.Record_Sample{Sample: &wire.Sample{Ns: ns, Values: all}}})
+	}
+	sample(0, &wire.Value{Spec: "a", Action: "count"})
+	sample(1e9, &wire.Value{Spec: "b", Action: "count", Count: 7})
+	got := ""
+	for _, s := range l.f.all {
+		got += fmt.Sprint(s.Name, s.NS, s.Hits)
+	}
+	if want := "a[0 1000000000] [0 0]b[0 1000000000] [0 7]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if text := out.String(); !strings.Contains(text, "of 257 points: those that are come by most are followed") || strings.Contains(text, "nobody came") {
+		t.Error(text)
 	}
 }

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"kerninst/agent/splice"
@@ -15,7 +17,7 @@ const (
 	// mostSamples is how many are kept. When there are more, every other one is forgotten,
 	// and from then on they are taken half as often: a second and an hour have as many.
 	mostSamples = 512
-	// mostSampled is how many values are in a sample.
+	// mostSampled is of how many points there are values in a sample, unless more are timed.
 	mostSampled = 256
 )
 
@@ -83,18 +85,56 @@ func (s *samples) keep(x *wire.Sample) {
 	s.kept = append(s.kept, x)
 }
 
-// sample is what the first of all actions have found.
+// sample is what actions have found: those of all functions that are timed, of which a part would
+// say nothing, and of so many of the others, those that are come by most.
 func (d *Daemon) sample() *wire.Sample {
 	d.looking.Lock() // points that cover go meanwhile
 	defer d.looking.Unlock()
 	out := &wire.Sample{}
 	of := d.places()
-	for _, l := range d.splicer.Live() {
-		if p := of[l]; p.set != nil && len(out.Values) < mostSampled {
-			out.Values = append(out.Values, p.set.values(p.at, l, l.Words(), d.base[l], d.text, false)...)
+	live := slices.DeleteFunc(d.splicer.Live(), func(l *splice.Live) bool { return of[l].set == nil })
+	if len(live) > mostSampled {
+		weights := map[*splice.Live]uint64{}
+		for _, l := range live {
+			weights[l] = d.weight(l, of[l])
 		}
+		live = mostOf(live, weights)
+	}
+	for _, l := range live {
+		p := of[l]
+		out.Values = append(out.Values, p.set.values(p.at, l, l.Words(), d.base[l], d.text, false)...)
 	}
 	return out
+}
+
+// What is always sampled, and what comes before all that only counts.
+const (
+	always = ^uint64(0)
+	nearly = always - 1
+)
+
+// weight is how often a point was come by, as far as that is told by a look.
+func (d *Daemon) weight(l *splice.Live, p placed) uint64 {
+	switch {
+	case timing(p.set.points[p.at]):
+		return always
+	case l.Plan.Snippet.IsCounter():
+		return l.Words()[0] - d.base[l][0]
+	case l.Came():
+		return nearly
+	}
+	return 0
+}
+
+// mostOf are those that are always sampled, and the heaviest of the others, until there are
+// mostSampled.
+func mostOf[T comparable](all []T, weights map[T]uint64) []T {
+	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(weights[b], weights[a]) })
+	n := mostSampled
+	for n < len(all) && weights[all[n]] == always {
+		n++
+	}
+	return all[:n]
 }
 
 // placed is where a splice is among those of a step.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -26,5 +27,25 @@ func TestKeepSamples(t *testing.T) {
 		if x.Ns != uint64(k)*uint64(s.period) {
 			t.Fatalf("sample %d is of %d, want every %v", k, x.Ns, s.period)
 		}
+	}
+}
+
+// TestMostOf: of many points those are sampled that are come by most, and all that are timed.
+func TestMostOf(t *testing.T) {
+	weights := map[int]uint64{}
+	var all []int
+	for k := range 2 * mostSampled {
+		all = append(all, k)
+		weights[k] = uint64(k)
+	}
+	got := mostOf(slices.Clone(all), weights)
+	if len(got) != mostSampled || slices.Min(got) != mostSampled {
+		t.Errorf("%d, from %d, want %[3]d, from %[3]d", len(got), slices.Min(got), mostSampled)
+	}
+	for _, k := range all[:mostSampled+1] {
+		weights[k] = always
+	}
+	if got := mostOf(slices.Clone(all), weights); !slices.Equal(got, all[:mostSampled+1]) {
+		t.Errorf("%d, want the %d that are timed", len(got), mostSampled+1)
 	}
 }
