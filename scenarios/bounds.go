@@ -49,7 +49,9 @@ func boundsGuests(arch string) []Guest {
 		{Name: "found", CPUs: 1, Time: vm.Exact, Text: true, Job: job(shell("true", "true"))},
 		{Name: "asked", CPUs: 1, Time: vm.Exact, After: "found", Make: func(found *Answer) (*wire.Job, error) {
 			points, places, err := boundsPoints(arch, found.Text)
-			ask := func(name string) *wire.Step { return shell(name, "echo '"+strings.Join(places, "\n")+"' | ( "+askBounds+" )") }
+			ask := func(name string) *wire.Step {
+				return shell(name, "echo '"+strings.Join(places, "\n")+"' | ( "+askBounds+" )")
+			}
 			return job(snapshot("before", ""), skipping("splice", points), ask("meanwhile"), unsplice("splice"), ask("behind"), snapshot("after", "before")), err
 		}},
 	}

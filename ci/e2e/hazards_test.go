@@ -67,6 +67,9 @@ func TestSquidBroken(t *testing.T) { scenario(t, "squid-broken", 10, []string{"a
 // Where the kernel's own optimised probes break it.
 func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 
+// What the device is asked that is not right.
+func TestDevice(t *testing.T) { scenario(t, "device", 30, []string{"arm64"}) }
+
 // Kprobes that come later are let in where instructions begin only.
 func TestBounds(t *testing.T) { scenario(t, "bounds", 14, []string{"amd64"}) }
 

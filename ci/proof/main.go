@@ -55,6 +55,7 @@ var scenarioProofs = []scenarioProof{
 	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
+	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody"}, {"spliced", "device.spliced"}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"bounds", "exact", "bounds.kprobes", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},

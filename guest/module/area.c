@@ -44,6 +44,7 @@ struct area {
 	unsigned long *list;
 	u32 code_len;
 	u32 id;
+	u32 session;		/* that it was made in */
 };
 
 static LIST_HEAD(areas);
@@ -343,6 +344,7 @@ int ki_area_alloc(struct ki_area *a)
 	}
 	new->code_len = a->code_len;
 	new->id = ++last_id;
+	new->session = ki_session;
 	give_name(new);
 	list_add(&new->link, &areas);
 	area_count++;
@@ -402,6 +404,20 @@ int ki_area_free(u32 id)
 		return 0;
 	}
 	return -ENOENT;
+}
+
+/*
+ * Patches are in areas, mostly of their own session, and write cells and rings of that one.
+ * Nobody has mapped any: a mapping holds the device open.
+ */
+void ki_area_free_unused(void)
+{
+	struct area *a, *next;
+
+	list_for_each_entry_safe(a, next, &areas, link)
+		if (!(has_code(a) && ki_text_in_use(a->addr, a->code_len)) &&
+		    !ki_text_left_of(a->session))
+			drop(a);
 }
 
 void ki_area_free_all(void)

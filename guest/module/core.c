@@ -7,7 +7,8 @@
  * allocated belongs to the one open file, and its release undoes it: closing,
  * exit and kill -9 are the same path. What cannot be undone (someone put a
  * kprobe on a splice; a task is in a patch, or a word on its stack looks like it)
- * stays, patch memory included, and pins the module until a later try succeeds.
+ * stays, with the memory that its patches are in or have cells in, and pins the module
+ * until a later try succeeds.
  */
 #include <linux/capability.h>
 #include <linux/compat.h>
@@ -41,6 +42,7 @@ struct ki_caller ki_caller;	/* under call_lock, or with the file's only user */
 
 static unsigned long opened;	/* bit 0: somebody has the device */
 static bool pinned;		/* under ki_lock: leftovers hold the module */
+u32 ki_session;			/* under ki_lock */
 
 void ki_image(unsigned long *start, unsigned long *end)
 {
@@ -80,12 +82,16 @@ static long do_info(void __user *arg)
 	return copy_to_user(arg, &in, sizeof(in)) ? -EFAULT : 0;
 }
 
+/*
+ * That the caller's memory takes the answer is tried first: local cells and rings are not
+ * given back before the device is closed, as somebody may have mapped them meanwhile.
+ */
 static long do_area(void __user *arg)
 {
 	struct ki_area a;
 	int err;
 
-	if (copy_from_user(&a, arg, sizeof(a)))
+	if (copy_from_user(&a, arg, sizeof(a)) || copy_to_user(arg, &a, sizeof(a)))
 		return -EFAULT;
 	mutex_lock(&ki_lock);
 	err = ki_area_alloc(&a);
@@ -329,6 +335,7 @@ static noinline void clean_up(void)
 		pinned = false;
 		return;
 	}
+	ki_area_free_unused();
 	/* Each try stops all CPUs for a moment: seldom, if it takes long. */
 	wait = pinned ? min(2 * wait, 60ul * HZ) : HZ;
 	mod_delayed_work(system_wq, &again, wait);
@@ -379,6 +386,7 @@ static int ki_open(struct inode *inode, struct file *file)
 	mutex_lock(&ki_lock);
 	if (pinned)
 		clean_up();
+	ki_session++;
 	mutex_unlock(&ki_lock);
 	return nonseekable_open(inode, file);
 }

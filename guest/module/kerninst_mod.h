@@ -29,6 +29,7 @@
 
 /* core.c */
 extern struct mutex ki_lock;
+extern u32 ki_session;	/* how often the device has been opened */
 /*
  * The task that is in a call of the device, and where its stack begins to be
  * ours: below, our own frames are full of patch addresses.
@@ -66,6 +67,8 @@ bool ki_blacklisted(unsigned long addr);
 int ki_area_alloc(struct ki_area *a);
 int ki_area_free(u32 id);
 void ki_area_free_all(void);
+/* Those that nothing that is left can come to. */
+void ki_area_free_unused(void);
 int ki_area_mmap(struct vm_area_struct *vma);
 /* The area whose code, or code and cells, contain all of [addr, addr + len). */
 bool ki_area_has_code(unsigned long addr, unsigned long len);
@@ -108,6 +111,8 @@ int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
 		       const struct ki_frame *f, u32 n);
 /* Is any patch in the range live, or possibly still being executed? */
 bool ki_text_in_use(unsigned long addr, unsigned long len);
+/* Is anything left that was spliced since the device was opened so often? */
+bool ki_text_left_of(u32 session);
 /* Undoes everything that can be undone; true when nothing is left. */
 bool ki_text_undo_all(void);
 void ki_text_stats(struct ki_stats *st);

@@ -69,6 +69,7 @@ struct live {
 	u32 users;			/* points that jump here */
 	u32 leaving;			/* those of them that a call undoes */
 	u32 index;			/* in the caller's list, during a call */
+	u32 session;			/* whose cells the patch writes */
 	bool undoing;			/* in that list */
 	bool making;			/* in the batch that is being made */
 	bool held;			/* the last scan found a task inside */
@@ -316,6 +317,7 @@ static struct live *new_live(const struct ki_splice *s)
 	if (!l)
 		return NULL;
 	l->s = *s;
+	l->session = ki_session;
 	l->at.start = s->point;
 	l->at.last = s->point + max(locked_len(s), s->span) - 1;
 	set_part(&l->in, l, s->patch, s->patch_len);
@@ -1130,6 +1132,19 @@ bool ki_text_undo_all(void)
 	undo_each();
 	reap();
 	return list_empty(&lives) && list_empty(&retired);
+}
+
+bool ki_text_left_of(u32 session)
+{
+	struct live *l;
+
+	list_for_each_entry(l, &lives, link)
+		if (l->session == session)
+			return true;
+	list_for_each_entry(l, &retired, link)
+		if (l->session == session)
+			return true;
+	return false;
 }
 
 /* --- code --- */

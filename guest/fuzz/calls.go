@@ -1,0 +1,327 @@
+package main
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+)
+
+// call is one of the device's: its structure as agent/kdev/layout.go has it, what its fields
+// mean, and how to fill it with values that are right, as far as that is known.
+type call struct {
+	name   string
+	cmd    uintptr
+	size   int
+	weight int // how often, of all
+	fields []field
+	fill   func(f *fuzzer, b []byte)
+	// done is told that it succeeded, with what came back.
+	done func(f *fuzzer, b []byte)
+}
+
+// calls are all there are.
+var calls = []call{
+	{name: "info", cmd: 0x8050ce00, size: 80, weight: 4},
+	{name: "area", cmd: 0xc038ce01, size: 56, weight: 12, fill: fillArea, done: haveArea,
+		fields: []field{{0, 8, bound}, {8, 8, bound}, {16, 4, length}, {48, 4, flags}, {52, 4, zero}}},
+	{name: "area free", cmd: 0x4008ce02, size: 8, weight: 12, fill: fillFree, done: lostArea,
+		fields: []field{{0, 4, name}, {4, 4, zero}}},
+	{name: "read", cmd: 0x4018ce03, size: 24, weight: 16, fill: fillRead,
+		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}}},
+	{name: "code", cmd: 0x4028ce04, size: 40, weight: 24, fill: fillCode,
+		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 4, count}, {36, 4, zero}}},
+	{name: "splice", cmd: 0xc010ce05, size: 16, weight: 20, fill: fillSplice, done: haveSplices,
+		fields: []field{{0, 8, user}, {8, 4, count}}},
+	{name: "undo", cmd: 0xc018ce06, size: 24, weight: 20, fill: fillUndo, done: lostSplices,
+		fields: []field{{0, 8, user}, {8, 4, count}, {16, 4, flags}, {20, 4, zero}}},
+	{name: "stats", cmd: 0x8038ce07, size: 56, weight: 8},
+	{name: "moment", cmd: 0xc058ce08, size: 88, weight: 1, fill: fillMoment,
+		fields: []field{{0, 8, user}, {8, 8, user}, {16, 8, user}, {24, 8, user}, {32, 4, count}, {36, 4, count}, {40, 4, count}, {44, 4, count},
+			{72, 8, text}, {80, 4, count}, {84, 4, zero}}},
+}
+
+// The arena: a call's structure, the lists that it points to, and what is copied.
+const (
+	arenaLen = 1 << 20
+	listAt   = 64 << 10
+	listAt2  = 128 << 10
+	bytesAt  = 256 << 10
+)
+
+// dear is how many calls there are for each that the kernel takes long for.
+const dear = 12
+
+func (f *fuzzer) at(off int) uint64 { return addrOf(f.arena) + uint64(off) }
+
+func (f *fuzzer) area() *area {
+	if len(f.areas) == 0 {
+		return nil
+	}
+	return f.areas[f.rng.IntN(len(f.areas))]
+}
+
+// mostAreas is how many there are at once, besides local cells and rings, which stay until
+// the device is closed: seldom is one asked for.
+const mostAreas = 6
+
+// kindsOfAreas is what is asked for, as often as it is in the list.
+var kindsOfAreas = []uint64{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 3}
+
+func fillArea(f *fuzzer, b []byte) {
+	kind := kindsOfAreas[f.rng.IntN(len(kindsOfAreas))]
+	n := uint64(4096 * (1 + f.rng.IntN(4)))
+	if kind == 1 {
+		n = kdev.AnnexLen
+	}
+	if kind == 2 {
+		n = 4096
+	}
+	if kind == 0 {
+		put(b[0:], uint64(f.reach.Lo), 8)
+		put(b[8:], uint64(f.reach.Hi), 8)
+	}
+	going := 0
+	for _, a := range f.areas {
+		if a.kind < 2 {
+			going++
+		}
+	}
+	if kind < 2 && going >= mostAreas || len(f.areas) >= 4*mostAreas {
+		n = 0
+	}
+	put(b[16:], n, 4)
+	put(b[48:], kind, 4)
+}
+
+func haveArea(f *fuzzer, b []byte) {
+	a := &area{id: get(b[20:], 4), len: int(get(b[16:], 4)), addr: get(b[24:], 8), offset: get(b[32:], 8), cells: get(b[40:], 8), kind: get(b[48:], 4)}
+	f.areas = append(f.areas, a)
+}
+
+func fillFree(f *fuzzer, b []byte) {
+	if a := f.area(); a != nil && (a.kind < 2 || f.rng.IntN(dear) == 0) {
+		put(b, a.id, 4)
+	}
+}
+
+func lostArea(f *fuzzer, b []byte) {
+	id := get(b, 4)
+	f.areas = slices.DeleteFunc(f.areas, func(a *area) bool { return a.id == id })
+}
+
+func fillRead(f *fuzzer, b []byte) {
+	v := f.victim()
+	put(b[0:], v.Addr, 8)
+	put(b[8:], f.at(bytesAt), 8)
+	put(b[16:], uint64(1+f.rng.IntN(8192)), 8)
+}
+
+func fillCode(f *fuzzer, b []byte) {
+	n := uint64(64 * (1 + f.rng.IntN(4)))
+	put(b[8:], f.at(bytesAt), 8)
+	put(b[16:], n, 8)
+	put(b[24:], f.at(listAt), 8)
+	if a := f.area(); a != nil {
+		put(b[0:], a.addr+uint64(64*f.rng.IntN(a.len/64)), 8)
+	}
+	frames := f.rng.IntN(4)
+	put(b[32:], uint64(frames), 4)
+	for k := range frames {
+		x := f.arena[listAt+16*k:]
+		clear(x[:16])
+		put(x, f.victim().Addr, 8)
+		put(x[8:], uint64(k*16), 2)
+		put(x[10:], uint64(8*f.rng.IntN(4)), 2)
+		put(x[12:], 0xffff, 2)
+		if f.rng.IntN(8) == 0 {
+			put(x[8+2*f.rng.IntN(4):], uint64(f.rng.Uint32()), 2)
+		}
+	}
+}
+
+// spliceSize is that of struct ki_splice.
+const spliceSize = 64 + 2*kdev.MaxPatch
+
+// spliceFields are its fields; the bytes come behind them. The point stays in a function
+// that nobody runs.
+var spliceFields = []field{{8, 8, text}, {16, 4, length}, {20, 4, length}, {24, 4, flags}, {24, 4, flags}, {32, 8, text}, {40, 8, text}, {48, 8, text},
+	{56, 4, length}, {60, 4, length}, {64, 8, count}, {64 + kdev.MaxPatch, 8, count}}
+
+func fillSplice(f *fuzzer, b []byte) {
+	n := 1 + f.rng.IntN(3)
+	put(b[0:], f.at(listAt), 8)
+	put(b[8:], uint64(n), 4)
+	for k := range n {
+		s := f.arena[listAt+k*spliceSize:][:spliceSize]
+		f.splice(s)
+		if f.rng.IntN(dear) != 0 {
+			f.spoil(s, spliceFields)
+		}
+	}
+}
+
+// awake says that nobody falls asleep in a patch: then a word on a stack of who sleeps, which
+// looks as if he did, keeps nothing. It stays said, or what such words keep would be left.
+const awake = 1 << 3
+
+// splice fills in a jump, a window's or a breakpoint at some instruction of a victim.
+func (f *fuzzer) splice(s []byte) {
+	clear(s)
+	v, a := f.victim(), f.area()
+	if a == nil || a.kind > 1 {
+		return
+	}
+	arch := f.k.arch
+	at := 0
+	for to := f.rng.IntN(len(v.Code)); ; {
+		i := arch.Decode(v.Code[at:], isa.Addr(v.Addr)+isa.Addr(at))
+		if at+i.Len >= to || at+2*i.Len > len(v.Code) {
+			break
+		}
+		at += i.Len
+	}
+	point := isa.Addr(v.Addr) + isa.Addr(at)
+	n := arch.Decode(v.Code[at:], point).Len
+	patch := isa.Addr(a.addr) + isa.Addr(64*f.rng.IntN(a.len/64))
+	made, _, err := gen.Entry(arch, point, patch, freeReg[arch.Name])
+	what := uint64(0)
+	if err != nil || f.rng.IntN(4) == 0 {
+		made, what = slices.Clone(arch.Break), 1<<4
+		for len(made) < n {
+			made = append(made, arch.Break...)
+		}
+	} else if len(made) > n {
+		n, what = len(made), 1 // a window, which nobody is in
+	}
+	for len(made) < n {
+		made = append(made, arch.Break...)
+	}
+	if at+n > len(v.Code) || n > kdev.MaxPatch {
+		return
+	}
+	put(s[0:], uint64(point), 8)
+	put(s[8:], uint64(patch), 8)
+	put(s[16:], 64, 4)
+	put(s[20:], uint64(n), 4)
+	put(s[24:], what|awake, 4)
+	copy(s[64:64+kdev.MaxPatch], v.Code[at:at+n])
+	copy(s[64+kdev.MaxPatch:], made)
+}
+
+// freeReg is what a far jump goes through on riscv64: t1.
+var freeReg = map[string]isa.Reg{"riscv64": 6}
+
+func haveSplices(f *fuzzer, b []byte) {
+	for k := range int(get(b[8:], 4)) {
+		f.ids = append(f.ids, binary.LittleEndian.Uint32(f.arena[listAt+k*spliceSize+28:]))
+	}
+}
+
+func fillUndo(f *fuzzer, b []byte) {
+	put(b[0:], f.at(listAt), 8)
+	put(b[16:], 1, 4) // who waits, waits long
+	n := min(1+f.rng.IntN(3), len(f.ids))
+	put(b[8:], uint64(n), 4)
+	for k := range n {
+		put(f.arena[listAt+4*k:], uint64(f.ids[len(f.ids)-1-k]), 4)
+	}
+	if n > 0 && f.rng.IntN(dear) != 0 {
+		put(f.arena[listAt+4*f.rng.IntN(n):], f.odd(name), 4)
+	}
+	if f.rng.IntN(dear) == 0 {
+		put(b[16:], 0, 4)
+	}
+}
+
+func lostSplices(f *fuzzer, b []byte) {
+	for k := range int(get(b[8:], 4)) {
+		id := binary.LittleEndian.Uint32(f.arena[listAt+4*k:])
+		f.ids = slices.DeleteFunc(f.ids, func(x uint32) bool { return x == id })
+	}
+}
+
+func fillMoment(f *fuzzer, b []byte) {
+	put(b[0:], f.at(listAt), 8)
+	put(b[8:], f.at(bytesAt), 8)
+	put(b[16:], f.at(listAt2), 8)
+	put(b[24:], f.at(bytesAt+(128<<10)), 8)
+	words := uint64(0)
+	cells := 0
+	if a := f.area(); a != nil {
+		words, cells = uint64(1+f.rng.IntN(16)), 1
+		c := f.arena[listAt:]
+		clear(c[:16])
+		put(c, a.cells, 8)
+		put(c[8:], words, 4)
+		if a.kind == 2 {
+			put(c[12:], 1, 4)
+		}
+		f.spoilSome(c[:16], []field{{0, 8, text}, {8, 4, count}, {12, 4, zero}})
+	}
+	ranges := f.rng.IntN(3)
+	at := uint64(f.k.Info.TextStart)
+	for k := range ranges {
+		r := f.arena[listAt2+24*k:]
+		clear(r[:24])
+		put(r, at, 8)
+		at += uint64(1 + f.rng.IntN(1<<20))
+		put(r[8:], at, 8)
+		put(r[16:], uint64(k), 4)
+		f.spoilSome(r[:24], []field{{0, 8, text}, {8, 8, text}, {16, 4, name}, {20, 4, zero}})
+	}
+	put(b[32:], uint64(cells), 4)
+	put(b[36:], words, 4)
+	put(b[40:], uint64(ranges), 4)
+	put(b[44:], 64, 4)
+}
+
+func (f *fuzzer) spoilSome(b []byte, fields []field) {
+	if f.rng.IntN(4) == 0 {
+		f.spoil(b, fields)
+	}
+}
+
+// some is one of the calls, as often as its weight says.
+func (f *fuzzer) some() *call {
+	all := 0
+	for k := range calls {
+		all += calls[k].weight
+	}
+	n := f.rng.IntN(all)
+	for k := range calls {
+		if n -= calls[k].weight; n < 0 {
+			return &calls[k]
+		}
+	}
+	return nil
+}
+
+// once makes a call, mostly with something that is wrong about it.
+func (f *fuzzer) once() {
+	c := f.some()
+	b := f.arena[:c.size]
+	clear(b)
+	if c.fill != nil {
+		c.fill(f, b)
+	}
+	if f.rng.IntN(2) == 0 {
+		f.spoil(b, c.fields)
+	}
+	arg, cmd := f.at(0), c.cmd
+	switch f.rng.IntN(64) {
+	case 0:
+		arg = f.pointer()
+	case 1:
+		cmd ^= 1 << f.rng.IntN(32)
+	}
+	errno := ioctl(f.fd, cmd, uintptr(arg))
+	f.Answers[c.name+" "+unix.ErrnoName(errno)]++
+	if errno == 0 && arg == f.at(0) && cmd == c.cmd && c.done != nil {
+		c.done(f, b)
+	}
+}

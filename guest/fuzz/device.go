@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+)
+
+const (
+	devicePath = "/dev/" + kdev.ModuleName
+	moduleFile = "/lib/kerninst/kerninst.ko"
+)
+
+// victim is a function that nobody runs.
+type victim struct {
+	Addr uint64
+	Code []byte
+}
+
+// never are system calls that nothing in the guest makes, without what their functions'
+// names begin with.
+var never = []string{"swapoff", "acct", "quotactl", "mincore", "vhangup", "lookup_dcookie", "pivot_root", "settimeofday", "adjtimex", "sethostname"}
+
+var entryPrefix = map[string]string{"amd64": "__x64_sys_", "arm64": "__arm64_sys_", "riscv64": "__riscv_sys_"}
+
+// kernel is what is known of the kernel before anything is called.
+type kernel struct {
+	Info    kdev.Info
+	Victims []victim
+	arch    *isa.Arch
+}
+
+// look loads the module if it is not there, and reads the victims' code.
+func look() (*kernel, error) {
+	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); os.IsNotExist(err) {
+		ko, err := os.ReadFile(moduleFile)
+		if err != nil {
+			return nil, err
+		}
+		if err := kdev.LoadFrom(ko, "", bytes.NewReader(kallsyms)); err != nil {
+			return nil, err
+		}
+	}
+	dev, err := kdev.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	k := &kernel{}
+	if k.Info, err = dev.Info(); err != nil {
+		return nil, err
+	}
+	if k.arch, err = all.Lookup(k.Info.Arch); err != nil {
+		return nil, err
+	}
+	text, err := ktext.New(k.arch, bytes.NewReader(kallsyms), dev.Read, ktext.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range never {
+		fn, err := text.Function("", entryPrefix[runtime.GOARCH]+name)
+		if err != nil {
+			continue // this kernel has none
+		}
+		code, err := text.Code(fn)
+		if err != nil {
+			return nil, err
+		}
+		k.Victims = append(k.Victims, victim{uint64(fn.Addr), bytes.Clone(code)})
+	}
+	if len(k.Victims) < 4 {
+		return nil, fmt.Errorf("only %d functions that nobody runs", len(k.Victims))
+	}
+	return k, nil
+}
+
+// openDevice waits for who has let go of it: the last mapping may have been another's.
+func openDevice() (fd int, err error) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if fd, err = unix.Open(devicePath, unix.O_RDWR|unix.O_CLOEXEC, 0); err != unix.EBUSY || time.Now().After(end) {
+			return fd, err
+		}
+	}
+}
+
+func ioctl(fd int, cmd, arg uintptr) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), cmd, arg)
+	return errno
+}
+
+// addrOf is where memory is that the collector does not move: what mmap gave.
+func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// told are the parts of memory that the kernel gives account of. What it has besides is in
+// use by who asked for pages.
+var told = []string{"MemFree", "Buffers", "Cached", "AnonPages", "Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu"}
+
+// kept is what the kernel holds, in KiB, by what holds it, and how many pieces of virtual
+// memory are the module's.
+func kept() (map[string]int, error) {
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all := map[string]int{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		w := strings.Fields(s.Text())
+		all[strings.TrimSuffix(w[0], ":")], _ = strconv.Atoi(w[1])
+	}
+	pages := all["MemTotal"]
+	for _, name := range told {
+		pages -= all[name]
+	}
+	aside, err := aside()
+	if err != nil {
+		return nil, err
+	}
+	pages -= aside
+	vm, err := os.ReadFile("/proc/vmallocinfo")
+	return map[string]int{"pages": pages, "SUnreclaim": all["SUnreclaim"], "VmallocUsed": all["VmallocUsed"], "Percpu": all["Percpu"],
+		"pieces": strings.Count(string(vm), "["+kdev.ModuleName+"]")}, err
+}
+
+// aside is how many KiB of free pages CPUs have aside: many, at times.
+func aside() (all int, err error) {
+	zones, err := os.ReadFile("/proc/zoneinfo")
+	for line := range strings.Lines(string(zones)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "count:"); ok {
+			pages, err := strconv.Atoi(strings.TrimSpace(n))
+			if err != nil {
+				return 0, err
+			}
+			all += pages * os.Getpagesize() / 1024
+		}
+	}
+	return all, err
+}

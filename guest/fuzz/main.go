@@ -1,0 +1,53 @@
+// Fuzz calls the module's device with what is nearly right, and with what is not: each call
+// with values that it takes, of which some are replaced by ones that lie at a border, belong
+// to something else or nobody. It runs in a guest, has /dev/kerninst for itself, and prints
+// one JSON record for each check.
+//
+//	fuzz -calls N -seed N      all checks
+//	fuzz -calls N user         calls by a user, with the device as file 3
+//
+// What is spliced are system calls that nothing in the guest makes: what is written there may
+// be any bytes that the module accepts, for it does not know what code means.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+)
+
+// record is one check. Its keys are what scenarios read, as guest/storm's.
+type record struct {
+	Name   string `json:"name"`
+	N      int    `json:"n"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+func report(name string, n int, ok bool, format string, args ...any) {
+	b, err := json.Marshal(record{name, n, ok, fmt.Sprintf(format, args...)})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	fmt.Println(string(b))
+}
+
+func main() {
+	calls := flag.Int("calls", 100_000, "calls of the device")
+	seed := flag.Uint64("seed", 1, "of what is called")
+	flag.Parse()
+	var err error
+	switch flag.Arg(0) {
+	case "":
+		err = everything(*calls, *seed)
+	case "user":
+		err = asUser(*calls, *seed)
+	default:
+		err = fmt.Errorf("unknown role %q", flag.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		os.Exit(1)
+	}
+}
