@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,8 +129,8 @@ func checkBounds(t *T) {
 		name, _, _ := strings.Cut(p.Moved, "+")
 		misled[name] = true
 	}
-	for w, n := range ways {
-		t.file("bounds."+w, n)
+	for _, w := range slices.Sorted(maps.Keys(ways)) {
+		t.file("bounds."+w, ways[w])
 	}
 	t.atLeast("mechanisms of the splices", float64(len(ways)), float64(len(boundsWays[t.Arch])))
 	wrong, refused := []string{}, []string{}
