@@ -57,7 +57,7 @@ func loadHint(err error) string {
 	case errors.Is(err, unix.EPERM):
 		return " (needs root, a kernel that is not locked down, and kerninst.lab=1 on the kernel command line or i_accept_the_risk=1; see the kernel log)"
 	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EINVAL):
-		return " (built for another kernel, or a bad parameter; see the kernel log)"
+		return " (built for another kernel, or what its parameters ask for is refused; see the kernel log)"
 	}
 	return ""
 }

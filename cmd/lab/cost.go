@@ -98,6 +98,14 @@ func (f *costFlags) run(ctx context.Context, isa string) error {
 	return g.End()
 }
 
+// where says of a row that it is of a function's first byte, where the others are not.
+func where(r cost.Row) string {
+	if strings.HasSuffix(r.Point, ":0") {
+		return " at the start"
+	}
+	return ""
+}
+
 // printCost prints for people: what cannot be had comes last.
 func printCost(out io.Writer, table *cost.Table) {
 	fmt.Fprintf(out, "%s, Linux %s: instructions that one hit adds\n", table.Arch, table.Kernel)
@@ -106,18 +114,14 @@ func printCost(out io.Writer, table *cost.Table) {
 	var refused []string
 	for _, r := range table.Rows {
 		if r.Refusal != nil {
-			refused = append(refused, fmt.Sprintf("%s, %s: %s: %s", r.Action, r.Mechanism, r.Refusal.Reason, r.Refusal.Detail))
+			refused = append(refused, fmt.Sprintf("%s, %s%s: %s: %s", r.Action, r.Mechanism, where(r), r.Refusal.Reason, r.Refusal.Detail))
 			continue
 		}
 		bytes := "-"
 		if r.Bytes > 0 {
 			bytes = fmt.Sprint(r.Bytes)
 		}
-		at := ""
-		if strings.HasSuffix(r.Point, ":0") {
-			at = " at the start"
-		}
-		fmt.Fprintf(w, "%s\t%s%s\t%v\t%s\t%d\t\n", r.Action, r.Mechanism, at, r.Added, bytes, r.N)
+		fmt.Fprintf(w, "%s\t%s%s\t%v\t%s\t%d\t\n", r.Action, r.Mechanism, where(r), r.Added, bytes, r.N)
 	}
 	w.Flush()
 	fmt.Fprintln(out, "\none insertion, instructions of the guest")

@@ -456,7 +456,7 @@ func (r results) peer(i int) (row Row, err error) {
 		}
 	}
 	if why := r.of[n].GetError(); why != "" {
-		row.Refusal = &Refusal{"kernel", why}
+		row.Refusal = &Refusal{"kernel", "it does not take this probe: the module that registers it answers: " + why}
 		return row, nil
 	}
 	if p.optimise {
