@@ -52,12 +52,12 @@ func leaving(all []*wire.Action) (out []*wire.Action) {
 // planBlock plans both points of a block, or none. A block that is refused has the first point's
 // result.
 func (d *Daemon) planBlock(ends []*wire.Point, plans *plan.Set, made []*plan.Plan, results []*wire.PointResult) (err error) {
-	if made[0], results[0], err = d.plan(ends[0], plans, false); made[0] == nil {
+	if made[0], results[0], err = d.plan(ends[0], plans, true); made[0] == nil {
 		return err
 	}
 	plans.Add(made[0])
 	ends[1].Offset = uint64(made[0].Offset) + 1
-	if made[1], results[1], err = d.plan(ends[1], plans, false); made[1] != nil {
+	if made[1], results[1], err = d.plan(ends[1], plans, true); made[1] != nil {
 		plans.Add(made[1])
 		return nil
 	}

@@ -98,7 +98,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 }
 
 // plan plans one point, with the result to report. With block, what only counts may stand
-// elsewhere.
+// elsewhere, and a trap may do where nothing else does; without, it is not the last word.
 func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, *wire.PointResult, error) {
 	if p.SameAs != "" {
 		known := d.resolved[p.SameAs]
@@ -141,7 +141,9 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	if res.Refusal = clockless(p.Function, req.Snippet); res.Refusal != nil {
 		return nil, res, nil
 	}
-	req.Block = block
+	if req.Block = block; !block && req.Mechanism != plan.Trap {
+		req.Without = append(req.Without, plan.Trap)
+	}
 	switch {
 	case p.Entry:
 		find = plan.Entry
