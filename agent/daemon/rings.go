@@ -371,7 +371,7 @@ func (t *tracer) sleep() error {
 			all = append(all, kdev.Watched{At: s.rings.At + isa.Addr(cpu*s.rings.Len), Room: whole - whole/watchShare})
 		}
 	}
-	most := time.Duration(0)
+	most := time.Second // that the device allows
 	if t.live {
 		most = sendAge
 	}

@@ -16,7 +16,7 @@ type Watched struct {
 }
 
 // Wait waits until one of the rings has less room than is wanted, at which the kernel looks
-// once in a period of 100 us at least, or until Wake, or for so long; 0: until then. It may end
+// once in a period of 100 us at least, or until Wake, for a second at the most. It may end
 // before, after a signal. Others use the device meanwhile.
 func (d *Device) Wait(rings []Watched, period, most time.Duration) error {
 	watched := make([]kiRing, len(rings))

@@ -85,7 +85,7 @@ static void wait_for(struct wait *w, u64 ns)
 		prepare_to_wait(&stopped, &entry, TASK_INTERRUPTIBLE);
 		if (READ_ONCE(w->filled) || atomic_xchg(&stop, 0) || signal_pending(current))
 			break;
-		if (!schedule_hrtimeout(ns ? &end : NULL, HRTIMER_MODE_ABS))
+		if (!schedule_hrtimeout(&end, HRTIMER_MODE_ABS))
 			break;
 	}
 	finish_wait(&stopped, &entry);
@@ -101,7 +101,7 @@ long ki_wait(void __user *arg)
 	if (copy_from_user(&in, arg, sizeof(in)))
 		return -EFAULT;
 	if (in.n > KI_MAX_WATCHED || in.period < KI_LEAST_PERIOD || in.period > NSEC_PER_SEC ||
-	    in.timeout > NSEC_PER_SEC || in.reserved)
+	    !in.timeout || in.timeout > NSEC_PER_SEC || in.reserved)
 		return -EINVAL;
 	w = kzalloc(struct_size(w, ring, in.n), GFP_KERNEL);
 	if (!w)
@@ -121,8 +121,6 @@ long ki_wait(void __user *arg)
 
 long ki_wake(void __user *arg)
 {
-	if (arg)
-		return -EINVAL;
 	atomic_set(&stop, 1);
 	wake_up_all(&stopped);
 	return 0;

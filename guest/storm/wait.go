@@ -107,5 +107,6 @@ var waitsRefused = []refusal{
 	{"wait for more room than there is", unix.EINVAL, watched(func(w []kdev.Watched) []kdev.Watched { w[0].Room = 1 << 31; return w }, waitPeriod, waitLong)},
 	{"wait for too many rings", unix.EINVAL, watched(func(w []kdev.Watched) []kdev.Watched { return make([]kdev.Watched, kdev.MaxWatched+1) }, waitPeriod, waitLong)},
 	{"wait, looking all the time", unix.EINVAL, watched(func(w []kdev.Watched) []kdev.Watched { return w }, time.Microsecond, waitLong)},
+	{"wait for no time", unix.EINVAL, watched(func(w []kdev.Watched) []kdev.Watched { return w }, waitPeriod, 0)},
 	{"wait for longer than a second", unix.EINVAL, watched(func(w []kdev.Watched) []kdev.Watched { return w }, waitPeriod, 2*time.Second)},
 }

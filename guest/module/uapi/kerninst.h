@@ -392,10 +392,10 @@ struct ki_moment {
 };
 
 /*
- * Waits until one of n rings has less room than wanted, for `timeout` nanoseconds at the most,
- * or, if that is 0, until then; or until KI_IOC_WAKE, or a signal. A timer looks at the rings
- * each `period` nanoseconds, first after one. Other calls go on meanwhile. A ring's first
- * word is its state, the upper half of which is its room in bytes, negative.
+ * Waits until one of n rings has less room than wanted, or KI_IOC_WAKE, or a signal; for
+ * `timeout` nanoseconds at the most. A timer looks at the rings each `period` nanoseconds,
+ * first after one. Other calls go on meanwhile. A ring's first word is its state, the upper
+ * half of which is its room in bytes, negative.
  *
  * EINVAL  too many rings, more than 2^31 - 1 bytes of room, or a time out of bounds
  * ERANGE  not in an area of rings
