@@ -69,8 +69,8 @@ var (
 	peersMixed = peersLoad{1, 20, peersOps}
 	// short has no more operations than the peers' buffers have room for.
 	peersShort = peersLoad{4, 1, 0}
-	// traced has samples enough that some are without a look of the daemon's into its rings,
-	// which takes some 40,000 instructions every 2 ms.
+	// traced has samples enough that in some of them the daemon does not empty rings, which it
+	// does when an eighth of one is filled.
 	peersTraced = peersLoad{1, 20, 0}
 )
 

@@ -177,9 +177,7 @@ func (r *Request) Print(to io.Writer, a Answer) {
 		}
 	}
 	t.Flush()
-	for _, x := range a.Times {
-		x.Print(to)
-	}
+	probe.PrintTimes(to, a.Times)
 	if a.Coverage != nil {
 		a.Coverage.Print(to)
 	}

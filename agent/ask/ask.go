@@ -207,7 +207,7 @@ func (r *Request) points(in probe.At) (out []*wire.Point, err error) {
 		if p.Actions, err = r.compiled.Add(s, r.Predicate, r.Do, apart, in, p.Actions); err != nil {
 			return nil, err
 		}
-		if left := leaving(p.Actions[known:]); len(left) > 0 {
+		if left := leaving(p.Actions[known:]); len(left) > 0 && s.Name == "entry" { // of blocks the daemon does it
 			s.Name = "return"
 			exits := place(s)
 			exits.Actions = append(exits.Actions, left...)

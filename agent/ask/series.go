@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"fmt"
 	"slices"
 
 	"kerninst/agent/probe"
@@ -64,7 +65,7 @@ func (f *followed) add(x *wire.Sample) {
 		if !seen[s] { // several points have one series: those of a function
 			seen[s], s.Hits[k] = true, 0
 			if s.timed {
-				s.Inside[k] = c.Inside(f.began, v.Function)
+				s.Inside[k] = c.Inside(f.began, v)
 			}
 		}
 		switch s.traces = c.Traces(); {
@@ -95,7 +96,9 @@ func passed(v *wire.Value) (n uint64) {
 func (f *followed) series(v *wire.Value) *Series {
 	timed := v.Timed != wire.Timed_UNTIMED
 	name := v.Spec + "  " + v.Action
-	if timed {
+	if timed && v.Block != nil {
+		name = fmt.Sprintf("kinst:%s:%d  %s", v.Function, v.Block.Begin, v.Action)
+	} else if timed {
 		name = "kinst:" + v.Function + ":entry  " + v.Action
 	} else if v.Action == "count" {
 		name = v.Spec

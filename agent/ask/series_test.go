@@ -49,6 +49,29 @@ func TestSeries(t *testing.T) {
 	}
 }
 
+// TestSeriesOfBlocks: each block of a function is a line of its own.
+func TestSeriesOfBlocks(t *testing.T) {
+	r := &Request{Timeout: time.Second, Specs: []string{"kinst::g:block time"}, Do: []string{"count"}, Shell: "true", Sampled: true}
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	var values []*wire.Value
+	for _, b := range []*wire.Block{{Begin: 8, End: 24}, {Begin: 24, End: 60}} {
+		for way, n := range map[wire.Timed]uint64{wire.Timed_ENTERS: b.Begin, wire.Timed_LEAVES: 5} {
+			values = append(values, &wire.Value{Spec: "kinst::g:9", Action: "time", Timed: way, Function: ":g", Block: b, Rows: []*wire.Row{{Values: []uint64{0, n}}}})
+		}
+	}
+	there := &wire.Moment{Cycles: 1, Inside: []*wire.Moment_Inside{{Function: ":g", Frames: 7}, {Function: ":g", Block: values[0].Block, Frames: 1}}}
+	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepWorkload, Samples: []*wire.Sample{{Began: there, Values: values}}}}}})
+	var got strings.Builder
+	for _, s := range a.Series {
+		fmt.Fprintln(&got, s.Name, s.Hits, s.Inside)
+	}
+	if want := "kinst::g:8  time [8] [4]\nkinst::g:24  time [24] [19]\n"; got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+}
+
 // TestLive: the table is drawn over the one before on a terminal, and below it elsewhere.
 func TestLive(t *testing.T) {
 	for _, terminal := range []bool{true, false} {

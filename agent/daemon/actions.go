@@ -57,7 +57,7 @@ func (s *set) add(p *wire.Point, made *plan.Plan, res *wire.PointResult) {
 	res.Tags = tagsOf(made.Snippet, actions)
 	s.results = append(s.results, res)
 	s.points = append(s.points, &wire.Point{Module: made.Module, Function: made.Symbol, Offset: uint64(made.Offset),
-		Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions})
+		Mechanism: p.Mechanism, Cheap: p.Cheap, Actions: p.Actions, Block: p.Block})
 }
 
 // words is the part of a patch's words that are an action's.
@@ -74,7 +74,8 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		v := &wire.Value{Spec: s.specs[i], Symbol: p.Symbol, Offset: uint64(p.Offset), Action: a.name,
 			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults, Lost: r.Lost}
 		if a.timed != wire.Timed_UNTIMED {
-			v.Timed, v.Function = a.timed, timedFunction(text, l)
+			v.Timed, v.Block = a.timed, s.points[i].Block
+			v.Function = unitOf(text, l, v.Block).function
 		}
 		if len(r.Sums) > 1 {
 			v.Rows = append(v.Rows, &wire.Row{Values: r.Sums})
@@ -172,7 +173,7 @@ func (s *set) without(what string) (out []*wire.Point, err error) {
 		if len(left) == len(p.Actions) || len(left) == 0 {
 			return nil, fmt.Errorf("%s: %q is not one of several actions", s.specs[i], what)
 		}
-		out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Mechanism: p.Mechanism, Without: p.Without, Actions: left})
+		out = append(out, &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Mechanism: p.Mechanism, Without: p.Without, Actions: left, Block: p.Block})
 	}
 	return out, nil
 }

@@ -151,7 +151,7 @@ func (d *Daemon) planClocks(s *wire.Splice, before *plan.Set) error {
 	}
 	text := fmt.Sprintf("c0 clocks 2\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 4 v0 %[1]d c1\nswitch c0 v1 %[1]d", reads.Off)
 	p := &wire.Point{Function: name, Entry: true, Actions: []*wire.Action{{Name: "switch", Snippet: text}}}
-	one, r, err := d.plan(p, before, false)
+	one, r, err := d.plan(p, before, true)
 	if err == nil && one == nil {
 		err = fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
 	}

@@ -63,7 +63,7 @@ func (d *Daemon) key(p *wire.Point) string {
 	if f, err := d.text.Function(p.Module, p.Function); err == nil && p.Function != "" {
 		function = f.Addr.String()
 	}
-	return fmt.Sprint(p.Module, ":", function, ":", p.Offset, p.Entry, p.Search, p.Each, p.Text, p.SameAs)
+	return fmt.Sprint(p.Module, ":", function, ":", p.Offset, p.Entry, p.Search, p.Each, p.Text, p.SameAs, p.Block.GetEnd(), leaves(p))
 }
 
 // joined is a point that does what two do; not ok if they mean different things by one name.
@@ -113,7 +113,7 @@ func (d *Daemon) themselves(all []*wire.Point) map[isa.Addr]map[isa.Off]int {
 	out := map[isa.Addr]map[isa.Off]int{}
 	for k, p := range all {
 		f, err := d.text.Function(p.Module, p.Function)
-		if err != nil || p.Entry || p.Search || p.Each != wire.Each_ITSELF || len(p.Actions) == 0 {
+		if err != nil || p.Entry || p.Search || p.Each != wire.Each_ITSELF || p.Block != nil || len(p.Actions) == 0 {
 			continue
 		}
 		if out[f.Addr] == nil {
@@ -191,6 +191,8 @@ func (d *Daemon) each(p *wire.Point, name string) (out []*wire.Point) {
 		return []*wire.Point{p}
 	case p.Each == wire.Each_ITSELF:
 		return []*wire.Point{at(name, p.Offset)}
+	case p.Each == wire.Each_BLOCK && timing(p):
+		return d.blocks(p, at(name, p.Offset))
 	}
 	halves := []string{name}
 	if p.Each == wire.Each_RETURN {

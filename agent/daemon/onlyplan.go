@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/plan"
@@ -28,23 +29,39 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range points {
-		_, r, err := d.plan(p, &plan.Set{}, true)
+	for k, p := range points {
+		if p.Block != nil && leaves(p) { // with the one before
+			continue
+		}
+		results, err := d.planAlone(points[k:])
 		if err != nil {
 			return err
 		}
-		if r.Refusal != nil && !s.SkipRefused {
-			return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
+		for n, r := range results {
+			if r.Refusal != nil && !s.SkipRefused {
+				return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
+			}
+			v := verdict(r)
+			d.place(v, points[k+n])
+			res.Points = append(res.Points, v)
 		}
-		v := verdict(r)
-		d.place(v, p)
-		res.Points = append(res.Points, v)
 	}
 	res.Planned = &wire.Planned{Lse: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
 	if d.index.err != nil {
 		res.Planned.IndexError = d.index.err.Error()
 	}
 	return nil
+}
+
+// planAlone plans the first of some points, or the first two if they are a block's.
+func (d *Daemon) planAlone(points []*wire.Point) ([]*wire.PointResult, error) {
+	if points[0].Block == nil {
+		_, r, err := d.plan(points[0], &plan.Set{}, true)
+		return []*wire.PointResult{r}, err
+	}
+	made, results := make([]*plan.Plan, 2), make([]*wire.PointResult, 2)
+	err := d.planBlock(points[:2], &plan.Set{}, made, results)
+	return slices.DeleteFunc(results, func(r *wire.PointResult) bool { return r == nil }), err
 }
 
 // verdict is what is left of a result if nothing is spliced.

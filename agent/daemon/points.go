@@ -98,7 +98,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 }
 
 // plan plans one point, with the result to report. With block, what only counts may stand
-// elsewhere.
+// elsewhere, and a trap may do where nothing else does; without, it is not the last word.
 func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, *wire.PointResult, error) {
 	if p.SameAs != "" {
 		known := d.resolved[p.SameAs]
@@ -122,7 +122,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		// By its address: functions may share a name.
 		find = func(text *ktext.Text, req plan.Request) (*plan.Plan, *plan.Refusal) { return plan.At(text, f, req) }
 	}
-	res := &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
+	res := result(p)
 	if p.Module == kdev.ModuleName { // which the view of the kernel leaves out
 		res.Refusal = &wire.Refusal{Reason: plan.ReservedText.String(), Detail: p.Module + " is the module that splices"}
 		return nil, res, nil
@@ -141,12 +141,16 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	if res.Refusal = clockless(p.Function, req.Snippet); res.Refusal != nil {
 		return nil, res, nil
 	}
-	req.Block = block
+	if req.Block = block; !block && req.Mechanism != plan.Trap {
+		req.Without = append(req.Without, plan.Trap)
+	}
 	switch {
 	case p.Entry:
 		find = plan.Entry
 	case p.Search:
 		find = plan.Search
+	case p.Block != nil:
+		find = endOf(p)
 	}
 	d.stages.enter(stagePlan)
 	defer d.stages.enter("")
@@ -175,7 +179,12 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	return made, located(made, res), nil
 }
 
-// timing reports whether a point is where the time inside a function ends.
+// result is what a point's begins with.
+func result(p *wire.Point) *wire.PointResult {
+	return &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
+}
+
+// timing reports whether a point is where time inside a function, or a block, begins or ends.
 func timing(p *wire.Point) bool {
 	return slices.ContainsFunc(p.Actions, func(a *wire.Action) bool { return a.Timed != wire.Timed_UNTIMED })
 }
@@ -440,18 +449,21 @@ func anyRefused(results []*wire.PointResult) error {
 
 // planSome plans some of the points: first all that can be spliced themselves, then those of
 // the others that another instruction is left for, until there are so many plans with those
-// before. A point without a plan is refused; those behind the last are left out.
+// before. A point without a plan is refused; those behind the last are left out, and of a block
+// that is refused the second point.
 func (d *Daemon) planSome(points []*wire.Point, some []int, plans *plan.Set, most int, ones []*plan.Plan, results []*wire.PointResult) (err error) {
 	for _, block := range []bool{false, true} {
 		for _, k := range some {
-			if ones[k] != nil || most > 0 && plans.Len() == most {
+			if ones[k] != nil || most > 0 && plans.Len() >= most || points[k].Block != nil && (block || leaves(points[k])) {
 				continue
 			}
-			if ones[k], results[k], err = d.plan(points[k], plans, block); err != nil {
-				return err
-			}
-			if ones[k] != nil {
+			if points[k].Block != nil {
+				err = d.planBlock(points[k:k+2], plans, ones[k:], results[k:])
+			} else if ones[k], results[k], err = d.plan(points[k], plans, block); ones[k] != nil {
 				plans.Add(ones[k])
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}

@@ -158,6 +158,10 @@ var hints = map[string]map[unix.Errno]string{
 		unix.ERANGE: "not cells of an area",
 		unix.ENOSPC: "more tasks are inside than can be listed",
 	},
+	"wait": {
+		unix.EINVAL: "too many rings, or a time that is too short or too long",
+		unix.ERANGE: "not in rings of an area",
+	},
 	"undo": {
 		unix.EBUSY:  "a kprobe sits on the splice, or a newer splice depends on it; remove that first",
 		unix.ENOENT: "no such splice",

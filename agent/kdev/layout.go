@@ -14,6 +14,8 @@ const (
 	// MaxRanges and MaxInside are the most ranges of functions, and tasks inside, of a Moment.
 	MaxRanges = 65536
 	MaxInside = 65536
+	// MaxWatched is the most rings that are waited for.
+	MaxWatched = 4096
 	// MaxFrames is the most that is said of the stack of one piece of code.
 	MaxFrames = 1024
 	// LineFrames is how many entries a line of patch memory has in the unwinder's table
@@ -124,6 +126,15 @@ type (
 		Clocks                        uint64
 		NClocks, Reserved             uint32
 	}
+	kiRing struct {
+		At             uint64
+		Room, Reserved uint32
+	}
+	kiWait struct {
+		Rings           uint64
+		Period, Timeout uint64
+		N, Reserved     uint32
+	}
 	kiStats struct {
 		Areas, Splices     uint32
 		Spliced, Unspliced uint64
@@ -146,4 +157,6 @@ const (
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8038ce07
 	iocMoment   = 0xc058ce08
+	iocWait     = 0x4020ce09
+	iocWake     = 0x0000ce0a
 )

@@ -25,6 +25,7 @@ func goLayout() []string {
 		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_splice": kiSplice{},
 		"ki_batch": kiBatch{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
 		"ki_cells": kiCells{}, "ki_range": kiRange{}, "ki_inside": kiInside{}, "ki_moment": kiMoment{},
+		"ki_ring": kiRing{}, "ki_wait": kiWait{},
 	} {
 		t := reflect.TypeOf(v)
 		out = append(out, fmt.Sprintf("SIZE(%s, %d)", name, t.Size()))
@@ -35,7 +36,7 @@ func goLayout() []string {
 	}
 	for name, n := range map[string]uint32{
 		"INFO": iocInfo, "AREA": iocArea, "AREA_FREE": iocAreaFree, "READ": iocRead,
-		"CODE": iocCode, "SPLICE": iocSplice, "UNDO": iocUndo, "STATS": iocStats, "MOMENT": iocMoment,
+		"CODE": iocCode, "SPLICE": iocSplice, "UNDO": iocUndo, "STATS": iocStats, "MOMENT": iocMoment, "WAIT": iocWait, "WAKE": iocWake,
 	} {
 		out = append(out, fmt.Sprintf("IOCTL(KI_IOC_%s, %#08x)", name, n))
 	}

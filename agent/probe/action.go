@@ -11,7 +11,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry time, vtime and concurrency, with or without \"by pid\", tid or comm"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry, or of each block, time, vtime and concurrency, with or without \"by pid\", tid or comm"
 
 // stacks is how many stacks are kept: the first that come.
 const stacks = 128

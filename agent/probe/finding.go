@@ -164,8 +164,8 @@ func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]
 		if err != nil {
 			return nil, err
 		}
-		if a.Timed() && s.Name != "entry" {
-			return nil, fmt.Errorf("probe %q: %s is of a whole function: kinst:%s:%s:entry", s.Text, text, s.Module, s.Function)
+		if a.Timed() && s.Name != "entry" && s.Name != "block" {
+			return nil, fmt.Errorf("probe %q: %s is of a whole function, kinst:%s:%s:entry, or of each of its blocks, kinst:%[3]s:%[4]s:block", s.Text, text, s.Module, s.Function)
 		}
 		name := text
 		if apart[text] && predicate != "" {

@@ -166,9 +166,17 @@ type Timed struct {
 	Inside  float64 `json:"inside"` // how many were, in the mean; likewise
 }
 
-// Times are what was found of one function.
+// Block is a basic block, in bytes from its function's start: where it begins, and behind its
+// last instruction.
+type Block struct {
+	Begin uint64 `json:"begin"`
+	End   uint64 `json:"end"`
+}
+
+// Times are what was found of one function, or of one of its blocks.
 type Times struct {
 	Function string  `json:"function"` // module:function
+	Block    *Block  `json:"block,omitempty"`
 	Action   string  `json:"action"`
 	Rows     []Timed `json:"rows"`
 	Cut      bool    `json:"cut,omitempty"`  // of a stack only the innermost frames were looked at
@@ -183,24 +191,53 @@ type tally struct {
 	begin, end    int64
 }
 
-// Times reads what was found of the functions that an action times, in order of their names.
+// unit is a function, or a block of one, whose End is not 0.
+type unit struct {
+	function string
+	Block
+}
+
+// unitOf is what a value, or a task that is inside, is of.
+func unitOf(of interface {
+	GetFunction() string
+	GetBlock() *wire.Block
+}) unit {
+	return unit{of.GetFunction(), Block{of.GetBlock().GetBegin(), of.GetBlock().GetEnd()}}
+}
+
+// Times reads what was found of the functions and blocks that an action times, in order of
+// their names and places.
 func (a Action) Times(values []*wire.Value, moments []*wire.Moment) (out []Times) {
 	if len(moments) != 2 {
 		return nil
 	}
-	var names []string
+	of := map[unit][]*wire.Value{}
 	for _, v := range values {
-		names = append(names, v.Function)
+		of[unitOf(v)] = append(of[unitOf(v)], v)
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		t := Times{Function: name, Action: a.Text, shape: a.Shape}
-		of := slices.DeleteFunc(slices.Clone(values), func(v *wire.Value) bool { return v.Function != name })
-		t.fill(a, of, moments[0], moments[1])
-		for _, v := range of {
+	inside := [2]map[unit][]task{tasksOf(moments[0]), tasksOf(moments[1])}
+	for u, values := range of {
+		t := Times{Function: u.function, Action: a.Text, shape: a.Shape}
+		if u.End > 0 {
+			t.Block = &u.Block
+		}
+		t.fill(a, values, moments, [2][]task{inside[0][u], inside[1][u]})
+		for _, v := range values {
 			t.Function = cmp.Or(AskedAs(v), t.Function)
 		}
 		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Times) int {
+		return cmp.Or(strings.Compare(a.Function, b.Function), cmp.Compare(a.begin(), b.begin()))
+	})
+	return out
+}
+
+// tasksOf are those that are inside at a moment, by what they are inside of.
+func tasksOf(m *wire.Moment) map[unit][]task {
+	out := map[unit][]task{}
+	for _, i := range m.Inside {
+		out[unitOf(i)] = append(out[unitOf(i)], i)
 	}
 	return out
 }
@@ -215,17 +252,27 @@ func AskedAs(v *wire.Value) string {
 	return module + ":" + v.Symbol
 }
 
-// Inside is how many calls of a function that an action times were inside at a moment.
-func (a Action) Inside(m *wire.Moment, function string) (n int64) {
+// begin is where what is timed begins.
+func (t Times) begin() uint64 {
+	if t.Block == nil {
+		return 0
+	}
+	return t.Block.Begin
+}
+
+// Inside is how many calls of a function that an action times, or threads in a block, were
+// inside at a moment: of what the value is of.
+func (a Action) Inside(m *wire.Moment, of *wire.Value) (n int64) {
 	for _, i := range m.GetInside() {
-		if i.Function == function && a.who.holds(i) {
+		if unitOf(i) == unitOf(of) && a.who.holds(i) {
 			n += int64(i.Frames)
 		}
 	}
 	return n
 }
 
-func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) {
+func (t *Times) fill(a Action, values []*wire.Value, moments []*wire.Moment, in [2][]task) {
+	began, ended := moments[0], moments[1]
 	all := map[string]*tally{}
 	of := func(keys []string) *tally {
 		k := strings.Join(keys, "\x00")
@@ -245,10 +292,10 @@ func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) 
 			}
 		}
 	}
-	inside := func(m *wire.Moment, add func(y *tally, n int64, cycles uint64)) {
+	inside := func(m *wire.Moment, in []task, add func(y *tally, n int64, cycles uint64)) {
 		t.Cut = t.Cut || m.Cut > 0
-		for _, i := range m.Inside {
-			if i.Function == t.Function && a.who.holds(i) {
+		for _, i := range in {
+			if a.who.holds(i) {
 				var keys []string
 				for _, name := range a.who.keys {
 					keys = append(keys, facts[name](i))
@@ -261,8 +308,8 @@ func (t *Times) fill(a Action, values []*wire.Value, began, ended *wire.Moment) 
 			}
 		}
 	}
-	inside(began, func(y *tally, n int64, cycles uint64) { y.begin, y.cycles = y.begin+n, y.cycles-cycles })
-	inside(ended, func(y *tally, n int64, cycles uint64) { y.end, y.cycles = y.end+n, y.cycles+cycles })
+	inside(began, in[0], func(y *tally, n int64, cycles uint64) { y.begin, y.cycles = y.begin+n, y.cycles-cycles })
+	inside(ended, in[1], func(y *tally, n int64, cycles uint64) { y.end, y.cycles = y.end+n, y.cycles+cycles })
 	for k, y := range all {
 		row := y.timed(began, ended)
 		if k != "" {
@@ -293,24 +340,54 @@ func (y *tally) timed(began, ended *wire.Moment) Timed {
 	return out
 }
 
-// Print writes it for people.
-func (t Times) Print(to io.Writer) {
-	fmt.Fprintf(to, "kinst:%s:entry  %s\n", t.Function, t.Action)
-	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "\tcalls\tthere at first\tat last\ttime\tof a call\tinside in the mean\t\n")
-	for _, r := range t.Rows {
-		if r.Missing != 0 {
-			fmt.Fprintf(w, "\t%d\t%d\t%d\tnot known: %s\t\t\t  %s\n", r.Calls, r.Begin, r.End, r.missing(), strings.Join(r.Keys, ", "))
-			continue
+// PrintTimes writes what was found for people: a table for each function, and one for all
+// blocks of one.
+func PrintTimes(to io.Writer, all []Times) {
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[0].Block != nil && all[n].Block != nil && all[n].Function == all[0].Function && all[n].Action == all[0].Action {
+			n++
 		}
-		fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%.6f\t  %s\n", r.Calls, r.Begin, r.End, duration(r.NS), r.each(), r.Inside, strings.Join(r.Keys, ", "))
+		table(to, all[:n])
+		all = all[n:]
+	}
+}
+
+// table writes what was found of one function, or of its blocks.
+func table(to io.Writer, all []Times) {
+	name, head := "entry", "calls\tthere at first\tat last\ttime\tof a call\tinside in the mean\t"
+	if all[0].Block != nil {
+		name, head = "block", "entries\tthere at first\tat last\ttime\tof an entry\tinside in the mean\t  block"
+	}
+	fmt.Fprintf(to, "kinst:%s:%s  %s\n", all[0].Function, name, all[0].Action)
+	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\t%s\n", head)
+	cut, lost := false, uint64(0)
+	for _, t := range all {
+		cut, lost = cut || t.Cut, lost+t.Lost
+		t.rows(w)
 	}
 	w.Flush()
-	if t.Cut {
+	if cut {
 		fmt.Fprintln(to, "who is inside was looked for in the innermost frames only: some stacks are deeper")
 	}
-	if t.Lost > 0 {
-		fmt.Fprintf(to, "%d entries and exits had no room for one key more\n", t.Lost)
+	if lost > 0 {
+		fmt.Fprintf(to, "%d entries and exits had no room for one key more\n", lost)
+	}
+}
+
+func (t Times) rows(w io.Writer) {
+	for _, r := range t.Rows {
+		names := r.Keys
+		if t.Block != nil {
+			names = append([]string{fmt.Sprintf("%d to %d", t.Block.Begin, t.Block.End)}, names...)
+		}
+		of := strings.Join(names, ", ")
+		if r.Missing != 0 {
+			fmt.Fprintf(w, "\t%d\t%d\t%d\tnot known: %s\t\t\t  %s\n", r.Calls, r.Begin, r.End, r.missing(), of)
+			continue
+		}
+		fmt.Fprintf(w, "\t%d\t%d\t%d\t%s\t%s\t%.6f\t  %s\n", r.Calls, r.Begin, r.End, duration(r.NS), r.each(), r.Inside, of)
 	}
 }
 

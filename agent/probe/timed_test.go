@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,14 +52,38 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%+v", r.Rows[0])
 	}
 	var out bytes.Buffer
-	r.Print(&out)
+	PrintTimes(&out, []Times{r})
 	if !strings.Contains(out.String(), "not known: 1 calls more began than ended") {
 		t.Error(out.String())
 	}
 	out.Reset()
-	Times{Rows: []Timed{{Missing: -2}}}.Print(&out)
+	PrintTimes(&out, []Times{{Rows: []Timed{{Missing: -2}}}})
 	if !strings.Contains(out.String(), "not known: 2 calls more ended than began") {
 		t.Error(out.String())
+	}
+}
+
+// Blocks of a function are apart from each other and from the function, and in one table. Who
+// came to each at 2000 is in the first at last, and nowhere in the second.
+func TestTimesOfBlocks(t *testing.T) {
+	values, moments := twoMoments()
+	first, second := &wire.Block{Begin: 8, End: 40}, &wire.Block{Begin: 40, End: 60}
+	for _, b := range []*wire.Block{second, first} {
+		values = append(values, &wire.Value{Timed: wire.Timed_ENTERS, Function: ":f", Block: b, Rows: []*wire.Row{{Values: []uint64{2000, 1}}}})
+	}
+	moments[1].Inside = append(moments[1].Inside, &wire.Moment_Inside{Function: ":f", Frames: 1, Block: first})
+	var out bytes.Buffer
+	PrintTimes(&out, timedAction(t, "", "concurrency").Times(values, moments))
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		got = append(got, strings.Join(strings.Fields(line), " "))
+	}
+	if want := []string{
+		"kinst::f:entry concurrency", "calls there at first at last time of a call inside in the mean", "2 1 1 4.8000 µs - 1.200000",
+		"kinst::f:block concurrency", "entries there at first at last time of an entry inside in the mean block",
+		"1 0 1 2.0000 µs - 0.500000 8 to 40", "1 0 0 not known: 1 calls more began than ended 40 to 60",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
 	}
 }
 
@@ -127,7 +152,7 @@ func TestTimedErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Compiled{}).Add(s, "", nil, nil, At{}, nil); err == nil || !strings.Contains(err.Error(), "time is of a whole function: kinst::f:entry") {
+	if _, err := (Compiled{}).Add(s, "", nil, nil, At{}, nil); err == nil || !strings.Contains(err.Error(), "time is of a whole function, kinst::f:entry, or of each of its blocks, kinst::f:block") {
 		t.Error(err)
 	}
 }

@@ -31,7 +31,9 @@ func args(all ...uint64) snippet.Env {
 		Ret:    func() uint64 { return 9 },
 		Stack:  func() []uint64 { return all },
 		Task:   func(off, n int) uint64 { return uint64(off) },
-		Load:   func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
+
+		Current: func() uint64 { return 0x2000 },
+		Load:    func(a uint64, n int) (uint64, bool) { return a * 0x0101010101010101, a < 0x100 },
 	}
 }
 
@@ -224,7 +226,23 @@ func TestRandom(t *testing.T) {
 	env.Reg = func(string) (uint64, bool) { return 9, true }
 	var records [][]uint64
 	env.Append = func(_ int, fields []uint64) { records = append(records, fields) }
-	came := 0
+	var clocks [][]uint64 // of the cells that are clocks, in their order
+	clocked := func(env *snippet.Env, s snippet.Snippet) snippet.Env {
+		clocks = nil
+		of := map[int][]uint64{}
+		for k, c := range s.Cells {
+			if c.Kind == snippet.Clocks {
+				of[k] = make([]uint64, c.Records)
+				for n := range of[k] {
+					of[k][n] = uint64(n)
+				}
+				clocks = append(clocks, of[k])
+			}
+		}
+		env.Clocks = func(cell int) []uint64 { return of[cell] }
+		return *env
+	}
+	came, switched := 0, 0
 	for range 2000 {
 		a, b := snippettest.Random(r, registers, addresses), snippettest.Random(r, registers, addresses)
 		for _, s := range []snippet.Snippet{a, b} {
@@ -235,10 +253,12 @@ func TestRandom(t *testing.T) {
 		both, first := snippet.Join(a, b)
 		wa, wb, wboth := a.Starts(), b.Starts(), both.Starts()
 		records = nil
-		alone := []error{a.Eval(env, wa), b.Eval(env, wb)}
-		each := records
+		alone := []error{a.Eval(clocked(&env, a), wa)}
+		ofOne := clocks
+		alone = append(alone, b.Eval(clocked(&env, b), wb))
+		each, ofEach := records, append(ofOne, clocks...)
 		records = nil
-		for _, e := range append(alone, both.Eval(env, wboth)) {
+		for _, e := range append(alone, both.Eval(clocked(&env, both), wboth)) {
 			if e != nil && !strings.Contains(e.Error(), "the most is") {
 				t.Fatalf("%v\n%v", e, both)
 			}
@@ -249,10 +269,16 @@ func TestRandom(t *testing.T) {
 		if both.Check() == nil && !reflect.DeepEqual(each, records) {
 			t.Fatalf("%v\nrecords alone %v, as one of two %v", both, each, records)
 		}
+		if both.Check() == nil && !reflect.DeepEqual(ofEach, clocks) {
+			t.Fatalf("%v\nclocks alone %v, as one of two %v", both, ofEach, clocks)
+		}
 		came += len(records)
+		if slices.ContainsFunc(clocks, func(w []uint64) bool { return slices.ContainsFunc(w, func(v uint64) bool { return v > 100 }) }) {
+			switched++
+		}
 	}
-	if came == 0 {
-		t.Error("no record came")
+	if came == 0 || switched == 0 {
+		t.Errorf("%d records came, and %d times one task was left for another", came, switched)
 	}
 }
 
@@ -283,6 +309,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.String() != s.String() {
 			t.Fatalf("%v\n%v\n%v", err, s, again)
 		}
+		env.Clocks = func(cell int) []uint64 { return make([]uint64, s.Cells[cell].Records) }
 		if err := s.Eval(env, s.Starts()); err != nil {
 			t.Fatalf("%v\n%v", err, s)
 		}

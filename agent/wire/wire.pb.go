@@ -84,8 +84,9 @@ func (Each) EnumDescriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{0}
 }
 
-// Timed is what a point is to the time that is spent in a function: counting begins and ends
-// at moments at which it is known who is inside.
+// Timed is what a point is to the time that is spent in a function, or in a block: counting
+// begins and ends at moments at which it is known who is inside. Who enters blocks is done
+// where each begins, and the daemon adds what is done where it ends.
 type Timed int32
 
 const (
@@ -181,7 +182,7 @@ func (x Module_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Module_Op.Descriptor instead.
 func (Module_Op) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // Job is everything that a guest does in one run.
@@ -575,9 +576,12 @@ type Point struct {
 	Apart   bool      `protobuf:"varint,11,opt,name=apart,proto3" json:"apart,omitempty"`    // what may fault, with a fixup, gets a patch of two parts even where one would do; arm64 only
 	// Where each call of the function comes by exactly once, at the cheapest such point:
 	// before anything branches or calls. The offset is not used.
-	Entry         bool     `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
-	Without       []string `protobuf:"bytes,13,rep,name=without,proto3" json:"without,omitempty"` // mechanisms that are not to be used; other points may have them
-	Jumps         bool     `protobuf:"varint,14,opt,name=jumps,proto3" json:"jumps,omitempty"`    // search, among what jumps, calls or returns only
+	Entry   bool     `protobuf:"varint,12,opt,name=entry,proto3" json:"entry,omitempty"`
+	Without []string `protobuf:"bytes,13,rep,name=without,proto3" json:"without,omitempty"` // mechanisms that are not to be used; other points may have them
+	Jumps   bool     `protobuf:"varint,14,opt,name=jumps,proto3" json:"jumps,omitempty"`    // search, among what jumps, calls or returns only
+	// Of a block whose time is taken, the point is where it begins or, if what is done there is
+	// of who leaves, where it ends; at or behind offset.
+	Block         *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -710,6 +714,66 @@ func (x *Point) GetJumps() bool {
 	return false
 }
 
+func (x *Point) GetBlock() *Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+// Block is a basic block, in bytes from its function's start.
+type Block struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Begin         uint64                 `protobuf:"varint,1,opt,name=begin,proto3" json:"begin,omitempty"` // of its first instruction
+	End           uint64                 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`     // behind its last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Block) Reset() {
+	*x = Block{}
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Block) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Block) ProtoMessage() {}
+
+func (x *Block) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Block.ProtoReflect.Descriptor instead.
+func (*Block) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Block) GetBegin() uint64 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
+func (x *Block) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
 // Action is what is done at a point.
 type Action struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -724,7 +788,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +800,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +813,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Action) GetName() string {
@@ -792,7 +856,7 @@ type Unsplice struct {
 
 func (x *Unsplice) Reset() {
 	*x = Unsplice{}
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +868,7 @@ func (x *Unsplice) String() string {
 func (*Unsplice) ProtoMessage() {}
 
 func (x *Unsplice) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +881,7 @@ func (x *Unsplice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsplice.ProtoReflect.Descriptor instead.
 func (*Unsplice) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Unsplice) GetSplice() string {
@@ -852,7 +916,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +928,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +941,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Run) GetArgv() []string {
@@ -934,7 +998,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1010,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1023,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Sample) GetNs() uint64 {
@@ -992,7 +1056,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1068,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1081,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
 }
 
 // Snapshot keeps a copy of kernel text, and of the code of modules, under its name;
@@ -1032,7 +1096,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1108,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1121,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Snapshot) GetAgainst() string {
@@ -1083,7 +1147,7 @@ type Module struct {
 
 func (x *Module) Reset() {
 	*x = Module{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1159,7 @@ func (x *Module) String() string {
 func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1172,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Module) GetOp() Module_Op {
@@ -1140,7 +1204,7 @@ type Kprobe struct {
 
 func (x *Kprobe) Reset() {
 	*x = Kprobe{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1152,7 +1216,7 @@ func (x *Kprobe) String() string {
 func (*Kprobe) ProtoMessage() {}
 
 func (x *Kprobe) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1165,7 +1229,7 @@ func (x *Kprobe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kprobe.ProtoReflect.Descriptor instead.
 func (*Kprobe) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Kprobe) GetSplice() string {
@@ -1227,7 +1291,7 @@ type Dump struct {
 
 func (x *Dump) Reset() {
 	*x = Dump{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1303,7 @@ func (x *Dump) String() string {
 func (*Dump) ProtoMessage() {}
 
 func (x *Dump) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1316,7 @@ func (x *Dump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dump.ProtoReflect.Descriptor instead.
 func (*Dump) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 // Look looks functions of the kernel up in the index that the image has, and says
@@ -1267,7 +1331,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1343,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1356,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Look) GetEvery() uint32 {
@@ -1330,7 +1394,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1406,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1419,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -1512,7 +1576,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1588,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1601,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Trace) GetCpu() uint32 {
@@ -1615,7 +1679,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1691,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1704,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1726,7 +1790,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1802,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1815,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1782,7 +1846,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1858,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1871,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Fetched) GetPath() string {
@@ -1854,7 +1918,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1930,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1943,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Log) GetText() string {
@@ -1899,7 +1963,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +1975,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +1988,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Done) GetFailed() bool {
@@ -1965,7 +2029,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2041,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2054,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Result) GetStep() string {
@@ -2098,7 +2162,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2174,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2187,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Planned) GetLse() bool {
@@ -2172,7 +2236,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2248,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2261,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stage) GetName() string {
@@ -2228,7 +2292,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2304,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2317,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2302,7 +2366,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2378,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2391,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2388,7 +2452,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2400,7 +2464,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2413,7 +2477,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2611,7 +2675,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2687,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2700,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2691,17 +2755,18 @@ type Value struct {
 	Rows     []*Row                 `protobuf:"bytes,13,rep,name=rows,proto3" json:"rows,omitempty"`        // of what is kept for each of several keys, or is more than one number
 	Lost     uint64                 `protobuf:"varint,14,opt,name=lost,proto3" json:"lost,omitempty"`       // that came when there was no room for one key more
 	Timed    Timed                  `protobuf:"varint,15,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
-	Function string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left
+	Function string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left,
 	// Of cover: when it was found that something had come by, in nanoseconds since the
 	// program was started; 0: nothing has.
 	CoveredNs     uint64 `protobuf:"varint,17,opt,name=covered_ns,json=coveredNs,proto3" json:"covered_ns,omitempty"`
+	Block         *Block `protobuf:"bytes,18,opt,name=block,proto3" json:"block,omitempty"` // of it, if that is not the function as a whole
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2778,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2791,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Value) GetSpec() string {
@@ -2848,7 +2913,14 @@ func (x *Value) GetCoveredNs() uint64 {
 	return 0
 }
 
-// Moment is when counting began or ended, and who was inside the functions that are timed.
+func (x *Value) GetBlock() *Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+// Moment is when counting began or ended, and who was inside the functions and blocks that are timed.
 type Moment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cycles        uint64                 `protobuf:"varint,1,opt,name=cycles,proto3" json:"cycles,omitempty"` // as snippets read it
@@ -2861,7 +2933,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +2945,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +2958,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -2928,7 +3000,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3012,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3025,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -2982,7 +3054,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3066,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3079,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -3042,7 +3114,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3126,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3139,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -3102,7 +3174,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3186,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3199,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -3164,7 +3236,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3248,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3261,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -3235,13 +3307,14 @@ type Moment_Inside struct {
 	Function      string                 `protobuf:"bytes,4,opt,name=function,proto3" json:"function,omitempty"`
 	Frames        uint32                 `protobuf:"varint,5,opt,name=frames,proto3" json:"frames,omitempty"` // of the function: calls that have not returned
 	Clock         uint64                 `protobuf:"varint,6,opt,name=clock,proto3" json:"clock,omitempty"`   // what the task's clock shows, in cycles, if virtual time is taken of any function
+	Block         *Block                 `protobuf:"bytes,7,opt,name=block,proto3" json:"block,omitempty"`    // of the function; none: all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3326,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3339,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -3311,6 +3384,13 @@ func (x *Moment_Inside) GetClock() uint64 {
 	return 0
 }
 
+func (x *Moment_Inside) GetBlock() *Block {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
 var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
@@ -3342,7 +3422,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
-	"ring_bytes\x18\a \x01(\rR\tringBytes\"\x82\x03\n" +
+	"ring_bytes\x18\a \x01(\rR\tringBytes\"\xae\x03\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -3358,7 +3438,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05apart\x18\v \x01(\bR\x05apart\x12\x14\n" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
-	"\x05jumps\x18\x0e \x01(\bR\x05jumps\"x\n" +
+	"\x05jumps\x18\x0e \x01(\bR\x05jumps\x12*\n" +
+	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\"/\n" +
+	"\x05Block\x12\x14\n" +
+	"\x05begin\x18\x01 \x01(\x04R\x05begin\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\"x\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\x12*\n" +
@@ -3532,7 +3616,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\xe2\x03\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\x8e\x04\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3552,19 +3636,21 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05timed\x18\x0f \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x1a\n" +
 	"\bfunction\x18\x10 \x01(\tR\bfunction\x12\x1d\n" +
 	"\n" +
-	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\"\x93\x02\n" +
+	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\x12*\n" +
+	"\x05block\x18\x12 \x01(\v2\x14.kerninst.wire.BlockR\x05block\"\xbf\x02\n" +
 	"\x06Moment\x12\x16\n" +
 	"\x06cycles\x18\x01 \x01(\x04R\x06cycles\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\x12\x10\n" +
 	"\x03cut\x18\x03 \x01(\rR\x03cut\x124\n" +
-	"\x06inside\x18\x04 \x03(\v2\x1c.kerninst.wire.Moment.InsideR\x06inside\x1a\x98\x01\n" +
+	"\x06inside\x18\x04 \x03(\v2\x1c.kerninst.wire.Moment.InsideR\x06inside\x1a\xc4\x01\n" +
 	"\x06Inside\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\rR\aprocess\x12\x16\n" +
 	"\x06thread\x18\x02 \x01(\rR\x06thread\x12\x12\n" +
 	"\x04comm\x18\x03 \x01(\tR\x04comm\x12\x1a\n" +
 	"\bfunction\x18\x04 \x01(\tR\bfunction\x12\x16\n" +
 	"\x06frames\x18\x05 \x01(\rR\x06frames\x12\x14\n" +
-	"\x05clock\x18\x06 \x01(\x04R\x05clock\"1\n" +
+	"\x05clock\x18\x06 \x01(\x04R\x05clock\x12*\n" +
+	"\x05block\x18\a \x01(\v2\x14.kerninst.wire.BlockR\x05block\"1\n" +
 	"\x03Row\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\x04R\x04keys\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\x04R\x06values\"W\n" +
@@ -3608,7 +3694,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3617,87 +3703,91 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Step)(nil),            // 4: kerninst.wire.Step
 	(*Splice)(nil),          // 5: kerninst.wire.Splice
 	(*Point)(nil),           // 6: kerninst.wire.Point
-	(*Action)(nil),          // 7: kerninst.wire.Action
-	(*Unsplice)(nil),        // 8: kerninst.wire.Unsplice
-	(*Run)(nil),             // 9: kerninst.wire.Run
-	(*Sample)(nil),          // 10: kerninst.wire.Sample
-	(*Read)(nil),            // 11: kerninst.wire.Read
-	(*Snapshot)(nil),        // 12: kerninst.wire.Snapshot
-	(*Module)(nil),          // 13: kerninst.wire.Module
-	(*Kprobe)(nil),          // 14: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 15: kerninst.wire.Dump
-	(*Look)(nil),            // 16: kerninst.wire.Look
-	(*Record)(nil),          // 17: kerninst.wire.Record
-	(*Trace)(nil),           // 18: kerninst.wire.Trace
-	(*Hello)(nil),           // 19: kerninst.wire.Hello
-	(*Chunk)(nil),           // 20: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 21: kerninst.wire.Fetched
-	(*Log)(nil),             // 22: kerninst.wire.Log
-	(*Done)(nil),            // 23: kerninst.wire.Done
-	(*Result)(nil),          // 24: kerninst.wire.Result
-	(*Planned)(nil),         // 25: kerninst.wire.Planned
-	(*Stage)(nil),           // 26: kerninst.wire.Stage
-	(*Looked)(nil),          // 27: kerninst.wire.Looked
-	(*Refusal)(nil),         // 28: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 29: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 30: kerninst.wire.RunResult
-	(*Value)(nil),           // 31: kerninst.wire.Value
-	(*Moment)(nil),          // 32: kerninst.wire.Moment
-	(*Row)(nil),             // 33: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 34: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 35: kerninst.wire.TextDiff
-	(*Range)(nil),           // 36: kerninst.wire.Range
-	(*Looked_Function)(nil), // 37: kerninst.wire.Looked.Function
-	(*Moment_Inside)(nil),   // 38: kerninst.wire.Moment.Inside
+	(*Block)(nil),           // 7: kerninst.wire.Block
+	(*Action)(nil),          // 8: kerninst.wire.Action
+	(*Unsplice)(nil),        // 9: kerninst.wire.Unsplice
+	(*Run)(nil),             // 10: kerninst.wire.Run
+	(*Sample)(nil),          // 11: kerninst.wire.Sample
+	(*Read)(nil),            // 12: kerninst.wire.Read
+	(*Snapshot)(nil),        // 13: kerninst.wire.Snapshot
+	(*Module)(nil),          // 14: kerninst.wire.Module
+	(*Kprobe)(nil),          // 15: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 16: kerninst.wire.Dump
+	(*Look)(nil),            // 17: kerninst.wire.Look
+	(*Record)(nil),          // 18: kerninst.wire.Record
+	(*Trace)(nil),           // 19: kerninst.wire.Trace
+	(*Hello)(nil),           // 20: kerninst.wire.Hello
+	(*Chunk)(nil),           // 21: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 22: kerninst.wire.Fetched
+	(*Log)(nil),             // 23: kerninst.wire.Log
+	(*Done)(nil),            // 24: kerninst.wire.Done
+	(*Result)(nil),          // 25: kerninst.wire.Result
+	(*Planned)(nil),         // 26: kerninst.wire.Planned
+	(*Stage)(nil),           // 27: kerninst.wire.Stage
+	(*Looked)(nil),          // 28: kerninst.wire.Looked
+	(*Refusal)(nil),         // 29: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 30: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 31: kerninst.wire.RunResult
+	(*Value)(nil),           // 32: kerninst.wire.Value
+	(*Moment)(nil),          // 33: kerninst.wire.Moment
+	(*Row)(nil),             // 34: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 35: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 36: kerninst.wire.TextDiff
+	(*Range)(nil),           // 37: kerninst.wire.Range
+	(*Looked_Function)(nil), // 38: kerninst.wire.Looked.Function
+	(*Moment_Inside)(nil),   // 39: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
 	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	8,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	9,  // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	11, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	12, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	13, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	14, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	15, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	16, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	9,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	10, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	12, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	13, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	14, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	15, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	16, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	17, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
 	6,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
 	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	7,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	1,  // 13: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	31, // 14: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	32, // 15: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
-	2,  // 16: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	19, // 17: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	24, // 18: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	22, // 19: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	23, // 20: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	20, // 21: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	10, // 22: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	18, // 23: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	29, // 24: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	30, // 25: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	31, // 26: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	35, // 27: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	27, // 28: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	21, // 29: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	26, // 30: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	25, // 31: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	32, // 32: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	10, // 33: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	37, // 34: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	28, // 35: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	28, // 36: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	34, // 37: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	33, // 38: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 39: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	38, // 40: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	36, // 41: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	8,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	7,  // 13: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
+	1,  // 14: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	32, // 15: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	33, // 16: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	2,  // 17: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	20, // 18: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	25, // 19: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	23, // 20: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	24, // 21: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	21, // 22: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	11, // 23: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	19, // 24: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	30, // 25: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	31, // 26: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	32, // 27: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	36, // 28: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	28, // 29: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	22, // 30: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	27, // 31: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	26, // 32: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	33, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	11, // 34: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	38, // 35: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	29, // 36: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	29, // 37: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	35, // 38: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	34, // 39: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 40: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	7,  // 41: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	39, // 42: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	37, // 43: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	7,  // 44: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3716,7 +3806,7 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Dump)(nil),
 		(*Step_Look)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[14].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[15].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -3731,7 +3821,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

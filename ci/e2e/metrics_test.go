@@ -34,12 +34,15 @@ func TestMetrics(t *testing.T) {
 		t.Run(arch+", exact", func(t *testing.T) {
 			g := withTruth(t, arch, "--time", "exact")
 			timesAreTrue(t, g, true)
+			blocksAreTrue(t, g, true)
 			oneAtATime(t, g)
 		})
 		t.Run(arch, func(t *testing.T) {
 			g := withTruth(t, arch, "--cpus", "2")
 			timesAreTrue(t, g, false)
+			blocksAreTrue(t, g, false)
 			insideAtFirst(t, g)
+			insideBlock(t, g)
 			switchIsTaken(t, g)
 		})
 	}
@@ -60,18 +63,11 @@ func timesAreTrue(t *testing.T, g *guestShell, exact bool) {
 		specs = append(specs, "kinst:truth:"+f+":entry")
 	}
 	a := answers(t, g, fmt.Sprintf(`kinst --json %s --do time --do vtime --run "%s"`, strings.Join(specs, " "), calls), 1)
-	own := map[string]truth{}
-	for line := range strings.Lines(a.Workload.Stdout) {
-		var f string
-		var calls uint64
-		var ns truth
-		if n, err := fmt.Sscan(line, &f, &calls, &ns.inside, &ns.waited, &ns.ran); n != 5 {
-			t.Fatalf("%q: %v", line, err)
+	own := ownOf(t, a.Workload.Stdout)
+	for f, want := range timedFunctions {
+		if own[f].calls != want {
+			t.Errorf("%s was called %d times, want %d", f, own[f].calls, want)
 		}
-		if calls != timedFunctions[f] {
-			t.Errorf("%s was called %d times, want %d", f, calls, timedFunctions[f])
-		}
-		own[f] = ns
 	}
 	for _, x := range a.Times {
 		f := strings.TrimPrefix(x.Function, "truth:")
@@ -104,7 +100,101 @@ func timesAreTrue(t *testing.T, g *guestShell, exact bool) {
 const switching = 2000
 
 // truth is what a function says of all its calls, in nanoseconds.
-type truth struct{ inside, waited, ran float64 }
+type truth struct {
+	calls               uint64
+	inside, waited, ran float64
+}
+
+// ownOf reads what each says.
+func ownOf(t *testing.T, text string) map[string]truth {
+	t.Helper()
+	own := map[string]truth{}
+	for line := range strings.Lines(text) {
+		var f string
+		var says truth
+		if n, err := fmt.Sscan(line, &f, &says.calls, &says.inside, &says.waited, &says.ran); n != 5 {
+			t.Fatalf("%q: %v", line, err)
+		}
+		own[f] = says
+	}
+	return own
+}
+
+// partsOf are the parts of truth_parts: how often each is come by tells its blocks from the
+// others.
+var partsOf = map[string]uint64{"part_asleep": 3, "part_busy": 5, "part_again": 140}
+
+const callsOfParts = `for k in 1 2 3; do echo asleep 20 >/proc/truth; done; for k in 1 2 3 4 5; do echo busy 20 >/proc/truth; done; ` +
+	`for k in 1 2 3 4 5 6 7; do echo again 20 >/proc/truth; done; cat /proc/truth`
+
+// blocksAreTrue holds the times in the blocks of a function, and how many threads were there,
+// against what the function knows of them; the function is timed as well. A block that ends in
+// a call is refused, and says so.
+func blocksAreTrue(t *testing.T, g *guestShell, exact bool) {
+	a := answers(t, g, `kinst --json --skip-refused "kinst:truth:truth_parts:entry concurrency" "kinst:truth:truth_parts:block concurrency" --run "`+callsOfParts+`"`, 6)
+	own := ownOf(t, a.Workload.Stdout)
+	for f, entries := range partsOf {
+		ns, says := 0.0, own[f]
+		for _, x := range a.Times { // on arm64 it has instructions of the kernel's choice, and is in three blocks
+			if x.Block != nil && x.Rows[0].Calls == entries {
+				ns += x.Rows[0].NS
+				t.Logf("%s, %v: %+v", f, *x.Block, x.Rows[0])
+			}
+			if x.Rows[0].Missing != 0 || x.Rows[0].Begin != 0 || x.Rows[0].End != 0 {
+				t.Errorf("%v: %+v", x.Block, x.Rows[0])
+			}
+		}
+		if says.calls != entries || exact && math.Abs(ns-says.inside) > 0.01*says.inside {
+			t.Errorf("%s was come by %d times, want %d, and for %.0f ns, it says itself %.0f", f, says.calls, entries, ns, says.inside)
+		}
+		if says.inside == 0 || ns < 0.999*says.inside || ns > 1.001*says.waited {
+			t.Errorf("%s: %.0f ns, it says itself %.0f, and its callers waited %.0f", f, ns, says.inside, says.waited)
+		}
+		t.Logf("%s: %.0f ns, %+.3f %% of what it says", f, ns, 100*(ns/says.inside-1))
+	}
+	whole, parts := 0.0, 0.0
+	for _, x := range a.Times {
+		if x.Block == nil {
+			whole = x.Rows[0].Inside
+		} else {
+			parts += x.Rows[0].Inside
+		}
+	}
+	if whole == 0 || parts > whole || parts < 0.99*whole {
+		t.Errorf("%.6f are in the function in the mean, and %.6f in its blocks", whole, parts)
+	}
+	said, _ := g.run("kinst -l kinst::vfs_read:block --do concurrency", 7)
+	if !strings.Contains(said, "ends its block, and calls") {
+		t.Errorf("no block is refused for its end: %s", said)
+	}
+}
+
+// insideBlock counts those who are in a block when counting begins, and stay: in that, in its
+// function, and in no other block.
+func insideBlock(t *testing.T, g *guestShell) {
+	const there = 3
+	if said, code := g.run(fmt.Sprintf("for k in $(seq %d); do echo asleep 60000 >/proc/truth & done; sleep 0.2", there), 8); code != 0 {
+		t.Fatal(said)
+	}
+	a := answers(t, g, `kinst --json --skip-refused "kinst:truth:truth_parts:entry concurrency" "kinst:truth:truth_parts:block concurrency" --run "echo busy 20 >/proc/truth; sleep 0.5"`, 9)
+	blocks := 0
+	for _, x := range a.Times {
+		r := x.Rows[0]
+		switch {
+		case x.Block == nil:
+			if r.Begin != there || r.End != there || r.Calls != 1 || r.Inside <= there || r.Inside > there+0.2 {
+				t.Errorf("%+v, want %d inside all the time, and one for some", x, there)
+			}
+		case r.Begin == there && r.End == there && r.Calls == 0 && math.Abs(r.Inside-there) < 1e-9:
+			blocks++
+		case r.Begin != 0 || r.End != 0 || r.Missing != 0:
+			t.Errorf("%v: %+v", *x.Block, r)
+		}
+	}
+	if blocks != 1 {
+		t.Errorf("%d sleep in %d blocks, want one: %+v", there, blocks, a.Times)
+	}
+}
 
 // oneAtATime has two that give their only CPU to each other be inside all the time: they are
 // two, and run as one.

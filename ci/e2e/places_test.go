@@ -13,6 +13,7 @@ import (
 type listed struct {
 	Points []struct {
 		Spec, Symbol, Instruction, Mechanism string
+		RunsAt                               string `json:"runs_at"`
 		Refusal                              *struct{ Reason, Detail string }
 		Value                                *uint64
 	}
@@ -55,6 +56,22 @@ func TestPlaces(t *testing.T) {
 			}
 			if in < 3 || in != out {
 				t.Errorf("%d came in, %d went out", in, out)
+			}
+			if arch != "amd64" {
+				return
+			}
+			// What the block rule serves gets no trap; what a listing says is what is had.
+			for _, p := range probe("-l", "kinst::amd_uncore_read:").Points {
+				if p.RunsAt == "" || p.Instruction != "nop" {
+					continue
+				}
+				if got := probe(p.Spec, "--run", "true").Points[0]; got.Mechanism != p.Mechanism || got.RunsAt == "" {
+					t.Errorf("%s is had by a %s at %q, and listed as a %s", p.Spec, got.Mechanism, got.RunsAt, p.Mechanism)
+				}
+				in = 0
+			}
+			if in != 0 {
+				t.Error("no nop is counted elsewhere")
 			}
 		})
 	}

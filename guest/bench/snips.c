@@ -9,7 +9,9 @@
  * cells. The code is put at the start of a page; its point, where control comes
  * in, is at POINT and goes on at BACK. The patch begins at PATCH, and its cells lie
  * one REGION behind that. All of it is at a fixed address, PAGE, as is what patches
- * load with, at LOADS, and what they can load (loads.h), whose k-th byte is 7k + 3.
+ * load with, at LOADS, and what they can load (loads.h), whose k-th byte is 7k + 3. That is
+ * also what they find for the task that runs: riscv64 in tp, amd64 by the address at TASK, as
+ * a program's gs begins at 0; arm64 has a register for it that a program cannot read.
  *
  * To standard output go the address of the state, which is the stack pointer at
  * each point, and for each case the registers, the flags and the cells that it
@@ -27,6 +29,7 @@
 
 #define PAGE	0x20000000
 #define LOADS	0x20020000
+#define TASK	0x20020ff8
 #define DONE	0x20021000	/* a copy of what keeps the state, in reach of one jump */
 #define ALL_OF	0x22000		/* bytes from PAGE to the end of that page */
 
@@ -68,10 +71,28 @@ static int map(void)
 	for (int k = 0; k < 4096; k++)
 		((unsigned char *)LOADABLE)[k] = 7 * k + 3;
 	memcpy((void *)LOADS, stand_in, stand_in_end - stand_in);
+	*(uint64_t *)TASK = LOADABLE;
 	memcpy((void *)DONE, effects_done, effects_end - effects_done);
 	__builtin___clear_cache((char *)LOADS, (char *)PAGE + ALL_OF);
 	return 1;
 }
+
+#ifdef __riscv
+/* Nobody looks for what is the thread's meanwhile. */
+static void as_task(struct state *s, void *code)
+{
+	uint64_t own;
+
+	asm volatile("mv %0, tp\n	mv tp, %1" : "=&r" (own) : "r" ((uint64_t)LOADABLE) : "memory");
+	effects_run(s, code);
+	asm volatile("mv tp, %0" : : "r" (own) : "memory");
+}
+#else
+static void as_task(struct state *s, void *code)
+{
+	effects_run(s, code);
+}
+#endif
 
 static void run(const struct header *h)
 {
@@ -79,7 +100,7 @@ static void run(const struct header *h)
 
 	memcpy(area.s.reg, h->reg, sizeof(h->reg));
 	area.s.flags = h->flags;
-	effects_run(&area.s, region + POINT - enter(first));
+	as_task(&area.s, region + POINT - enter(first));
 	area.s.flags &= FLAG_BITS;
 }
 

@@ -43,6 +43,9 @@ var calls = []call{
 	{name: "moment", cmd: 0xc058ce08, size: 88, weight: 1, fill: fillMoment,
 		fields: []field{{0, 8, user}, {8, 8, user}, {16, 8, user}, {24, 8, user}, {32, 4, count}, {36, 4, count}, {40, 4, count}, {44, 4, count},
 			{72, 8, text}, {80, 4, count}, {84, 4, zero}}},
+	{name: "wait", cmd: 0x4020ce09, size: 32, weight: 2, fill: fillWait,
+		fields: []field{{0, 8, user}, {8, 8, length}, {16, 8, length}, {24, 4, count}, {28, 4, zero}}},
+	{name: "wake", cmd: 0x0000ce0a, weight: 1},
 }
 
 // The arena: a call's structure, the lists that it points to, and what is copied.
@@ -242,6 +245,21 @@ func lostSplices(f *fuzzer, b []byte) {
 	for k := range int(get(b[8:], 4)) {
 		id := binary.LittleEndian.Uint32(f.arena[listAt+4*k:])
 		f.ids = slices.DeleteFunc(f.ids, func(x uint32) bool { return x == id })
+	}
+}
+
+// fillWait waits for a moment for what may be rings.
+func fillWait(f *fuzzer, b []byte) {
+	put(b[0:], f.at(listAt), 8)
+	put(b[8:], uint64(100_000+f.rng.IntN(100_000)), 8)
+	put(b[16:], uint64(1+f.rng.IntN(500_000)), 8)
+	if a := f.area(); a != nil {
+		r := f.arena[listAt:]
+		put(r, a.cells, 8)
+		put(r[8:], uint64(f.rng.IntN(1<<16)), 4)
+		put(r[12:], 0, 4)
+		f.spoilSome(r[:16], []field{{0, 8, text}, {8, 4, length}, {12, 4, zero}})
+		put(b[24:], 1, 4)
 	}
 }
 

@@ -287,6 +287,7 @@ static long do_stats(void __user *arg)
 static const struct {
 	unsigned int cmd;
 	long (*run)(void __user *arg);
+	bool beside;	/* others: it changes nothing that they do */
 } calls[] = {
 	[_IOC_NR(KI_IOC_INFO)]      = { KI_IOC_INFO, do_info },
 	[_IOC_NR(KI_IOC_AREA)]      = { KI_IOC_AREA, do_area },
@@ -297,6 +298,8 @@ static const struct {
 	[_IOC_NR(KI_IOC_UNDO)]      = { KI_IOC_UNDO, do_undo },
 	[_IOC_NR(KI_IOC_STATS)]     = { KI_IOC_STATS, do_stats },
 	[_IOC_NR(KI_IOC_MOMENT)]    = { KI_IOC_MOMENT, ki_moment },
+	[_IOC_NR(KI_IOC_WAIT)]      = { KI_IOC_WAIT, ki_wait, true },
+	[_IOC_NR(KI_IOC_WAKE)]      = { KI_IOC_WAKE, ki_wake, true },
 };
 
 static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
@@ -306,6 +309,8 @@ static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 
 	if (nr >= ARRAY_SIZE(calls) || calls[nr].cmd != cmd)
 		return -ENOTTY;
+	if (calls[nr].beside)
+		return calls[nr].run((void __user *)arg);
 	/* Another call may wait for its user's memory for as long as that likes. */
 	if (mutex_lock_killable(&call_lock))
 		return -EINTR;

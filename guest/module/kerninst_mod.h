@@ -135,6 +135,10 @@ bool ki_stacks_scan(const struct ki_ranges *r);
 /* moment.c: a call of the device; takes ki_lock. */
 long ki_moment(void __user *arg);
 
+/* wait.c: calls of the device, without call_lock; the first takes ki_lock, and not while it waits. */
+long ki_wait(void __user *arg);
+long ki_wake(void __user *arg);
+
 /* trap.c: breakpoints. All under ki_lock, text_mutex and cpus_read_lock, but for init. */
 /* What sends whoever meets the breakpoint at `at` to `to`. */
 struct ki_trap {

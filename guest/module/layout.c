@@ -140,6 +140,18 @@ FIELD(ki_moment, clocks, 72, 8);
 FIELD(ki_moment, n_clocks, 80, 4);
 FIELD(ki_moment, reserved, 84, 4);
 
+SIZE(ki_ring, 16);
+FIELD(ki_ring, at, 0, 8);
+FIELD(ki_ring, room, 8, 4);
+FIELD(ki_ring, reserved, 12, 4);
+
+SIZE(ki_wait, 32);
+FIELD(ki_wait, rings, 0, 8);
+FIELD(ki_wait, period, 8, 8);
+FIELD(ki_wait, timeout, 16, 8);
+FIELD(ki_wait, n, 24, 4);
+FIELD(ki_wait, reserved, 28, 4);
+
 IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
@@ -149,3 +161,5 @@ IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8038ce07);
 IOCTL(KI_IOC_MOMENT, 0xc058ce08);
+IOCTL(KI_IOC_WAIT, 0x4020ce09);
+IOCTL(KI_IOC_WAKE, 0x0000ce0a);

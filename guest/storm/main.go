@@ -108,6 +108,7 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 	}
 	for _, group := range []func() error{
 		func() error { return e.refusals(rng) },
+		e.waits,
 		func() error { return e.foreigners(rng, calls) },
 		func() error { return e.moves(calls) },
 		func() error { return e.storms(toggles, calls) },

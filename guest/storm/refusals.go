@@ -286,7 +286,7 @@ func (e *env) refusals(rng *rand.Rand) error {
 	if !gen.Locals(e.arch) {
 		where = []refusal{{"local cells", unix.EOPNOTSUPP, local(func(*env, *kdev.Local) error { return nil })}}
 	}
-	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, where),
+	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, where, waitsRefused),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
 		refusal{"splice: a jump with something behind it", filledErrno[e.arch.Name], splice(func(_ *env, s *kdev.Splice) {
 			s.Old, s.New = append(bytes.Clone(s.Old), 0, 0, 0, 0), append(bytes.Clone(s.New), 0, 0, 0, 0)

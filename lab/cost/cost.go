@@ -144,8 +144,8 @@ var (
 	// short leaves room in the largest buffer for a record of each operation, the
 	// warm-up included.
 	short = load{500, 1, 6}
-	// traced takes longer than it is between two looks of the daemon's into the rings, 2 ms,
-	// for half of which its runtime is awake: some of the samples have neither.
+	// traced takes longer than it is between two times at which the daemon empties rings: some
+	// of the samples have none.
 	traced = load{500, 24, 1}
 )
 

@@ -25,12 +25,17 @@ const (
 	snipLoads  = isa.Addr(0x20020000) // what stands in for the module's loads
 	snipData   = 0x20010000           // what can be loaded: a page
 	snipSize   = 4096
+	snipTask   = isa.Addr(0x20020ff8) // amd64: where the address of the task is, which is that page
+	snipNow    = 0x12340000           // what the time is
 	snipPoint  = 64
 	snipPatch  = 128
 	snipRegion = 8192
 	snipCell   = snipPage + snipPatch + snipRegion
 	snipRegs   = 34
 )
+
+// snipBatch is how many cases a program runs: of what it writes a MiB is kept.
+const snipBatch = 150
 
 // nops are what a point of the tests displaces: as long as the jump to the patch.
 var nops = map[string]string{"amd64": "0f1f440000", "arm64": "1f2003d5", "riscv64": "13000000"}
@@ -46,10 +51,18 @@ type snipCase struct {
 	cells  []uint64
 	out    gen.Output
 	code   []byte
-	ring   []uint64     // behind the cells, and
-	inRing snippet.Cell // the cell that leads there
-	// What its loads and its records come to, when it is checked.
-	loaded, faults, records, full int
+	behind []uint64     // what is behind the cells: a ring, and clocks;
+	inRing snippet.Cell // the cell that leads to the ring
+	tally  tally
+}
+
+// tally is what things come to when a case is checked.
+type tally struct{ loaded, faults, records, full, clocks int }
+
+func (t *tally) add(u tally) {
+	t.loaded, t.faults = t.loaded+u.loaded, t.faults+u.faults
+	t.records, t.full = t.records+u.records, t.full+u.full
+	t.clocks += u.clocks
 }
 
 func entry(arch *isa.Arch, from, to isa.Addr) ([]byte, error) {
@@ -72,7 +85,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	point := snipPage + snipPoint
 	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipCell,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
-		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true}, Loads: snipLoads}
+		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true, Preempt: r.IntN(2) == 0}, Loads: snipLoads, Task: snipTask}
 	if c.out, err = gen.Patch(arch, in); err != nil {
 		return err
 	}
@@ -80,6 +93,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	foretell(arch, c.out.Code)
 	c.code = make([]byte, snipPatch, snipPatch+len(c.out.Code))
 	copy(c.code[snipPoint:], jump)
 	c.code = append(c.code, c.out.Code...)
@@ -90,26 +104,65 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 		c.regs[0] = 0
 	}
 	c.flags = r.Uint64() & flagBits[arch.Name]
-	c.cells = append(c.s.Starts(), c.ring...)
+	c.cells = append(c.s.Starts(), c.behind...)
 	if r.IntN(2) == 0 {
 		return c.used(arch, r)
 	}
 	return nil
 }
 
-// bind puts the ring, which may be as good as full, and about to go round, behind the cells.
+// bind puts the ring, which may be as good as full, and about to go round, behind the cells,
+// and the clocks behind that.
 func (c *snipCase) bind(r *rand.Rand) {
-	cell := &c.s.Cells[slices.IndexFunc(c.s.Cells, func(c snippet.Cell) bool { return c.Kind == snippet.InRing })]
-	cell.Ring = snippet.Ring{At: uint64(snipCell) + 8*uint64(c.s.Words()), Tag: uint16(1 + r.IntN(1<<16-1))}
-	c.inRing, c.ring = *cell, make([]uint64, cell.RingWords())
-	c.ring[0] = cell.RingStart() + uint64(r.IntN(cell.Records+2))*cell.Step()
-	c.ring[0] = c.ring[0]&^(1<<32-1) | uint64(uint32(c.ring[0])-uint32(r.IntN(5))*uint32(8*cell.Stride()))
+	cell := c.the(snippet.InRing)
+	at := uint64(snipCell) + 8*uint64(c.s.Words())
+	cell.Ring = snippet.Ring{At: at, Tag: uint16(1 + r.IntN(1<<16-1))}
+	c.inRing, c.behind = *cell, make([]uint64, cell.RingWords())
+	c.behind[0] = cell.RingStart() + uint64(r.IntN(cell.Records+2))*cell.Step()
+	c.behind[0] = c.behind[0]&^(1<<32-1) | uint64(uint32(c.behind[0])-uint32(r.IntN(5))*uint32(8*cell.Stride()))
+	cell = c.the(snippet.Clocks)
+	cell.Ring.At = at + 8*uint64(len(c.behind))
+	for range cell.Records {
+		c.behind = append(c.behind, word(r))
+	}
+}
+
+// the cell of a kind of which there is one.
+func (c *snipCase) the(kind snippet.Kind) *snippet.Cell {
+	return &c.s.Cells[slices.IndexFunc(c.s.Cells, func(c snippet.Cell) bool { return c.Kind == kind })]
+}
+
+// foretell has code find a time that is known, where it looks at the clock, and arm64's
+// the task, which is in a register of the kernel's. Stamps of amd64's rings stay what they are.
+func foretell(arch *isa.Arch, code []byte) {
+	if arch.Name == "amd64" { // rdtsc; shl $32, %rdx; or %rdx, %rax: or $-1, %edx; mov $now, %eax; nop
+		now := []byte{0x83, 0xca, 0xff, 0xb8, 0, 0, 0, 0, 0x90}
+		binary.LittleEndian.PutUint32(now[4:], snipNow)
+		copy(code, bytes.ReplaceAll(code, []byte("\x0f\x31\x48\xc1\xe2\x20\x48\x09\xd0"), now))
+		return
+	}
+	for k := 0; k < len(code); k += arch.Decode(code[k:], 0).Len {
+		for _, x := range foretold[arch.Name] {
+			if insn := code[k:]; len(insn) >= 4 && binary.LittleEndian.Uint32(insn)&^x.to == x.is {
+				binary.LittleEndian.PutUint32(insn, x.becomes|binary.LittleEndian.Uint32(insn)&x.to)
+			}
+		}
+	}
+}
+
+// foretold are instructions, but for the register that they write to, and what becomes of them.
+var foretold = map[string][]struct{ is, to, becomes uint32 }{
+	"arm64": {
+		{0xd53be040, 31, 0xd2a00000 | snipNow>>16<<5},  // mrs xN, cntvct_el0: movz xN, #, lsl #16
+		{0xd5384100, 31, 0xd2a00000 | snipData>>16<<5}, // mrs xN, sp_el0: likewise
+	},
+	"riscv64": {{0xc0102073, 31 << 7, 0x37 | snipNow}}, // rdtime: lui
 }
 
 // unstamp checks the tags in a ring that a snippet has written to, and makes its stamps those
 // of another, since nobody knows the time.
 func (c *snipCase) unstamp(ring, like []uint64) error {
-	for at := snippet.RingHead; at < len(ring); at += c.inRing.Stride() {
+	for at := snippet.RingHead; at < c.inRing.RingWords(); at += c.inRing.Stride() {
 		if ring[at] != 0 && like[at] != 0 {
 			if tag := uint16(ring[at] >> 48); tag != c.inRing.Ring.Tag {
 				return fmt.Errorf("the record at word %d has the stamp %#x, not of tag %#x", at, ring[at], c.inRing.Ring.Tag)
@@ -170,7 +223,7 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 	}
 	regs, flags, cells := words[:snipRegs], words[snipRegs], words[snipRegs+1:]
 	want := slices.Clone(c.cells)
-	c.loaded, c.faults, c.records, c.full = 0, 0, 0, 0
+	c.tally = tally{}
 	if err := c.s.Eval(c.env(arch, sp, want[c.s.Words():]), want[:c.s.Words()]); err != nil {
 		return nil, err
 	}
@@ -196,13 +249,24 @@ func (c *snipCase) check(arch *isa.Arch, sp uint64, ended []byte) (rest []byte, 
 }
 
 // env is what the snippet sees.
-func (c *snipCase) env(arch *isa.Arch, sp uint64, ring []uint64) snippet.Env {
+func (c *snipCase) env(arch *isa.Arch, sp uint64, behind []uint64) snippet.Env {
+	ring, clocks := behind[:c.inRing.RingWords()], behind[c.inRing.RingWords():]
 	return snippet.Env{
+		Cycles:  func() uint64 { return snipNow },
+		Current: func() uint64 { return snipData },
+		Task: func(off, n int) uint64 {
+			v, _ := loadable(snipData+uint64(off), n)
+			return v
+		},
+		Clocks: func(int) []uint64 {
+			c.tally.clocks++
+			return clocks
+		},
 		Append: func(_ int, fields []uint64) {
 			if c.inRing.Append(ring, 1, fields) {
-				c.records++
+				c.tally.records++
 			} else {
-				c.full++
+				c.tally.full++
 			}
 		},
 		Arg: func(k int) uint64 { return c.regs[gen.Argument(arch, k)] },
@@ -221,9 +285,9 @@ func (c *snipCase) env(arch *isa.Arch, sp uint64, ring []uint64) snippet.Env {
 		Load: func(addr uint64, n int) (uint64, bool) {
 			v, ok := loadable(addr, n)
 			if ok {
-				c.loaded++
+				c.tally.loaded++
 			} else {
-				c.faults++
+				c.tally.faults++
 			}
 			return v, ok
 		},
@@ -234,7 +298,7 @@ func (c *snipCase) env(arch *isa.Arch, sp uint64, ring []uint64) snippet.Env {
 // keys that it will look for, nearly those, or are being written.
 func (c *snipCase) used(arch *isa.Arch, r *rand.Rand) error {
 	after := slices.Clone(c.cells[:c.s.Words()])
-	if err := c.s.Eval(c.env(arch, 0, slices.Clone(c.ring)), after); err != nil {
+	if err := c.s.Eval(c.env(arch, 0, slices.Clone(c.behind)), after); err != nil {
 		return err
 	}
 	for k, cell := range c.s.Cells {
@@ -282,33 +346,42 @@ func snipCases(t *testing.T, arch *isa.Arch, n int) (out []*snipCase) {
 	return out
 }
 
-func compareSnips(t *testing.T, arch *isa.Arch, cases []*snipCase, ended []byte) {
+// checkSnips checks what a program wrote that ran some cases, of which the first has a number.
+func checkSnips(t *testing.T, arch *isa.Arch, first int, cases []*snipCase, ended []byte) {
 	t.Helper()
 	if len(ended) < 8 {
 		t.Fatal("the program said nothing")
 	}
 	sp, rest := binary.LittleEndian.Uint64(ended), ended[8:]
-	spilled, insns, loaded, faults, records, full := 0, 0, 0, 0, 0, 0
 	for k, c := range cases {
 		var err error
 		if rest, err = c.check(arch, sp, rest); err != nil {
-			t.Fatalf("case %d: %v\nfree %s\n%v\n%s", k, err, arch.Names(c.free), c.s, listing(arch, c.out.Code))
+			t.Fatalf("case %d: %v\nfree %s\n%v\n%s", first+k, err, arch.Names(c.free), c.s, listing(arch, c.out.Code))
 		}
-		spilled += min(1, c.out.Spilled)
-		insns += c.out.Added
-		loaded, faults = loaded+c.loaded, faults+c.faults
-		records, full = records+c.records, full+c.full
 	}
 	if len(rest) != 0 {
 		t.Errorf("%d bytes too many", len(rest))
 	}
-	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers; %d loads of something, %d of nothing; %d records, %d without room",
-		arch.Name, len(cases), insns, spilled, loaded, faults, records, full)
-	if records < len(cases)/20 || full < len(cases)/50 {
-		t.Errorf("%d records, %d without room: both kinds are wanted", records, full)
+}
+
+// sumUp says what was checked, and that there was enough of each kind.
+func sumUp(t *testing.T, arch *isa.Arch, cases []*snipCase) {
+	spilled, insns, all := 0, 0, tally{}
+	for _, c := range cases {
+		spilled += min(1, c.out.Spilled)
+		insns += c.out.Added
+		all.add(c.tally)
 	}
-	if loaded < len(cases)/20 || faults < len(cases)/20 {
-		t.Errorf("%d loads of something, %d of nothing: both kinds are wanted", loaded, faults)
+	t.Logf("proof snippets %s %d patches of %d instructions, %d that save registers; %d loads of something, %d of nothing; %d records, %d without room; %d looks at clocks",
+		arch.Name, len(cases), insns, spilled, all.loaded, all.faults, all.records, all.full, all.clocks)
+	if all.records < len(cases)/20 || all.full < len(cases)/50 {
+		t.Errorf("%d records, %d without room: both kinds are wanted", all.records, all.full)
+	}
+	if all.loaded < len(cases)/20 || all.faults < len(cases)/20 {
+		t.Errorf("%d loads of something, %d of nothing: both kinds are wanted", all.loaded, all.faults)
+	}
+	if all.clocks < len(cases)/4 {
+		t.Errorf("%d looks at clocks: more are wanted", all.clocks)
 	}
 	if spilled == 0 || spilled == len(cases) {
 		t.Errorf("%d of %d patches save registers: both kinds are wanted", spilled, len(cases))
@@ -333,9 +406,17 @@ func prepareSnippets(t *testing.T, arch *isa.Arch, _ machine, _ []sweep.Piece) (
 		n = 1500
 	}
 	cases := snipCases(t, arch, n)
-	var data []byte
-	for _, c := range cases {
-		data = append(data, c.encode(snipPoint+len(nops[arch.Name])/2)...)
+	for part := range slices.Chunk(cases, snipBatch) {
+		var data []byte
+		for _, c := range part {
+			data = append(data, c.encode(snipPoint+len(nops[arch.Name])/2)...)
+		}
+		inputs = append(inputs, data)
 	}
-	return [][]byte{data}, func(t *testing.T, outputs [][]byte) { compareSnips(t, arch, cases, outputs[0]) }
+	return inputs, func(t *testing.T, outputs [][]byte) {
+		for k, ended := range outputs {
+			checkSnips(t, arch, k*snipBatch, cases[k*snipBatch:min(len(cases), (k+1)*snipBatch)], ended)
+		}
+		sumUp(t, arch, cases)
+	}
 }

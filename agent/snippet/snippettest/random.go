@@ -9,16 +9,20 @@ import (
 	"kerninst/agent/snippet"
 )
 
-// Random makes a snippet that is right, of any ops but those whose results nobody can
-// predict: Cycles, Current, Task, Clock and Switch. It reads the given registers, and loads from anywhere, often from a bit
-// below to a bit above one of the addresses; without any, it does not load.
+// TaskSize is how much of a task Random's snippets look at, in bytes.
+const TaskSize = 4096
+
+// Random makes a snippet that is right, of any ops but Stack and Poison. It reads the given
+// registers, and loads from anywhere, often from a bit below to a bit above one of the
+// addresses; without any, it does not load.
 func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
 	g := &maker{r: r, regs: regs, addresses: addresses, places: map[int][]int{}}
 	g.s.Cells = []snippet.Cell{
 		{Kind: snippet.Sum}, {Kind: snippet.Min, Type: snippet.U64}, {Kind: snippet.Max, Type: snippet.U64},
 		{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Max, Type: snippet.S64},
 		{Kind: snippet.InRing, Records: 4, Fields: 1 + r.IntN(3)},
-		{Kind: snippet.Array, Records: 1 + r.IntN(70)}, {Kind: snippet.Map, Records: 2 << r.IntN(5), Fields: 1 + r.IntN(6)}, {Kind: snippet.Faults},
+		{Kind: snippet.Array, Records: 1 + r.IntN(70)}, {Kind: snippet.Map, Records: 2 << r.IntN(5), Fields: 1 + r.IntN(6)},
+		{Kind: snippet.Clocks, Records: 2 << r.IntN(4)}, {Kind: snippet.Faults},
 	}
 	n := 1 + r.IntN(14)
 	for len(g.s.Code) < n {
@@ -94,7 +98,11 @@ func (g *maker) value() snippet.Insn {
 		i.A = g.constant()
 	case snippet.Arg:
 		i.N = g.r.IntN(snippet.MaxArgs)
-	case snippet.Ret: // says it all
+	case snippet.Ret, snippet.Cycles, snippet.Current: // says it all
+	case snippet.Task:
+		i.N, i.Off = width, g.ofTask()
+	case snippet.Clock:
+		i.Type, i.Cell, i.Off = snippet.U64, theClocks, g.ofTask()
 	case snippet.Reg:
 		i.Name = g.regs[g.r.IntN(len(g.regs))]
 	case snippet.Load:
@@ -144,6 +152,15 @@ func (g *maker) value() snippet.Insn {
 // offsets are those of loads, at which encodings change.
 var offsets = []int32{0, 0, 1, -1, 8, -8, 127, -129, 2047, 2048, -2048, -2049, 4095, 4096, -4095, -4096, 1<<31 - 1, -1 << 31}
 
+// ofTask is where in a task a word begins: where encodings change, or anywhere.
+func (g *maker) ofTask() int32 {
+	if g.r.IntN(2) == 0 {
+		return int32(g.r.IntN(TaskSize - 7))
+	}
+	near := []int32{0, 8, 255, 256, 2040, 2047, 2048, TaskSize - 8}
+	return near[g.r.IntN(len(near))]
+}
+
 // branch makes a comparison that jumps no further than n.
 func (g *maker) branch(n int) (snippet.Insn, bool) {
 	t := g.anyType()
@@ -171,6 +188,12 @@ func (g *maker) change() snippet.Insn {
 		i.Op, i.A = snippet.Lower, g.operand(c.Type)
 	case snippet.Max:
 		i.Op, i.A = snippet.Raise, g.operand(c.Type)
+	case snippet.Clocks:
+		numbers := g.set[snippet.U64]
+		if len(numbers) == 0 {
+			return snippet.Insn{Op: snippet.Count, A: g.constant()}
+		}
+		i.Op, i.A, i.Off = snippet.Switch, snippet.V(numbers[g.r.IntN(len(numbers))]), g.ofTask()
 	case snippet.InRing:
 		i.Op = snippet.Append
 		for range c.Fields {
@@ -182,8 +205,9 @@ func (g *maker) change() snippet.Insn {
 
 // The cells with many words, by their numbers.
 const (
-	anArray = 6
-	aMap    = 7
+	anArray   = 6
+	aMap      = 7
+	theClocks = 8
 )
 
 // words is how many words of a cell follow from what leads to them.
@@ -203,7 +227,7 @@ func (g *maker) any() int {
 // can reports whether an op can come here.
 func (g *maker) can(op snippet.Op) bool {
 	switch op {
-	case snippet.Invalid, snippet.Cycles, snippet.Current, snippet.Task, snippet.Clock:
+	case snippet.Invalid:
 		return false
 	case snippet.Load:
 		return len(g.addresses) > 0

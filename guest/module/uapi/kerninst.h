@@ -391,6 +391,32 @@ struct ki_moment {
 	__u32 reserved;
 };
 
+/*
+ * Waits until one of n rings has less room than wanted, or KI_IOC_WAKE, or a signal; for
+ * `timeout` nanoseconds at the most. A timer looks at the rings each `period` nanoseconds,
+ * first after one. Other calls go on meanwhile. A ring's first word is its state, the upper
+ * half of which is its room in bytes, negative.
+ *
+ * EINVAL  too many rings, more than 2^31 - 1 bytes of room, or a time out of bounds
+ * ERANGE  not in an area of rings
+ */
+struct ki_ring {
+	__u64 at;		/* address of the state, in the kernel */
+	__u32 room;		/* bytes */
+	__u32 reserved;
+};
+
+#define KI_MAX_WATCHED	4096u
+/* Both times are a second at the most. */
+#define KI_LEAST_PERIOD	100000u
+
+struct ki_wait {
+	__u64 rings;		/* user pointer to n struct ki_ring */
+	__u64 period, timeout;	/* ns */
+	__u32 n;
+	__u32 reserved;
+};
+
 #define KI_IOC_MAGIC	0xCE
 #define KI_IOC_INFO	_IOR(KI_IOC_MAGIC, 0, struct ki_info)
 #define KI_IOC_AREA	_IOWR(KI_IOC_MAGIC, 1, struct ki_area)
@@ -401,5 +427,8 @@ struct ki_moment {
 #define KI_IOC_UNDO	_IOWR(KI_IOC_MAGIC, 6, struct ki_undo)
 #define KI_IOC_STATS	_IOR(KI_IOC_MAGIC, 7, struct ki_stats)
 #define KI_IOC_MOMENT	_IOWR(KI_IOC_MAGIC, 8, struct ki_moment)
+#define KI_IOC_WAIT	_IOW(KI_IOC_MAGIC, 9, struct ki_wait)
+/* Who waits goes on; if nobody does, the next who will. */
+#define KI_IOC_WAKE	_IO(KI_IOC_MAGIC, 10)
 
 #endif /* _UAPI_KERNINST_H */

@@ -5,6 +5,7 @@
  *
  *   insmod truth.ko
  *   echo sleep 20 >/proc/truth     calls truth_sleep() for 20 ms, in the writer's context
+ *   echo again 20 >/proc/truth     comes 20 times by a block of truth_parts(), for 1 ms each
  *   echo returns 1000 >/proc/truth calls truth_returns() with each number below 1000
  *   echo waits 1 >/proc/truth      sleeps in what truth_waits() jumps to, until
  *   echo wake 1 >/proc/truth       wakes one
@@ -222,6 +223,59 @@ TRUTH(fault)
 }
 
 /*
+ * A function with parts, each of which is a basic block: who calls goes through one of them,
+ * and a part's truth is of the time from behind its begin to before its end. A mark of its
+ * own keeps the compiler from putting what parts have in common into one block.
+ */
+static noinline __noclone void stay_busy(unsigned int ms)
+{
+	busy(ms);
+}
+
+enum part { PART_ASLEEP, PART_BUSY, PART_AGAIN, PARTS };
+
+static struct truth of_part[PARTS];
+
+#define PART(part, what)						\
+	do {								\
+		u64 since = ktime_get_ns();				\
+									\
+		what;							\
+		atomic64_add(ktime_get_ns() - since, &of_part[part].ns); \
+		atomic64_inc(&of_part[part].calls);			\
+		asm volatile("" : : "i" (part) : "memory");		\
+	} while (0)
+
+static noinline __noclone void truth_parts(unsigned int ms, enum part part)
+{
+	unsigned int n;
+
+	if (part == PART_ASLEEP)
+		PART(PART_ASLEEP, usleep_range(ms * 1000, ms * 1000));
+	else if (part == PART_BUSY)
+		PART(PART_BUSY, stay_busy(ms));
+	else
+		for (n = 0; n < ms; n++)
+			PART(PART_AGAIN, usleep_range(1000, 1000));
+	barrier();
+}
+
+static void call_asleep(unsigned int ms)
+{
+	CALL(truth_parts, &of_part[PART_ASLEEP], ms, PART_ASLEEP);
+}
+
+static void call_busy(unsigned int ms)
+{
+	CALL(truth_parts, &of_part[PART_BUSY], ms, PART_BUSY);
+}
+
+static void call_again(unsigned int ms)
+{
+	CALL(truth_parts, &of_part[PART_AGAIN], ms, PART_AGAIN);
+}
+
+/*
  * What follows has ways out by a return and by jumps to functions of the kernel's, which
  * return what is known. The compiler must not know it.
  */
@@ -303,6 +357,9 @@ static const struct {
 	{ "tail", "truth_tail", call_tail, &of_tail },
 	{ "migrate", "truth_migrate", call_migrate, &of_migrate },
 	{ "fault", "truth_fault", call_fault, &of_fault },
+	{ "asleep", "part_asleep", call_asleep, &of_part[PART_ASLEEP] },
+	{ "busy", "part_busy", call_busy, &of_part[PART_BUSY] },
+	{ "again", "part_again", call_again, &of_part[PART_AGAIN] },
 	{ "returns", "truth_returns", call_returns, &of_returns },
 	{ "signs", "truth_signs", call_signs, &of_signs },
 	{ "waits", "truth_waits", call_waits, &of_waits },
