@@ -71,7 +71,7 @@ func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 func TestDevice(t *testing.T) { scenario(t, "device", 30, []string{"arm64"}) }
 
 // Kprobes that come later are let in where instructions begin only.
-func TestBounds(t *testing.T) { scenario(t, "bounds", 14, []string{"amd64"}) }
+func TestBounds(t *testing.T) { scenario(t, "bounds", 12, []string{"amd64"}) }
 
 // The kernel's own probes answer as splices do, and dearer; so does bpftrace, which is asked
 // little here, for it takes as long to compile each question as all else does. `make proof`
