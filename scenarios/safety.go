@@ -255,7 +255,9 @@ func checkSafety(t *T) {
 
 	t.atLeast("jumps that were spliced before kprobes came", float64(len(t.made("later", "jumps"))), 5)
 	meanwhile, behind := t.saidBy("later", "meanwhile"), t.saidBy("later", "behind")
-	t.atLeast("kprobes that came", float64(min(meanwhile["registered"], behind["registered"])), 20)
+	// Behind a pun, none may come.
+	t.atLeast("kprobes that came", float64(meanwhile["registered"]), 10)
+	t.atLeast("kprobes that came when the splices were gone", float64(behind["registered"]), 20)
 	t.equal("of those, that the kernel has optimised", meanwhile["optimised"], 0)
 	t.atLeast("the same, when the splices are gone", float64(behind["optimised"]), 1)
 	t.equal("ranges of text that differ afterwards", len(t.done("later", "after").Text.Differing), 0)

@@ -259,7 +259,7 @@ func TestProbe(t *testing.T) {
 		}
 	})
 	t.Run("the workload's status is its own", func(t *testing.T) {
-		p := probe(t, 0, "--skip-refused", "kinst::__arm64_sys_getppid:17", "--run", "echo out; exit 3")
+		p := probe(t, 0, "--skip-refused", "kinst::__arm64_sys_getppid:17", "kinst::__arm64_sys_getppid:28", "--run", "echo out; exit 3")
 		if p.Workload == nil || p.Workload.Exit != 3 || p.Workload.Stdout != "out\n" {
 			t.Errorf("got %+v", p.Workload)
 		}
