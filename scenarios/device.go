@@ -16,7 +16,7 @@ import (
 // nobody, two at a time, with mappings that come and go: guest/fuzz.
 func devices() []Scenario {
 	return []Scenario{
-		{Name: "device", Title: "the device is called with what is nearly right: nothing breaks, nothing is left, no memory is lost", Labels: []string{"hazards"},
+		{Name: "device", Title: "the device is called with what is nearly right: nothing breaks, nothing is left, no memory is lost", Labels: []string{"fuzz"},
 			Guests: deviceGuests(60_000, 4*time.Minute), Check: checkDevice},
 		{Name: "device-long", Title: "the same with 10,000,000 calls", Labels: []string{"proof"},
 			Guests: deviceGuests(10_000_000, 90*time.Minute), Check: checkDevice},
