@@ -25,6 +25,7 @@ type Splicer struct {
 	live  []*Live              // in the order in which they were made
 	set   plan.Set             // of them
 	moved map[isa.Addr]evicted // by where their bodies begin
+	first place.Window         // that patch memory was had in first: the kernel's own text reaches it
 }
 
 // Live is a splice that the kernel runs.
@@ -135,6 +136,13 @@ func (s *Splicer) Reserve(lo, hi isa.Addr, codeLen int) error {
 	if w.Size() < 2*uint64(codeLen) {
 		return fmt.Errorf("no address reaches all of %v to %v on %s", lo, hi, s.arch.Name)
 	}
+	if s.first == (place.Window{}) {
+		s.first = w
+	}
+	return s.reserveIn(w, codeLen)
+}
+
+func (s *Splicer) reserveIn(w place.Window, codeLen int) error {
 	a, err := s.poker.AllocArea(w.Lo, w.Hi, codeLen)
 	if err != nil {
 		return fmt.Errorf("patch memory of %d bytes in %v to %v: %w", codeLen, w.Lo, w.Hi, err)
@@ -158,13 +166,18 @@ func (s *Splicer) spare(a Area) int {
 	return 0
 }
 
-// Reach gets an area for points in [lo, hi) unless there is one that they reach.
+// Reach gets an area for points in [lo, hi) unless there is one that they reach. A module
+// calls the kernel, and what is displaced does so from there: where both are reached, that
+// is where an area is had first.
 func (s *Splicer) Reach(lo, hi isa.Addr, codeLen int) error {
 	w := place.Reach(s.arch, lo, hi)
 	for _, a := range s.heap.Areas() {
 		if !a.Annex() && !a.Page() && w.Holds(a.Addr, a.CodeLen) {
 			return nil
 		}
+	}
+	if both := w.Intersect(s.first); both.Size() >= 2*uint64(codeLen) && s.reserveIn(both, codeLen) == nil {
+		return nil
 	}
 	return s.Reserve(lo, hi, codeLen)
 }

@@ -26,6 +26,7 @@ import (
 // refuses, as far as the tests need it, and fails at call number failAt.
 type kernel struct {
 	round isa.Addr // that areas begin at multiples of
+	low   bool     // areas are where they may be lowest, not highest
 	*ktexttest.Kernel
 	areas    map[uint32]area
 	live     map[uint32]splice.Splice
@@ -73,6 +74,9 @@ func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	r := area{(hi - isa.Addr(2*codeLen) - 1<<20) &^ 4095, codeLen, k}
 	if hi > ^isa.Addr(0)-8<<20 { // the recorded kernels end far below
 		r.addr = (lo + 1<<30) &^ 4095
+	}
+	if k.low {
+		r.addr = (lo + 4095) &^ 4095
 	}
 	r.addr -= r.addr & (max(k.round, 1) - 1) // of a power of two
 	if hi-lo == isa.Addr(2*codeLen) {        // there is one such place
@@ -469,6 +473,38 @@ func TestReach(t *testing.T) {
 	b.k.failWith, b.k.failAt = "alloc", 1
 	if err := b.s.Reach(far+1<<32, far+1<<32+4096, 64<<10); !errors.Is(err, errInjected) {
 		t.Errorf("no memory there: %v", err)
+	}
+}
+
+// TestReachBoth: patches of a module call the kernel, which they reach if anything does.
+func TestReachBoth(t *testing.T) {
+	b := &bench{k: newKernel(t, "arm64")}
+	b.s = splice.New(b.k.Arch, b.k)
+	b.text = b.k.TextWith(t, b.s.Read, ktext.Options{})
+	lo, hi := b.text.Bounds()
+	b.k.low = true // the first area is out of the module's reach
+	if err := b.s.Reserve(lo, hi, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	b.k.low = false
+	module := hi + 110<<20
+	if err := b.s.Reach(module, module+8192, 64<<10); err != nil {
+		t.Fatal(err)
+	}
+	areas := b.s.Heap().Areas()
+	near := place.Reach(b.text.Arch, module, module+8192)
+	kernel := place.Reach(b.text.Arch, lo, hi)
+	found := false
+	for _, a := range areas {
+		if near.Holds(a.Addr, a.CodeLen) {
+			found = true
+			if !kernel.Holds(a.Addr, a.CodeLen) {
+				t.Errorf("the area at %v does not reach the kernel, %v to %v", a.Addr, lo, hi)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("no area for the module at %v: %v", module, areas)
 	}
 }
 
