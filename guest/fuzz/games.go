@@ -10,7 +10,6 @@ import (
 type mapping struct {
 	addr, len uintptr
 	prot      int
-	shared    bool // of cells: MAP_SHARED
 }
 
 const mostMappings = 12
@@ -81,7 +80,7 @@ func (f *fuzzer) mapSome() {
 	if how&unix.MAP_PRIVATE != 0 {
 		f.mayNot("cells of one's own", errno)
 	}
-	f.maps = append(f.maps, mapping{addr, n, prot, true})
+	f.maps = append(f.maps, mapping{addr, n, prot})
 }
 
 // mayNot notes what the module has to refuse.
