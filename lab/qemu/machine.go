@@ -41,8 +41,9 @@ var (
 )
 
 const (
-	// startLimit bounds the time from exec to the first command.
-	startLimit = 30 * time.Second
+	// startLimit bounds the time from exec to the first command, a state that is loaded
+	// included: a second, and half a minute on a host with five times the work it can do.
+	startLimit = 90 * time.Second
 	// redial is how soon QEMU's socket is tried again while QEMU starts.
 	redial = 5 * time.Millisecond
 	// stderrKept is how much of QEMU's own output is kept, in bytes.
