@@ -17,15 +17,15 @@ import (
 func devices() []Scenario {
 	return []Scenario{
 		{Name: "device", Title: "the device is called with what is nearly right: nothing breaks, nothing is left, no memory is lost", Labels: []string{"fuzz"},
-			Guests: deviceGuests(60_000, 4*time.Minute), Check: checkDevice},
+			Guests: deviceGuests(60_000, 12, 4*time.Minute), Check: checkDevice},
 		{Name: "device-long", Title: "the same with 10,000,000 calls", Labels: []string{"proof"},
-			Guests: deviceGuests(10_000_000, 90*time.Minute), Check: checkDevice},
+			Guests: deviceGuests(10_000_000, 120, 3*time.Hour), Check: checkDevice},
 	}
 }
 
 const fuzzPackage = "guest/fuzz"
 
-func deviceGuests(calls int, limit time.Duration) func(string) []Guest {
+func deviceGuests(calls, dear int, limit time.Duration) func(string) []Guest {
 	return func(string) []Guest {
 		taints := func(name string) *wire.Step { return shell(name, "cat /proc/sys/kernel/tainted") }
 		return []Guest{{
@@ -34,7 +34,7 @@ func deviceGuests(calls int, limit time.Duration) func(string) []Guest {
 				snapshot("before", ""),
 				module("unload", wire.Module_UNLOAD),
 				taints("taints"),
-				run("device", ProgramPath(fuzzPackage), "-calls", strconv.Itoa(calls)),
+				run("device", ProgramPath(fuzzPackage), "-calls", strconv.Itoa(calls), "-dear", strconv.Itoa(dear)),
 				taints("taints behind"),
 				module("load", wire.Module_LOAD),
 				snapshot("after", "before"),

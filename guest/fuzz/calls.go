@@ -56,8 +56,9 @@ const (
 	bytesAt  = 256 << 10
 )
 
-// dear is how many calls there are for each that the kernel takes long for.
-const dear = 12
+// dear is how many calls there are for each that the kernel takes long for: one that changes
+// text has all CPUs wait.
+var dear = 12
 
 func (f *fuzzer) at(off int) uint64 { return addrOf(f.arena) + uint64(off) }
 
@@ -94,7 +95,7 @@ func fillArea(f *fuzzer, b []byte) {
 			going++
 		}
 	}
-	if kind < 2 && going >= mostAreas || len(f.areas) >= 4*mostAreas {
+	if kind < 2 && going >= mostAreas || len(f.areas) >= 4*mostAreas || f.rng.IntN(dear) >= 12 {
 		n = 0
 	}
 	put(b[16:], n, 4)

@@ -208,7 +208,7 @@ func (k *kernel) as(id uint32, fd, calls int, seed uint64) (t tally, err error) 
 	if err != nil {
 		return t, err
 	}
-	c := exec.Command("/proc/self/exe", "-calls", strconv.Itoa(calls), "-seed", strconv.FormatUint(seed, 10), "user")
+	c := exec.Command("/proc/self/exe", "-calls", strconv.Itoa(calls), "-seed", strconv.FormatUint(seed, 10), "-dear", strconv.Itoa(dear), "user")
 	c.ExtraFiles = []*os.File{file}
 	c.Stdin, c.Stderr = bytes.NewReader(known), os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}

@@ -36,6 +36,7 @@ func report(name string, n int, ok bool, format string, args ...any) {
 func main() {
 	calls := flag.Int("calls", 100_000, "calls of the device")
 	seed := flag.Uint64("seed", 1, "of what is called")
+	flag.IntVar(&dear, "dear", dear, "how many calls there are for each that the kernel takes long for")
 	flag.Parse()
 	var err error
 	switch flag.Arg(0) {
