@@ -533,11 +533,11 @@ func (fn *function) jumpsKnown() bool {
 // ledTo finds an address in [lo, hi) that a jump through a register, of which it is known
 // where it leads, may lead to.
 func (fn *function) ledTo(lo, hi isa.Addr) (isa.Addr, bool) {
-	if !fn.jumpsKnown() || fn.ownIndirectJump() < 0 {
+	if !fn.jumpsKnown() {
 		return 0, false
 	}
 	a, ok, _ := fn.facts.Begins(lo, hi)
-	return a, ok
+	return a, ok && fn.ownIndirectJump() >= 0 // for which all is decoded
 }
 
 func (fn *function) ownIndirectJump() int {
