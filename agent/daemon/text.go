@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"kerninst/agent/near"
 	"kerninst/agent/wire"
 )
 
@@ -149,7 +150,17 @@ func (d *Daemon) symbol(name string) (uint64, error) {
 		found = a
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("sym(%q): the kernel has no symbol of that name", name)
+		return 0, fmt.Errorf("sym(%q): the kernel has no symbol of that name%s", name, near.Hint(name, symbolNames(d.kallsyms)))
 	}
 	return found, nil
+}
+
+// symbolNames are the names in /proc/kallsyms, which somebody may have meant.
+func symbolNames(kallsyms []byte) (out []string) {
+	for line := range bytes.Lines(kallsyms) {
+		if fields := bytes.Fields(line); len(fields) >= 3 {
+			out = append(out, string(fields[2]))
+		}
+	}
+	return out
 }

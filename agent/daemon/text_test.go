@@ -40,7 +40,7 @@ func TestSymbol(t *testing.T) {
 		"ffffffffc0000000 d other\t[m]\nffffffffc0000020 d twice\t[m]\n0000000000000000 A zero\n")}
 	for name, want := range map[string]string{
 		"jiffies": "0xffffffff82000010", "other": "0xffffffffc0000000", "_stext": "0xffffffff81000000",
-		"jiff": "no symbol", "iffies": "no symbol", "twice": "several", "zero": "does not say",
+		"jiff": "no symbol", "jiffiez": "did you mean jiffies?", "iffies": "no symbol", "twice": "several", "zero": "does not say",
 	} {
 		a, err := d.symbol(name)
 		if got := fmt.Sprintf("%#x", a); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
