@@ -60,6 +60,8 @@ type Guest struct {
 	Index bool
 	// Ends is how the guest ends if it is to show that it does not end well; empty: well.
 	Ends status.Status
+	// Memory in MiB; 0: the usual.
+	Memory int
 	// Host time until hello, and from there to done; 0: the lab's own limits.
 	BootTimeout, RunTimeout time.Duration
 }

@@ -311,7 +311,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, s, res)
 	case *wire.Step_Read:
-		return d.read(res)
+		return d.read(do.Read, res)
 	case *wire.Step_Snapshot:
 		return d.snapshot(step.Name, do.Snapshot, res)
 	case *wire.Step_Module:

@@ -96,6 +96,14 @@ func around(d, lo, hi isa.Addr) Window {
 // reaches 1 MiB.
 var maxCodeLen = map[string]int{"arm64": 1<<20 - 4096}
 
+// LargestCode is the most code that an area may have that is allowed so much.
+func LargestCode(arch *isa.Arch, allowed int) int {
+	if m, ok := maxCodeLen[arch.Name]; ok {
+		return min(m, allowed)
+	}
+	return allowed
+}
+
 // CheckCodeLen says why an area of n bytes of code is not possible.
 func CheckCodeLen(arch *isa.Arch, n int) error {
 	if n <= 0 || n%4096 != 0 {
@@ -143,6 +151,16 @@ func NewAnnex(id uint32, a, cells isa.Addr, codeLen int) *Area {
 	r := NewArea(id, a, cells, codeLen)
 	r.annex = true
 	return r
+}
+
+// Unused is how many of the area's lines are not in use.
+func (r *Area) Unused() (n int) {
+	for _, l := range r.lines {
+		if l != used {
+			n++
+		}
+	}
+	return n
 }
 
 // Annex reports whether the kernel accepts faults of patches in the area.

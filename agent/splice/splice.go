@@ -337,8 +337,11 @@ func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) { return s.ApplyFro
 // snippet says.
 func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	live, err := s.apply(plans, cells)
-	if err != nil {
+	var stuck *stuckError
+	if err != nil && !errors.As(err, &stuck) {
 		s.Release(plans...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.live = append(s.live, live...)
@@ -387,8 +390,8 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		live[k].set(words)
 	}
 	batch, of := writes(plans, moved)
-	if err := s.poker.Splice(batch); err != nil {
-		return nil, blame(of, err)
+	if err := s.pokeAll(batch, of); err != nil {
+		return nil, err
 	}
 	k := 0
 	for _, e := range moved {
@@ -519,7 +522,8 @@ func (s *Splicer) holds(a isa.Addr, want []byte) error {
 }
 
 // Undo takes splices back, all or none, newest first. On success their slots
-// are free, and hold traps.
+// are free, and hold traps. Of more than MostWrites, those are gone on an error that came
+// before it.
 func (s *Splicer) Undo(which []*Live) error {
 	which = slices.Clone(which)
 	moved, err := s.undo(which)
@@ -530,14 +534,36 @@ func (s *Splicer) Undo(which []*Live) error {
 }
 
 // undo leaves the patches as they are. It tells which functions are back.
-func (s *Splicer) undo(which []*Live) ([]evicted, error) {
-	if len(which) == 0 {
-		return nil, nil
+func (s *Splicer) undo(which []*Live) (moved []evicted, err error) {
+	if len(which) <= MostWrites {
+		return s.undoSome(which)
 	}
-	order, made := slices.Clone(which), map[*Live]int{} // counted from 1
+	made := s.order()
+	which = slices.SortedFunc(slices.Values(which), func(a, b *Live) int { return made[b] - made[a] })
+	for some := range slices.Chunk(which, MostWrites) {
+		back, err := s.undoSome(some)
+		if err != nil {
+			return nil, err
+		}
+		moved = append(moved, back...)
+	}
+	return moved, nil
+}
+
+// order is in which the live splices were made, counted from 1.
+func (s *Splicer) order() map[*Live]int {
+	made := make(map[*Live]int, len(s.live))
 	for k, l := range s.live {
 		made[l] = k + 1
 	}
+	return made
+}
+
+func (s *Splicer) undoSome(which []*Live) ([]evicted, error) {
+	if len(which) == 0 {
+		return nil, nil
+	}
+	order, made := slices.Clone(which), s.order()
 	slices.SortFunc(order, func(a, b *Live) int { return made[b] - made[a] })
 	var ids []uint32
 	var plans []*plan.Plan
