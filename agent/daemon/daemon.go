@@ -52,6 +52,7 @@ type Daemon struct {
 	known   *plan.Functions // of the step's points
 	asked   *asked          // what a step asks for
 	dry     bool            // the step only plans
+	still   bool            // cells are read while all CPUs stand still: a brief step asked for it
 	// redirected are the functions that somebody redirected when the step first asked; nil:
 	// it has not.
 	redirected map[string]bool

@@ -355,6 +355,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	}
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
+	d.still = d.still || s.Brief
 	for k, p := range plans[:points] {
 		d.describe(p, made.points[k].Actions, made.results[k])
 		if s.Brief {
