@@ -38,7 +38,7 @@ func densities() []Scenario {
 		}
 	}
 	return []Scenario{
-		one("density-slice", "a counter in each basic block of some hundred functions of mm/, and what is counted is a flow", "counts", filemap, false, 0, 10*time.Minute),
+		one("density-slice", "a counter in each basic block of some hundred functions of fs/, and what is counted is a flow", "counts", statToDcache, false, 0, 10*time.Minute),
 		one("density", "a counter in each basic block of mm/ and fs/ while LMbench's operations and Squid run", "proof", mmAndFs, true, 3072, 2*time.Hour),
 		one("density-kernel", "a counter in each basic block of the kernel while LMbench's operations and Squid run", "proof", wholeText, true, 12288, 12*time.Hour),
 	}
@@ -47,10 +47,8 @@ func densities() []Scenario {
 // filemapBegin is the first function of mm/filemap.o, of Debian's 6.12.107 on each ISA.
 const filemapBegin = "__traceiter_mm_filemap_delete_from_page_cache"
 
-// filemap is mm/filemap.o up to a function of mm/page-writeback.o, oom_kill.o and all between.
-func filemap(string) [2]string {
-	return [2]string{filemapBegin, "balance_dirty_pages_ratelimited_flags"}
-}
+// statToDcache are fs/stat.o, exec.o, pipe.o, namei.o and what lies between that and fs/inode.o.
+func statToDcache(string) [2]string { return [2]string{"generic_fillattr", "inode_init_always_gfp"} }
 
 // mmAndFs ends where ipc/ begins: ipc/compat.o, where there is one, or else ipc/util.o.
 func mmAndFs(arch string) [2]string {
