@@ -24,8 +24,8 @@ func (e *stuckError) Unwrap() error { return e.err }
 // pokeAll makes all splices, in their order, or none. A springboard, and what completes a jump,
 // comes before what needs it, in the same batch or in an earlier one, which is as good.
 func (s *Splicer) pokeAll(batch []Splice, of []*plan.Plan) error {
-	for lo := 0; lo < len(batch); lo += MostWrites {
-		hi := min(lo+MostWrites, len(batch))
+	for lo := 0; lo < len(batch); lo += s.most {
+		hi := min(lo+s.most, len(batch))
 		if err := s.poker.Splice(batch[lo:hi]); err != nil {
 			return s.takenBack(batch[:lo], blame(of[lo:hi], err))
 		}
@@ -39,7 +39,7 @@ func (s *Splicer) takenBack(batch []Splice, err error) error {
 	for _, b := range slices.Backward(batch) {
 		ids = append(ids, b.ID)
 	}
-	for some := range slices.Chunk(ids, MostWrites) {
+	for some := range slices.Chunk(ids, s.most) {
 		if back := s.poker.Undo(some); back != nil {
 			return errors.Join(err, &stuckError{fmt.Errorf("%d splices: %w", len(some), back)})
 		}

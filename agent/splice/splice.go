@@ -25,6 +25,7 @@ type Splicer struct {
 	live  []*Live              // in the order in which they were made
 	set   plan.Set             // of them
 	moved map[isa.Addr]evicted // by where their bodies begin
+	most  int                  // writes in one batch of the kernel's: MostWrites
 	first place.Window         // that patch memory was had in first: the kernel's own text reaches it
 }
 
@@ -124,7 +125,7 @@ func (l *Live) Restart() {
 
 // New returns a splicer without patch memory.
 func New(arch *isa.Arch, p Poker) *Splicer {
-	return &Splicer{arch: arch, poker: p, areas: map[uint32]Area{}, moved: map[isa.Addr]evicted{}}
+	return &Splicer{arch: arch, poker: p, most: MostWrites, areas: map[uint32]Area{}, moved: map[isa.Addr]evicted{}}
 }
 
 // Reserve gets an area of codeLen bytes of code that points in [lo, hi) reach.
@@ -535,12 +536,12 @@ func (s *Splicer) Undo(which []*Live) error {
 
 // undo leaves the patches as they are. It tells which functions are back.
 func (s *Splicer) undo(which []*Live) (moved []evicted, err error) {
-	if len(which) <= MostWrites {
+	if len(which) <= s.most {
 		return s.undoSome(which)
 	}
 	made := s.order()
 	which = slices.SortedFunc(slices.Values(which), func(a, b *Live) int { return made[b] - made[a] })
-	for some := range slices.Chunk(which, MostWrites) {
+	for some := range slices.Chunk(which, s.most) {
 		back, err := s.undoSome(some)
 		if err != nil {
 			return nil, err
