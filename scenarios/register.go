@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -206,7 +207,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	}
 	return runner.Request{
 		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
-		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: images.SoftwareMemory(g.Software...), Time: g.Time, Seed: g.Seed, Append: g.Append,
+		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: cmp.Or(g.Memory, images.SoftwareMemory(g.Software...)), Time: g.Time, Seed: g.Seed, Append: g.Append,
 		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }

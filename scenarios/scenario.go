@@ -60,13 +60,15 @@ type Guest struct {
 	Index bool
 	// Ends is how the guest ends if it is to show that it does not end well; empty: well.
 	Ends status.Status
+	// Memory in MiB; 0: the usual.
+	Memory int
 	// Host time until hello, and from there to done; 0: the lab's own limits.
 	BootTimeout, RunTimeout time.Duration
 }
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), verdicts(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), hazards(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(), batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), peerScenarios())
+	return slices.Concat(smoke(), every(), oracles(), verdicts(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), hazards(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(), batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

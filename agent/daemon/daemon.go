@@ -52,6 +52,7 @@ type Daemon struct {
 	known   *plan.Functions // of the step's points
 	asked   *asked          // what a step asks for
 	dry     bool            // the step only plans
+	still   bool            // cells are read while all CPUs stand still: a brief step asked for it
 	// redirected are the functions that somebody redirected when the step first asked; nil:
 	// it has not.
 	redirected map[string]bool
@@ -311,7 +312,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, s, res)
 	case *wire.Step_Read:
-		return d.read(res)
+		return d.read(do.Read, res)
 	case *wire.Step_Snapshot:
 		return d.snapshot(step.Name, do.Snapshot, res)
 	case *wire.Step_Module:

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -28,12 +29,12 @@ var eaches = map[wire.Each]plan.Each{
 func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
 	at := map[string]int{}
 	for _, p := range s.Points {
-		names, err := d.matching(p)
+		several, err := d.ones(p)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			for _, one := range d.each(p, name) {
+		for ones := range several {
+			for _, one := range ones {
 				key := d.key(one)
 				k, there := at[key]
 				switch several := one != p; {
@@ -55,6 +56,21 @@ func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
 		}
 	}
 	return d.joinEntries(out)
+}
+
+// ones lists the points that one stands for, function by function.
+func (d *Daemon) ones(p *wire.Point) (iter.Seq[[]*wire.Point], error) {
+	if p.Until != "" {
+		return d.inRange(p)
+	}
+	names, err := d.matching(p)
+	return func(yield func([]*wire.Point) bool) {
+		for _, name := range names {
+			if !yield(d.each(p, name)) {
+				return
+			}
+		}
+	}, err
 }
 
 // key is the same of points that are one: a function may have several names.

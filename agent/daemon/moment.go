@@ -17,6 +17,10 @@ import (
 // that is at one moment, at which it is known who is inside.
 func (d *Daemon) moment() (map[*splice.Live][]uint64, *wire.Moment, error) {
 	timed := d.timed()
+	if len(timed.names) == 0 && d.still {
+		counts, err := d.countStill()
+		return counts, nil, err
+	}
 	if len(timed.names) == 0 {
 		return d.countAll(), nil, nil
 	}

@@ -118,7 +118,10 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		if !ok {
 			return nil, &wire.PointResult{Address: uint64(at), Refusal: &wire.Refusal{Reason: "no such function", Detail: fmt.Sprintf("no symbol covers %v", at)}}, nil
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
+		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(at - f.Addr), Each: p.Each, Mechanism: p.Mechanism, Without: p.Without, Cheap: p.Cheap, Actions: p.Actions, Apart: p.Apart}
+		if p.Each != wire.Each_ITSELF {
+			return nil, d.wholeRefused(p, f), nil
+		}
 		// By its address: functions may share a name.
 		find = func(text *ktext.Text, req plan.Request) (*plan.Plan, *plan.Refusal) { return plan.At(text, f, req) }
 	}
@@ -327,6 +330,9 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	d.known, d.asked = &plan.Functions{}, d.askedOf(s.Points)
 	defer func() { d.known, d.asked = nil, nil }()
 	made, plans, err := d.planAll(name, s, res)
+	if s.Brief {
+		defer func() { res.Points = brief(res.Points) }() // when they are described
+	}
 	if err != nil {
 		return err
 	}
@@ -349,10 +355,14 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	}
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
+	d.still = d.still || s.Brief
 	for k, p := range plans[:points] {
 		d.describe(p, made.points[k].Actions, made.results[k])
+		if s.Brief {
+			p.Passed = nil // nobody is told of them
+		}
 	}
-	made.results = nil
+	made.results, res.PatchMemory = nil, d.patchMemory()
 	// Points may have been hit while others of the batch were written: counting
 	// starts now, when the last is in.
 	for _, l := range d.splicer.Live() {
@@ -370,6 +380,10 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	if err != nil {
 		return nil, nil, err
 	}
+	if slices.ContainsFunc(s.Points, func(p *wire.Point) bool { return p.Until != "" }) {
+		d.asked = d.askedOf(all) // now it is known which
+	}
+	d.room(len(all))
 	if err := d.planClocks(s, &before); err != nil {
 		return nil, nil, err
 	}
@@ -529,7 +543,7 @@ func (d *Daemon) undoAll() error {
 
 // read reports all live counters, in the order in which they were made: from
 // the last splice to the end of the last program, or until now.
-func (d *Daemon) read(res *wire.Result) error {
+func (d *Daemon) read(r *wire.Read, res *wire.Result) error {
 	counts, last := d.counts, d.ended
 	if counts == nil && d.dev != nil {
 		var err error
@@ -539,6 +553,15 @@ func (d *Daemon) read(res *wire.Result) error {
 	}
 	if last != nil {
 		res.Moments = []*wire.Moment{d.began, last}
+	}
+	if r.Brief {
+		for _, l := range d.splicer.Live() {
+			if l.Plan.Snippet.Words() != 1 {
+				return fmt.Errorf("%s+%#x has more cells than one: a brief read is of counters", l.Plan.Symbol, uint64(l.Plan.Offset))
+			}
+			res.Addresses, res.Counts = append(res.Addresses, uint64(l.Plan.Asked())), append(res.Counts, counts[l][0]-d.base[l][0])
+		}
+		return nil
 	}
 	of := d.places()
 	for _, l := range d.splicer.Live() {

@@ -37,7 +37,9 @@ func (r *Area) Page() bool { return r.page }
 // one that may be made. The lowest wins.
 func (h *Heap) PeekPage(n int, w Window) (isa.Addr, *Area, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
-		for _, r := range h.areas {
+		k, _ := slices.BinarySearchFunc(h.areas, w.Lo-min(w.Lo, PageLen-1), byAddr) // a page before ends before
+		for ; k < len(h.areas) && h.areas[k].Addr < w.Hi; k++ {
+			r := h.areas[k]
 			if !r.page {
 				continue
 			}

@@ -14,10 +14,10 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
-	"sort"
 
 	"kerninst/agent/isa"
 )
@@ -96,6 +96,14 @@ func around(d, lo, hi isa.Addr) Window {
 // reaches 1 MiB.
 var maxCodeLen = map[string]int{"arm64": 1<<20 - 4096}
 
+// LargestCode is the most code that an area may have that is allowed so much.
+func LargestCode(arch *isa.Arch, allowed int) int {
+	if m, ok := maxCodeLen[arch.Name]; ok {
+		return min(m, allowed)
+	}
+	return allowed
+}
+
 // CheckCodeLen says why an area of n bytes of code is not possible.
 func CheckCodeLen(arch *isa.Arch, n int) error {
 	if n <= 0 || n%4096 != 0 {
@@ -145,6 +153,16 @@ func NewAnnex(id uint32, a, cells isa.Addr, codeLen int) *Area {
 	return r
 }
 
+// Unused is how many of the area's lines are not in use.
+func (r *Area) Unused() (n int) {
+	for _, l := range r.lines {
+		if l != used {
+			n++
+		}
+	}
+	return n
+}
+
 // Annex reports whether the kernel accepts faults of patches in the area.
 func (r *Area) Annex() bool { return r.annex }
 
@@ -180,7 +198,8 @@ func (r *Area) find(n int, states []state, w, not Window) int {
 
 // Heap is the areas that patches are placed in, and the slots of springboards.
 type Heap struct {
-	areas   []*Area
+	areas   []*Area   // in order of address
+	plain   []*Area   // of those, all but pages, of which there may be thousands
 	boards  []Window  // those in use, in order
 	evicted []Evicted // in order
 	locals  Locals
@@ -190,21 +209,29 @@ type Heap struct {
 
 // Add puts an area into the heap.
 func (h *Heap) Add(r *Area) {
-	h.areas = append(h.areas, r)
-	sort.Slice(h.areas, func(i, j int) bool { return h.areas[i].Addr < h.areas[j].Addr })
+	h.areas = inserted(h.areas, r)
+	if !r.page {
+		h.plain = inserted(h.plain, r)
+	}
 }
+
+func inserted(to []*Area, r *Area) []*Area {
+	k, _ := slices.BinarySearchFunc(to, r.Addr, byAddr)
+	return slices.Insert(to, k, r)
+}
+
+func byAddr(r *Area, a isa.Addr) int { return cmp.Compare(r.Addr, a) }
 
 // Areas lists the areas in order of address.
 func (h *Heap) Areas() []*Area { return h.areas }
 
 // Find is the area that holds a patch.
 func (h *Heap) Find(patch isa.Addr) (*Area, bool) {
-	for _, r := range h.areas {
-		if r.Code().Holds(patch, 1) {
-			return r, true
-		}
+	k, _ := slices.BinarySearchFunc(h.areas, patch+1, byAddr) // the first behind it
+	if k == 0 || !h.areas[k-1].Code().Holds(patch, 1) {
+		return nil, false
 	}
-	return nil, false
+	return h.areas[k-1], true
 }
 
 func lines(n int) int { return (n + Line - 1) / Line }
@@ -218,8 +245,8 @@ func (h *Heap) Peek(n int, w Window, faults bool) (isa.Addr, *Area, bool) {
 // PeekBeside is Peek, when Take has put something else into a window first.
 func (h *Heap) PeekBeside(n int, w Window, faults bool, other Window) (isa.Addr, *Area, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
-		for _, r := range h.areas {
-			if r.annex != faults || r.page {
+		for _, r := range h.plain {
+			if r.annex != faults {
 				continue
 			}
 			if k := r.find(lines(n), s, w, other); k >= 0 {
@@ -234,9 +261,9 @@ func (h *Heap) PeekBeside(n int, w Window, faults bool, other Window) (isa.Addr,
 // window that begins as far behind a page's begin as a does.
 func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
 	for _, s := range [][]state{{clean}, {dirty}, {clean, dirty}} {
-		for _, r := range h.areas {
+		for _, r := range h.plain {
 			first := r.Addr + (a-r.Addr)%page
-			for at := first; !r.annex && !r.page && r.Code().Holds(at, lines(n)*Line); at += page {
+			for at := first; !r.annex && r.Code().Holds(at, lines(n)*Line); at += page {
 				slot := Window{at, at + isa.Addr(lines(n)*Line)}
 				k := int(at-r.Addr) / Line
 				if slot.Intersect(w) == slot && slot.Intersect(other).Empty() && !slices.ContainsFunc(r.lines[k:k+lines(n)], func(l state) bool { return !slices.Contains(s, l) }) {
@@ -252,8 +279,8 @@ func (h *Heap) PeekOn(n int, w, other Window, a isa.Addr) (isa.Addr, bool) {
 func (h *Heap) Slots(n int, w Window) iter.Seq[isa.Addr] {
 	return func(yield func(isa.Addr) bool) {
 		for _, s := range [][]state{{clean}, {dirty}} {
-			for _, r := range h.areas {
-				if r.annex || r.page {
+			for _, r := range h.plain {
+				if r.annex {
 					continue
 				}
 				for from := w; ; {

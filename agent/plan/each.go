@@ -26,7 +26,24 @@ const (
 // is an instruction, but no block.
 func Offsets(text *ktext.Text, req Request, each Each) ([]isa.Off, *Refusal) {
 	fn, r := req.Known.function(text, req.Module, req.Function)
-	if r == nil && each != EachCall && each != EachInstruction && fn.ownIndirectJump() >= 0 { // to learn takes longest
+	if r != nil {
+		return nil, r
+	}
+	return fn.offsets(req, each)
+}
+
+// OffsetsAt is Offsets of a function that is already known by its address; Request.Module and
+// Function are not used.
+func OffsetsAt(text *ktext.Text, f ktext.Func, req Request, each Each) ([]isa.Off, *Refusal) {
+	fn, r := req.Known.located(text, f)
+	if r != nil {
+		return nil, r
+	}
+	return fn.offsets(req, each)
+}
+
+func (fn *function) offsets(req Request, each Each) (out []isa.Off, r *Refusal) {
+	if each != EachCall && each != EachInstruction && fn.ownIndirectJump() >= 0 { // to learn takes longest
 		r = fn.learn(req)
 	}
 	if r != nil {
@@ -66,6 +83,30 @@ func Halves(text *ktext.Text, module, name string) []string {
 		return []string{name}
 	}
 	return []string{name, name + cold}
+}
+
+// others are the other halves of a function. Where several functions share such a half's name,
+// all of them are, as nothing says which is this one's; a refusal comes with the name that it is of.
+func (fn *function) others(known *Functions) (out []*function, name string, r *Refusal) {
+	for _, name := range Halves(fn.text, fn.Module, fn.Name)[1:] {
+		var same *ktext.NotFound
+		f, err := fn.text.Function(fn.Module, name)
+		at := []isa.Addr{f.Addr}
+		if errors.As(err, &same) && len(same.Same) > 0 {
+			at = same.Same
+		} else if err != nil {
+			return nil, name, refuse(NoSuchFunction, "%v", err)
+		}
+		for _, a := range at {
+			f, _ := fn.text.Locate(a) // a symbol is there
+			half, r := known.located(fn.text, f)
+			if r != nil {
+				return nil, name, r
+			}
+			out = append(out, half)
+		}
+	}
+	return out, "", nil
 }
 
 // Half reports whether a name is that of a function's cold half.
@@ -160,11 +201,11 @@ func (fn *function) blocks(known *Functions) (out []isa.Off, r *Refusal) {
 // half, by a static key, behind one, or by a fixup.
 func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 	out := map[isa.Addr]bool{}
-	for _, name := range Halves(fn.text, fn.Module, fn.Name) {
-		half, r := known.function(fn.text, fn.Module, name)
-		if r != nil {
-			return nil, r
-		}
+	others, _, r := fn.others(known)
+	if r != nil {
+		return nil, r
+	}
+	for _, half := range append([]*function{fn}, others...) {
 		for _, i := range half.whole() {
 			if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
 				out[i.Target] = true

@@ -63,7 +63,8 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 // come in runs of one function each, so that a few are enough. The bytes at a point are
 // compared once more when it is written, whatever is kept here.
 type Functions struct {
-	known map[[2]string]*function // by module and name
+	known map[named]*function
+	at    map[isa.Addr]*function // those that were asked for by address
 
 	walked  closure // what walks tells
 	tracing closure // what tracedBy tells
@@ -74,14 +75,17 @@ type Functions struct {
 	runsIn *ktext.Text
 }
 
-// mostKnown is how many functions are kept at a time.
+// named is how a function is asked for by name.
+type named struct{ module, name string }
+
+// mostKnown is how many functions are kept at a time, of either kind.
 const mostKnown = 16
 
 func (f *Functions) function(text *ktext.Text, module, name string) (*function, *Refusal) {
 	if f == nil {
 		return analyse(text, module, name)
 	}
-	key := [2]string{module, name}
+	key := named{module, name}
 	if fn := f.known[key]; fn != nil && fn.text == text {
 		return fn, nil
 	}
@@ -90,9 +94,28 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 		return nil, r
 	}
 	if f.known == nil || len(f.known) == mostKnown {
-		f.known = map[[2]string]*function{}
+		f.known = map[named]*function{}
 	}
 	f.known[key] = fn
+	return fn, nil
+}
+
+// located is a function that is known by its address, as one whose name is not its alone.
+func (f *Functions) located(text *ktext.Text, of ktext.Func) (*function, *Refusal) {
+	if f == nil {
+		return decode(text, of)
+	}
+	if fn := f.at[of.Addr]; fn != nil && fn.text == text {
+		return fn, nil
+	}
+	fn, r := decode(text, of)
+	if r != nil {
+		return nil, r
+	}
+	if f.at == nil || len(f.at) == mostKnown {
+		f.at = map[isa.Addr]*function{}
+	}
+	f.at[of.Addr] = fn
 	return fn, nil
 }
 
@@ -506,15 +529,13 @@ func (fn *function) indirectJump() (string, int) {
 	if !fn.jumpsKnown() {
 		at = fn.ownIndirectJump()
 	}
-	for _, half := range Halves(fn.text, fn.Module, fn.Name)[1:] {
-		if at >= 0 {
-			break
-		}
-		name = half
-		if other, r := analyse(fn.text, fn.Module, half); r != nil { // not known: as if it did
-			at = 0
-		} else {
-			at = other.ownIndirectJump()
+	others, half, r := fn.others(nil)
+	if at < 0 && r != nil { // not known: as if it did
+		name, at = half, 0
+	}
+	for _, other := range others {
+		if at < 0 {
+			name, at = other.Name, other.ownIndirectJump()
 		}
 	}
 	fn.jumpsTo, fn.jumpsAt = &name, at

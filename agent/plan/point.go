@@ -110,7 +110,7 @@ func Point(text *ktext.Text, req Request) (*Plan, *Refusal) {
 // At plans one splice in a function that is already known by its address;
 // Request.Module and Function are not used.
 func At(text *ktext.Text, f ktext.Func, req Request) (*Plan, *Refusal) {
-	fn, r := decode(text, f)
+	fn, r := req.Known.located(text, f)
 	if r != nil {
 		return nil, r
 	}

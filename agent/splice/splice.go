@@ -25,6 +25,7 @@ type Splicer struct {
 	live  []*Live              // in the order in which they were made
 	set   plan.Set             // of them
 	moved map[isa.Addr]evicted // by where their bodies begin
+	most  int                  // writes in one batch of the kernel's: MostWrites
 	first place.Window         // that patch memory was had in first: the kernel's own text reaches it
 }
 
@@ -124,7 +125,7 @@ func (l *Live) Restart() {
 
 // New returns a splicer without patch memory.
 func New(arch *isa.Arch, p Poker) *Splicer {
-	return &Splicer{arch: arch, poker: p, areas: map[uint32]Area{}, moved: map[isa.Addr]evicted{}}
+	return &Splicer{arch: arch, poker: p, most: MostWrites, areas: map[uint32]Area{}, moved: map[isa.Addr]evicted{}}
 }
 
 // Reserve gets an area of codeLen bytes of code that points in [lo, hi) reach.
@@ -337,8 +338,11 @@ func (s *Splicer) Apply(plans []*plan.Plan) ([]*Live, error) { return s.ApplyFro
 // snippet says.
 func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	live, err := s.apply(plans, cells)
-	if err != nil {
+	var stuck *stuckError
+	if err != nil && !errors.As(err, &stuck) {
 		s.Release(plans...)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.live = append(s.live, live...)
@@ -387,8 +391,8 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		live[k].set(words)
 	}
 	batch, of := writes(plans, moved)
-	if err := s.poker.Splice(batch); err != nil {
-		return nil, blame(of, err)
+	if err := s.pokeAll(batch, of); err != nil {
+		return nil, err
 	}
 	k := 0
 	for _, e := range moved {
@@ -519,7 +523,8 @@ func (s *Splicer) holds(a isa.Addr, want []byte) error {
 }
 
 // Undo takes splices back, all or none, newest first. On success their slots
-// are free, and hold traps.
+// are free, and hold traps. Of more than MostWrites, those are gone on an error that came
+// before it.
 func (s *Splicer) Undo(which []*Live) error {
 	which = slices.Clone(which)
 	moved, err := s.undo(which)
@@ -530,14 +535,36 @@ func (s *Splicer) Undo(which []*Live) error {
 }
 
 // undo leaves the patches as they are. It tells which functions are back.
-func (s *Splicer) undo(which []*Live) ([]evicted, error) {
-	if len(which) == 0 {
-		return nil, nil
+func (s *Splicer) undo(which []*Live) (moved []evicted, err error) {
+	if len(which) <= s.most {
+		return s.undoSome(which)
 	}
-	order, made := slices.Clone(which), map[*Live]int{} // counted from 1
+	made := s.order()
+	which = slices.SortedFunc(slices.Values(which), func(a, b *Live) int { return made[b] - made[a] })
+	for some := range slices.Chunk(which, s.most) {
+		back, err := s.undoSome(some)
+		if err != nil {
+			return nil, err
+		}
+		moved = append(moved, back...)
+	}
+	return moved, nil
+}
+
+// order is in which the live splices were made, counted from 1.
+func (s *Splicer) order() map[*Live]int {
+	made := make(map[*Live]int, len(s.live))
 	for k, l := range s.live {
 		made[l] = k + 1
 	}
+	return made
+}
+
+func (s *Splicer) undoSome(which []*Live) ([]evicted, error) {
+	if len(which) == 0 {
+		return nil, nil
+	}
+	order, made := slices.Clone(which), s.order()
 	slices.SortFunc(order, func(a, b *Live) int { return made[b] - made[a] })
 	var ids []uint32
 	var plans []*plan.Plan

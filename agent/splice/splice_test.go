@@ -35,6 +35,7 @@ type kernel struct {
 	failAt   int    // 1 is the first call that can fail
 	failWith string // only calls of this name count; "" is all
 	local    [8]uint64
+	noUndo   bool     // nothing is undone
 	asleep   uint64   // bytes of patches in quarantine
 	refused  isa.Addr // no code is written over it
 	astray   int      // so many areas that can be in one place are in another
@@ -65,6 +66,9 @@ func (k *kernel) call(name string) error {
 	}
 	return nil
 }
+
+// failNext has the n-th call of a name fail, and each undo behind it.
+func (k *kernel) failNext(name string, n int) { k.failAt, k.failWith, k.noUndo = n, name, true }
 
 func (k *kernel) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	if err := k.call("alloc"); err != nil {
@@ -194,6 +198,9 @@ func (k *kernel) board(s splice.Splice) bool {
 func (k *kernel) Undo(ids []uint32) error {
 	if err := k.call("undo"); err != nil {
 		return err
+	}
+	if k.noUndo {
+		return errInjected
 	}
 	for n, id := range ids {
 		if _, ok := k.live[id]; !ok {

@@ -473,7 +473,10 @@ type Splice struct {
 	Limit    uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"` // refuse all if points are more than so many; 0: none are too many
 	// Bytes of records that each CPU's ring has room for, for those of each length: a power of
 	// two; 0: 1 MiB. That of the first step in which anything is traced.
-	RingBytes     uint32 `protobuf:"varint,7,opt,name=ring_bytes,json=ringBytes,proto3" json:"ring_bytes,omitempty"`
+	RingBytes uint32 `protobuf:"varint,7,opt,name=ring_bytes,json=ringBytes,proto3" json:"ring_bytes,omitempty"`
+	// Results are address, mechanism, written_at, runs_at, added, and a refusal without its detail:
+	// those of a hundred thousand points fit into a record.
+	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +560,13 @@ func (x *Splice) GetRingBytes() uint32 {
 	return 0
 }
 
+func (x *Splice) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
+}
+
 // Point names an instrumentation point, as the probe syntax does.
 type Point struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -581,7 +591,11 @@ type Point struct {
 	Jumps   bool     `protobuf:"varint,14,opt,name=jumps,proto3" json:"jumps,omitempty"`    // search, among what jumps, calls or returns only
 	// Of a block whose time is taken, the point is where it begins or, if what is done there is
 	// of who leaves, where it ends; at or behind offset.
-	Block         *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
+	Block *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
+	// With each: of all functions of the kernel's own from the one of this name up to that of
+	// until, which is left out, by their addresses. Their names need not be theirs alone, so results
+	// tell them by address.
+	Until         string `protobuf:"bytes,16,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -719,6 +733,13 @@ func (x *Point) GetBlock() *Block {
 		return x.Block
 	}
 	return nil
+}
+
+func (x *Point) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
 }
 
 // Block is a basic block, in bytes from its function's start.
@@ -1049,7 +1070,9 @@ func (x *Sample) GetBegan() *Moment {
 
 // Read reports the counters of all live points.
 type Read struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only as Result.counts: of points that do nothing but count, one word each.
+	Brief         bool `protobuf:"varint,1,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1082,6 +1105,13 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
 	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Read) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
 }
 
 // Snapshot keeps a copy of kernel text, and of the code of modules, under its name;
@@ -2022,7 +2052,12 @@ type Result struct {
 	Moments    []*Moment              `protobuf:"bytes,20,rep,name=moments,proto3" json:"moments,omitempty"` // of one that reads, if anything is timed: the first and the last
 	// Of one that runs a program and samples, in order, from the begin to the end: as many as
 	// are kept, which are equally far apart but for the last.
-	Samples       []*Sample `protobuf:"bytes,21,rep,name=samples,proto3" json:"samples,omitempty"`
+	Samples []*Sample `protobuf:"bytes,21,rep,name=samples,proto3" json:"samples,omitempty"`
+	// Of a brief Read: the addresses of the live points, in the order in which they were made, and
+	// how often each was come by.
+	Addresses     []uint64     `protobuf:"fixed64,22,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
+	Counts        []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	PatchMemory   *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2148,6 +2183,88 @@ func (x *Result) GetSamples() []*Sample {
 	return nil
 }
 
+func (x *Result) GetAddresses() []uint64 {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Result) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *Result) GetPatchMemory() *PatchMemory {
+	if x != nil {
+		return x.PatchMemory
+	}
+	return nil
+}
+
+// PatchMemory is what patches of all live splices have, in bytes.
+type PatchMemory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Areas         uint64                 `protobuf:"varint,1,opt,name=areas,proto3" json:"areas,omitempty"` // of code, and as much again for cells
+	Used          uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`   // of that
+	Pages         uint64                 `protobuf:"varint,3,opt,name=pages,proto3" json:"pages,omitempty"` // of code, of punned jumps', each with as much for cells
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PatchMemory) Reset() {
+	*x = PatchMemory{}
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PatchMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PatchMemory) ProtoMessage() {}
+
+func (x *PatchMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PatchMemory.ProtoReflect.Descriptor instead.
+func (*PatchMemory) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PatchMemory) GetAreas() uint64 {
+	if x != nil {
+		return x.Areas
+	}
+	return 0
+}
+
+func (x *PatchMemory) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *PatchMemory) GetPages() uint64 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
 // Planned is what plans depend on besides the kernel's text.
 type Planned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2162,7 +2279,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2291,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2304,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Planned) GetLse() bool {
@@ -2236,7 +2353,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2365,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2378,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Stage) GetName() string {
@@ -2292,7 +2409,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2421,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2434,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2366,7 +2483,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2495,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2508,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2452,7 +2569,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2581,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2594,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2675,7 +2792,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2804,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2817,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2766,7 +2883,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2895,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2908,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Value) GetSpec() string {
@@ -2933,7 +3050,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3062,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3075,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -3000,7 +3117,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3129,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3142,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -3054,7 +3171,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3183,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3196,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -3114,7 +3231,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3243,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3256,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -3174,7 +3291,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3186,7 +3303,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3199,7 +3316,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -3236,7 +3353,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3365,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3378,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -3314,7 +3431,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3443,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3456,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -3413,7 +3530,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"\xdb\x01\n" +
+	"\x02do\"\xf1\x01\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
@@ -3422,7 +3539,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\tonly_plan\x18\x05 \x01(\bR\bonlyPlan\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
-	"ring_bytes\x18\a \x01(\rR\tringBytes\"\xae\x03\n" +
+	"ring_bytes\x18\a \x01(\rR\tringBytes\x12\x14\n" +
+	"\x05brief\x18\b \x01(\bR\x05brief\"\xc4\x03\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -3439,7 +3557,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
 	"\x05jumps\x18\x0e \x01(\bR\x05jumps\x12*\n" +
-	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\"/\n" +
+	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\x12\x14\n" +
+	"\x05until\x18\x10 \x01(\tR\x05until\"/\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05begin\x18\x01 \x01(\x04R\x05begin\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\x04R\x03end\"x\n" +
@@ -3462,8 +3581,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06Sample\x12\x0e\n" +
 	"\x02ns\x18\x01 \x01(\x04R\x02ns\x12,\n" +
 	"\x06values\x18\x02 \x03(\v2\x14.kerninst.wire.ValueR\x06values\x12+\n" +
-	"\x05began\x18\x03 \x01(\v2\x15.kerninst.wire.MomentR\x05began\"\x06\n" +
-	"\x04Read\">\n" +
+	"\x05began\x18\x03 \x01(\v2\x15.kerninst.wire.MomentR\x05began\"\x1c\n" +
+	"\x04Read\x12\x14\n" +
+	"\x05brief\x18\x01 \x01(\bR\x05brief\">\n" +
 	"\bSnapshot\x12\x18\n" +
 	"\aagainst\x18\x01 \x01(\tR\aagainst\x12\x18\n" +
 	"\amodules\x18\x02 \x03(\tR\amodules\"^\n" +
@@ -3535,7 +3655,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xb3\x04\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xa8\x05\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -3550,7 +3670,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
 	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\x12/\n" +
 	"\amoments\x18\x14 \x03(\v2\x15.kerninst.wire.MomentR\amoments\x12/\n" +
-	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\"\x8b\x01\n" +
+	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\x12\x1c\n" +
+	"\taddresses\x18\x16 \x03(\x06R\taddresses\x12\x16\n" +
+	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
+	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\"M\n" +
+	"\vPatchMemory\x12\x14\n" +
+	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
+	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\x8b\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
@@ -3694,7 +3821,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3722,20 +3849,21 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Log)(nil),             // 23: kerninst.wire.Log
 	(*Done)(nil),            // 24: kerninst.wire.Done
 	(*Result)(nil),          // 25: kerninst.wire.Result
-	(*Planned)(nil),         // 26: kerninst.wire.Planned
-	(*Stage)(nil),           // 27: kerninst.wire.Stage
-	(*Looked)(nil),          // 28: kerninst.wire.Looked
-	(*Refusal)(nil),         // 29: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 30: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 31: kerninst.wire.RunResult
-	(*Value)(nil),           // 32: kerninst.wire.Value
-	(*Moment)(nil),          // 33: kerninst.wire.Moment
-	(*Row)(nil),             // 34: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 35: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 36: kerninst.wire.TextDiff
-	(*Range)(nil),           // 37: kerninst.wire.Range
-	(*Looked_Function)(nil), // 38: kerninst.wire.Looked.Function
-	(*Moment_Inside)(nil),   // 39: kerninst.wire.Moment.Inside
+	(*PatchMemory)(nil),     // 26: kerninst.wire.PatchMemory
+	(*Planned)(nil),         // 27: kerninst.wire.Planned
+	(*Stage)(nil),           // 28: kerninst.wire.Stage
+	(*Looked)(nil),          // 29: kerninst.wire.Looked
+	(*Refusal)(nil),         // 30: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 31: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 32: kerninst.wire.RunResult
+	(*Value)(nil),           // 33: kerninst.wire.Value
+	(*Moment)(nil),          // 34: kerninst.wire.Moment
+	(*Row)(nil),             // 35: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 36: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 37: kerninst.wire.TextDiff
+	(*Range)(nil),           // 38: kerninst.wire.Range
+	(*Looked_Function)(nil), // 39: kerninst.wire.Looked.Function
+	(*Moment_Inside)(nil),   // 40: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -3753,8 +3881,8 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	8,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
 	7,  // 13: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
 	1,  // 14: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	32, // 15: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	33, // 16: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	33, // 15: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	34, // 16: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
 	2,  // 17: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
 	20, // 18: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
 	25, // 19: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
@@ -3763,31 +3891,32 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	21, // 22: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
 	11, // 23: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
 	19, // 24: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	30, // 25: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	31, // 26: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	32, // 27: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	36, // 28: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	28, // 29: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	31, // 25: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	32, // 26: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	33, // 27: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	37, // 28: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	29, // 29: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
 	22, // 30: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	27, // 31: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	26, // 32: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	33, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	28, // 31: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	27, // 32: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	34, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
 	11, // 34: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	38, // 35: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	29, // 36: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	29, // 37: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	35, // 38: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	34, // 39: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 40: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	7,  // 41: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	39, // 42: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	37, // 43: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	7,  // 44: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	26, // 35: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
+	39, // 36: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	30, // 37: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	30, // 38: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	36, // 39: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	35, // 40: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 41: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	7,  // 42: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	40, // 43: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	38, // 44: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	7,  // 45: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -3821,7 +3950,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

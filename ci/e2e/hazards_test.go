@@ -82,6 +82,9 @@ func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 130, []string
 // Coverage takes itself away, and finds what counters find.
 func TestCover(t *testing.T) { scenario(t, "cover", 7, []string{"arm64"}) }
 
+// A counter in each block of a subsystem, and the counts are a flow.
+func TestDensity(t *testing.T) { scenario(t, "density-slice", 10, []string{"arm64"}) }
+
 // Instructions whose faults have a fixup, bare and in the annex. What this finds on
 // arm64 is found by `make proof`, with patches of two parts.
 func TestAnnex(t *testing.T) {

@@ -60,6 +60,8 @@ var scenarioProofs = []scenarioProof{
 	{"bounds", "exact", "bounds.kprobes", nil},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"cover", "exact", "cover.found", nil},
+	{"density", "exact", "density.counted", []class{{"flow", "density.flow.sums.came"}}},
+	{"density-kernel", "exact", "density.counted", []class{{"flow", "density.flow.sums.came"}}},
 	{"peers", "exact", "peers.answers", nil},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},

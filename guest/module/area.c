@@ -16,6 +16,7 @@
  * CPU, interrupt or NMI can observe any of this.
  */
 #include <linux/cacheflush.h>
+#include <linux/interval_tree.h>
 #include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -33,6 +34,7 @@
 
 struct area {
 	struct list_head link;
+	struct interval_tree_node in_codes, in_cells;	/* if it has code */
 #ifdef KI_ARCH_NAMED
 	struct bpf_ksym ksym;	/* makes text of the code for who walks stacks */
 #endif
@@ -48,6 +50,12 @@ struct area {
 };
 
 static LIST_HEAD(areas);
+/*
+ * Code, and the cells behind it, by address: each splice asks where it leads to, and areas may be
+ * thousands. No two overlap.
+ */
+static struct rb_root_cached codes = RB_ROOT_CACHED;
+static struct rb_root_cached cells = RB_ROOT_CACHED;
 static u32 area_count;
 static unsigned long area_bytes;
 static u32 last_id;
@@ -325,6 +333,32 @@ static unsigned long cells_len(const struct area *a)
 	return rings(a) ? num_possible_cpus() * (unsigned long)a->code_len : a->code_len;
 }
 
+static void insert(struct area *a)
+{
+	list_add(&a->link, &areas);
+	area_count++;
+	area_bytes += cells_len(a);
+	if (!has_code(a))
+		return;
+	a->in_codes.start = a->addr;
+	a->in_codes.last = a->addr + a->code_len - 1;
+	a->in_cells.start = a->cells;
+	a->in_cells.last = a->cells + a->code_len - 1;
+	interval_tree_insert(&a->in_codes, &codes);
+	interval_tree_insert(&a->in_cells, &cells);
+}
+
+static void erase(struct area *a)
+{
+	list_del(&a->link);
+	area_count--;
+	area_bytes -= cells_len(a);
+	if (!has_code(a))
+		return;
+	interval_tree_remove(&a->in_codes, &codes);
+	interval_tree_remove(&a->in_cells, &cells);
+}
+
 int ki_area_alloc(struct ki_area *a)
 {
 	struct area *new;
@@ -346,9 +380,7 @@ int ki_area_alloc(struct ki_area *a)
 	new->id = ++last_id;
 	new->session = ki_session;
 	give_name(new);
-	list_add(&new->link, &areas);
-	area_count++;
-	area_bytes += cells_len(new);
+	insert(new);
 	a->id = new->id;
 	a->addr = new->addr;
 	a->cells = new->cells;
@@ -374,9 +406,7 @@ static void drop(struct area *a)
 {
 	if (built_in(a))
 		clear_built_in(a);
-	list_del(&a->link);
-	area_count--;
-	area_bytes -= cells_len(a);
+	erase(a);
 	take_name(a);
 	/*
 	 * Pages that a process still has mapped live until it unmaps them. Those of
@@ -439,25 +469,22 @@ static bool within(unsigned long addr, unsigned long len,
 	return len <= size && addr >= start && addr - start <= size - len;
 }
 
+/* Are all of some bytes, of which there is one, in one range of a tree? */
+static bool in_tree(struct rb_root_cached *tree, unsigned long addr, unsigned long len)
+{
+	struct interval_tree_node *n = interval_tree_iter_first(tree, addr, addr);
+
+	return n && len - 1 <= n->last - addr;
+}
+
 bool ki_area_has_code(unsigned long addr, unsigned long len)
 {
-	struct area *a;
-
-	list_for_each_entry(a, &areas, link)
-		if (has_code(a) && within(addr, len, a->addr, a->code_len))
-			return true;
-	return false;
+	return len && in_tree(&codes, addr, len);
 }
 
 bool ki_area_has(unsigned long addr, unsigned long len)
 {
-	struct area *a;
-
-	list_for_each_entry(a, &areas, link)
-		if (has_code(a) && (within(addr, len, a->addr, a->code_len) ||
-				    within(addr, len, a->cells, a->code_len)))
-			return true;
-	return false;
+	return len && (in_tree(&codes, addr, len) || in_tree(&cells, addr, len));
 }
 
 bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
@@ -467,15 +494,14 @@ bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s)
 
 	if (!words || addr % 8 || len > KI_MAX_AREA)
 		return false;
+	if (!local) {
+		*s = (struct ki_cell_source){ .at = (const u64 *)(unsigned long)addr };
+		return in_tree(&cells, addr, len);
+	}
 	list_for_each_entry(a, &areas, link) {
-		if (local != !!a->local || rings(a) ||
-		    !within(addr, len, a->cells, local ? PAGE_SIZE : a->code_len))
+		if (!a->local || !within(addr, len, a->cells, PAGE_SIZE))
 			continue;
-		*s = (struct ki_cell_source){};
-		if (local)
-			s->local = a->local + (addr - a->cells);
-		else
-			s->at = (const u64 *)(unsigned long)addr;
+		*s = (struct ki_cell_source){ .local = a->local + (addr - a->cells) };
 		return true;
 	}
 	return false;

@@ -37,6 +37,7 @@
 	CODE(within_kprobe_blacklist)		\
 	CODE(arch_within_kprobe_blacklist)	\
 	CODE(lookup_symbol_name)		\
+	CODE(kallsyms_lookup_name)		\
 	CODE(core_kernel_text)			\
 	CODE(__module_address)			\
 	CODE(__module_text_address)		\

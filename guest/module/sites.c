@@ -145,17 +145,10 @@ bool ki_blacklisted(unsigned long addr)
 	return yes;
 }
 
-/*
- * A part that the compiler split off (foo.cold) is banned with its function;
- * that rule needs the kernel's look-up by name, which only such parts pay for.
- */
-bool ki_core_banned(unsigned long addr)
+static bool in_banned(unsigned long addr)
 {
-	char name[KSYM_NAME_LEN];
 	u32 lo = 0, hi = banned_count, mid;
 
-	if (arch_within_kprobe_blacklist(addr))
-		return true;
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
 		if (banned[mid].end <= addr)
@@ -163,7 +156,27 @@ bool ki_core_banned(unsigned long addr)
 		else
 			hi = mid;
 	}
-	if (lo < banned_count && banned[lo].start <= addr)
+	return lo < banned_count && banned[lo].start <= addr;
+}
+
+/*
+ * A part that the compiler split off (foo.cold) is banned with its function, as in
+ * within_kprobe_blacklist(). That itself is not asked: by now splices of ours are in the
+ * kernel's list, and one at the begin of foo would ban all foo.constprop.0 that there are,
+ * whichever files they are of.
+ */
+bool ki_core_banned(unsigned long addr)
+{
+	char name[KSYM_NAME_LEN], *suffix;
+
+	if (arch_within_kprobe_blacklist(addr) || in_banned(addr))
 		return true;
-	return !lookup_symbol_name(addr, name) && strchr(name, '.') && ki_blacklisted(addr);
+	if (lookup_symbol_name(addr, name))
+		return false;
+	suffix = strchr(name, '.');
+	if (!suffix)
+		return false;
+	*suffix = '\0';
+	addr = kallsyms_lookup_name(name);
+	return addr && in_banned(addr);
 }

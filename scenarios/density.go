@@ -1,0 +1,318 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// density: a counter in every basic block of a range of the kernel's text, all of them at once,
+// while programs run to the right results. What is counted has to be a flow: who comes to a block
+// comes from one before it and goes to one behind (see conserved). The graph is the host's, of a
+// dump that the guest has sent before anything was spliced.
+//
+// Ranges. The linker puts .text of one object file behind that of the one before, in the order in
+// which the kernel's top Kbuild names directories: certs/, mm/, fs/, ipc/. So mm/ and fs/ are all
+// functions from the first of mm/filemap.o up to the first of ipc/, names included that several
+// files have. What the compiler has put into .text.unlikely (cold halves) or .noinstr.text lies
+// elsewhere, and is in the whole kernel's range only.
+func densities() []Scenario {
+	one := func(name, title, label string, r func(arch string) [2]string, squid bool, memory int, patience time.Duration) Scenario {
+		return Scenario{
+			Name: name, Title: title, Labels: []string{label},
+			Guests: func(arch string) []Guest { return densityGuests(r(arch), squid, memory, patience) },
+			Check:  func(t *T) { checkDensity(t, squid) },
+		}
+	}
+	return []Scenario{
+		one("density-slice", "a counter in each basic block of some hundred functions of fs/, and what is counted is a flow", "counts", statToDcache, false, 0, 10*time.Minute),
+		one("density", "a counter in each basic block of mm/ and fs/ while LMbench's operations and Squid run", "proof", mmAndFs, true, 3072, 2*time.Hour),
+		one("density-kernel", "a counter in each basic block of the kernel while LMbench's operations and Squid run", "proof", wholeText, true, 12288, 12*time.Hour),
+	}
+}
+
+// filemapBegin is the first function of mm/filemap.o, of Debian's 6.12.107 on each ISA.
+const filemapBegin = "__traceiter_mm_filemap_delete_from_page_cache"
+
+// statToDcache are fs/stat.o, exec.o, pipe.o, namei.o and what lies between that and fs/inode.o.
+func statToDcache(string) [2]string { return [2]string{"generic_fillattr", "inode_init_always_gfp"} }
+
+// mmAndFs ends where ipc/ begins: ipc/compat.o, where there is one, or else ipc/util.o.
+func mmAndFs(arch string) [2]string {
+	return [2]string{filemapBegin, map[string]string{"amd64": "get_compat_ipc64_perm", "arm64": "get_compat_ipc64_perm", "riscv64": "sysvipc_proc_release"}[arch]}
+}
+
+func wholeText(string) [2]string { return [2]string{"_stext", "_etext"} }
+
+// fewestCounted is the part of the blocks outside reserved text that have to be counted at once.
+const fewestCounted = 0.95
+
+// densityWork are operations of guest/bench, before and while everything is counted.
+var densityWork = []string{"open", "stat", "read", "write", "pipe", "msg"}
+
+func densityGuests(bounds [2]string, squid bool, memory int, patience time.Duration) []Guest {
+	g := Guest{Name: "guest", CPUs: 1, Time: vm.Exact}
+	if squid {
+		g = squidGuest("guest")
+	}
+	g.Index, g.Memory, g.RunTimeout = true, memory, patience
+	work := func(when string) (out []*wire.Step) {
+		for _, op := range densityWork {
+			out = append(out, run(op+" "+when, benchProgram, op, "48", "5"))
+		}
+		return out
+	}
+	every := splice("splice", &wire.Point{Function: bounds[0], Until: bounds[1], Each: wire.Each_BLOCK})
+	every.GetSplice().SkipRefused, every.GetSplice().Brief = true, true
+	steps := []*wire.Step{{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}, snapshot("before", "")}
+	if squid {
+		steps = append(steps, squidBegins(5)...)
+	}
+	steps = append(append(append(steps, work("bare")...), every), work("counted")...)
+	if squid {
+		steps = append(steps, run("lmbench", lmbenchProgram, "2"), squidWork("drive", 5), squidPart("stop", "stop"))
+	}
+	counts := &wire.Step{Name: "counts", Do: &wire.Step_Read{Read: &wire.Read{Brief: true}}}
+	g.Job = job(append(steps, counts, unsplice("splice"), snapshot("after", "before"))...)
+	return []Guest{g}
+}
+
+func checkDensity(t *T, squid bool) {
+	const g = "guest"
+	flow, err := t.flowOf(g)
+	t.g.Expect(err).NotTo(gomega.HaveOccurred(), "the flow of control in the guest's kernel")
+	metric := func(name string, v float64, unit string) {
+		t.Metrics["density."+name] = report.Metric{Value: v, Unit: unit, N: 1}
+	}
+	blocks, refused, reserved := 0, map[string]int{}, 0
+	for _, p := range t.done(g, "splice").Points {
+		n := 1
+		if p.Refusal != nil && flow.whole(p) {
+			n = flow.blocksOf(isa.Addr(p.Address))
+		}
+		blocks += n
+		switch {
+		case p.Refusal == nil:
+			refused["by "+p.Mechanism] += n
+		case p.Refusal.Reason == plan.ReservedText.String():
+			reserved += n
+		default:
+			refused["refused "+p.Refusal.Reason] += n
+		}
+	}
+	for why, n := range refused {
+		metric(strings.ReplaceAll(why, " ", "-"), float64(n), "blocks")
+	}
+	counted := len(t.done(g, "counts").Addresses)
+	metric("blocks", float64(blocks), "blocks")
+	metric("reserved", float64(reserved), "blocks")
+	metric("counted", float64(counted), "blocks")
+	metric("counted.of", 100*float64(counted)/float64(blocks-reserved), "%")
+	t.densityCosts(g, counted, metric)
+	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	if squid {
+		t.ran(g, "lmbench")
+		t.servedBy(g, 5)
+	}
+	came := 0
+	for _, n := range flow.counts {
+		if n > 0 {
+			came++
+		}
+	}
+	metric("came", float64(came), "blocks")
+	t.checkFlow(flow, metric)
+	t.atLeast("part of the blocks outside reserved text that is counted", float64(counted)/float64(blocks-reserved), fewestCounted)
+}
+
+// densityCosts files what it takes to count so many blocks, and what the same work takes with it.
+func (t *T) densityCosts(guest string, counted int, metric func(string, float64, string)) {
+	for _, op := range densityWork {
+		bare, with := t.benches(guest, op+" bare")[0].NS, t.benches(guest, op+" counted")[0].NS
+		metric(op+".times", float64(slices.Min(with))/float64(slices.Min(bare)), "x")
+	}
+	res := t.done(guest, "splice")
+	for k, s := range res.Stages {
+		metric(fmt.Sprintf("splice.%d.%s", k, strings.ReplaceAll(strings.ReplaceAll(s.Name, ",", ""), " ", "-")), float64(s.Ns)/float64(counted), "insns/point")
+	}
+	m := res.PatchMemory
+	for name, n := range map[string]uint64{"areas": m.GetAreas(), "used": m.GetUsed(), "pages": m.GetPages()} {
+		metric("memory."+name, float64(n), "bytes")
+	}
+}
+
+// checkFlow holds counts against each other; and the check against itself, with one count
+// that is one too high.
+func (t *T) checkFlow(f *flow, metric func(string, float64, string)) {
+	sums := f.sums()
+	wrong := f.broken(sums)
+	moved := 0
+	for _, s := range sums {
+		if f.counts[s.one] > 0 {
+			moved++
+		}
+	}
+	metric("flow.sums", float64(len(sums)), "sums")
+	metric("flow.sums.came", float64(moved), "sums")
+	metric("flow.broken", float64(len(wrong)), "sums")
+	t.atLeast("sums that control has come by", float64(moved), 100)
+	t.equal(fmt.Sprintf("of %d sums, those that do not hold (%d, some of them)", len(sums), len(wrong)), wrong[:min(10, len(wrong))], []string{})
+	k := slices.IndexFunc(sums, func(s sum) bool { return f.counts[s.one] > 0 })
+	f.counts[sums[k].one]++
+	t.atLeast("sums that do not hold when one count is one too high", float64(len(f.broken(sums))), 1)
+	f.counts[sums[k].one]--
+}
+
+// flow is a kernel's graph with what was counted of its blocks.
+type flow struct {
+	g      *cfg.Graph
+	preds  *cfg.Lists
+	counts map[cfg.Block]uint64
+	each   map[cfg.Block]int
+}
+
+// flowOf takes a guest's dump, and its counts of blocks. A block that has two counters has none.
+func (t *T) flowOf(guest string) (*flow, error) {
+	arch, err := all.Lookup(t.Arch)
+	if err != nil {
+		return nil, err
+	}
+	dump, err := ktext.ReadDump(t.Guests[guest].Dump)
+	if err != nil {
+		return nil, err
+	}
+	text, err := dump.Text(arch)
+	if err != nil {
+		return nil, err
+	}
+	g, err := cfg.Build(text, cfg.Options{Workers: 2})
+	if err != nil {
+		return nil, err
+	}
+	f := &flow{g: g, preds: g.Preds(), counts: map[cfg.Block]uint64{}, each: map[cfg.Block]int{}}
+	res := t.done(guest, "counts")
+	if len(res.Addresses) != len(res.Counts) {
+		return nil, errors.New("not as many counts as addresses")
+	}
+	for k, a := range res.Addresses {
+		b, ok := g.AtAddr(isa.Addr(a))
+		if !ok {
+			return nil, fmt.Errorf("no block is at %#x", a)
+		}
+		f.counts[b] = res.Counts[k]
+		f.each[b]++
+	}
+	for b, n := range f.each {
+		if n > 1 {
+			delete(f.counts, b)
+		}
+	}
+	return f, nil
+}
+
+// whole reports whether a refusal is of all of a function's blocks: it is at its begin, where a
+// single block's would be at its first instruction behind ftrace's.
+func (f *flow) whole(p *wire.PointResult) bool {
+	return p.Mechanism == "" && slices.Contains([]string{plan.IndirectJump.String(), plan.Undecodable.String()}, p.Refusal.Reason)
+}
+
+// blocksOf counts the blocks of a function that something leads to; a call ends none.
+func (f *flow) blocksOf(a isa.Addr) (n int) {
+	p, ok := f.g.Pos(a)
+	if !ok {
+		return 1
+	}
+	lo, hi := f.g.FuncBlocks(f.g.FuncAt(p))
+	for b := lo; b < hi; b++ {
+		if f.g.Marks(b)&(cfg.Split|cfg.Data|cfg.Orphan) == 0 && f.g.Kind(b) != cfg.KindPad {
+			n++
+		}
+	}
+	return max(n, 1)
+}
+
+// sum says that one block is come by as often as others are together.
+type sum struct {
+	one cfg.Block
+	of  []cfg.Block
+	how string
+}
+
+// passed reports whether who comes to a block that is counted has left it by one of its edges
+// as soon as anybody else may look: it calls nothing, in which a task might sleep, and no
+// instruction of it may fault to a fixup, trap or go where it is not known.
+func (f *flow) passed(b cfg.Block) bool {
+	k := f.g.Kind(b)
+	return len(f.g.Extra(b)) == 0 && f.g.Marks(b)&(cfg.FaultSite|cfg.Unknown|cfg.Pinned) == 0 &&
+		(k == cfg.KindFall || k == cfg.KindJump || k == cfg.KindCond)
+}
+
+// closed reports whether nobody comes to a block but from those that are seen to lead there.
+func (f *flow) closed(b cfg.Block) bool {
+	return f.g.Marks(b)&(cfg.Entry|cfg.Taken|cfg.Orphan|cfg.Split|cfg.Unknown|cfg.Data) == 0
+}
+
+// sums are all that node counts have to satisfy by Kirchhoff's law, without edges' counts: a
+// block's count is the sum of its successors', if each has no other predecessor; and of its
+// predecessors', if each has no other successor. Only blocks that are counted are in any. Since
+// all are read while every CPU stands still, and no task can be inside a block that calls
+// nothing on a kernel that does not preempt itself, they hold exactly.
+func (f *flow) sums() (out []sum) {
+	for b := range cfg.Block(f.g.Blocks()) {
+		if _, ok := f.counts[b]; !ok {
+			continue
+		}
+		next := unique(f.g.Succ(b, nil))
+		if f.passed(b) && len(next) > 0 && f.all(next, func(s cfg.Block) bool {
+			return f.closed(s) && len(unique(f.preds.Of(s))) == 1
+		}) {
+			out = append(out, sum{b, next, "goes to"})
+		}
+		from := unique(f.preds.Of(b))
+		if f.closed(b) && len(from) > 1 && f.all(from, func(p cfg.Block) bool {
+			return f.passed(p) && len(unique(f.g.Succ(p, nil))) == 1
+		}) {
+			out = append(out, sum{b, from, "comes from"})
+		}
+	}
+	return out
+}
+
+// all reports whether all of some blocks are counted and as is said.
+func (f *flow) all(list []cfg.Block, is func(cfg.Block) bool) bool {
+	return !slices.ContainsFunc(list, func(b cfg.Block) bool { _, ok := f.counts[b]; return !ok || !is(b) })
+}
+
+func unique(list []cfg.Block) []cfg.Block {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// broken names the sums that do not hold.
+func (f *flow) broken(sums []sum) []string {
+	out := []string{}
+	for _, s := range sums {
+		var n uint64
+		for _, b := range s.of {
+			n += f.counts[b]
+		}
+		if n != f.counts[s.one] {
+			out = append(out, fmt.Sprintf("%v (%d) %s %d others (%d)", f.g.Start(s.one), f.counts[s.one], s.how, len(s.of), n))
+		}
+	}
+	return out
+}
