@@ -14,12 +14,10 @@ import (
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
+	"kerninst/guest/check"
 )
 
-const (
-	moduleFile = "/lib/kerninst/kerninst.ko"
-	peerFile   = "/lib/kerninst/peer.ko"
-)
+const peerFile = "/lib/kerninst/peer.ko"
 
 // areaSize is the code of the area, in bytes: on amd64 what is in the module's text, on
 // riscv64 little enough for a jal to reach it and its cells.
@@ -53,14 +51,8 @@ func open() (*env, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); os.IsNotExist(err) {
-		ko, err := os.ReadFile(moduleFile)
-		if err != nil {
-			return nil, err
-		}
-		if err := kdev.LoadFrom(ko, "", bytes.NewReader(kallsyms)); err != nil {
-			return nil, err
-		}
+	if err := kdev.LoadOnce(kdev.ModuleFile, bytes.NewReader(kallsyms)); err != nil {
+		return nil, err
 	}
 	e := &env{}
 	if e.dev, err = kdev.Open(); err != nil {
@@ -202,12 +194,12 @@ func (e *env) unchanged(before []byte) error {
 			first = a
 		}
 	}
-	report("text is as before", 1, differ == 0, "%d of %d bytes differ, the first at %v", differ, len(now), first)
+	check.Report("text is as before", 1, differ == 0, "%d of %d bytes differ, the first at %v", differ, len(now), first)
 	st, err := e.settled()
 	if err != nil {
 		return err
 	}
-	report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
+	check.Report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
 	return nil
 }
 
