@@ -526,7 +526,7 @@ func hold() error {
 }
 
 // killed: when the holder of a live splice is killed, the module undoes it.
-func killed(before []byte) error {
+func killed(before *check.Text) error {
 	holder := self("hold")
 	out, err := holder.StdoutPipe()
 	if err != nil {
