@@ -1,9 +1,9 @@
 package check
 
 import (
-	"bytes"
 	"errors"
 	"regexp"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,13 +18,15 @@ type Log struct {
 	bad   []string
 	err   error
 	ended chan struct{}
+
+	ending atomic.Bool // all that is there is read, and no more is waited for
 }
 
 // WatchLog reads the kernel's log from now on.
 func WatchLog() (*Log, error) {
 	l := &Log{ended: make(chan struct{})}
 	var err error
-	if l.fd, err = unix.Open("/dev/kmsg", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+	if l.fd, err = unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
 	if _, err = unix.Seek(l.fd, 0, unix.SEEK_END); err != nil {
@@ -34,13 +36,14 @@ func WatchLog() (*Log, error) {
 	return l, nil
 }
 
-// mark is what is written last, so that the log is not empty, and read to its end.
-const mark = "kerninst check: the log is read up to here"
+// looks is how often the log is looked at whose end was asked for, in ms.
+const looks = 200
 
 func (l *Log) read() {
 	defer close(l.ended)
 	b := make([]byte, 16<<10)
 	for {
+		last := l.ending.Load()
 		n, err := unix.Read(l.fd, b)
 		switch {
 		case err == nil:
@@ -48,11 +51,11 @@ func (l *Log) read() {
 			if amiss.Match(b[:n]) {
 				l.bad = append(l.bad, string(b[:n]))
 			}
-			if bytes.Contains(b[:n], []byte(mark)) {
+		case errors.Is(err, unix.EAGAIN):
+			if last {
 				return
 			}
-		case errors.Is(err, unix.EAGAIN):
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, -1)
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, looks)
 		case errors.Is(err, unix.EINTR):
 		default: // EPIPE: some of it was overwritten, and who knows what it said
 			l.err = err
@@ -63,9 +66,7 @@ func (l *Log) read() {
 
 // End is how many lines came, and those in which something is amiss.
 func (l *Log) End() (lines int, bad []string, err error) {
-	if _, err := unix.Write(l.fd, []byte(mark)); err != nil {
-		return 0, nil, err
-	}
+	l.ending.Store(true)
 	<-l.ended
 	return l.lines, l.bad, l.err
 }
