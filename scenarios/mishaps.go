@@ -19,7 +19,7 @@ func mishaps() []Scenario {
 		{Name: "fails", Title: "each allocation of the module fails, one by one: what was asked for is done, or nothing is", Labels: []string{"hazards", "proof"},
 			Guests: mishapGuests("fails", 40, 1), Check: checkMishap("fails")},
 		{Name: "kills", Title: "a caller is killed at some steps of a batch that is made and taken back: nothing is left", Labels: []string{"hazards"},
-			Guests: mishapGuests("kills", 24, 16), Check: checkMishap("kills")},
+			Guests: mishapGuests("kills", 24, 24), Check: checkMishap("kills")},
 		{Name: "kills-long", Title: "the same at each step", Labels: []string{"proof"},
 			Guests: mishapGuests("kills", 40, 1), Check: checkMishap("kills")},
 		{Name: "power", Title: "the machine is put to sleep while it is spliced, as far as it can be woken again", Labels: []string{"hazards", "proof"},
