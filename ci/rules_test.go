@@ -24,7 +24,8 @@ var layers = map[string]int{
 	"agent/plan": 4, "agent/probe": 4, "agent/index": 4,
 	"agent/clone": 5, "agent/splice": 5, "agent/ask": 5,
 	"agent/metric": 6, "agent/kdev": 6,
-	"agent/daemon": 7,
+	"agent/kpoke":  7,
+	"agent/daemon": 8,
 }
 
 // pure is the height below which a package runs anywhere, on bytes alone.

@@ -23,6 +23,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/kdev"
+	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext"
 	"kerninst/agent/pad"
 	"kerninst/agent/plan"
@@ -32,11 +33,10 @@ import (
 
 // Where an image has the daemon's companions.
 const (
-	moduleFile = "/lib/kerninst/kerninst.ko"
-	peerFile   = "/lib/kerninst/peer.ko"
-	markFile   = "/lib/kerninst/bench/mark"
-	meterFile  = "/lib/kerninst/bench/meter"
-	indexFile  = "/lib/kerninst/kernel.index"
+	peerFile  = "/lib/kerninst/peer.ko"
+	markFile  = "/lib/kerninst/bench/mark"
+	meterFile = "/lib/kerninst/bench/meter"
+	indexFile = "/lib/kerninst/kernel.index"
 )
 
 // Version of the daemon, as hello reports it.
@@ -57,7 +57,7 @@ type Daemon struct {
 	// it has not.
 	redirected map[string]bool
 	splicer    *splice.Splicer
-	poker      *poker
+	poker      *kpoke.Poker
 	sets       map[string]*set   // live splices by step
 	looking    sync.Mutex        // held by who looks at those, or takes some back, while a program runs
 	resolved   map[string][]addr // addresses of points by step, also undone ones
@@ -175,7 +175,7 @@ func (d *Daemon) Close() error {
 }
 
 func (d *Daemon) loadModule() error {
-	ko, err := os.ReadFile(moduleFile)
+	ko, err := os.ReadFile(kdev.ModuleFile)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 	"strconv"
 
 	"kerninst/agent/gen"
-	"kerninst/agent/isa"
-	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 )
@@ -91,7 +89,7 @@ func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
 		if l.Plan.Snippet.Words() != 1 {
 			return nil, fmt.Errorf("%s+%#x has more cells than one: a metered run reads counters", l.Plan.Symbol, uint64(l.Plan.Offset))
 		}
-		for _, at := range d.poker.words(&m, l.Plan) {
+		for _, at := range d.words(&m, l.Plan) {
 			counters = append(counters, strconv.Itoa(at))
 		}
 	}
@@ -99,34 +97,25 @@ func (d *Daemon) cells(live []*splice.Live) ([]string, error) {
 }
 
 // words is where a plan's counter is among what is mapped.
-func (p *poker) words(m *mapped, of *plan.Plan) (out []int) {
+func (d *Daemon) words(m *mapped, of *plan.Plan) (out []int) {
 	if len(of.Locals) == 0 {
-		area := p.holding(of.Patch)
+		area := d.poker.Holding(of.Patch)
 		return []int{m.at(area.Offset, area.CodeLen) + int(of.Cell-area.Cells())}
 	}
-	at := m.at(p.local.Offset, p.local.CPUs*p.local.Len) + int(of.Locals[0]-p.local.Addr)
-	for cpu := range p.local.CPUs {
-		out = append(out, at+cpu*p.local.Len)
+	l := d.poker.Local()
+	at := m.at(l.Offset, l.CPUs*l.Len) + int(of.Locals[0]-l.Addr)
+	for cpu := range l.CPUs {
+		out = append(out, at+cpu*l.Len)
 	}
 	return out
 }
 
 // ways is how many words a plan's counter has.
-func (p *poker) ways(of *plan.Plan) int {
+func (d *Daemon) ways(of *plan.Plan) int {
 	if len(of.Locals) == 0 {
 		return 1
 	}
-	return p.local.CPUs
-}
-
-// holding is the area with the code at an address.
-func (p *poker) holding(code isa.Addr) *kdev.Area {
-	for _, a := range p.areas {
-		if code >= a.Addr && code-a.Addr < isa.Addr(a.CodeLen) {
-			return a
-		}
-	}
-	return nil
+	return d.poker.Local().CPUs
 }
 
 // read ends the counting: what the daemon reports later is what was counted.
@@ -137,7 +126,7 @@ func (m *meter) read(d *Daemon) error {
 	base, counts := map[*splice.Live][]uint64{}, map[*splice.Live][]uint64{}
 	for _, l := range m.live {
 		sum := uint64(0)
-		for range d.poker.ways(l.Plan) {
+		for range d.ways(l.Plan) {
 			line, err := m.out.ReadString('\n')
 			n, bad := strconv.ParseUint(line[:max(0, len(line)-1)], 10, 64)
 			if err != nil || bad != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"kerninst/agent/index"
+	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/pad"
 	"kerninst/agent/place"
@@ -18,7 +19,7 @@ func planning(t *testing.T, arch string) *Daemon {
 	d := &Daemon{arch: k.Arch, text: k.Text(t)}
 	lo, hi := d.text.Bounds()
 	d.info.TextStart, d.padding = lo, pad.New(d.text)
-	d.splicer = splice.New(k.Arch, newPoker(nil, d.info, &d.stages))
+	d.splicer = splice.New(k.Arch, kpoke.New(nil, d.info, nil))
 	const area = 64 << 10
 	at := (hi + 1<<20) &^ 4095
 	d.splicer.Heap().Add(place.NewArea(1, at, at+area, area))

@@ -13,6 +13,7 @@ import (
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -36,7 +37,7 @@ type set struct {
 // prepare makes the splicer and gets patch memory that all of the kernel's
 // text reaches.
 func (d *Daemon) prepare() error {
-	d.poker = newPoker(d.dev, d.info, &d.stages)
+	d.poker = kpoke.New(d.dev, d.info, d.stages.point)
 	d.splicer = splice.New(d.arch, d.poker)
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
 		return err

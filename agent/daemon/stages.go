@@ -40,3 +40,9 @@ func (s *stages) enter(name string) (former string) {
 	former, s.now, s.since = s.now, name, now
 	return former
 }
+
+// point is the stage in which a batch is made, until what it returns is called.
+func (s *stages) point() (end func()) {
+	former := s.enter(stagePoint)
+	return func() { s.enter(former) }
+}

@@ -12,8 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ModuleName is the name of the module in the kernel.
-const ModuleName = "kerninst"
+// ModuleName is the name of the module in the kernel, ModuleFile where the lab's guests have it.
+const (
+	ModuleName = "kerninst"
+	ModuleFile = "/lib/kerninst/kerninst.ko"
+)
 
 // Load loads a module into the running kernel, with the given parameters. The
 // unexported symbols that it lists are taken from /proc/kallsyms. A module that
@@ -47,6 +50,18 @@ func LoadFrom(ko []byte, params string, kallsyms io.Reader) error {
 		return fmt.Errorf("load module: %w%s", err, loadHint(err))
 	}
 	return nil
+}
+
+// LoadOnce loads the module from a file unless it is there.
+func LoadOnce(file string, kallsyms io.Reader) error {
+	if _, err := os.Stat("/sys/module/" + ModuleName); !os.IsNotExist(err) {
+		return err
+	}
+	ko, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return LoadFrom(ko, "", kallsyms)
 }
 
 // loadHint says what the kernel means; its log says which symbol or check.

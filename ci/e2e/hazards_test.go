@@ -70,6 +70,14 @@ func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 // What the device is asked that is not right.
 func TestDevice(t *testing.T) { scenario(t, "device", 30, []string{"arm64"}) }
 
+// Memory that runs out, at each allocation of the module, and callers that are killed in its
+// steps. That a killed caller's are the same steps on each ISA is the module's part that they share.
+func TestFails(t *testing.T) { scenario(t, "fails", 10, []string{"arm64"}) }
+func TestSteps(t *testing.T) { scenario(t, "kills", 5, []string{"arm64"}) }
+
+// A machine sleeps, and wakes, while it is spliced.
+func TestPower(t *testing.T) { scenario(t, "power", 10, []string{"amd64"}) }
+
 // Kprobes that come later are let in where instructions begin only.
 func TestBounds(t *testing.T) { scenario(t, "bounds", 12, []string{"amd64"}) }
 

@@ -55,6 +55,11 @@ var scenarioProofs = []scenarioProof{
 	{"module", "exact", "module.1cpu.executed", nil},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
+	{"churn-long", "host", "churn.operations", []class{{"2cpu", "churn.2cpu.operations"}, {"4cpu", "churn.4cpu.operations"}, {"exact", "churn.exact"}}},
+	{"churn-variants", "host", "churn.operations", []class{{"exact", "churn.exact"}}},
+	{"fails", "host", "fails.tried", nil},
+	{"kills-long", "host", "kills.tried", nil},
+	{"power", "host", "power.sleeps", nil},
 	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody"}, {"spliced", "device.spliced"}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"bounds", "exact", "bounds.kprobes", nil},
@@ -115,6 +120,12 @@ func main() {
 	fresh := flag.Bool("fuzzfresh", false, "fuzz from the repository's inputs alone, not from what was found on this host before")
 	jobs := flag.Int("jobs", 1, "how many proofs run at once; fuzz targets share the CPUs")
 	flag.Parse()
+	if t := os.Getenv("PROOF_TIME"); t != "" {
+		if _, err := time.ParseDuration(t); err != nil {
+			fmt.Fprintf(os.Stderr, "proof: PROOF_TIME=%s is no duration, as 10m: %v\n", t, err)
+			os.Exit(status.ExitUsage)
+		}
+	}
 	how := fuzzing{*fuzzTime, *others, max(1, runtime.GOMAXPROCS(0)/max(1, *jobs)), *fresh}
 	if *others == 0 {
 		how.others = *fuzzTime

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -19,10 +16,7 @@ import (
 	"kerninst/agent/ktext"
 )
 
-const (
-	devicePath = "/dev/" + kdev.ModuleName
-	moduleFile = "/lib/kerninst/kerninst.ko"
-)
+const devicePath = "/dev/" + kdev.ModuleName
 
 // victim is a function that nobody runs.
 type victim struct {
@@ -49,14 +43,8 @@ func look() (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); os.IsNotExist(err) {
-		ko, err := os.ReadFile(moduleFile)
-		if err != nil {
-			return nil, err
-		}
-		if err := kdev.LoadFrom(ko, "", bytes.NewReader(kallsyms)); err != nil {
-			return nil, err
-		}
+	if err := kdev.LoadOnce(kdev.ModuleFile, bytes.NewReader(kallsyms)); err != nil {
+		return nil, err
 	}
 	dev, err := kdev.Open()
 	if err != nil {
@@ -107,49 +95,3 @@ func ioctl(fd int, cmd, arg uintptr) unix.Errno {
 
 // addrOf is where memory is that the collector does not move: what mmap gave.
 func addrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
-
-// told are the parts of memory that the kernel gives account of. What it has besides is in
-// use by who asked for pages.
-var told = []string{"MemFree", "Buffers", "Cached", "AnonPages", "Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu"}
-
-// kept is what the kernel holds, in KiB, by what holds it, and how many pieces of virtual
-// memory are the module's.
-func kept() (map[string]int, error) {
-	f, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	all := map[string]int{}
-	for s := bufio.NewScanner(f); s.Scan(); {
-		w := strings.Fields(s.Text())
-		all[strings.TrimSuffix(w[0], ":")], _ = strconv.Atoi(w[1])
-	}
-	pages := all["MemTotal"]
-	for _, name := range told {
-		pages -= all[name]
-	}
-	aside, err := aside()
-	if err != nil {
-		return nil, err
-	}
-	pages -= aside
-	vm, err := os.ReadFile("/proc/vmallocinfo")
-	return map[string]int{"pages": pages, "SUnreclaim": all["SUnreclaim"], "VmallocUsed": all["VmallocUsed"], "Percpu": all["Percpu"],
-		"pieces": strings.Count(string(vm), "["+kdev.ModuleName+"]")}, err
-}
-
-// aside is how many KiB of free pages CPUs have aside: many, at times.
-func aside() (all int, err error) {
-	zones, err := os.ReadFile("/proc/zoneinfo")
-	for line := range strings.Lines(string(zones)) {
-		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "count:"); ok {
-			pages, err := strconv.Atoi(strings.TrimSpace(n))
-			if err != nil {
-				return 0, err
-			}
-			all += pages * os.Getpagesize() / 1024
-		}
-	}
-	return all, err
-}

@@ -19,6 +19,7 @@ import (
 	"kerninst/agent/isa/all"
 	"kerninst/agent/kdev"
 	"kerninst/agent/place"
+	"kerninst/guest/check"
 )
 
 // area is one that the module has given.
@@ -137,12 +138,12 @@ func everything(calls int, seed uint64) error {
 		}
 	}
 	made := root.Answers["splice "] + nobody.Answers["splice "]
-	report("batches that were made", made, made > 0, "")
+	check.Report("batches that were made", made, made > 0, "")
 	root.report("root")
 	nobody.report("nobody")
 	for _, what := range slices.Sorted(maps.Keys(halves[0])) {
 		more := halves[1][what] - halves[0][what]
-		report("kernel memory that is not given back: "+what, halves[1][what], more <= mayGrow[what], "%d more", more)
+		check.Report("kernel memory that is not given back: "+what, halves[1][what], more <= mayGrow[what], "%d more", more)
 	}
 	return left()
 }
@@ -158,11 +159,7 @@ func settled() (map[string]int, error) {
 		return nil, err
 	}
 	time.Sleep(2 * time.Second)
-	// Each CPU keeps a part of the kernel's sums to itself, until it is asked.
-	if err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0); err != nil {
-		return nil, err
-	}
-	return kept()
+	return check.Kept()
 }
 
 // mayGrow is by how much what the kernel holds may differ: KiB of what others hold as well,
@@ -254,12 +251,12 @@ func left() error {
 		return err
 	}
 	s, err := dev.Stats()
-	report("no splice is left", 1, err == nil && s.Splices == 0 && s.Spliced == s.Unspliced, "%+v, %v", s, err)
-	report("no area is left, but of one who called last", 1, s.Areas == 0 || s.Quarantined > 0 && s.Areas <= 2*threads*4*mostAreas, "%+v", s)
+	check.Report("no splice is left", 1, err == nil && s.Splices == 0 && s.Spliced == s.Unspliced, "%+v, %v", s, err)
+	check.Report("no area is left, but of one who called last", 1, s.Areas == 0 || s.Quarantined > 0 && s.Areas <= 2*threads*4*mostAreas, "%+v", s)
 	if err := dev.Close(); err != nil {
 		return err
 	}
 	err = unix.DeleteModule(kdev.ModuleName, 0)
-	report("unload", 1, err == nil || s.Quarantined > 0 && err == unix.EAGAIN, "%v", err)
+	check.Report("unload", 1, err == nil || s.Quarantined > 0 && err == unix.EAGAIN, "%v", err)
 	return nil
 }

@@ -11,27 +11,11 @@
 package main
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
+
+	"kerninst/guest/check"
 )
-
-// record is one check. Its keys are what scenarios read, as guest/storm's.
-type record struct {
-	Name   string `json:"name"`
-	N      int    `json:"n"`
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail"`
-}
-
-func report(name string, n int, ok bool, format string, args ...any) {
-	b, err := json.Marshal(record{name, n, ok, fmt.Sprintf(format, args...)})
-	if err != nil {
-		panic(err) // strings and numbers
-	}
-	fmt.Println(string(b))
-}
 
 func main() {
 	calls := flag.Int("calls", 100_000, "calls of the device")
@@ -47,8 +31,5 @@ func main() {
 	default:
 		err = fmt.Errorf("unknown role %q", flag.Arg(0))
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fuzz:", err)
-		os.Exit(1)
-	}
+	check.Exit("fuzz", err)
 }

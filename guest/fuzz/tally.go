@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"kerninst/guest/check"
 )
 
 // tally is what callers were answered.
@@ -42,11 +44,11 @@ func (t *tally) report(who string) {
 			}
 		}
 		total += n
-		report(who+": "+c.name, n, t.Answers[c.name+" "] > 0, "%s", strings.Join(said, ", "))
+		check.Report(who+": "+c.name, n, t.Answers[c.name+" "] > 0, "%s", strings.Join(said, ", "))
 	}
-	report(who+": calls", total, true, "%d besides, such as mappings", t.Games)
+	check.Report(who+": calls", total, true, "%d besides, such as mappings", t.Games)
 	for _, what := range slices.Sorted(maps.Keys(t.Asked)) {
-		report(who+": "+what, t.Asked[what], t.Wrong[what] == 0, "%d times not refused as it must be", t.Wrong[what])
+		check.Report(who+": "+what, t.Asked[what], t.Wrong[what] == 0, "%d times not refused as it must be", t.Wrong[what])
 	}
 }
 

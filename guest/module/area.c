@@ -26,6 +26,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -87,10 +88,10 @@ static void *place(unsigned long lo, unsigned long end, unsigned long size)
 		stop = end - lo > span ? lo + span : end;
 		b = first_mapped(lo, stop);
 		if (b - lo >= need) {
-			p = __vmalloc_node_range_noprof(size, PAGE_SIZE, lo, b,
+			p = ki_try(__vmalloc_node_range_noprof(size, PAGE_SIZE, lo, b,
 					GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,
 					PAGE_KERNEL, VM_FLUSH_RESET_PERMS,
-					NUMA_NO_NODE, __builtin_return_address(0));
+					NUMA_NO_NODE, __builtin_return_address(0)));
 			if (p)
 				return p;
 		}
@@ -239,7 +240,7 @@ static int get_local(struct area *new)
 {
 	if (!KI_ARCH_LOCAL_REACH)
 		return -EOPNOTSUPP;
-	new->local = __alloc_percpu(PAGE_SIZE, PAGE_SIZE);
+	new->local = ki_fails() ? NULL : __alloc_percpu(PAGE_SIZE, PAGE_SIZE);
 	if (!new->local)
 		return -ENOMEM;
 	new->cells = (unsigned long)new->local;
@@ -259,12 +260,12 @@ static int get_rings(struct area *new, u32 len)
 	unsigned long at;
 	int cpu;
 
-	new->cells = (unsigned long)__vmalloc(1ul * len * num_possible_cpus(),
-					      GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN);
+	new->cells = (unsigned long)ki_try(__vmalloc(1ul * len * num_possible_cpus(),
+						     GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN));
 	if (KI_ARCH_RING_LIST)
-		new->list = kcalloc(nr_cpu_ids, sizeof(*new->list), GFP_KERNEL);
+		new->list = ki_try(kcalloc(nr_cpu_ids, sizeof(*new->list), GFP_KERNEL));
 	else
-		new->each = alloc_percpu(unsigned long);
+		new->each = ki_fails() ? NULL : alloc_percpu(unsigned long);
 	if (!new->cells || !rings(new)) {
 		vfree((void *)new->cells);
 		kfree(new->list);
@@ -301,7 +302,7 @@ static int get_memory(struct area *new, const struct ki_area *a)
 	mem = place_in_window(a->lo, a->hi, 2ul * a->code_len, &possible);
 	if (!mem)
 		return possible ? -ENOSPC : -EACCES;
-	if (make_code(mem, a->code_len)) {
+	if (ki_fails() || make_code(mem, a->code_len)) {
 		vfree(mem);
 		return -ENOMEM;
 	}
@@ -368,10 +369,12 @@ int ki_area_alloc(struct ki_area *a)
 		return -EINVAL;
 	if (area_count >= MAX_AREAS || area_bytes + a->code_len > MAX_BYTES)
 		return -ENOMEM;
-	new = kzalloc(sizeof(*new), GFP_KERNEL);
+	new = ki_try(kzalloc(sizeof(*new), GFP_KERNEL));
 	if (!new)
 		return -ENOMEM;
+	ki_step();
 	err = get_memory(new, a);
+	ki_step();
 	if (err) {
 		kfree(new);
 		return err;

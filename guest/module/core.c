@@ -25,6 +25,7 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -152,7 +153,7 @@ static long do_read(void __user *arg)
 		return -EFAULT;
 	if (!r.len || r.len > READ_MAX || r.addr + r.len < r.addr)
 		return -EINVAL;
-	page = (void *)__get_free_page(GFP_KERNEL);
+	page = ki_try((void *)__get_free_page(GFP_KERNEL));
 	if (!page)
 		return -ENOMEM;
 	while (r.len && !err) {
@@ -186,11 +187,11 @@ static long do_code(void __user *arg)
 	if (!c.len || c.len > KI_MAX_AREA || c.addr + c.len < c.addr ||
 	    c.n > KI_MAX_FRAMES || c.reserved)
 		return -EINVAL;
-	code = vmemdup_user(u64_to_user_ptr(c.buf), c.len);
+	code = ki_try_err(vmemdup_user(u64_to_user_ptr(c.buf), c.len));
 	if (IS_ERR(code))
 		return PTR_ERR(code);
 	if (c.n)
-		frames = vmemdup_user(u64_to_user_ptr(c.frames), array_size(c.n, sizeof(*frames)));
+		frames = ki_try_err(vmemdup_user(u64_to_user_ptr(c.frames), array_size(c.n, sizeof(*frames))));
 	err = PTR_ERR_OR_ZERO(frames);
 	if (!err) {
 		mutex_lock(&ki_lock);
@@ -228,11 +229,13 @@ static long do_splice(void __user *arg)
 	if (!b.n || b.n > KI_MAX_BATCH)
 		return -EINVAL;
 	list = u64_to_user_ptr(b.splices);
-	s = vmemdup_user(list, array_size(b.n, sizeof(*s)));
+	s = ki_try_err(vmemdup_user(list, array_size(b.n, sizeof(*s))));
 	if (IS_ERR(s))
 		return PTR_ERR(s);
 	b.failed = b.n;
+	ki_step();
 	err = name_splices(list, s, b.n);
+	ki_step();
 	if (!err) {
 		mutex_lock(&ki_lock);
 		err = ki_text_splice(s, b.n, &b.failed);
@@ -254,7 +257,7 @@ static long do_undo(void __user *arg)
 		return -EFAULT;
 	if (!u.n || u.n > KI_MAX_BATCH || u.reserved || (u.flags & ~KI_UNDO_NO_WAIT))
 		return -EINVAL;
-	ids = vmemdup_user(u64_to_user_ptr(u.ids), array_size(u.n, sizeof(*ids)));
+	ids = ki_try_err(vmemdup_user(u64_to_user_ptr(u.ids), array_size(u.n, sizeof(*ids))));
 	if (IS_ERR(ids))
 		return PTR_ERR(ids);
 	u.failed = u.n;
@@ -315,7 +318,9 @@ static long ki_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	if (mutex_lock_killable(&call_lock))
 		return -EINTR;
 	SET_CALLER();
+	ki_step();
 	err = calls[nr].run((void __user *)arg);
+	ki_step();
 	mutex_unlock(&call_lock);
 	return err;
 }
@@ -403,6 +408,7 @@ static int ki_open(struct inode *inode, struct file *file)
 static int ki_release(struct inode *inode, struct file *file)
 {
 	SET_CALLER();
+	ki_step();
 	mutex_lock(&ki_lock);
 	clean_up();
 	mutex_unlock(&ki_lock);

@@ -32,6 +32,7 @@
 #include <linux/timex.h>
 #include <linux/uaccess.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -209,7 +210,7 @@ static int check_ranges(const struct moment *m)
 static int get_list(void **to, u64 from, u32 n, size_t size)
 {
 	if (n)
-		*to = vmemdup_user(u64_to_user_ptr(from), array_size(n, size));
+		*to = ki_try_err(vmemdup_user(u64_to_user_ptr(from), array_size(n, size)));
 	return PTR_ERR_OR_ZERO(*to);
 }
 
@@ -257,9 +258,9 @@ long ki_moment(void __user *arg)
 	err = get_list((void **)&m.ranges, m.k.ranges, m.k.n_ranges, sizeof(*m.ranges));
 	if (err)
 		goto out;
-	m.sources = kvcalloc(m.k.n_cells + 1, sizeof(*m.sources), GFP_KERNEL);
-	m.words = kvcalloc(m.k.n_words + 1, 8, GFP_KERNEL);
-	m.inside = kvcalloc(m.k.room + 1, sizeof(*m.inside), GFP_KERNEL);
+	m.sources = ki_try(kvcalloc(m.k.n_cells + 1, sizeof(*m.sources), GFP_KERNEL));
+	m.words = ki_try(kvcalloc(m.k.n_words + 1, 8, GFP_KERNEL));
+	m.inside = ki_try(kvcalloc(m.k.room + 1, sizeof(*m.inside), GFP_KERNEL));
 	err = -ENOMEM;
 	if (m.sources && m.words && m.inside) {
 		mutex_lock(&ki_lock);

@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 #include <linux/sort.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -43,7 +44,7 @@ static int copy_sites(void)
 	struct jump_entry *start = (struct jump_entry *)ki_marks.jump_table;
 	u32 n = end - start, more = ki_arch_sites(NULL);
 
-	sites = kvcalloc(n + more, sizeof(*sites), GFP_KERNEL);
+	sites = ki_try(kvcalloc(n + more, sizeof(*sites), GFP_KERNEL));
 	if (!sites)
 		return -ENOMEM;
 	for (e = start; e < end; e++)
@@ -82,7 +83,7 @@ static int copy_banned(void)
 	mutex_lock(&kprobe_mutex);
 	list_for_each_entry(b, &kprobe_blacklist, list)
 		n++;
-	banned = kvcalloc(n, sizeof(*banned), GFP_KERNEL);
+	banned = ki_try(kvcalloc(n, sizeof(*banned), GFP_KERNEL));
 	if (banned)
 		list_for_each_entry(b, &kprobe_blacklist, list)
 			banned[banned_count++] = (struct ban){ b->start_addr, b->end_addr };

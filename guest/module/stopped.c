@@ -24,6 +24,7 @@
 #include <linux/stop_machine.h>
 #include <linux/string.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -139,6 +140,7 @@ int ki_poke_stopped(struct ki_poke *p, u32 n, u32 *failed)
 
 		c.failed = c.n;
 		err = run_chunk(&c);
+		ki_step();
 		if (err) {
 			*failed = c.failed < c.n ? p[done + c.failed].index : n;
 			take_back(p, done);

@@ -42,6 +42,7 @@
 #include <linux/sort.h>
 #include <linux/xarray.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -312,7 +313,7 @@ static unsigned long barred_end(const struct live *l, bool misled)
 
 static struct live *new_live(const struct ki_splice *s)
 {
-	struct live *l = kzalloc(sizeof(*l), GFP_KERNEL);
+	struct live *l = ki_try(kzalloc(sizeof(*l), GFP_KERNEL));
 
 	if (!l)
 		return NULL;
@@ -393,7 +394,7 @@ static int admit(struct live *l)
 		err = ki_annex_add(l->s.fault, l->s.original);
 	if (err)
 		goto put;
-	err = xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
+	err = ki_fails() ? -ENOMEM : xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
 	if (err)
 		goto remove;
 	interval_tree_insert(&l->at, &points);
@@ -462,6 +463,7 @@ static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *fai
 		}
 		l[i]->index = i;
 		l[i]->making = true;
+		ki_step();
 		cond_resched();
 	}
 	*failed = n;
@@ -536,7 +538,7 @@ static int list_probes(struct probes *all)
 	if (!all->n)
 		return 0;
 	all->room = all->n;
-	all->at = kvcalloc(all->room, sizeof(*all->at), GFP_KERNEL);
+	all->at = ki_try(kvcalloc(all->room, sizeof(*all->at), GFP_KERNEL));
 	if (!all->at)
 		return -ENOMEM;
 	count_probes(all);
@@ -697,7 +699,9 @@ static int divert(struct ki_poke *p, u32 n, u32 *failed)
 		windows += !!p[i].window;
 	WRITE_ONCE(waiting, windows);
 	unlock_text();
+	ki_step();
 	ki_quiesce();
+	ki_step();
 	lock_text();
 	WRITE_ONCE(waiting, 0);
 	return 0;
@@ -732,34 +736,32 @@ static int add_traps(struct live **l, u32 n, u32 *failed)
 	return 0;
 }
 
-static int poke_all(struct live **l, u32 n, bool undo, u32 *failed)
+/* p has room for all. */
+static int poke_all(struct ki_poke *p, struct live **l, u32 n, bool undo, u32 *failed)
 {
-	struct ki_poke *p = kvcalloc(n, sizeof(*p), GFP_KERNEL);
 	bool windows = false;
 	int err = 0;
 	u32 i;
 
-	if (!p)
-		return -ENOMEM;
 	if (!undo)
 		err = add_traps(l, n, failed);
 	if (err)
-		goto out;
+		return err;
 	for (i = 0; i < n; i++) {
 		fill_poke(&p[i], l[i], undo);
 		windows |= !!p[i].window;
 	}
 	if (windows)
 		err = divert(p, n, failed);
+	ki_step();
 	if (!err) {
 		err = ki_arch_poke(p, n, failed);
 		if (windows)
 			ki_arch_undivert(p, n);
+		ki_step();
 	}
 	if (undo == !err)
 		remove_traps(l, n);
-out:
-	kvfree(p);
 	return err;
 }
 
@@ -821,16 +823,26 @@ static void take_back_boards(struct live **l, u32 n)
 /* *poked: whatever it answers, text may have led to the patches meanwhile. */
 static int apply_all(struct live **l, u32 n, u32 *failed, bool *poked)
 {
+	struct ki_poke *p;
 	int err;
 
+	*poked = false;
+	ki_step();
 	blacklist_add(l, n);
+	p = ki_try(kvcalloc(n, sizeof(*p), GFP_KERNEL));
+	if (!p)
+		return -ENOMEM;
+	ki_step();
 	ki_annex_publish();
+	ki_step();
 	lock_text();
+	ki_step();
 	err = no_probe_in_functions(l, n, failed);
 	*poked = !err;
 	if (!err)
-		err = poke_all(l, n, false, failed);
+		err = poke_all(p, l, n, false, failed);
 	unlock_text();
+	kvfree(p);
 	if (err && *poked)
 		take_back_boards(l, n);
 	return err;
@@ -868,10 +880,13 @@ static void reap(void)
 
 	if (list_empty(&retired))
 		return;
+	ki_step();
 	ki_quiesce();
+	ki_step();
 	list_for_each_entry(l, &retired, link)
 		l->held = false;
 	all = ki_stacks_scan(&r);
+	ki_step();
 	quarantined = 0;
 	list_for_each_entry_safe(l, next, &retired, link) {
 		if (l->held || (!all && !(l->s.flags & KI_SPLICE_AWAKE))) {
@@ -898,7 +913,7 @@ static void made(struct live **l, u32 n)
 
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 {
-	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
+	struct live **l = ki_try(kvcalloc(n, sizeof(*l), GFP_KERNEL));
 	bool poked;
 	int err;
 
@@ -910,6 +925,7 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 	if (err)
 		goto out;
 	err = apply_all(l, n, failed, &poked);
+	ki_step();
 	made(l, n);
 	if (!err) {
 		spliced += n;
@@ -1003,7 +1019,7 @@ static int still_ours(struct live **l, u32 n, u32 *failed)
  * is: nobody comes there any more, no splice is made there, and ki_text_undo_all() tries
  * again. The points are undone, so that is no error.
  */
-static int restore(struct live **l, u32 first, u32 n, u32 *failed)
+static int restore_by(struct ki_poke *p, struct live **l, u32 first, u32 n, u32 *failed)
 {
 	int err;
 
@@ -1012,28 +1028,42 @@ static int restore(struct live **l, u32 first, u32 n, u32 *failed)
 	if (!err)
 		err = still_ours(l, n, failed);
 	if (!err && first)
-		err = poke_all(l, first, true, failed);
+		err = poke_all(p, l, first, true, failed);
 	unlock_text();
 	if (err)
 		return err;
+	ki_step();
 	retire(l, first);
 	unspliced += first;
+	ki_step();
 	if (first == n)
 		return 0;
 	ki_quiesce();	/* also for points that an earlier call has restored */
 	lock_text();
 	err = no_probe_on_splices(l + first, n - first, failed);
 	if (!err)
-		err = poke_all(l + first, n - first, true, failed);
+		err = poke_all(p, l + first, n - first, true, failed);
 	unlock_text();
 	if (err) {
 		pr_warn(KI_NAME ": %u springboards and moved functions stay behind, the first at %pS: error %d\n",
 			n - first, (void *)l[first]->s.point, err);
 		return first ? 0 : err;
 	}
+	ki_step();
 	retire(l + first, n - first);
+	ki_step();
 	unspliced += n - first;
 	return 0;
+}
+
+/* All memory is had before the first is written: what is begun is not left half done for want of it. */
+static int restore(struct live **l, u32 first, u32 n, u32 *failed)
+{
+	struct ki_poke *p = ki_try(kvcalloc(n, sizeof(*p), GFP_KERNEL));
+	int err = p ? restore_by(p, l, first, n, failed) : -ENOMEM;
+
+	kvfree(p);
+	return err;
 }
 
 /* A springboard that some other point jumps to has to stay. */
@@ -1071,12 +1101,13 @@ static int undo(struct live **l, u32 n, u32 *failed)
 
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed)
 {
-	struct live **l = kvcalloc(n, sizeof(*l), GFP_KERNEL);
+	struct live **l = ki_try(kvcalloc(n, sizeof(*l), GFP_KERNEL));
 	int err;
 
 	if (!l)
 		return -ENOMEM;
 	err = look_up(ids, n, l, failed);
+	ki_step();
 	if (!err) {
 		err = undo(l, n, failed);
 		release_marks(l, n);	/* nothing has been freed yet */
@@ -1122,7 +1153,7 @@ static void undo_each(void)
  */
 bool ki_text_undo_all(void)
 {
-	u32 *ids = kvcalloc(KI_MAX_BATCH, sizeof(*ids), GFP_KERNEL);
+	u32 *ids = ki_try(kvcalloc(KI_MAX_BATCH, sizeof(*ids), GFP_KERNEL));
 	u32 n, failed;
 
 	while (ids && (n = newest(ids)))
@@ -1190,7 +1221,9 @@ int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
 	/* What is said of code's stack is said of whole lines. */
 	if (ki_text_in_use(round_down(addr, KI_LINE), round_up(addr + len, KI_LINE) - round_down(addr, KI_LINE)))
 		return -EBUSY;
+	ki_step();
 	err = ki_arch_write_code((void *)addr, code, len);
+	ki_step();
 	if (!err)
 		ki_arch_frames(addr, len, f, n);
 	return err;

@@ -17,6 +17,7 @@
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
+#include "faults.h"
 #include "kerninst_mod.h"
 
 struct wait {
@@ -103,7 +104,7 @@ long ki_wait(void __user *arg)
 	if (in.n > KI_MAX_WATCHED || in.period < KI_LEAST_PERIOD || in.period > NSEC_PER_SEC ||
 	    !in.timeout || in.timeout > NSEC_PER_SEC || in.reserved)
 		return -EINVAL;
-	w = kzalloc(struct_size(w, ring, in.n), GFP_KERNEL);
+	w = ki_try(kzalloc(struct_size(w, ring, in.n), GFP_KERNEL));
 	if (!w)
 		return -ENOMEM;
 	w->n = in.n;

@@ -8,6 +8,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
+	"kerninst/guest/check"
 )
 
 // spoiltFaults are what is wrong about a splice whose patch may fault; good has a second
@@ -47,9 +48,9 @@ func (e *env) refuseFaults(p *plan.Plan) {
 		}
 		c.spoil(e, one)
 		ids, err := e.dev.Splice([]kdev.Splice{*one})
-		reportErrno("splice: "+c.what, err, c.want)
+		check.Errno("splice: "+c.what, err, c.want)
 		if err == nil {
-			reportErrno("undo of a splice that should not be", e.dev.Undo(ids), 0)
+			check.Errno("undo of a splice that should not be", e.dev.Undo(ids), 0)
 		}
 	}
 }

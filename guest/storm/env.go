@@ -14,12 +14,10 @@ import (
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
+	"kerninst/guest/check"
 )
 
-const (
-	moduleFile = "/lib/kerninst/kerninst.ko"
-	peerFile   = "/lib/kerninst/peer.ko"
-)
+const peerFile = "/lib/kerninst/peer.ko"
 
 // areaSize is the code of the area, in bytes: on amd64 what is in the module's text, on
 // riscv64 little enough for a jal to reach it and its cells.
@@ -53,14 +51,8 @@ func open() (*env, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat("/sys/module/" + kdev.ModuleName); os.IsNotExist(err) {
-		ko, err := os.ReadFile(moduleFile)
-		if err != nil {
-			return nil, err
-		}
-		if err := kdev.LoadFrom(ko, "", bytes.NewReader(kallsyms)); err != nil {
-			return nil, err
-		}
+	if err := kdev.LoadOnce(kdev.ModuleFile, bytes.NewReader(kallsyms)); err != nil {
+		return nil, err
 	}
 	e := &env{}
 	if e.dev, err = kdev.Open(); err != nil {
@@ -173,56 +165,22 @@ func away(p *plan.Plan) kdev.Splice {
 	return s
 }
 
-func (e *env) snapshot() ([]byte, error) {
-	b := make([]byte, e.info.TextEnd-e.info.TextStart)
-	return b, e.dev.Read(e.info.TextStart, b)
-}
+func (e *env) snapshot() (*check.Text, error) { return check.Snapshot(e.dev, e.info, e.text) }
 
-// unchanged checks that all text is as before and nothing is left in it. What the kernel
-// rewrites itself is its own affair: on a busy host it finds in the middle of a storm that
-// the TSC is not to be relied on, and turns the static keys of sched_clock.
-func (e *env) unchanged(before []byte) error {
-	now, err := e.snapshot()
+// unchanged checks that all text is as before and nothing is left in it.
+func (e *env) unchanged(before *check.Text) error {
+	differ, first, err := before.Differing(e.dev)
 	if err != nil {
 		return err
 	}
-	differ := 0
-	first := isa.Addr(0)
-	for i := range now {
-		a := e.info.TextStart + isa.Addr(i)
-		if now[i] == before[i] {
-			continue
-		}
-		if own, err := e.rewritten(a, before); err != nil {
-			return err
-		} else if own {
-			continue
-		}
-		if differ++; differ == 1 {
-			first = a
-		}
-	}
-	report("text is as before", 1, differ == 0, "%d of %d bytes differ, the first at %v", differ, len(now), first)
+	check.Report("text is as before", 1, differ == 0, "%d bytes differ, the first at %v", differ, first)
 	st, err := e.settled()
 	if err != nil {
 		return err
 	}
-	report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
+	check.Report("nothing is live or quarantined", 1, st.Splices == 0 && st.Quarantined == 0 && st.Spliced == st.Unspliced, "%+v", st)
 	return nil
 }
-
-// rewritten reports whether the byte at a was of an instruction that the kernel rewrites while
-// it runs. Its tables say where that begins.
-func (e *env) rewritten(a isa.Addr, before []byte) (bool, error) {
-	r, site, err := e.text.Site(a-longestSite+1, a+1)
-	if err != nil || !site || r.Class != ktext.StaticKey && r.Class != ktext.StaticCall {
-		return false, err
-	}
-	return a < e.arch.Decode(before[r.Lo-e.info.TextStart:], r.Lo).End(), nil
-}
-
-// longestSite is the longest instruction that the kernel rewrites, in bytes.
-const longestSite = 5
 
 // settled waits until nothing is quarantined: a word that lies about on a stack may
 // look like an address in a patch for some time. Each undo looks again.

@@ -17,6 +17,7 @@ import (
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
+	"kerninst/guest/check"
 )
 
 // userAccess are functions that access a user's memory on the way of what
@@ -137,7 +138,7 @@ func (e *env) faulters() error {
 	}
 	if e.arch.Name == "riscv64" && len(plans) == 0 {
 		// System instructions and other accesses are too near.
-		report("accesses to a user's memory are refused", len(refused), len(refused) > 0, "%s", strings.Join(refused, "; "))
+		check.Report("accesses to a user's memory are refused", len(refused), len(refused) > 0, "%s", strings.Join(refused, "; "))
 		return nil
 	}
 	if len(plans) > 0 {
@@ -148,13 +149,13 @@ func (e *env) faulters() error {
 		return err
 	}
 	ids, err := e.dev.Splice(batchOf(plans))
-	report("splices of accesses to a user's memory", len(plans), err == nil && len(plans) >= 3, "%d spliced, %d refused (the first: %s), %v", len(plans), len(refused), strings.Join(refused[:min(1, len(refused))], ""), err)
+	check.Report("splices of accesses to a user's memory", len(plans), err == nil && len(plans) >= 3, "%d spliced, %d refused (the first: %s), %v", len(plans), len(refused), strings.Join(refused[:min(1, len(refused))], ""), err)
 	if err != nil {
 		return nil
 	}
 	for _, f := range foreigners {
 		detach, err := f.attach(plans[0].Fault)
-		report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
+		check.Report(f.name+" in patches of the module's own text", 1, err != nil, "want a refusal, got %v", err)
 		if err != nil {
 			continue
 		}
@@ -166,7 +167,7 @@ func (e *env) faulters() error {
 	if err != nil {
 		return err
 	}
-	report("system calls with a bad user's memory", len(bare), strings.Join(bare, "; ") == strings.Join(spliced, "; "),
+	check.Report("system calls with a bad user's memory", len(bare), strings.Join(bare, "; ") == strings.Join(spliced, "; "),
 		"bare: %s; spliced: %s", strings.Join(bare, "; "), strings.Join(spliced, "; "))
 	came, hits, parts := 0, uint64(0), 0
 	for _, p := range plans {
@@ -177,9 +178,9 @@ func (e *env) faulters() error {
 			came, hits = came+1, hits+n
 		}
 	}
-	report("accesses in patches", int(hits), came >= 2 && (parts > 0) == (e.arch.Name == "arm64"), "%d hits at %d of %d points, %d of them with patches of two parts", hits, came, len(plans), parts)
+	check.Report("accesses in patches", int(hits), came >= 2 && (parts > 0) == (e.arch.Name == "arm64"), "%d hits at %d of %d points, %d of them with patches of two parts", hits, came, len(plans), parts)
 	n, half := e.held(plans)
-	report("live patches are written to", len(plans), n == len(plans) && half == nil, "%d of %d are refused, %d of them by half", n, len(plans), len(half))
+	check.Report("live patches are written to", len(plans), n == len(plans) && half == nil, "%d of %d are refused, %d of them by half", n, len(plans), len(half))
 	return e.undoUnderFault(ids, plans)
 }
 
@@ -196,20 +197,20 @@ func (e *env) undoUnderFault(ids []uint32, plans []*plan.Plan) error {
 	if _, err := unix.Read(uffd, msg[:]); err != nil {
 		return err
 	}
-	reportErrno("undo under who sleeps over a fault", e.dev.Undo(ids), 0)
+	check.Errno("undo under who sleeps over a fault", e.dev.Undo(ids), 0)
 	st, err := e.dev.Stats()
 	if err != nil {
 		return err
 	}
-	report("a patch is kept for who sleeps over a fault", 1, st.Quarantined > 0, "%d bytes are quarantined", st.Quarantined)
+	check.Report("a patch is kept for who sleeps over a fault", 1, st.Quarantined > 0, "%d bytes are quarantined", st.Quarantined)
 	n, half := e.held(plans)
-	report("both parts of a patch are kept for who sleeps over a fault", n, n > 0 && n < len(plans) && half == nil, "%d of %d, %d of them by half", n, len(plans), len(half))
+	check.Report("both parts of a patch are kept for who sleeps over a fault", n, n > 0 && n < len(plans) && half == nil, "%d of %d, %d of them by half", n, len(plans), len(half))
 	if err := zeroPage(uffd, page); err != nil {
 		return err
 	}
-	reportErrno("open of what was not there", <-opened, unix.ENOENT)
+	check.Errno("open of what was not there", <-opened, unix.ENOENT)
 	st, err = e.settled()
-	report("the patch is free when he has left", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	check.Report("the patch is free when he has left", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/guest/check"
 )
 
 // foreigner is somebody else who can put a kprobe on an instruction.
@@ -94,34 +95,34 @@ func (e *env) foreigners(rng *rand.Rand, calls int) error {
 func (e *env) foreign(f foreigner) error {
 	s := whole(e.one)
 	detach, err := f.attach(s.Point)
-	reportErrno(f.name+" comes first", err, 0)
+	check.Errno(f.name+" comes first", err, 0)
 	if err != nil {
 		return nil
 	}
 	_, err = e.dev.Splice([]kdev.Splice{s})
-	reportErrno(f.name+" is there: splice", err, unix.EBUSY)
+	check.Errno(f.name+" is there: splice", err, unix.EBUSY)
 	if err := detach(); err != nil {
 		return err
 	}
 	ids, err := e.dev.Splice([]kdev.Splice{s})
-	reportErrno(f.name+" has gone: splice", err, 0)
+	check.Errno(f.name+" has gone: splice", err, 0)
 	if err != nil {
 		return nil
 	}
 	if detach, err = f.attach(s.Point); err == nil {
 		err = errors.Join(detach(), errors.New("it was let in"))
-		report(f.name+" comes to a live splice", 1, false, "%v", err)
+		check.Report(f.name+" comes to a live splice", 1, false, "%v", err)
 	} else {
-		reportErrno(f.name+" comes to a live splice", err, unix.EINVAL)
+		check.Errno(f.name+" comes to a live splice", err, unix.EINVAL)
 	}
 	now := make([]byte, len(s.New))
 	if err := e.dev.Read(s.Point, now); err != nil {
 		return err
 	}
-	report(f.name+" left the splice alone", 1, bytes.Equal(now, s.New), "%x, want %x", now, s.New)
-	reportErrno(f.name+" was sent away: undo", e.dev.Undo(ids), 0)
+	check.Report(f.name+" left the splice alone", 1, bytes.Equal(now, s.New), "%x, want %x", now, s.New)
+	check.Errno(f.name+" was sent away: undo", e.dev.Undo(ids), 0)
 	detach, err = f.attach(s.Point)
-	reportErrno(f.name+" comes after undo", err, 0)
+	check.Errno(f.name+" comes after undo", err, 0)
 	if err != nil {
 		return nil
 	}
@@ -147,6 +148,6 @@ func (e *env) peerCounts(calls int) error {
 		return err
 	}
 	got := strings.TrimSpace(string(hits))
-	report("a kprobe after undo counts exactly", calls, got == strconv.Itoa(want), "%s hits, %d calls", got, want)
+	check.Report("a kprobe after undo counts exactly", calls, got == strconv.Itoa(want), "%s hits, %d calls", got, want)
 	return nil
 }

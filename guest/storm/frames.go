@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/place"
+	"kerninst/guest/check"
 )
 
 // framedLen is the length of code with frames, in bytes: more than as many as there may be
@@ -90,7 +91,7 @@ func (e *env) table() error {
 		}
 		before = at
 	}
-	report("the unwinder's table is in order", lines, wrong == 0, "%d entries are not", wrong)
+	check.Report("the unwinder's table is in order", lines, wrong == 0, "%d entries are not", wrong)
 	return nil
 }
 
@@ -110,6 +111,6 @@ func (e *env) anew() error {
 		return err
 	}
 	used := len(code) - bytes.Count(code, e.arch.Trap)*len(e.arch.Trap)
-	report("patch memory that is had again is traps", areaSize, used == 0, "%d bytes are something else", used)
+	check.Report("patch memory that is had again is traps", areaSize, used == 0, "%d bytes are something else", used)
 	return nil
 }

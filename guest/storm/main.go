@@ -19,42 +19,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 
-	"golang.org/x/sys/unix"
+	"kerninst/guest/check"
 )
-
-// record is one check. Its keys are what scenarios read.
-type record struct {
-	Name   string `json:"name"`
-	N      int    `json:"n"` // how often it was tried
-	OK     bool   `json:"ok"`
-	Detail string `json:"detail"` // what came out
-}
-
-func report(name string, n int, ok bool, format string, args ...any) {
-	b, err := json.Marshal(record{name, n, ok, fmt.Sprintf(format, args...)})
-	if err != nil {
-		panic(err) // strings and numbers
-	}
-	fmt.Println(string(b))
-}
-
-// reportErrno is a check of what a call answers; 0 is success.
-func reportErrno(name string, err error, want unix.Errno) {
-	var got unix.Errno
-	ok := want == 0 && err == nil || want != 0 && errors.As(err, &got) && got == want
-	expected := "success"
-	if want != 0 {
-		expected = unix.ErrnoName(want)
-	}
-	report(name, 1, ok, "want %s, got %v", expected, err)
-}
 
 func main() {
 	toggles := flag.Int("toggles", 200, "changes of each length under load")
@@ -88,10 +59,7 @@ func main() {
 	default:
 		err = fmt.Errorf("unknown role %q", flag.Arg(0))
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "storm:", err)
-		os.Exit(1)
-	}
+	check.Exit("storm", err)
 }
 
 // everything runs every group of checks. An error is the program's own: what it tests

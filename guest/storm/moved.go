@@ -10,6 +10,7 @@ import (
 	"kerninst/agent/kdev"
 	"kerninst/agent/place"
 	"kerninst/agent/snippet"
+	"kerninst/guest/check"
 )
 
 // spans are about splices that say that a function is nobody's any more. On kernels
@@ -49,10 +50,10 @@ func (e *env) moves(calls int) error {
 	if err != nil {
 		return err
 	}
-	report("count of "+v.name+", once", want, e.hits(v.counts) == uint64(want), "%d hits, %d calls", e.hits(v.counts), want)
+	check.Report("count of "+v.name+", once", want, e.hits(v.counts) == uint64(want), "%d hits, %d calls", e.hits(v.counts), want)
 	n := len(moved.New)
-	reportErrno("undo of a function with a springboard in it", e.dev.Undo(ids[:1]), unix.EBUSY)
-	reportErrno("undo of a springboard that is jumped to", e.dev.Undo(ids[:2]), unix.EBUSY)
+	check.Errno("undo of a function with a springboard in it", e.dev.Undo(ids[:1]), unix.EBUSY)
+	check.Errno("undo of a springboard that is jumped to", e.dev.Undo(ids[:2]), unix.EBUSY)
 	for name, s := range map[string]kdev.Splice{
 		"a window in dead bytes":            {Point: body.Hi - isa.Addr(n), Patch: moved.Patch, PatchLen: n, Window: true},
 		"a springboard where one is":        {Point: board.Point + 4, Patch: board.Patch, PatchLen: board.PatchLen, Springboard: true},
@@ -60,13 +61,13 @@ func (e *env) moves(calls int) error {
 	} {
 		s.Old, s.New = make([]byte, n), bytes.Clone(board.New)
 		_, err := e.dev.Splice([]kdev.Splice{s})
-		reportErrno("splice: "+name, err, unix.EEXIST)
+		check.Errno("splice: "+name, err, unix.EEXIST)
 	}
 	detach, err := attachTracefs(board.Point, true)
 	if err == nil {
 		err = errors.Join(detach(), errors.New("it was let in"))
 	}
-	reportErrno("a kprobe in dead bytes", err, unix.EINVAL)
+	check.Errno("a kprobe in dead bytes", err, unix.EINVAL)
 	return e.dev.Undo(ids)
 }
 
@@ -77,6 +78,6 @@ func (e *env) probedFunction(moved kdev.Splice) error {
 		return err
 	}
 	_, err = e.dev.Splice([]kdev.Splice{moved})
-	reportErrno("splice: a function with a kprobe is moved away", err, unix.EBUSY)
+	check.Errno("splice: a function with a kprobe is moved away", err, unix.EBUSY)
 	return detach()
 }

@@ -13,6 +13,7 @@ import (
 	"kerninst/agent/ktext"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/guest/check"
 )
 
 // page makes the page that a punned jump leads to.
@@ -57,9 +58,9 @@ func (e *env) successors(toggles, calls int) error {
 	}
 	batch := batchOf([]*plan.Plan{p})
 	_, err = e.dev.Splice(batch[1:])
-	reportErrno("a jump that what was moved away would complete", err, unix.EILSEQ)
+	check.Errno("a jump that what was moved away would complete", err, unix.EILSEQ)
 	_, err = e.dev.Splice([]kdev.Splice{batch[1], batch[0]})
-	reportErrno("a jump before what is moved away for it", err, unix.EEXIST)
+	check.Errno("a jump before what is moved away for it", err, unix.EEXIST)
 	ids, err := e.dev.Splice(batch)
 	if err != nil {
 		return err
@@ -70,9 +71,9 @@ func (e *env) successors(toggles, calls int) error {
 		return err
 	}
 	got := e.hits(p)
-	report("count of a jump whose successor is moved away", want, got == uint64(want), "%d hits, %d calls", got, want)
-	reportErrno("undo of what was moved away for a jump", e.dev.Undo(ids[:1]), unix.EBUSY)
-	reportErrno("undo of both", e.dev.Undo(ids), 0)
+	check.Report("count of a jump whose successor is moved away", want, got == uint64(want), "%d hits, %d calls", got, want)
+	check.Errno("undo of what was moved away for a jump", e.dev.Undo(ids[:1]), unix.EBUSY)
+	check.Errno("undo of both", e.dev.Undo(ids), 0)
 	return e.underLoad("batches of a jump and of what is moved away for it, under load", p, batch, max(4, toggles/20))
 }
 
@@ -116,12 +117,12 @@ func (e *env) denied() error {
 		if err != nil {
 			return err
 		}
-		defer func() { reportErrno("memory that others had is given back", e.dev.FreeArea(others), 0) }()
+		defer func() { check.Errno("memory that others had is given back", e.dev.FreeArea(others), 0) }()
 	}
 	ask := func(name string, room []place.Window, ok func(*plan.Plan, *plan.Refusal) bool) {
 		e.heap.Pages(room, e.page)
 		p, refusal := plan.Point(e.text, plan.Request{Function: long, Offset: p.Offset, Mechanism: plan.Pun, Heap: &e.heap})
-		report(name, 1, ok(p, refusal), "others have %v: %+v, %v", first, p, refusal)
+		check.Report(name, 1, ok(p, refusal), "others have %v: %+v, %v", first, p, refusal)
 	}
 	ask("a jump to memory that others have", []place.Window{{Lo: first, Hi: first + pages*span}},
 		func(_ *plan.Plan, r *plan.Refusal) bool { return r != nil && r.Reason == plan.OutOfReach })
@@ -194,20 +195,20 @@ func (e *env) behind(alone, next *plan.Plan) (*plan.Plan, error) {
 func (e *env) lock(alone, next *plan.Plan) {
 	ids, err := e.dev.Splice([]kdev.Splice{whole(alone)})
 	if err != nil {
-		reportErrno("a jump that others complete", err, 0)
+		check.Errno("a jump that others complete", err, 0)
 		return
 	}
 	_, err = e.dev.Splice([]kdev.Splice{whole(next)})
-	reportErrno("a splice in what completes a jump", err, unix.EEXIST)
-	reportErrno("undo of the jump", e.dev.Undo(ids), 0)
+	check.Errno("a splice in what completes a jump", err, unix.EEXIST)
+	check.Errno("undo of the jump", e.dev.Undo(ids), 0)
 }
 
 // order: the jump is newer than what completes it, and goes first.
 func (e *env) order(both, next *plan.Plan, calls int) error {
 	_, err := e.dev.Splice([]kdev.Splice{whole(both)})
-	reportErrno("a jump that would be completed by what is not there yet", err, unix.EILSEQ)
+	check.Errno("a jump that would be completed by what is not there yet", err, unix.EILSEQ)
 	_, err = e.dev.Splice([]kdev.Splice{whole(both), whole(next)})
-	reportErrno("a jump before what completes it", err, unix.EEXIST)
+	check.Errno("a jump before what completes it", err, unix.EEXIST)
 	first, err := e.dev.Splice([]kdev.Splice{whole(next)})
 	if err != nil {
 		return err
@@ -223,9 +224,9 @@ func (e *env) order(both, next *plan.Plan, calls int) error {
 		return err
 	}
 	a, b := e.hits(both), e.hits(next)
-	report("count of a jump that another splice completes", want, a == uint64(want) && b == a, "%d hits, %d of the other, %d calls", a, b, want)
-	reportErrno("undo of what completes a jump", e.dev.Undo(first), unix.EBUSY)
-	reportErrno("undo of both, in their order", e.dev.Undo(append(first, second...)), 0)
+	check.Report("count of a jump that another splice completes", want, a == uint64(want) && b == a, "%d hits, %d of the other, %d calls", a, b, want)
+	check.Errno("undo of what completes a jump", e.dev.Undo(first), unix.EBUSY)
+	check.Errno("undo of both, in their order", e.dev.Undo(append(first, second...)), 0)
 	return nil
 }
 
@@ -254,7 +255,7 @@ func (e *env) underLoad(name string, p *plan.Plan, batch []kdev.Splice, times in
 	}
 	calls, loopErr := l.stop()
 	hits := e.hits(p)
-	report(name, done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+	check.Report(name, done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
 		"%d hits in %d calls of another CPU (%v, %v)", hits, calls, err, loopErr)
 	return nil
 }

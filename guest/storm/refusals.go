@@ -19,6 +19,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
+	"kerninst/guest/check"
 )
 
 // refusal is a request that must be answered by one errno and change nothing.
@@ -256,7 +257,7 @@ func locked() error {
 	if err == nil {
 		err = reopen()
 	}
-	reportErrno("open before lockdown", err, 0)
+	check.Errno("open before lockdown", err, 0)
 	const dir = "/sys/kernel/security"
 	if err := unix.Mount("securityfs", dir, "securityfs", 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
 		return err
@@ -264,7 +265,7 @@ func locked() error {
 	if err := os.WriteFile(dir+"/lockdown", []byte("integrity"), 0); err != nil {
 		return err
 	}
-	reportErrno("open under lockdown", reopen(), unix.EPERM)
+	check.Errno("open under lockdown", reopen(), unix.EPERM)
 	return nil
 }
 
@@ -298,7 +299,7 @@ func (e *env) refusals(rng *rand.Rand) error {
 		return err
 	}
 	e.refuse(rng, whileLive)
-	reportErrno("undo the same one twice at once", e.dev.Undo([]uint32{ids[0], ids[0]}), unix.EINVAL)
+	check.Errno("undo the same one twice at once", e.dev.Undo([]uint32{ids[0], ids[0]}), unix.EINVAL)
 	return e.undoUnderRegister(ids)
 }
 
@@ -312,7 +313,7 @@ func (e *env) undoUnderRegister(ids []uint32) error {
 	}
 	err := errors.Join(awaitCall(holder.Process.Pid, address), e.dev.Undo(ids))
 	st, err2 := e.settled()
-	report("a user's register holds no patch", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	check.Report("a user's register holds no patch", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
 	err = errors.Join(err, err2, holder.Process.Kill())
 	_ = holder.Wait() // it was killed
 	return err
@@ -357,11 +358,11 @@ func (e *env) refuse(rng *rand.Rand, rows []refusal) {
 		r := rows[k]
 		err := e.dev.Read(e.fn.Addr, before)
 		if err == nil {
-			reportErrno(r.what, r.do(e), r.want)
+			check.Errno(r.what, r.do(e), r.want)
 			err = e.dev.Read(e.fn.Addr, here)
 		}
 		if err != nil || !bytes.Equal(here, before) {
-			report(r.what+": nothing changed", 1, false, "%x became %x (%v)", before, here, err)
+			check.Report(r.what+": nothing changed", 1, false, "%x became %x (%v)", before, here, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
+	"kerninst/guest/check"
 )
 
 const (
@@ -231,11 +232,11 @@ func (e *env) initialising(ko []byte) error {
 	if err != nil {
 		return err
 	}
-	reportErrno("splice: in a module that is being loaded", splice(func(_ *env, s *kdev.Splice) { s.Point = at + behindFtrace })(e), unix.EACCES)
+	check.Errno("splice: in a module that is being loaded", splice(func(_ *env, s *kdev.Splice) { s.Point = at + behindFtrace })(e), unix.EACCES)
 	if err := os.WriteFile(napAwake, []byte("1"), 0); err != nil {
 		return err
 	}
-	reportErrno("loading fails when it is meant to", <-loaded, unix.EIO)
+	check.Errno("loading fails when it is meant to", <-loaded, unix.EIO)
 	return nil
 }
 
@@ -261,16 +262,16 @@ func (e *env) failedUnderSleeper(s kdev.Splice) error {
 			break
 		}
 	}
-	report("a batch with one that is wrong", tries, wrong == 0 && awaited("1") == nil, "%d answered something else; %v", wrong, awaited("1"))
+	check.Report("a batch with one that is wrong", tries, wrong == 0 && awaited("1") == nil, "%d answered something else; %v", wrong, awaited("1"))
 	code := make([]byte, s.PatchLen)
 	if err := e.dev.Read(s.Patch, code); err != nil {
 		return err
 	}
-	reportErrno("code under who came by a failed batch", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
-	reportErrno("free the area under who came by a failed batch", e.dev.FreeArea(e.area), unix.EBUSY)
+	check.Errno("code under who came by a failed batch", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
+	check.Errno("free the area under who came by a failed batch", e.dev.FreeArea(e.area), unix.EBUSY)
 	err := errors.Join(os.WriteFile(napAwake, []byte("1"), 0), awaitNappers("0"), masks.Process.Kill())
 	_ = masks.Wait() // it was killed
-	reportErrno("code when who came by a failed batch has left", e.dev.WriteCode(s.Patch, code), 0)
+	check.Errno("code when who came by a failed batch has left", e.dev.WriteCode(s.Patch, code), 0)
 	return err
 }
 
@@ -294,29 +295,29 @@ func (e *env) undoUnderSleeper(s kdev.Splice, counter *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	reportErrno("undo with a sleeper", e.dev.Undo(ids), 0)
+	check.Errno("undo with a sleeper", e.dev.Undo(ids), 0)
 	now := make([]byte, len(s.Old))
 	if err := e.dev.Read(s.Point, now); err != nil {
 		return err
 	}
-	report("undo with a sleeper restores the point", 1, bytes.Equal(now, s.Old), "%x, want %x", now, s.Old)
+	check.Report("undo with a sleeper restores the point", 1, bytes.Equal(now, s.Old), "%x, want %x", now, s.Old)
 	st, err := e.dev.Stats()
 	if err != nil {
 		return err
 	}
-	report("a sleeper's patch is quarantined", 1, st.Quarantined == uint64(s.PatchLen), "%d bytes, want %d", st.Quarantined, s.PatchLen)
+	check.Report("a sleeper's patch is quarantined", 1, st.Quarantined == uint64(s.PatchLen), "%d bytes, want %d", st.Quarantined, s.PatchLen)
 	code := make([]byte, s.PatchLen)
 	if err := e.dev.Read(s.Patch, code); err != nil {
 		return err
 	}
-	reportErrno("code under a sleeper", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
-	reportErrno("free the area under a sleeper", e.dev.FreeArea(e.area), unix.EBUSY)
+	check.Errno("code under a sleeper", e.dev.WriteCode(s.Patch, code), unix.EBUSY)
+	check.Errno("free the area under a sleeper", e.dev.FreeArea(e.area), unix.EBUSY)
 	if err := n.wake(); err != nil {
 		return err
 	}
-	reportErrno("code when the sleeper has left", e.dev.WriteCode(s.Patch, code), 0)
+	check.Errno("code when the sleeper has left", e.dev.WriteCode(s.Patch, code), 0)
 	hits := e.hits(counter)
-	report("a sleeper went on to where it belongs", 1, hits == 1 && n.out.String() == "123\n", "%d hits, umask said %q", hits, n.out.String())
+	check.Report("a sleeper went on to where it belongs", 1, hits == 1 && n.out.String() == "123\n", "%d hits, umask said %q", hits, n.out.String())
 	return nil
 }
 
@@ -329,9 +330,9 @@ func (e *env) undoUnderPromise(s kdev.Splice) error {
 	if err != nil {
 		return err
 	}
-	reportErrno("undo with a sleeper where nobody sleeps", e.dev.Undo(ids), 0)
+	check.Errno("undo with a sleeper where nobody sleeps", e.dev.Undo(ids), 0)
 	st, err := e.settled()
-	report("a word on a sleeper's stack is an old one", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
+	check.Report("a word on a sleeper's stack is an old one", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
 	return errors.Join(err, n.wake())
 }
 
@@ -344,17 +345,17 @@ func (e *env) closeUnderSleeper(s kdev.Splice) error {
 	if err := e.dev.Close(); err != nil {
 		return err
 	}
-	reportErrno("unload under a sleeper", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
+	check.Errno("unload under a sleeper", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
 	if err := n.wake(); err != nil {
 		return err
 	}
-	reportErrno("unload by itself when the sleeper has left", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
+	check.Errno("unload by itself when the sleeper has left", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
 	again, err := open()
 	if err != nil {
 		return err
 	}
 	*e = *again
 	st, err := e.dev.Stats()
-	report("all is gone when the sleeper has left", 1, err == nil && st.Areas == 2 && st.Splices == 0 && st.Quarantined == 0, "%+v (%v)", st, err)
+	check.Report("all is gone when the sleeper has left", 1, err == nil && st.Areas == 2 && st.Splices == 0 && st.Quarantined == 0, "%+v (%v)", st, err)
 	return nil
 }

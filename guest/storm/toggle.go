@@ -21,6 +21,7 @@ import (
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
+	"kerninst/guest/check"
 )
 
 // variant is one way of getting from the point to its patch.
@@ -271,7 +272,7 @@ func (e *env) storm(v variant, toggles int) error {
 	hits := e.hits(v.counts)
 	// Arrivals at the unspliced point are not hits, so fewer are expected; a
 	// storm that nobody passed through would show nothing.
-	report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls && kept < rewrites,
+	check.Report("toggles of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls && kept < rewrites,
 		"%d hits in %d calls of another CPU, %v, patch kept %d times for a word on a stack (%v, %v)", hits, calls, took.Round(time.Millisecond), kept, err, loopErr)
 	return nil
 }
@@ -296,7 +297,7 @@ func (e *env) remake(v variant, times int) error {
 	}
 	calls, loopErr := l.stop()
 	hits := e.hits(v.counts)
-	report("remakes of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
+	check.Report("remakes of "+v.name+" under load", done, err == nil && loopErr == nil && hits > 0 && hits <= calls,
 		"%d hits in %d calls of another CPU (%v, %v)", hits, calls, err, loopErr)
 	return nil
 }
@@ -352,7 +353,7 @@ func (e *env) fail(v variant, times int) error {
 			left++
 		}
 	}
-	report("refused batches with "+v.name, times, wrong == 0 && left == 0 && loopErr == nil,
+	check.Report("refused batches with "+v.name, times, wrong == 0 && left == 0 && loopErr == nil,
 		"%d answered something else, %d places are not as they were (%v)", wrong, left, loopErr)
 	return nil
 }
@@ -369,14 +370,14 @@ func (e *env) exact(v variant, calls int) error {
 		return err
 	}
 	got := e.hits(v.counts)
-	report("count of "+v.name, want, got == uint64(want), "%d hits, %d calls", got, want)
+	check.Report("count of "+v.name, want, got == uint64(want), "%d hits, %d calls", got, want)
 	if err := e.dev.Undo(ids); err != nil {
 		return err
 	}
 	if _, err := e.callAll(10); err != nil {
 		return err
 	}
-	report("no hit of "+v.name+" after undo", 10, e.hits(v.counts) == got, "%d hits more", e.hits(v.counts)-got)
+	check.Report("no hit of "+v.name+" after undo", 10, e.hits(v.counts) == got, "%d hits more", e.hits(v.counts)-got)
 	return nil
 }
 
@@ -525,7 +526,7 @@ func hold() error {
 }
 
 // killed: when the holder of a live splice is killed, the module undoes it.
-func killed(before []byte) error {
+func killed(before *check.Text) error {
 	holder := self("hold")
 	out, err := holder.StdoutPipe()
 	if err != nil {
@@ -538,19 +539,19 @@ func killed(before []byte) error {
 	if err != nil {
 		return errors.Join(err, holder.Wait())
 	}
-	reportErrno("unload while held", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
+	check.Errno("unload while held", kdev.Unload(kdev.ModuleName), unix.EAGAIN)
 	if err := holder.Process.Kill(); err != nil {
 		return err
 	}
 	_ = holder.Wait() // it was killed; the device is closed by now
 	e, err := open()
-	reportErrno("open after kill -9", err, 0)
+	check.Errno("open after kill -9", err, 0)
 	if err != nil {
 		return nil
 	}
 	if err := errors.Join(e.unchanged(before), e.dev.Close()); err != nil {
 		return err
 	}
-	reportErrno("unload", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
+	check.Errno("unload", kdev.UnloadWhenFree(kdev.ModuleName, napLimit), 0)
 	return nil
 }

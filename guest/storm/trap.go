@@ -8,6 +8,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
+	"kerninst/guest/check"
 )
 
 // handlers are what the kernel handles breakpoints with, by ISA.
@@ -86,7 +87,7 @@ func (e *env) passed(m plan.Mechanism, function string) error {
 		}
 	}
 	hits := e.hits(p)
-	report("by "+m.String()+" in "+function+", while notifiers are traced", 1, err == nil && hits > 0, "%d hits (%v)", hits, err)
+	check.Report("by "+m.String()+" in "+function+", while notifiers are traced", 1, err == nil && hits > 0, "%d hits (%v)", hits, err)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/guest/check"
 )
 
 const (
@@ -75,7 +76,7 @@ func (e *env) waits() error {
 		if x.long {
 			least, most = waitLong, time.Minute
 		}
-		report(x.what, 1, err == nil && took >= least && took <= most, "%v: it took %v, want %v to %v", err, took, least, most)
+		check.Report(x.what, 1, err == nil && took >= least && took <= most, "%v: it took %v, want %v to %v", err, took, least, most)
 	}
 	fill(r, last, 0)
 	began := time.Now()
@@ -84,7 +85,7 @@ func (e *env) waits() error {
 		err = e.dev.Wait(all, waitPeriod, waitLong)
 	}
 	took := time.Since(began)
-	report("wait, after somebody was woken who did not wait", 1, err == nil && took < waitLong, "%v: it took %v", err, took)
+	check.Report("wait, after somebody was woken who did not wait", 1, err == nil && took < waitLong, "%v: it took %v", err, took)
 	return nil
 }
 

@@ -29,6 +29,7 @@
 #include <asm/pgtable_64_types.h>
 #include <asm/text-patching.h>
 
+#include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -321,12 +322,17 @@ static void poke_boards_first(const struct ki_poke *p, u32 n)
 	u32 i;
 
 	tails_back(p, n);
+	ki_step();
 	for (i = 0; i < n; i++) {
-		if (i && p[i - 1].board && !p[i].board)
+		if (i && p[i - 1].board && !p[i].board) {
 			text_poke_finish();
+			ki_step();
+		}
 		poke(&p[i], p[i].to);
 	}
+	ki_step();
 	settle(p, n);
+	ki_step();
 	tails_out(p, n);
 }
 

@@ -1,4 +1,4 @@
-package daemon
+package kpoke
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 
 // TestBatchTooLong: the device, of which there is none here, is not asked.
 func TestBatchTooLong(t *testing.T) {
-	err := newPoker(nil, kdev.Info{}, nil).Splice(make([]splice.Splice, kdev.MaxBatch+1))
+	err := New(nil, kdev.Info{}, nil).Splice(make([]splice.Splice, kdev.MaxBatch+1))
 	if err == nil || !strings.Contains(err.Error(), "splice fewer points") {
 		t.Error(err)
 	}

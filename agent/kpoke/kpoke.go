@@ -1,8 +1,10 @@
-package daemon
+// Package kpoke is the device as splicing wants it: agent/splice's Poker, by agent/kdev.
+package kpoke
 
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -10,18 +12,44 @@ import (
 	"kerninst/agent/splice"
 )
 
-// poker is the device as splicing wants it.
-type poker struct {
+// Poker is an open device. Several splicers may share one: what is kept here is locked, and
+// the module does one call after the other.
+type Poker struct {
 	dev   *kdev.Device
 	info  kdev.Info
+	point func() (end func()) // around each batch; nil: nothing
+
+	mu    sync.Mutex
 	areas map[uint32]*kdev.Area
 	local *kdev.Local // nil: none
-
-	stages *stages // of the step that asks for it
 }
 
-func newPoker(dev *kdev.Device, info kdev.Info, s *stages) *poker {
-	return &poker{dev: dev, info: info, areas: map[uint32]*kdev.Area{}, stages: s}
+// New has the device spliced with. point is called before each batch is made, and what it
+// returns after that; nil: nothing is.
+func New(dev *kdev.Device, info kdev.Info, point func() (end func())) *Poker {
+	if point == nil {
+		point = func() func() { return func() {} }
+	}
+	return &Poker{dev: dev, info: info, point: point, areas: map[uint32]*kdev.Area{}}
+}
+
+// Holding is the area that has the code at an address; nil: none has.
+func (p *Poker) Holding(code isa.Addr) *kdev.Area {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.areas {
+		if code >= a.Addr && code < a.Addr+isa.Addr(a.CodeLen) {
+			return a
+		}
+	}
+	return nil
+}
+
+// Local is the memory of local cells; nil: there is none.
+func (p *Poker) Local() *kdev.Local {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.local
 }
 
 // cells are an area's counters by offset.
@@ -30,10 +58,14 @@ type cells struct{ area *kdev.Area }
 func (c cells) Load(off int) uint64     { return c.area.Load(c.area.Cells() + isa.Addr(off)) }
 func (c cells) Store(off int, v uint64) { c.area.Store(c.area.Cells()+isa.Addr(off), v) }
 
-func (p *poker) Read(a isa.Addr, b []byte) error { return p.dev.Read(a, b) }
-func (p *poker) Undo(ids []uint32) error         { return blame(p.dev.Undo(ids)) }
+// Read reads kernel memory.
+func (p *Poker) Read(a isa.Addr, b []byte) error { return p.dev.Read(a, b) }
 
-func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
+// Undo takes splices back.
+func (p *Poker) Undo(ids []uint32) error { return blame(p.dev.Undo(ids)) }
+
+// AllocArea gets patch memory, above the kernel's image if there is some.
+func (p *Poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	lo, hi = max(lo, p.info.AreaLo), min(hi, p.info.AreaHi)
 	// Above the image first: on amd64, operands in per-CPU memory are distances
 	// to addresses near 0, which the lowest ones below the image do not reach.
@@ -48,28 +80,34 @@ func (p *poker) AllocArea(lo, hi isa.Addr, codeLen int) (splice.Area, error) {
 	if err != nil {
 		return splice.Area{}, err
 	}
-	p.areas[a.ID] = a
-	return area(a), nil
+	return p.keep(a), nil
 }
 
-func (p *poker) AllocAnnex() (splice.Area, error) {
+// AllocAnnex gets the memory whose faults the kernel looks up.
+func (p *Poker) AllocAnnex() (splice.Area, error) {
 	a, err := p.dev.AllocAnnex()
 	if err != nil {
 		return splice.Area{}, err
 	}
-	p.areas[a.ID] = a
-	return area(a), nil
+	return p.keep(a), nil
 }
 
-func area(a *kdev.Area) splice.Area {
+func (p *Poker) keep(a *kdev.Area) splice.Area {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.areas[a.ID] = a
 	return splice.Area{ID: a.ID, Addr: a.Addr, Cells: cells{a}, CodeLen: a.CodeLen, CellAddr: a.Cells()}
 }
 
-func (p *poker) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
+// WriteCode writes a patch.
+func (p *Poker) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
 	return p.dev.WriteCode(a, code, kdev.Frames(p.info.Arch, states)...)
 }
 
-func (p *poker) AllocLocal() (splice.Local, error) {
+// AllocLocal gets cells of each CPU.
+func (p *Poker) AllocLocal() (splice.Local, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	l, err := p.dev.AllocLocal(p.info.PageSize, p.info.CPUs)
 	if err != nil {
 		return splice.Local{}, err
@@ -78,12 +116,16 @@ func (p *poker) AllocLocal() (splice.Local, error) {
 	return splice.Local{Addr: l.Addr, Len: l.Len, Load: l.Load}, nil
 }
 
-func (p *poker) Quarantined() (uint64, error) {
+// Quarantined is how many bytes of patches somebody may still be in.
+func (p *Poker) Quarantined() (uint64, error) {
 	s, err := p.dev.Stats()
 	return s.Quarantined, err
 }
 
-func (p *poker) FreeArea(id uint32) error {
+// FreeArea gives patch memory back.
+func (p *Poker) FreeArea(id uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	err := p.dev.FreeArea(p.areas[id])
 	if err == nil {
 		delete(p.areas, id)
@@ -91,7 +133,8 @@ func (p *poker) FreeArea(id uint32) error {
 	return err
 }
 
-func (p *poker) Splice(batch []splice.Splice) error {
+// Splice makes a batch.
+func (p *Poker) Splice(batch []splice.Splice) error {
 	if len(batch) > kdev.MaxBatch { // the module would say no more than that it is invalid
 		return fmt.Errorf("%d writes, springboards included, in one batch, the most is %d: splice fewer points at once", len(batch), kdev.MaxBatch)
 	}
@@ -99,9 +142,9 @@ func (p *poker) Splice(batch []splice.Splice) error {
 	for i, s := range batch {
 		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Awake: s.Awake, Trap: s.Trap, Fault: s.Fault, Original: s.Original, Annex: s.Annex, AnnexLen: s.AnnexLen, Span: s.Span}
 	}
-	former := p.stages.enter(stagePoint)
+	end := p.point()
 	ids, err := p.dev.Splice(in)
-	p.stages.enter(former)
+	end()
 	if err != nil {
 		return blame(err)
 	}

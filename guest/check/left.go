@@ -1,0 +1,30 @@
+package check
+
+import (
+	"time"
+
+	"kerninst/agent/kdev"
+)
+
+// leaving is how long who may be in a patch has to leave it.
+const leaving = time.Minute
+
+// Left is checks of what the module has when its device was closed: nothing, so that it can be
+// unloaded, which is done.
+func Left() error {
+	dev, err := kdev.Open()
+	if err != nil {
+		return err
+	}
+	s, err := dev.Stats()
+	Report("no splice is left", 1, err == nil && s.Splices == 0 && s.Spliced == s.Unspliced, "%+v, %v", s, err)
+	Report("no area is left", 1, s.Areas == 0 || s.Quarantined > 0, "%+v", s)
+	if err := dev.Close(); err != nil {
+		return err
+	}
+	err = kdev.UnloadWhenFree(kdev.ModuleName, leaving)
+	Report("unload", 1, err == nil, "%v", err)
+	pieces, err := Pieces()
+	Report("pieces of virtual memory that the module has left", pieces, err == nil && pieces == 0, "%v", err)
+	return nil
+}

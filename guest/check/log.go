@@ -1,0 +1,72 @@
+package check
+
+import (
+	"errors"
+	"regexp"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// amiss are lines of the kernel's log that nothing may cause.
+var amiss = regexp.MustCompile(`WARNING:|BUG:|Oops|Internal error|Unable to handle|general protection|stall|soft lockup|LOCKUP|blocked for more than|double fault|rcu: INFO|kerninst: .* stay`)
+
+// Log is the kernel's, from a moment on.
+type Log struct {
+	fd    int
+	lines int
+	bad   []string
+	err   error
+	ended chan struct{}
+
+	ending atomic.Bool // all that is there is read, and no more is waited for
+}
+
+// WatchLog reads the kernel's log from now on.
+func WatchLog() (*Log, error) {
+	l := &Log{ended: make(chan struct{})}
+	var err error
+	if l.fd, err = unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	if _, err = unix.Seek(l.fd, 0, unix.SEEK_END); err != nil {
+		return nil, err
+	}
+	go l.read()
+	return l, nil
+}
+
+// looks is how often the log is looked at whose end was asked for, in ms.
+const looks = 200
+
+func (l *Log) read() {
+	defer close(l.ended)
+	b := make([]byte, 16<<10)
+	for {
+		last := l.ending.Load()
+		n, err := unix.Read(l.fd, b)
+		switch {
+		case err == nil:
+			l.lines++
+			if amiss.Match(b[:n]) {
+				l.bad = append(l.bad, string(b[:n]))
+			}
+		case errors.Is(err, unix.EAGAIN):
+			if last {
+				return
+			}
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, looks)
+		case errors.Is(err, unix.EINTR):
+		default: // EPIPE: some of it was overwritten, and who knows what it said
+			l.err = err
+			return
+		}
+	}
+}
+
+// End is how many lines came, and those in which something is amiss.
+func (l *Log) End() (lines int, bad []string, err error) {
+	l.ending.Store(true)
+	<-l.ended
+	return l.lines, l.bad, l.err
+}

@@ -1,0 +1,66 @@
+package check
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/kdev"
+)
+
+// told are the parts of memory that the kernel gives account of. What it has besides is in
+// use by who asked for pages.
+var told = []string{"MemFree", "Buffers", "Cached", "AnonPages", "Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu"}
+
+// Kept is what the kernel holds, in KiB, by what holds it, and how many pieces of virtual
+// memory are the module's.
+func Kept() (map[string]int, error) {
+	// Each CPU keeps a part of the kernel's sums to itself, until it is asked.
+	if err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0); err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all := map[string]int{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		w := strings.Fields(s.Text())
+		all[strings.TrimSuffix(w[0], ":")], _ = strconv.Atoi(w[1])
+	}
+	pages := all["MemTotal"]
+	for _, name := range told {
+		pages -= all[name]
+	}
+	aside, err := aside()
+	if err != nil {
+		return nil, err
+	}
+	pages -= aside
+	pieces, err := Pieces()
+	return map[string]int{"pages": pages, "SUnreclaim": all["SUnreclaim"], "VmallocUsed": all["VmallocUsed"], "Percpu": all["Percpu"],
+		"pieces": pieces}, err
+}
+
+// Pieces is how many pieces of virtual memory the module has asked for and not given back.
+func Pieces() (int, error) {
+	vm, err := os.ReadFile("/proc/vmallocinfo")
+	return strings.Count(string(vm), "["+kdev.ModuleName+"]"), err
+}
+
+// aside is how many KiB of free pages CPUs have aside: many, at times.
+func aside() (all int, err error) {
+	zones, err := os.ReadFile("/proc/zoneinfo")
+	for line := range strings.Lines(string(zones)) {
+		if n, ok := strings.CutPrefix(strings.TrimSpace(line), "count:"); ok {
+			pages, err := strconv.Atoi(strings.TrimSpace(n))
+			if err != nil {
+				return 0, err
+			}
+			all += pages * os.Getpagesize() / 1024
+		}
+	}
+	return all, err
+}

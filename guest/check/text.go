@@ -1,0 +1,58 @@
+package check
+
+import (
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
+)
+
+// Text is the image's text at a moment.
+type Text struct {
+	of     *ktext.Text
+	start  isa.Addr
+	before []byte
+}
+
+// Snapshot reads all of the text, of which t knows the sites.
+func Snapshot(dev *kdev.Device, info kdev.Info, t *ktext.Text) (*Text, error) {
+	s := &Text{of: t, start: info.TextStart, before: make([]byte, info.TextEnd-info.TextStart)}
+	return s, dev.Read(s.start, s.before)
+}
+
+// Differing is how many bytes are not as they were, and the first of them. What the kernel
+// rewrites itself is its own affair: on a busy host it finds in the middle of a storm that
+// the TSC is not to be relied on, and turns the static keys of sched_clock.
+func (s *Text) Differing(dev *kdev.Device) (n int, first isa.Addr, err error) {
+	now := make([]byte, len(s.before))
+	if err := dev.Read(s.start, now); err != nil {
+		return 0, 0, err
+	}
+	for i := range now {
+		if now[i] == s.before[i] {
+			continue
+		}
+		a := s.start + isa.Addr(i)
+		if own, err := s.rewritten(a); err != nil {
+			return 0, 0, err
+		} else if own {
+			continue
+		}
+		if n++; n == 1 {
+			first = a
+		}
+	}
+	return n, first, nil
+}
+
+// longestSite is the longest instruction that the kernel rewrites, in bytes.
+const longestSite = 5
+
+// rewritten reports whether the byte at a was of an instruction that the kernel rewrites while
+// it runs. Its tables say where that begins.
+func (s *Text) rewritten(a isa.Addr) (bool, error) {
+	r, site, err := s.of.Site(a-longestSite+1, a+1)
+	if err != nil || !site || r.Class != ktext.StaticKey && r.Class != ktext.StaticCall {
+		return false, err
+	}
+	return a < s.of.Arch.Decode(s.before[r.Lo-s.start:], r.Lo).End(), nil
+}

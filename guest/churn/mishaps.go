@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/kdev"
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+	"kerninst/guest/check"
+)
+
+// The module's parameters for what is to go wrong: guest/module/faults.c.
+const (
+	failNth = "/sys/module/" + kdev.ModuleName + "/parameters/fail_nth"
+	killNth = "/sys/module/" + kdev.ModuleName + "/parameters/kill_nth"
+)
+
+func arm(file string, n int) error { return os.WriteFile(file, []byte(strconv.Itoa(n)), 0) }
+
+// left is how far what was armed has not come.
+func left(file string) (int, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// attempt is one call of the device, and how what it did is taken back.
+type attempt struct {
+	name string
+	call func() error
+	back func() error // nil: nothing is to be
+	// least is how many allocations it has that are walked.
+	least int
+}
+
+// mishap is the first thread's batch: points by each mechanism.
+func (k *kernel) mishap() (*thread, []*plan.Plan) {
+	t := k.threads[0]
+	plans := []*plan.Plan{t.ways[0]}
+	for _, g := range t.groups {
+		plans = append(plans, g.plans...)
+	}
+	return t, plans
+}
+
+// fails has each allocation of each call fail, one after the other: the call says so, and
+// nothing has changed, or it has gone another way and does what it should.
+func fails(points int, seed uint64) error {
+	if err := failLoads(); err != nil {
+		return err
+	}
+	k, err := open(points, seed)
+	if err != nil {
+		return err
+	}
+	before, err := check.Snapshot(k.dev, k.info, k.text)
+	if err != nil {
+		return err
+	}
+	for _, a := range k.attempts() {
+		if err := k.walk(a, before); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", a.name, err), k.dev.Close())
+		}
+	}
+	if err := k.failRelease(before, points, seed); err != nil {
+		return err
+	}
+	return check.Left()
+}
+
+func (k *kernel) attempts() []attempt {
+	t, plans := k.mishap()
+	var live []*splice.Live
+	var area *kdev.Area
+	buf := make([]byte, 64)
+	make1 := func() (err error) { live, err = t.splicer.Apply(plans); return err }
+	undo := func() error {
+		err := t.splicer.Undo(live)
+		if err == nil {
+			live = nil
+		}
+		return err
+	}
+	return []attempt{
+		{"area", func() (err error) {
+			area, err = k.dev.AllocArea(k.info.AreaLo, k.info.AreaHi, 16<<10)
+			return err
+		}, func() error { return k.dev.FreeArea(area) }, 3},
+		{"read", func() error { return k.dev.Read(k.info.TextStart, buf) }, nil, 1},
+		{"batch", make1, undo, len(plans)},
+		{"undo", func() error {
+			if live == nil {
+				if err := make1(); err != nil {
+					return err
+				}
+			}
+			return undo()
+		}, nil, 2},
+		{"moment", func() error {
+			_, err := k.dev.Moment(nil, nil, kdev.Clocks{})
+			return err
+		}, nil, 3},
+		{"rings", func() error { _, err := k.dev.AllocRings(ringLen, k.info.CPUs); return err }, nil, 3},
+	}
+}
+
+const ringLen = 1 << 16
+
+// walk has the n-th allocation of a call fail, for each n that it has.
+func (k *kernel) walk(a attempt, before *check.Text) error {
+	failed, other := 0, 0
+	for n := 1; ; n++ {
+		was, err := k.dev.Stats()
+		if err != nil {
+			return err
+		}
+		if err := arm(failNth, n); err != nil {
+			return err
+		}
+		callErr := a.call()
+		rest, err := left(failNth)
+		if err := errors.Join(err, arm(failNth, 0)); err != nil {
+			return err
+		}
+		if callErr != nil {
+			failed++
+			if rest > 0 {
+				return fmt.Errorf("none of %d allocations failed, and yet: %w", n, callErr)
+			}
+			if !errors.Is(callErr, unix.ENOMEM) && !errors.Is(callErr, unix.ENOSPC) {
+				check.Report("fails: "+a.name+", what it says", n, false, "allocation %d of it failed: %v", n, callErr)
+			}
+			now, err := k.dev.Stats()
+			if err != nil {
+				return err
+			}
+			if now.Areas != was.Areas || a.name != "undo" && now.Splices != was.Splices {
+				check.Report("fails: "+a.name+", what it leaves", n, false, "%+v, and before %+v", now, was)
+			}
+			continue
+		}
+		if rest == 0 {
+			other++
+		}
+		if a.back != nil {
+			if err := a.back(); err != nil {
+				return fmt.Errorf("take it back: %w", err)
+			}
+		}
+		if rest > 0 {
+			break
+		}
+	}
+	differ, first, err := before.Differing(k.dev)
+	if err != nil {
+		return err
+	}
+	s, err := k.dev.Stats()
+	check.Report("fails: "+a.name, failed+other, err == nil && failed+other >= a.least && differ == 0 && s.Splices == 0 && s.Spliced == s.Unspliced && s.Quarantined == 0,
+		"%d allocations failed, %d of them without harm; %d bytes differ, the first at %v; %+v, %v", failed+other, other, differ, first, s, err)
+	return nil
+}
+
+// failLoads loads the module with each of its allocations failing.
+func failLoads() error {
+	if err := kdev.Unload(kdev.ModuleName); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	ko, err := os.ReadFile(kdev.ModuleFile)
+	if err != nil {
+		return err
+	}
+	kallsyms, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		err := kdev.LoadFrom(ko, "fail_nth="+strconv.Itoa(n), bytes.NewReader(kallsyms))
+		if err == nil {
+			rest, err := left(failNth)
+			check.Report("fails: load", n-1, err == nil && rest > 0 && n > 1, "loaded when allocation %d was to fail, of which %d were left; %v", n, rest, err)
+			return errors.Join(arm(failNth, 0), err)
+		}
+		pieces, countErr := check.Pieces()
+		if !errors.Is(err, unix.ENOMEM) || countErr != nil || pieces != 0 {
+			check.Report("fails: load, what it says and leaves", n, false, "%v; %d pieces, %v", err, pieces, countErr)
+			return nil
+		}
+	}
+}
+
+// failRelease closes the device with a batch live, with each allocation that its end makes
+// failing: what could not be undone then is when it is looked at again.
+func (k *kernel) failRelease(before *check.Text, points int, seed uint64) error {
+	t, plans := k.mishap()
+	bad := 0
+	n := 1
+	for ; ; n++ {
+		if _, err := t.splicer.Apply(plans); err != nil {
+			return err
+		}
+		if err := arm(failNth, n); err != nil {
+			return err
+		}
+		if err := k.dev.Close(); err != nil {
+			return err
+		}
+		rest, err := left(failNth)
+		if err := errors.Join(err, arm(failNth, 0)); err != nil {
+			return err
+		}
+		if k, err = open(points, seed); err != nil {
+			return err
+		}
+		t, plans = k.mishap()
+		differ, _, err := before.Differing(k.dev)
+		if err != nil {
+			return err
+		}
+		if s, err := k.dev.Stats(); err != nil || s.Splices != 0 || s.Quarantined != 0 || differ != 0 {
+			bad++
+			check.Report("fails: release, what is left when it is opened again", n, false, "%d bytes differ, %+v, %v", differ, s, err)
+		}
+		if rest > 0 {
+			break
+		}
+	}
+	check.Report("fails: release", n-1, bad == 0 && n > 2, "")
+	return k.dev.Close()
+}
+
+// kills has a caller killed at each step, from its first call on, of a batch that is made and
+// taken back and made: what is left when it has died is nothing. stride: only each so manyth.
+func kills(points, stride int, seed uint64) error {
+	k, err := open(points, seed)
+	if err != nil {
+		return err
+	}
+	before, err := check.Snapshot(k.dev, k.info, k.text)
+	if err := errors.Join(err, k.dev.Close()); err != nil {
+		return err
+	}
+	killed := 0
+	for n := 1 + int(seed)%stride; ; n += stride {
+		ended, err := killAt(n, points, seed)
+		if err != nil {
+			return err
+		}
+		dev, err := kdev.Open()
+		if err != nil {
+			return fmt.Errorf("open, when a caller was killed at step %d: %w", n, err)
+		}
+		differ, first, err := before.Differing(dev)
+		if err != nil {
+			return err
+		}
+		s, err := dev.Stats()
+		if err != nil || differ != 0 || s.Splices != 0 || s.Spliced != s.Unspliced || s.Quarantined != 0 || s.Areas != 0 {
+			check.Report("kills: what is left", n, false, "killed at step %d: %d bytes differ, the first at %v; %+v, %v", n, differ, first, s, err)
+		}
+		if err := dev.Close(); err != nil {
+			return err
+		}
+		if ended {
+			break
+		}
+		killed++
+	}
+	check.Report("kills: steps", killed, killed > 0, "")
+	return check.Left()
+}
+
+// dying is how long the kernel has to end who was killed.
+const dying = time.Minute
+
+// killAt has a process make its batches and be killed at the n-th step, unless it ends before.
+func killAt(n, points int, seed uint64) (ended bool, err error) {
+	c := exec.Command("/proc/self/exe", "-points", strconv.Itoa(points), "-seed", strconv.FormatUint(seed, 10), "victim", strconv.Itoa(n))
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return false, err
+	}
+	if err := c.Start(); err != nil {
+		return false, err
+	}
+	late := time.AfterFunc(dying, func() { c.Process.Kill() })
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	err = c.Wait()
+	if !late.Stop() {
+		return false, fmt.Errorf("step %d: it neither ended nor died", n)
+	}
+	if err == nil {
+		return true, arm(killNth, 0)
+	}
+	ws, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !ws.Signaled() || ws.Signal() != syscall.SIGKILL || line != "ready\n" {
+		return false, fmt.Errorf("step %d: %w, and it said %q", n, err, line)
+	}
+	return false, nil
+}
+
+// die is that process.
+func die(step string, points int, seed uint64) error {
+	n, err := strconv.Atoi(step)
+	if err != nil {
+		return err
+	}
+	k, err := open(points, seed)
+	if err != nil {
+		return err
+	}
+	t, plans := k.mishap()
+	fmt.Println("ready")
+	if err := arm(killNth, n); err != nil {
+		return err
+	}
+	live, err := t.splicer.Apply(plans)
+	if err != nil {
+		return err
+	}
+	if err := t.splicer.Undo(live); err != nil {
+		return err
+	}
+	if _, err := t.splicer.Apply(plans); err != nil {
+		return err
+	}
+	return k.dev.Close()
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+	"kerninst/guest/check"
+)
+
+// thread splices and unsplices its groups, with its victim in each batch.
+type thread struct {
+	k       *kernel
+	splicer *splice.Splicer
+	rng     *rand.Rand
+	victim  *victim
+	ways    []*plan.Plan // of the victim's entry, by one mechanism each
+	groups  []*group
+	live    map[*group][]*splice.Live
+	callers *callers
+
+	tally tally
+}
+
+// tally is what threads and the load did, and what went wrong.
+type tally struct {
+	rounds, spliced, unspliced int
+	exact                      int // calls of victims that had to be counted
+	stirred                    int // those that were made while a batch was written
+	kept                       int // batches refused since somebody may be in a patch yet
+	written                    int // by the module: springboards and what is moved away included
+	points, came               int
+	mechanisms, victims        map[string]int
+	loads                      map[string]int
+	wrong                      []string
+}
+
+func addTo(to *map[string]int, from map[string]int) {
+	if *to == nil {
+		*to = map[string]int{}
+	}
+	for k, n := range from {
+		(*to)[k] += n
+	}
+}
+
+func (t *tally) add(o *tally) {
+	t.rounds, t.spliced, t.unspliced = t.rounds+o.rounds, t.spliced+o.spliced, t.unspliced+o.unspliced
+	t.exact, t.stirred, t.kept = t.exact+o.exact, t.stirred+o.stirred, t.kept+o.kept
+	addTo(&t.victims, o.victims)
+	t.wrong = append(t.wrong, o.wrong...)
+}
+
+func (t *tally) report() {
+	bad := fmt.Sprintf("%q", t.wrong[:min(8, len(t.wrong))])
+	check.Report("batches that came and went as they should", t.rounds, len(t.wrong) == 0, "%d went wrong: %s", len(t.wrong), bad)
+	check.Report("operations", t.spliced+t.unspliced, t.spliced == t.unspliced && t.spliced > 0, "%d spliced, %d unspliced, %d by the module with springboards and what was moved away", t.spliced, t.unspliced, t.written)
+	check.Report("calls that were counted exactly", t.exact, t.exact > 0, "")
+	check.Report("calls while batches were written", t.stirred, t.stirred > 0, "")
+	check.Report("batches put off, as somebody may be in a patch yet", t.kept, t.kept <= t.rounds/4, "of %d", t.rounds)
+	check.Report("points that somebody came by", t.came, 2*t.came >= t.points, "of %d functions", t.points)
+	for _, m := range []struct {
+		what string
+		of   map[string]int
+	}{{"points by ", t.mechanisms}, {"victims by ", t.victims}, {"load: ", t.loads}} {
+		for name, n := range m.of {
+			check.Report(m.what+name, n, n > 0, "")
+		}
+	}
+}
+
+// churn has all threads go on up to a limit.
+func (k *kernel) churn(l limit, seed uint64, sum *tally) error {
+	var wait sync.WaitGroup
+	errs := make([]error, len(k.threads))
+	start := time.Now()
+	for n, t := range k.threads {
+		wait.Go(func() {
+			var err error
+			if t.callers, err = startCallers(t.victim, k.info.CPUs); err != nil {
+				errs[n] = err
+				return
+			}
+			for ; err == nil && !l.over(start, t.tally.rounds); t.tally.rounds++ {
+				err = t.round()
+			}
+			t.callers.end()
+			errs[n] = errors.Join(err, t.undoAll())
+		})
+	}
+	wait.Wait()
+	addTo(&sum.mechanisms, k.mechanisms())
+	for _, t := range k.threads {
+		sum.add(&t.tally)
+		for _, g := range t.groups {
+			sum.points++
+			if g.came {
+				sum.came++
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// some are a random number of those that are, or are not, live.
+func (t *thread) some(live bool) (out []*group) {
+	for _, k := range t.rng.Perm(len(t.groups)) {
+		if g := t.groups[k]; (t.live[g] != nil) == live {
+			out = append(out, g)
+		}
+	}
+	if len(out) > 0 {
+		out = out[:1+t.rng.IntN(len(out))]
+	}
+	return out
+}
+
+func (t *thread) wrong(format string, args ...any) {
+	t.tally.wrong = append(t.tally.wrong, fmt.Sprintf(format, args...))
+}
+
+// exactCalls is how often each CPU calls the victim where the count has to be exact.
+const exactCalls = 50
+
+// round makes a batch with the victim in it, counts its calls, and takes the victim back with
+// some of what is live.
+func (t *thread) round() error {
+	way := t.ways[t.rng.IntN(len(t.ways))]
+	groups := t.some(false)
+	plans := []*plan.Plan{way}
+	for _, g := range groups {
+		plans = append(plans, g.plans...)
+	}
+	t.callers.stir()
+	live, err := t.splicer.Apply(plans)
+	called, callErr := t.callers.rest()
+	if callErr != nil {
+		return callErr
+	}
+	t.tally.stirred += called
+	if errors.Is(err, unix.EBUSY) {
+		t.tally.kept++
+		return t.takeBack(t.some(true), nil)
+	}
+	if err != nil {
+		t.wrong("batch of %d: %v", len(plans), err)
+		return t.takeBack(t.some(true), nil)
+	}
+	t.tally.spliced += len(plans)
+	addTo(&t.tally.victims, map[string]int{way.Mechanism.String(): 1})
+	rest := live[1:]
+	for _, g := range groups {
+		t.live[g], rest = rest[:len(g.plans)], rest[len(g.plans):]
+	}
+	if n := live[0].Words()[0]; n > uint64(called) {
+		t.wrong("%v of %s counted %d while it was written, in %d calls", way.Mechanism, way.Symbol, n, called)
+	}
+	if err := t.count(live[0], exactCalls); err != nil {
+		return err
+	}
+	if t.rng.IntN(8) == 0 {
+		if err := t.splicer.Verify(); err != nil {
+			t.wrong("%v", err)
+		}
+	}
+	return t.takeBack(t.some(true), live[0])
+}
+
+// count calls the victim on all CPUs, which adds as many to its counter as are expected: all,
+// or none.
+func (t *thread) count(l *splice.Live, each int) error {
+	before := l.Words()[0]
+	called, err := t.callers.call(exactCalls)
+	if err != nil {
+		return err
+	}
+	want := each * t.k.info.CPUs
+	if got := l.Words()[0] - before; got != uint64(want) {
+		t.wrong("%v of %s counted %d of %d calls, not %d", l.Plan.Mechanism, l.Plan.Symbol, got, called, want)
+	}
+	t.tally.exact += called
+	return nil
+}
+
+// takeBack undoes groups, and the victim, if it is live.
+func (t *thread) takeBack(groups []*group, victim *splice.Live) error {
+	var gone []*splice.Live
+	before := uint64(0)
+	if victim != nil {
+		gone, before = append(gone, victim), victim.Words()[0]
+	}
+	for _, g := range groups {
+		g.came = g.came || slices.ContainsFunc(t.live[g], (*splice.Live).Came)
+		gone = append(gone, t.live[g]...)
+	}
+	t.callers.stir()
+	err := t.splicer.Undo(gone)
+	called, callErr := t.callers.rest()
+	if err := errors.Join(err, callErr); err != nil {
+		return fmt.Errorf("undo of %d: %w", len(gone), err)
+	}
+	t.tally.stirred += called
+	t.tally.unspliced += len(gone)
+	for _, g := range groups {
+		delete(t.live, g)
+	}
+	if victim == nil {
+		return nil
+	}
+	if n := victim.Words()[0] - before; n > uint64(called) {
+		t.wrong("%v of %s counted %d while it was undone, in %d calls", victim.Plan.Mechanism, victim.Plan.Symbol, n, called)
+	}
+	return t.count(victim, 0)
+}
+
+func (t *thread) undoAll() error {
+	t.tally.unspliced += len(t.splicer.Live())
+	for g, live := range t.live {
+		g.came = g.came || slices.ContainsFunc(live, (*splice.Live).Came)
+	}
+	return t.splicer.Close()
+}

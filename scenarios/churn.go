@@ -1,0 +1,112 @@
+package scenarios
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// churn: random batches of points that all CPUs execute come and go, in several threads, under a
+// load of everything, and what is called how often nobody doubts is counted exactly: guest/churn.
+func churns() []Scenario {
+	return []Scenario{
+		{Name: "churn", Title: "random batches come and go in several threads, under load: nothing breaks, and counts are exact", Labels: []string{"hazards"},
+			Guests: churnSlice, Check: checkChurn},
+		{Name: "churn-long", Title: "the same for as long as PROOF_TIME says, with 2 and 4 CPUs", Labels: []string{"proof"},
+			Guests: churnLong, Check: checkChurn},
+		{Name: "churn-variants", Title: "the same on kernels and CPUs that show what a stock guest hides", Labels: []string{"proof"},
+			Guests: churnVariants, Check: checkChurn},
+	}
+}
+
+const churnPackage = "guest/churn"
+
+// proofTime is how long an ISA's guests churn in all: a Go duration. What is none is said by the
+// program, which is given it.
+func proofTime(guests int) (each string, limit time.Duration) {
+	all := cmp.Or(os.Getenv("PROOF_TIME"), "10m")
+	d, err := time.ParseDuration(all)
+	if err != nil {
+		return all, 0
+	}
+	d /= time.Duration(guests)
+	return d.String(), d + 15*time.Minute // to plan, twice, and to begin and end
+}
+
+func churnGuest(name string, cpus int, limit time.Duration, args ...string) Guest {
+	taints := func(name string) *wire.Step { return shell(name, "cat /proc/sys/kernel/tainted") }
+	return Guest{
+		Name: name, CPUs: cpus, Time: vm.Host, Programs: []string{churnPackage}, Modules: []string{someModule}, RunTimeout: limit,
+		Job: job(
+			snapshot("before", ""),
+			module("unload", wire.Module_UNLOAD),
+			taints("taints"),
+			run("churn", append([]string{ProgramPath(churnPackage)}, args...)...),
+			taints("taints behind"),
+			module("load", wire.Module_LOAD),
+			snapshot("after", "before"),
+		),
+	}
+}
+
+func churnSlice(string) []Guest {
+	return []Guest{churnGuest("2cpu", 2, 4*time.Minute, "-rounds", "6", "-points", "600")}
+}
+
+func churnLong(string) []Guest {
+	each, limit := proofTime(2)
+	return []Guest{churnGuest("2cpu", 2, limit, "-for", each), churnGuest("4cpu", 4, limit, "-for", each)}
+}
+
+func churnVariants(arch string) (out []Guest) {
+	all := variants(arch)
+	each, limit := proofTime(len(all))
+	for _, v := range all {
+		g := churnGuest(v.name, v.cpus, limit, "-for", each)
+		g.Append, g.CPU = v.append, v.cpu
+		g.Job.Steps = append([]*wire.Step{shell("holds", v.holds)}, g.Job.Steps...)
+		out = append(out, g)
+	}
+	return out
+}
+
+// loadKinds are what guest/churn loads a guest with.
+var loadKinds = []string{"exec", "files", "pipe", "loopback", "module"}
+
+func checkChurn(t *T) {
+	operations, exact := 0, 0
+	for _, g := range slices.Sorted(maps.Keys(t.Guests)) {
+		seen := map[string]int{}
+		for _, r := range t.stormRecords(g, "churn") {
+			t.expect(g+": "+r.Name, r.Detail, "ok", gomega.Satisfy(func(string) bool { return r.OK }))
+			seen[r.Name] = r.N
+		}
+		for _, kind := range loadKinds {
+			t.atLeast(g+": times of load "+kind, float64(seen["load: "+kind]), 1)
+		}
+		mechanisms := 0
+		for name := range seen {
+			if strings.HasPrefix(name, "points by ") {
+				mechanisms++
+			}
+		}
+		t.atLeast(g+": mechanisms", float64(mechanisms), 2)
+		t.equal(g+": the program came to its end", seen["unload"], 1)
+		t.equal(g+": what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
+		t.equal(g+": ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
+		operations, exact = operations+seen["operations"], exact+seen["calls that were counted exactly"]
+		t.Metrics["churn."+g+".operations"] = report.Metric{Value: float64(seen["operations"]), Unit: "operations", N: 1}
+	}
+	t.atLeast("operations", float64(operations), 1)
+	t.Metrics["churn.operations"] = report.Metric{Value: float64(operations), Unit: "operations", N: 1}
+	t.Metrics["churn.exact"] = report.Metric{Value: float64(exact), Unit: "calls", N: 1}
+}
