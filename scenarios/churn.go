@@ -2,7 +2,9 @@ package scenarios
 
 import (
 	"cmp"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +84,7 @@ var loadKinds = []string{"exec", "files", "pipe", "loopback", "module"}
 
 func checkChurn(t *T) {
 	operations, exact := 0, 0
-	for g := range t.Guests {
+	for _, g := range slices.Sorted(maps.Keys(t.Guests)) {
 		seen := map[string]int{}
 		for _, r := range t.stormRecords(g, "churn") {
 			t.expect(g+": "+r.Name, r.Detail, "ok", gomega.Satisfy(func(string) bool { return r.OK }))
