@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,8 +37,8 @@ func WatchLog() (*Log, error) {
 	return l, nil
 }
 
-// looks is how often the log is looked at whose end was asked for, in ms.
-const looks = 200
+// looks is how long the log is left alone when there is nothing new in it.
+const looks = 200 * time.Millisecond
 
 func (l *Log) read() {
 	defer close(l.ended)
@@ -55,7 +56,7 @@ func (l *Log) read() {
 			if last {
 				return
 			}
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, looks)
+			time.Sleep(looks) // to poll it was seen not to return, with nothing spliced
 		case errors.Is(err, unix.EINTR):
 		default: // EPIPE: some of it was overwritten, and who knows what it said
 			l.err = err
