@@ -56,7 +56,7 @@ func (l *Log) read() {
 			if last {
 				return
 			}
-			time.Sleep(looks) // to poll it was seen not to return, with nothing spliced
+			time.Sleep(looks) // nobody waits for a line: all that came is read at the end
 		case errors.Is(err, unix.EINTR):
 		default: // EPIPE: some of it was overwritten, and who knows what it said
 			l.err = err
