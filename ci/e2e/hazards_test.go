@@ -70,6 +70,9 @@ func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 // What the device is asked that is not right.
 func TestDevice(t *testing.T) { scenario(t, "device", 30, []string{"arm64"}) }
 
+// Random batches that come and go in several threads, under load.
+func TestChurn(t *testing.T) { scenario(t, "churn", 30, []string{"arm64"}) }
+
 // Memory that runs out, at each allocation of the module, and callers that are killed in its
 // steps. That a killed caller's are the same steps on each ISA is the module's part that they share.
 func TestFails(t *testing.T) { scenario(t, "fails", 10, []string{"arm64"}) }
