@@ -215,6 +215,9 @@ func (g *Guest) word() string {
 	if step := TimedOut(g.Outcome.Records); step != "" && g.Outcome.Status == status.Passed {
 		return step + " timed out"
 	}
+	if step := allRefused(g.Outcome.Records); step != "" && g.Outcome.Status == status.Passed {
+		return "every point of " + step + " was refused"
+	}
 	return string(g.Outcome.Status)
 }
 
