@@ -216,7 +216,7 @@ func (d *Daemon) stopClocks() error {
 
 // clockless refuses what reads clocks where it is not known whose goes.
 func clockless(function string, s snippet.Snippet) *wire.Refusal {
-	name, _, _ := strings.Cut(function, ".") // of the compiler's
+	name, _, _ := strings.Cut(ktext.Base(function), ".") // of the compiler's
 	if !s.Has(snippet.Clock) || !slices.Contains(switches, name) {
 		return nil
 	}

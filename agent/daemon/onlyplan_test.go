@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"strings"
 	"testing"
 
 	"kerninst/agent/index"
@@ -11,10 +12,12 @@ import (
 	"kerninst/agent/wire"
 )
 
-// planning is a daemon with a recorded kernel and patch memory behind it, but no device.
-func planning(t *testing.T, arch string) *Daemon {
+// planning is a daemon with a recorded kernel and patch memory behind it, but no device. Of some
+// functions the names are others, in pairs.
+func planning(t *testing.T, arch string, renamed ...string) *Daemon {
 	t.Helper()
 	k := ktexttest.Load(t, arch)
+	k.Kallsyms = strings.NewReplacer(renamed...).Replace(k.Kallsyms)
 	d := &Daemon{arch: k.Arch, text: k.Text(t)}
 	lo, hi := d.text.Bounds()
 	d.info.TextStart, d.padding = lo, pad.New(d.text)
