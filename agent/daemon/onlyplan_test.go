@@ -85,3 +85,34 @@ func TestOnlyPlan(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyPlanClocks: what keeps the clocks of virtual time is foretold, once, where any of the
+// points would read one, and what refuses it is; nothing is where none does, and nothing is kept.
+func TestOnlyPlanClocks(t *testing.T) {
+	const name = switched + ".isra.0"
+	reads := []*wire.Action{{Name: "vtime", Timed: wire.Timed_ENTERS, Snippet: "c0 clocks 2\nc1 sum\nv0 u64 = clock c0 1234\ncount c1 v0"}}
+	for _, arch := range ktexttest.Arches {
+		d := planning(t, arch, " ksys_write\n", " "+name+"\n")
+		ask := func(actions []*wire.Action) (*wire.PointResult, error) {
+			res := &wire.Result{}
+			p := &wire.Point{Function: "ksys_read", Entry: true, Actions: actions}
+			err := d.onlyPlan("", &wire.Splice{Points: []*wire.Point{p, p}, SkipRefused: true, OnlyPlan: true}, res)
+			return res.GetPlanned().GetClocks(), err
+		}
+		if got, err := ask(nil); got != nil || err != nil {
+			t.Errorf("%s: no clock is read: %v, %v", arch, got, err)
+		}
+		f, err := d.text.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ask(reads)
+		if err != nil || got.GetSymbol() != name || got.Address != uint64(f.Addr)+got.Offset || got.Instruction == "" || (got.Mechanism == "") == (got.Refusal == nil) || d.clocks.plan != nil {
+			t.Errorf("%s: %v, %v, want what becomes of %s", arch, got, err, name)
+		}
+		d = planning(t, arch)
+		if got, err := ask(reads); got != nil || err == nil || !strings.Contains(err.Error(), "0 functions "+switched) {
+			t.Errorf("%s: a kernel without: %v, %v", arch, got, err)
+		}
+	}
+}

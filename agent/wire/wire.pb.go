@@ -2150,12 +2150,14 @@ func (x *Result) GetSamples() []*Sample {
 
 // Planned is what plans depend on besides the kernel's text.
 type Planned struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lse           bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
-	Preempt       bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
-	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
-	Indexed       bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
-	NoTraps       bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Lse        bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
+	Preempt    bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
+	IndexError string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
+	Indexed    bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
+	NoTraps    bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
+	// What keeps the clocks of tasks, and would be spliced as well, if virtual time is taken.
+	Clocks        *PointResult `protobuf:"bytes,6,opt,name=clocks,proto3" json:"clocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2223,6 +2225,13 @@ func (x *Planned) GetNoTraps() bool {
 		return x.NoTraps
 	}
 	return false
+}
+
+func (x *Planned) GetClocks() *PointResult {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
 }
 
 // Stage is a part of what a step did.
@@ -3550,14 +3559,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stages\x18\x12 \x03(\v2\x14.kerninst.wire.StageR\x06stages\x120\n" +
 	"\aplanned\x18\x13 \x01(\v2\x16.kerninst.wire.PlannedR\aplanned\x12/\n" +
 	"\amoments\x18\x14 \x03(\v2\x15.kerninst.wire.MomentR\amoments\x12/\n" +
-	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\"\x8b\x01\n" +
+	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\"\xbf\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
 	"\vindex_error\x18\x03 \x01(\tR\n" +
 	"indexError\x12\x18\n" +
 	"\aindexed\x18\x04 \x01(\bR\aindexed\x12\x19\n" +
-	"\bno_traps\x18\x05 \x01(\bR\anoTraps\"+\n" +
+	"\bno_traps\x18\x05 \x01(\bR\anoTraps\x122\n" +
+	"\x06clocks\x18\x06 \x01(\v2\x1a.kerninst.wire.PointResultR\x06clocks\"+\n" +
 	"\x05Stage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +
@@ -3773,21 +3783,22 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	26, // 32: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
 	33, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
 	11, // 34: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	38, // 35: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	29, // 36: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	29, // 37: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	35, // 38: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	34, // 39: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 40: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	7,  // 41: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	39, // 42: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	37, // 43: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	7,  // 44: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	30, // 35: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	38, // 36: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	29, // 37: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	29, // 38: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	35, // 39: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	34, // 40: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 41: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	7,  // 42: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	39, // 43: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	37, // 44: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	7,  // 45: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }

@@ -51,6 +51,7 @@ var behaviours = []struct {
 	{"a variable that is none", `kinst 'kinst::vfs_read:entry max(load64(sym("jiffiez")))' -- true`, 1, `sym\("jiffiez"\): the kernel has no symbol of that name; did you mean jiffies\?`, ""},
 	{"of functions that share a name one is chosen", `kinst -l kinst::t_show:entry; kinst kinst::t_show#2:entry "kinst::t_show@0x$(grep ' t t_show$' /proc/kallsyms | sort | head -1 | cut -d' ' -f1):entry" -- cat /sys/kernel/tracing/available_tracers`, 0,
 		`(?s)ambiguous function: \d functions of the kernel are named t_show: choose t_show#1 or t_show@0xffff[0-9a-f]+ \(behind \w+\), t_show#2 .*kinst::t_show#2:\d+ +\w+ +\d+\nkinst::t_show#1:\d+ +\w+ +\d+\n`, ""},
+	{"what virtual time needs besides is listed", `kinst -l 'kinst::do_wait:entry vtime'`, 0, `kinst::do_wait:\d+ .*\n(?s).*kinst::finish_task_switch\S*:\d+ +0xffff[0-9a-f]+ .*\n\(kinst::finish_task_switch\S* is spliced besides, `, ""},
 	{"without a workload it counts until it is told to end", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & sleep 2; BENCH >/dev/null; kill $!; wait; cat /tmp/until`, 0,
 		`kinst: until Ctrl-C\s+kinst::GETPPID:\d+ +\w+ +100\d\n`, ""},
 	{"jobs wait for each other, and say so", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & first=$!; sleep 2; kinst kinst::GETPPID:entry -- BENCH >/tmp/second 2>&1 & sleep 3; kill $first; wait; cat /tmp/second`, 0,
