@@ -328,3 +328,24 @@ func TestNothingProbed(t *testing.T) {
 		}
 	}
 }
+
+// TestStdin: the workload is given a file, if it is not too long and there is a workload.
+func TestStdin(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "in")
+	for size, says := range map[int]string{3: "", mostStdin: "", mostStdin + 1: "more than 512 KiB"} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := &Request{Timeout: time.Second, Do: []string{"count"}, Specs: []string{"kinst::f:8"}, Shell: "true", Stdin: name}
+		job, err := r.Job(probe.At{})
+		if says != "" && (err == nil || !strings.Contains(err.Error(), says)) || says == "" && (err != nil || len(job.Steps[1].GetRun().Stdin) != size) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	for says, r := range map[string]Request{"no such file": {Shell: "true", Stdin: name + "-"}, "no workload that": {Endless: true, Stdin: name}} {
+		r.Timeout, r.Specs = time.Second, []string{"kinst::f:8"}
+		if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+	}
+}

@@ -119,6 +119,9 @@ func programsOf(ctx context.Context, s *wire.Run) (out []*program) {
 			p.cmd = exec.CommandContext(ctx, "/bin/taskset", append([]string{"-c", strconv.Itoa(i)}, s.Argv...)...)
 		}
 		p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+		if len(s.Stdin) > 0 {
+			p.cmd.Stdin = bytes.NewReader(s.Stdin)
+		}
 		// A group of its own, so that a timeout ends what it started too.
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }

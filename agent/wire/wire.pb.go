@@ -192,7 +192,10 @@ type Job struct {
 	Steps  []*Step                `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Files and folders that are sent when the steps have ended, however they did:
 	// absolute paths in the guest. The result of "fetch" says what became of each.
-	Fetch         []string `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
+	Fetch []string `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
+	// A byte that comes by the port that records go to says that it is enough: what runs is to end,
+	// and what was found to be told.
+	Heeds         bool `protobuf:"varint,4,opt,name=heeds,proto3" json:"heeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,13 @@ func (x *Job) GetFetch() []string {
 		return x.Fetch
 	}
 	return nil
+}
+
+func (x *Job) GetHeeds() bool {
+	if x != nil {
+		return x.Heeds
+	}
+	return false
 }
 
 // Step is one thing to do. A step that fails ends the job unless may_fail.
@@ -909,7 +919,8 @@ type Run struct {
 	Metered bool `protobuf:"varint,4,opt,name=metered,proto3" json:"metered,omitempty"`
 	// How often it is noted what has been counted meanwhile: see Result.samples. 0: never.
 	SampleNs      uint64 `protobuf:"varint,5,opt,name=sample_ns,json=sampleNs,proto3" json:"sample_ns,omitempty"`
-	Live          bool   `protobuf:"varint,6,opt,name=live,proto3" json:"live,omitempty"` // samples are sent as they are taken, and not kept
+	Live          bool   `protobuf:"varint,6,opt,name=live,proto3" json:"live,omitempty"`  // samples are sent as they are taken, and not kept
+	Stdin         []byte `protobuf:"bytes,7,opt,name=stdin,proto3" json:"stdin,omitempty"` // of each copy; none: /dev/null
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +995,13 @@ func (x *Run) GetLive() bool {
 		return x.Live
 	}
 	return false
+}
+
+func (x *Run) GetStdin() []byte {
+	if x != nil {
+		return x.Stdin
+	}
+	return nil
 }
 
 // Sample is what actions had found at some time, without records, of the first points.
@@ -3404,11 +3422,12 @@ var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"^\n" +
+	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"t\n" +
 	"\x03Job\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
 	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\x12\x14\n" +
-	"\x05fetch\x18\x03 \x03(\tR\x05fetch\"\xe5\x03\n" +
+	"\x05fetch\x18\x03 \x03(\tR\x05fetch\x12\x14\n" +
+	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\xe5\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -3459,7 +3478,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05cover\x18\x04 \x01(\bR\x05cover\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
-	"\x06action\x18\x02 \x01(\tR\x06action\"\x9b\x01\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\"\xb1\x01\n" +
 	"\x03Run\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12\x1d\n" +
@@ -3467,7 +3486,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\x12\x18\n" +
 	"\ametered\x18\x04 \x01(\bR\ametered\x12\x1b\n" +
 	"\tsample_ns\x18\x05 \x01(\x04R\bsampleNs\x12\x12\n" +
-	"\x04live\x18\x06 \x01(\bR\x04live\"s\n" +
+	"\x04live\x18\x06 \x01(\bR\x04live\x12\x14\n" +
+	"\x05stdin\x18\a \x01(\fR\x05stdin\"s\n" +
 	"\x06Sample\x12\x0e\n" +
 	"\x02ns\x18\x01 \x01(\x04R\x02ns\x12,\n" +
 	"\x06values\x18\x02 \x03(\v2\x14.kerninst.wire.ValueR\x06values\x12+\n" +

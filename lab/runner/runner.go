@@ -304,6 +304,7 @@ func (r *Runner) session(q Request, spec vm.Spec) session.Config {
 		Memory:      r.memory(q),
 		Keep:        q.Keep,
 		OnRecord:    q.See,
+		Heeds:       q.Job.GetHeeds(),
 	}
 }
 
