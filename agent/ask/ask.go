@@ -55,7 +55,8 @@ type Request struct {
 const MostPoints = 10_000
 
 const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
-	"may have * ? [...]; name is a byte offset, %s, or nothing, which is\n" +
+	"may have * ? [...], or be one of several that share a name, as t_show#2 or\n" +
+	"t_show@ADDRESS; name is a byte offset, %s, or nothing, which is\n" +
 	"every instruction.\n" +
 	"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
 	"load64(sym(\"NAME\")) and so on of the kernel's variables,\n" +
