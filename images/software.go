@@ -22,7 +22,9 @@ import (
 type software struct {
 	packages []string
 	only     map[string][]string // packages that some ISA needs besides, by ISA
-	programs []string            // by their paths in the packages, as in the guest
+	// unlocked are ISAs for which nothing is locked, and why; the mirror is asked each time.
+	unlocked map[string]string
+	programs []string // by their paths in the packages, as in the guest
 	folders  []string
 	// memory of a guest that unpacks and runs it, in MiB; 0: the lab's default.
 	memory int
@@ -59,6 +61,23 @@ var softwares = map[string]software{
 		only:     map[string][]string{"riscv64": {"libatomic1"}}, // elsewhere the compiler has the instructions
 		programs: []string{"/usr/bin/bpftrace"},
 		memory:   1536, // 290 MiB of files, twice while they are unpacked, and 400 to compile
+	},
+	// The kernel's own tool, which likewise is compared with. It is linked with two interpreters and
+	// what speaks to servers of debugging information; of these it only asks whether they are there.
+	"perf": {
+		packages: []string{
+			"libatomic1", "libbabeltrace1", "libbrotli1", "libbz2-1.0", "libc6", "libcom-err2", "libcrypt1",
+			"libcurl3t64-gnutls", "libdebuginfod1t64", "libdw1t64", "libelf1t64", "libexpat1", "libffi8", "libgcc-s1",
+			"libglib2.0-0t64", "libgmp10", "libgnutls30t64", "libgssapi-krb5-2", "libhogweed6t64", "libidn2-0", "libjson-c5",
+			"libk5crypto3", "libkeyutils1", "libkrb5-3", "libkrb5support0", "libldap2", "liblzma5", "libnettle8t64",
+			"libnghttp2-14", "libnghttp3-9", "libngtcp2-16", "libngtcp2-crypto-gnutls8", "libnuma1", "libopencsd1",
+			"libp11-kit0", "libpcre2-8-0", "libperl5.40", "libpsl5t64", "libpython3.13", "librtmp1", "libsasl2-2", "libslang2",
+			"libssh2-1t64", "libssl3t64", "libstdc++6", "libtasn1-6", "libtraceevent1", "libunistring5", "libunwind8",
+			"libuuid1", "libzstd1", "linux-perf", "zlib1g",
+		},
+		unlocked: map[string]string{"riscv64": "when the others were locked, the mirror's index of packages for riscv64 was older than what its signed Release says"},
+		programs: []string{"/usr/bin/perf"},
+		memory:   640, // 53 MiB of files, twice while they are unpacked
 	},
 }
 
@@ -109,6 +128,10 @@ func CheckSoftware(name string) error {
 	}
 	return nil
 }
+
+// SoftwareUnlocked is why nothing is locked of a software for an ISA, so that it is there only if
+// the mirror has it; "": it is locked.
+func SoftwareUnlocked(name, arch string) string { return softwares[name].unlocked[arch] }
 
 // SoftwareMemory is what a guest with these needs, in MiB; 0: no more than any other.
 func SoftwareMemory(names ...string) (most int) {

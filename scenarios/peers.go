@@ -15,14 +15,15 @@ import (
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
+	"kerninst/images"
 	"kerninst/lab/measure"
 	"kerninst/lab/peers"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
 )
 
-// peers: the same questions are put to splices, to bpftrace, and to the events that perf
-// probe makes, in one guest. All that can answer must say what the workload did; and what
+// peers: the same questions are put to splices, to bpftrace, to kprobe events, and to perf, which
+// makes some of its own, in one guest. All that can answer must say what the workload did; and what
 // each adds to a hit is measured.
 func peerScenarios() []Scenario {
 	one := func(name, title string, all []question, installed bool, labels ...string) Scenario {
@@ -33,9 +34,9 @@ func peerScenarios() []Scenario {
 	}
 	slice := slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return !q.slice })
 	return []Scenario{
-		one("peers", "splices, bpftrace and kprobe events give the same answers; instructions that each adds to a hit", questions, true, "measure", "proof"),
+		one("peers", "splices, bpftrace, perf and kprobe events give the same answers; instructions that each adds to a hit", questions, true, "measure", "proof"),
 		one("peers-slice", "two of these questions", slice, true, "measure"),
-		one("peers-without", "all of them in a guest without bpftrace: kprobe events alone", questions, false, "measure"),
+		one("peers-without", "all of them in a guest without bpftrace and perf: kprobe events alone", questions, false, "measure"),
 	}
 }
 
@@ -113,6 +114,9 @@ func peersGuests(arch string, all []question, installed bool) []Guest {
 		// It boots: its state would be four times as large as others, which would have to go
 		// from the cache for it.
 		asked.Software, asked.Boots = []string{"bpftrace"}, true
+		if images.SoftwareUnlocked("perf", arch) == "" {
+			asked.Software = append(asked.Software, "perf")
+		}
 	}
 	return []Guest{where, asked}
 }
@@ -149,8 +153,10 @@ type question struct {
 	// programs are bpftrace's, with kprobes and with the functions' own hooks.
 	kprobe, fentry string
 	events         events
-	timed          bool
-	slice          bool // it is asked in CI, too
+	// perf is the kprobe event that perf makes and counts, or, if it has fields, records.
+	perf  string
+	timed bool
+	slice bool // it is asked in CI, too
 }
 
 // events are kprobe events for it, how they are shown, and how that is read.
@@ -166,7 +172,7 @@ func entryOfSends(string, uint64) *wire.Point { return entry(sends) }
 var questions = []question{
 	{name: "count of entries", load: peersLong, action: "count", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = count(); }", fentry: "fentry:$F { @ = count(); }",
-		events: events{"p:peers/e $F", "", "kprobe_profile", profile}},
+		events: events{"p:peers/e $F", "", "kprobe_profile", profile}, perf: "hit=$F"},
 	{name: "sum of an argument", load: peersLong, action: "sum(arg1)", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = sum(arg1); }", fentry: "fentry:$F { @ = sum(args.len); }",
 		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len:vals=len", "events/peers/e/hist", summed}},
@@ -185,14 +191,27 @@ var questions = []question{
 	{name: "count in the middle", load: peersLong, action: "count",
 		at:     func(_ string, middle uint64) *wire.Point { return at(sends, middle) },
 		kprobe: "kprobe:$F+$O { @ = count(); }", fentry: "fentry:$F+$O { @ = count(); }",
-		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}},
+		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}, perf: "hit=$F+$O"},
 	{name: "time inside", load: peersShort, action: "time", at: entryOfSends, timed: true, slice: true,
 		kprobe: "kprobe:$F { @began[tid] = nsecs; } kretprobe:$F { @ = sum(nsecs - @began[tid]); }",
 		fentry: "fentry:$F { @began[tid] = nsecs; } fexit:$F { @ = sum(nsecs - @began[tid]); }",
 		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between}},
 	{name: "record of two words", load: peersTraced, action: "trace(arg0, arg1)", at: entryOfSends,
 		kprobe: `kprobe:$F { printf("%lu %lu\n", arg0, arg1); }`, fentry: `fentry:$F { printf("%lu %lu\n", (uint64)args.src, args.len); }`,
-		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}},
+		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}, perf: "hit=$F src=$0:x64 len=$1:u64"},
+}
+
+// records reports whether perf has to record, and not to count.
+func (q question) records() bool { return strings.Contains(q.perf, " ") }
+
+// perfEvent is the event's name when perf has made it.
+const perfEvent = "probe:hit"
+
+func (q question) perfAnswer(out []byte) (peers.Answer, error) {
+	if q.records() {
+		return peers.PerfScript(out)
+	}
+	return peers.PerfStat(out, perfEvent)
 }
 
 func profile(out []byte) (peers.Answer, error) { return peers.Profile(out, "e") }
@@ -237,11 +256,12 @@ func between(out []byte) (peers.Answer, error) {
 const (
 	toolSplice  = "splice"
 	toolEvents  = "kprobe event"
+	toolPerf    = "perf"
 	toolKprobes = "bpftrace kprobe"
 	toolFentry  = "bpftrace fentry"
 )
 
-var tools = []string{toolSplice, toolEvents, toolKprobes, toolFentry}
+var tools = []string{toolSplice, toolEvents, toolPerf, toolKprobes, toolFentry}
 
 // arguments are the registers of the first two, in the kernel's words for probes.
 var arguments = map[string][2]string{"amd64": {"%di", "%si"}, "arm64": {"%x0", "%x1"}, "riscv64": {"%a0", "%a1"}}
@@ -287,6 +307,13 @@ func (q question) others(arch string, middle uint64) (steps []*wire.Step) {
 		steps = append(steps, peersPart(q.step(tool), append(of, argv...)...))
 	}
 	part(toolEvents, "tracefs", q.events.events, q.events.trigger, q.events.show)
+	if q.perf != "" {
+		does := "count"
+		if q.records() {
+			does = "record"
+		}
+		part(toolPerf, "perf", does, q.perf)
+	}
 	part(toolKprobes, "bpftrace", q.kprobe)
 	part(toolFentry, "bpftrace", q.fentry)
 	return steps
@@ -343,6 +370,9 @@ type silence struct {
 }
 
 var silences = []silence{
+	{nil, []string{toolPerf}, unasked(), notAsked, notAsked},
+	{[]string{"riscv64"}, []string{toolPerf}, nil, "perf is not installed in this guest",
+		"no package of perf is locked for riscv64: " + images.SoftwareUnlocked("perf", "riscv64")},
 	{nil, []string{toolFentry}, []string{"count in the middle"}, "No BTF found for " + sends + "+",
 		"fentry is at a function's begin, nowhere else"},
 	{nil, []string{toolFentry}, []string{"record of two words"}, "type UNKNOWN is not a struct",
@@ -354,8 +384,24 @@ var silences = []silence{
 		"on riscv64 this kernel takes no kprobe at a function's begin, where ftrace's site is, and so no kretprobe"},
 }
 
-// notInstalled is of a guest without bpftrace.
-var notInstalled = silence{nil, []string{toolKprobes, toolFentry}, nil, "bpftrace is not installed in this guest", "bpftrace is not installed in this guest"}
+// notAsked is why a question is not put to perf.
+const notAsked = "perf counts and records: what is recorded is added up by others"
+
+// unasked are the questions that are not put to perf.
+func unasked() (out []string) {
+	for _, q := range questions {
+		if q.perf == "" {
+			out = append(out, q.name)
+		}
+	}
+	return out
+}
+
+// notInstalled are of a guest without bpftrace and perf.
+var notInstalled = []silence{
+	{nil, []string{toolKprobes, toolFentry}, nil, "bpftrace is not installed in this guest", "bpftrace is not installed in this guest"},
+	{nil, []string{toolPerf}, nil, "perf is not installed in this guest", "perf is not installed in this guest"},
+}
 
 func (s silence) about(arch, tool, question string) bool {
 	in := func(list []string, name string) bool { return list == nil || contains(list, name) }
@@ -366,7 +412,7 @@ func (s silence) about(arch, tool, question string) bool {
 func silenceOf(arch, tool, question string, installed bool) silence {
 	all := silences
 	if !installed {
-		all = append([]silence{notInstalled}, silences...)
+		all = slices.Concat(silences[:1], notInstalled, silences[1:]) // what is not asked is not missed
 	}
 	if k := slices.IndexFunc(all, func(s silence) bool { return s.about(arch, tool, question) }); k >= 0 {
 		return all[k]
@@ -499,6 +545,10 @@ func (t *T) peersRow(q question, tool string) (r peersRow) {
 	if tool == toolSplice {
 		return t.splicedRow(q)
 	}
+	if tool == toolPerf && q.perf == "" {
+		r.why = notAsked
+		return r
+	}
 	runs := t.done("asked", q.step(tool)).Runs
 	if runs[0].Exit != 0 {
 		r.why = cmp.Or(strings.Join(strings.Fields(string(runs[0].Stderr)), " "), fmt.Sprintf("exit status %d, without a word", runs[0].Exit))
@@ -508,9 +558,12 @@ func (t *T) peersRow(q question, tool string) (r peersRow) {
 	work, said, _ := strings.Cut(string(runs[0].Stdout), "--\n")
 	var err error
 	if r.bench, err = measure.ParseBench([]byte(work)); err == nil {
-		if tool == toolEvents {
+		switch tool {
+		case toolEvents:
 			r.answer, err = q.events.read([]byte(said))
-		} else {
+		case toolPerf:
+			r.answer, err = q.perfAnswer([]byte(said))
+		default:
 			r.answer, err = peers.Bpftrace([]byte(said))
 		}
 	}

@@ -25,7 +25,26 @@ bpftrace() {
 	settle
 }
 
-# inside is what bpftrace starts when its probes are there.
+# perf count|record EVENT WORK...: likewise. What it says beside is in the way of what it answers.
+perf() {
+	[ -x /usr/bin/perf ] || { echo "perf is not installed in this guest" >&2; exit 127; }
+	does=$1 event=$2; shift 2
+	export HOME=/run
+	rm -f $answer /run/bench /run/perf.data
+	/usr/bin/perf probe -q --add "$event" 2>/run/said || { grep -v -e "not valid for" /run/said >&2; exit 1; }
+	inside="/bin/sh /run/peers.sh inside $*"
+	if [ $does = count ]; then
+		/usr/bin/perf stat -x , -e probe:hit -o $answer -- $inside >/run/said 2>&1
+	else
+		/usr/bin/perf record -q -B -N -m 4M -e probe:hit -o /run/perf.data -- $inside >/run/said 2>&1 &&
+			/usr/bin/perf script -F trace -i /run/perf.data >$answer 2>/run/said
+	fi || { cat /run/said >&2; exit 1; }
+	/usr/bin/perf probe -q -d 'probe:*' 2>/run/said || { cat /run/said >&2; exit 1; }
+	cat /run/bench && echo -- && cat $answer
+	settle
+}
+
+# inside is what bpftrace and perf start when their probes are there.
 inside() { settle; work "$@" >/run/bench; }
 
 # tracefs EVENT TRIGGER SHOW WORK...: kprobe events, one a line; a trigger of the last, or

@@ -20,10 +20,10 @@ func asked(q question) map[string]peersRow {
 	}
 	rows := map[string]peersRow{}
 	for k, tool := range tools {
-		r := peersRow{answer: answer, added: []float64{4, 700, 750, 200}[k]}
+		r := peersRow{answer: answer, added: []float64{4, 700, 900, 750, 200}[k]}
 		if q.timed {
 			bench, _ := q.load.calls()
-			ns := bench * uint64(q.load.rounds) * []uint64{600, 1000, 1200, 750}[k]
+			ns := bench * uint64(q.load.rounds) * []uint64{600, 1000, 1100, 1200, 750}[k]
 			r.answer = peers.Answer{Number: &ns}
 		}
 		rows[tool] = r
@@ -127,6 +127,14 @@ func TestSilences(t *testing.T) {
 		{"riscv64", toolEvents, "time inside", false, "trace_kprobe: error: Failed to register probe event", true},
 		{"arm64", toolFentry, "time inside", false, "bpftrace is not installed in this guest", true},
 		{"arm64", toolEvents, "time inside", false, "", true},
+		{"arm64", toolPerf, "count of entries", true, "", true},
+		{"arm64", toolPerf, "count of entries", false, "perf is not installed in this guest", true},
+		{"arm64", toolPerf, "count of entries", true, "perf is not installed in this guest", false},
+		{"arm64", toolPerf, "time inside", true, notAsked, true},
+		{"arm64", toolPerf, "time inside", false, notAsked, true},
+		{"riscv64", toolPerf, "time inside", true, notAsked, true},
+		{"riscv64", toolPerf, "count of entries", true, "perf is not installed in this guest", true},
+		{"riscv64", toolPerf, "count of entries", true, "", false},
 		{"arm64", toolFentry, "time inside", true, "bpftrace is not installed in this guest", false},
 	} {
 		c := NewT(tt.arch, "6.12", nil, func(m string) { t.Error(m) })
@@ -183,7 +191,7 @@ func TestMiddle(t *testing.T) {
 func TestQuestionWords(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		for _, q := range questions {
-			for _, text := range []string{q.kprobe, q.fentry, q.events.events} {
+			for _, text := range []string{q.kprobe, q.fentry, q.events.events, q.perf} {
 				if got := q.words(arch, 224).Replace(text); strings.Contains(strings.ReplaceAll(got, "$retval", ""), "$") {
 					t.Errorf("%s: %s", arch, got)
 				}

@@ -14,7 +14,8 @@ import (
 // Answer is what became of a request.
 type Answer struct {
 	Points   []Point   `json:"points"`
-	Times    []Times   `json:"times,omitempty"` // of functions that are timed
+	Clocks   *Point    `json:"clocks,omitempty"` // what would be spliced besides, listed, to keep those of virtual time
+	Times    []Times   `json:"times,omitempty"`  // of functions that are timed
 	Coverage *Coverage `json:"coverage,omitempty"`
 	Workload *Workload `json:"workload,omitempty"`
 	Series   []*Series `json:"series,omitempty"`
@@ -107,6 +108,10 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		}
 		a.Points = append(a.Points, out)
 	}
+	if p := results[stepSplice].GetPlanned().GetClocks(); p != nil {
+		clocks := point(p)
+		a.Clocks = &clocks
+	}
 	if a.Wrong == "" && !r.List && a.nothing() {
 		a.Wrong = "every point is refused: nothing was looked at"
 	}
@@ -176,7 +181,13 @@ func (r *Request) Print(to io.Writer, a Answer) {
 			p.print(t)
 		}
 	}
+	if a.Clocks != nil {
+		a.Clocks.list(t)
+	}
 	t.Flush()
+	if a.Clocks != nil {
+		fmt.Fprintf(to, "(%s is spliced besides, to keep the clocks of vtime: each switch of tasks comes by)\n", a.Clocks.Spec)
+	}
 	probe.PrintTimes(to, a.Times)
 	if a.Coverage != nil {
 		a.Coverage.Print(to)

@@ -6,6 +6,8 @@ package ask
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +42,7 @@ type Request struct {
 
 	Argv    []string // the workload; or
 	Shell   string   // what sh is given
+	Stdin   string   // a file that the workload reads as its standard input, or "-"; "": it has none
 	Timeout time.Duration
 	// Endless: without a workload, what comes is looked at until somebody says that it is enough.
 	Endless bool
@@ -52,7 +55,8 @@ type Request struct {
 const MostPoints = 10_000
 
 const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
-	"may have * ? [...]; name is a byte offset, %s, or nothing, which is\n" +
+	"may have * ? [...], or be one of several that share a name, as t_show#2 or\n" +
+	"t_show@ADDRESS; name is a byte offset, %s, or nothing, which is\n" +
 	"every instruction.\n" +
 	"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
 	"load64(sym(\"NAME\")) and so on of the kernel's variables,\n" +
@@ -82,6 +86,7 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
 	f.BoolVar(&r.JSON, "json", false, "print one JSON document")
 	f.StringVar(&r.Shell, "run", "", "workload, for the guest's /bin/sh -c")
+	f.StringVar(&r.Stdin, "stdin", "", fmt.Sprintf("`FILE` of at most %d KiB that the workload reads from its stdin; -: what comes by this one, to its end (default: nothing)", mostStdin>>10))
 	f.DurationVar(&r.Timeout, "timeout", 60*time.Second, "limit of the workload, in guest time")
 }
 
@@ -114,12 +119,38 @@ func (r *Request) Check() error {
 		return errors.New("no probe given, as in kinst::vfs_read:16")
 	case r.Shell != "" && len(r.Argv) > 0:
 		return errors.New("--run and -- both give a workload: choose one")
+	case r.Stdin != "" && !r.works():
+		return errors.New("--stdin: there is no workload that could read it")
 	case r.List && r.works():
 		return errors.New("--list runs nothing: leave the workload out")
 	case !r.List && !r.works() && !r.Endless:
 		return errors.New("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
 	return nil
+}
+
+// mostStdin is how many bytes a workload can be given: all of a job has to fit into the mailbox.
+const mostStdin = wire.MailboxSize / 2
+
+// stdin is what the workload reads.
+func (r *Request) stdin() (b []byte, err error) {
+	if r.Stdin == "" {
+		return nil, nil
+	}
+	f := os.Stdin
+	if r.Stdin != "-" {
+		if f, err = os.Open(r.Stdin); err != nil {
+			return nil, fmt.Errorf("--stdin: %w", err)
+		}
+		defer f.Close()
+	}
+	if b, err = io.ReadAll(io.LimitReader(f, mostStdin+1)); err != nil {
+		return nil, fmt.Errorf("--stdin: %w", err)
+	}
+	if len(b) > mostStdin {
+		return nil, fmt.Errorf("--stdin %s: more than %d KiB: have it as a file in the guest, and the workload read that", r.Stdin, mostStdin>>10)
+	}
+	return b, nil
 }
 
 func (r *Request) works() bool { return r.Shell != "" || len(r.Argv) > 0 }
@@ -166,13 +197,17 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	if r.List {
 		return &wire.Job{Schema: 1, Steps: []*wire.Step{splice}}, nil
 	}
+	stdin, err := r.stdin()
+	if err != nil {
+		return nil, err
+	}
 	argv := r.Argv
 	if r.Shell != "" {
 		argv = []string{"/bin/sh", "-c", r.Shell}
 	}
 	return &wire.Job{Schema: 1, Steps: []*wire.Step{
 		splice,
-		{Name: stepWorkload, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(r.Timeout), SampleNs: r.sampleNS(), Live: r.Live}}},
+		{Name: stepWorkload, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv, TimeoutNs: uint64(r.Timeout), SampleNs: r.sampleNS(), Live: r.Live, Stdin: stdin}}},
 		{Name: stepRead, Do: &wire.Step_Read{Read: &wire.Read{}}},
 		{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepSplice}}},
 	}}, nil

@@ -220,6 +220,19 @@ func TestPrint(t *testing.T) {
 	}
 }
 
+// TestListClocks: what virtual time needs besides is in the listing, behind the points.
+func TestListClocks(t *testing.T) {
+	r := &Request{List: true}
+	res := &wire.Result{Step: stepSplice, Points: []*wire.PointResult{{Spec: "kinst::p:8", Address: 8, Instruction: "nop", Mechanism: "jump"}},
+		Planned: &wire.Planned{Clocks: &wire.PointResult{Spec: "kinst::switch:4", Address: 12, Instruction: "ret", Mechanism: "trap"}}}
+	var b strings.Builder
+	r.Print(&b, r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: res}}}))
+	const want = "kinst::p:8       0x8  nop  jump\nkinst::switch:4  0xc  ret  trap\n(kinst::switch:4 is spliced besides, to keep the clocks of vtime: each switch of tasks comes by)\n"
+	if b.String() != want {
+		t.Errorf("%swant\n%s", b.String(), want)
+	}
+}
+
 // TestBeside: what several specifications say of one place is done at one point, each under
 // its own predicate; what is the same altogether is refused.
 func TestBeside(t *testing.T) {
@@ -312,6 +325,27 @@ func TestNothingProbed(t *testing.T) {
 		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Points: c.points}}}})
 		if (a.Wrong != "") != c.wrong {
 			t.Errorf("%+v: %q", c, a.Wrong)
+		}
+	}
+}
+
+// TestStdin: the workload is given a file, if it is not too long and there is a workload.
+func TestStdin(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "in")
+	for size, says := range map[int]string{3: "", mostStdin: "", mostStdin + 1: "more than 512 KiB"} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := &Request{Timeout: time.Second, Do: []string{"count"}, Specs: []string{"kinst::f:8"}, Shell: "true", Stdin: name}
+		job, err := r.Job(probe.At{})
+		if says != "" && (err == nil || !strings.Contains(err.Error(), says)) || says == "" && (err != nil || len(job.Steps[1].GetRun().Stdin) != size) {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+	for says, r := range map[string]Request{"no such file": {Shell: "true", Stdin: name + "-"}, "no workload that": {Endless: true, Stdin: name}} {
+		r.Timeout, r.Specs = time.Second, []string{"kinst::f:8"}
+		if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
 		}
 	}
 }

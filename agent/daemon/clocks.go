@@ -145,22 +145,35 @@ func (d *Daemon) planClocks(s *wire.Splice, before *plan.Set) error {
 	if err != nil || reads == nil || d.clocks.live != nil {
 		return err
 	}
-	name, err := d.switchedName()
+	one, r, err := d.planSwitch(reads, before)
+	if err == nil && one == nil {
+		err = needsSwitch(r.Symbol, fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail))
+	}
 	if err != nil {
 		return err
-	}
-	text := fmt.Sprintf("c0 clocks 2\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 4 v0 %[1]d c1\nswitch c0 v1 %[1]d", reads.Off)
-	p := &wire.Point{Function: name, Entry: true, Actions: []*wire.Action{{Name: "switch", Snippet: text}}}
-	one, r, err := d.plan(p, before, true)
-	if err == nil && one == nil {
-		err = fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
-	}
-	if err != nil {
-		return fmt.Errorf("virtual time needs a splice at the entry of %s: %w", name, err)
 	}
 	d.clocks.plan = one
 	before.Add(one)
 	return nil
+}
+
+// planSwitch plans what keeps the clock that an instruction reads, with the result to report.
+func (d *Daemon) planSwitch(reads *snippet.Insn, before *plan.Set) (*plan.Plan, *wire.PointResult, error) {
+	name, err := d.switchedName()
+	if err != nil {
+		return nil, nil, err
+	}
+	text := fmt.Sprintf("c0 clocks 2\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 4 v0 %[1]d c1\nswitch c0 v1 %[1]d", reads.Off)
+	p := &wire.Point{Function: name, Entry: true, Actions: []*wire.Action{{Name: "switch", Snippet: text}}}
+	one, r, err := d.plan(p, before, true)
+	if err != nil {
+		err = needsSwitch(name, err)
+	}
+	return one, r, err
+}
+
+func needsSwitch(name string, why error) error {
+	return fmt.Errorf("virtual time needs a splice at the entry of %s: %w", name, why)
 }
 
 // switchedName is the function that is spliced for that, with what the compiler puts behind
@@ -216,7 +229,7 @@ func (d *Daemon) stopClocks() error {
 
 // clockless refuses what reads clocks where it is not known whose goes.
 func clockless(function string, s snippet.Snippet) *wire.Refusal {
-	name, _, _ := strings.Cut(function, ".") // of the compiler's
+	name, _, _ := strings.Cut(ktext.Base(function), ".") // of the compiler's
 	if !s.Has(snippet.Clock) || !slices.Contains(switches, name) {
 		return nil
 	}

@@ -167,6 +167,9 @@ func (d *Daemon) entryAmong(p *wire.Point, themselves map[isa.Addr]map[isa.Off]i
 // stands for itself, whether it is there or not: its plan says what is wrong with it.
 func (d *Daemon) matching(p *wire.Point) (out []string, err error) {
 	if !strings.ContainsAny(p.Function, `*?[\`) {
+		if f, err := d.text.Function(p.Module, p.Function); err == nil && ktext.Base(p.Function) != p.Function {
+			return []string{f.Known()}, nil // whichever way it was chosen
+		}
 		return []string{p.Function}, nil
 	}
 	if _, err := path.Match(p.Function, ""); err != nil {
@@ -185,7 +188,8 @@ func (d *Daemon) matching(p *wire.Point) (out []string, err error) {
 			return !ok || cfg.IsPaddingName(name) || plan.Half(name)
 		})
 		if len(names) > 0 {
-			out = append(out, names[0])
+			f.Name = names[0]
+			out = append(out, d.text.Known(f).Known())
 		}
 		return true
 	})

@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
@@ -139,5 +144,47 @@ func TestInTurn(t *testing.T) {
 	}
 	if got, want := inTurn(points, 1), []int{0, 1, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("the first so many are %v, want %v", got, want)
+	}
+}
+
+// TestChosen: of functions that share a name each is had by its number or its address, with a plan
+// that is its own; by the name alone none is, and what is said lists them; a pattern means all.
+func TestChosen(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		const name = "t_show"
+		d := planning(t, arch, " ksys_read\n", " "+name+"\n", " ksys_write\n", " "+name+"\n")
+		var shared *ktext.NotFound
+		if _, err := d.text.Function("", name); !errors.As(err, &shared) || len(shared.Same) < 2 {
+			t.Fatalf("%s: %v", arch, err)
+		}
+		ask := func(name string) *wire.PointResult {
+			t.Helper()
+			res := &wire.Result{}
+			if err := d.onlyPlan("", &wire.Splice{Points: []*wire.Point{{Function: name, Entry: true}}, SkipRefused: true, OnlyPlan: true}, res); err != nil || len(res.Points) != 1 {
+				t.Fatalf("%s: %s: %v, %v", arch, name, res.Points, err)
+			}
+			return res.Points[0]
+		}
+		alone := ask(name)
+		for k, a := range shared.Same {
+			nth, at := fmt.Sprintf("%s#%d", name, k+1), fmt.Sprintf("%s@%#x", name, uint64(a))
+			if alone.Refusal.GetReason() != plan.AmbiguousFunction.String() || !strings.Contains(alone.Refusal.GetDetail(), nth+" or "+at) {
+				t.Errorf("%s: %s: %v, want %s", arch, name, alone, nth)
+			}
+			for _, asked := range []string{nth, at} {
+				p := ask(asked)
+				if p.Refusal != nil || p.Symbol != nth || isa.Addr(p.Address-p.Offset) != a || p.Spec != fmt.Sprintf("kinst::%s:%d", nth, p.Offset) {
+					t.Errorf("%s: %s: %v, want a plan at %v", arch, asked, p, a)
+				}
+			}
+		}
+		if out := ask(fmt.Sprintf("%s#%d", name, len(shared.Same)+1)); out.Refusal.GetReason() != plan.AmbiguousFunction.String() {
+			t.Errorf("%s: %v", arch, out)
+		}
+		d.known = &plan.Functions{}
+		all, err := d.matching(&wire.Point{Function: "t_sho[w]"})
+		if err != nil || len(all) != len(shared.Same) || all[0] != name+"#1" {
+			t.Errorf("%s: the pattern matches %v, %v", arch, all, err)
+		}
 	}
 }

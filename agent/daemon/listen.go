@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 
@@ -41,6 +42,22 @@ func (d *Daemon) Listen(path string) error {
 			fmt.Fprintln(os.Stderr, "kerninstd:", err)
 		}
 	}
+}
+
+// ServePort does one job whose records go to a port. Of a job that heeds, the first byte that comes
+// by the port says that it is enough. Who reads it is asleep until then, and costs nothing.
+func (d *Daemon) ServePort(ctx context.Context, job *wire.Job, port io.ReadWriter) error {
+	if job.Heeds {
+		enough := make(chan struct{})
+		go func() {
+			if n, _ := port.Read(make([]byte, 1)); n == 1 {
+				close(enough)
+			}
+		}()
+		d.enough = enough
+		defer func() { d.enough = nil }()
+	}
+	return d.Serve(ctx, job, port)
 }
 
 // answer does the one job of a connection. A client sends nothing after its job but one byte,

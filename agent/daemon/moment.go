@@ -143,7 +143,7 @@ func (t *timed) addEnd(u unit, l *splice.Live, way wire.Timed) {
 // unitOf is the unit that a splice is timed for.
 func unitOf(text *ktext.Text, l *splice.Live, block *wire.Block) unit {
 	f, _ := text.Locate(l.Plan.At())
-	name := f.Name
+	name := text.Known(f).Known()
 	if block != nil {
 		return unit{f.Module + ":" + name, block.Begin, block.End}
 	}

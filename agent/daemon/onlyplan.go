@@ -50,7 +50,23 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 	if d.index.err != nil {
 		res.Planned.IndexError = d.index.err.Error()
 	}
-	return nil
+	res.Planned.Clocks, err = d.clocksAlone(s)
+	return err
+}
+
+// clocksAlone is what keeps the clocks that a step would ask for; nil: it would ask for none.
+func (d *Daemon) clocksAlone(s *wire.Splice) (*wire.PointResult, error) {
+	reads, err := clocked(s.Points)
+	if err != nil || reads == nil {
+		return nil, err
+	}
+	_, r, err := d.planSwitch(reads, &plan.Set{})
+	if err != nil {
+		return nil, err
+	}
+	v := verdict(r)
+	d.place(v, &wire.Point{Function: r.Symbol, Offset: r.Offset})
+	return v, nil
 }
 
 // planAlone plans the first of some points, or the first two if they are a block's.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"strings"
 	"testing"
 
 	"kerninst/agent/index"
@@ -12,10 +13,12 @@ import (
 	"kerninst/agent/wire"
 )
 
-// planning is a daemon with a recorded kernel and patch memory behind it, but no device.
-func planning(t *testing.T, arch string) *Daemon {
+// planning is a daemon with a recorded kernel and patch memory behind it, but no device. Of some
+// functions the names are others, in pairs.
+func planning(t *testing.T, arch string, renamed ...string) *Daemon {
 	t.Helper()
 	k := ktexttest.Load(t, arch)
+	k.Kallsyms = strings.NewReplacer(renamed...).Replace(k.Kallsyms)
 	d := &Daemon{arch: k.Arch, text: k.Text(t)}
 	lo, hi := d.text.Bounds()
 	d.info.TextStart, d.padding = lo, pad.New(d.text)
@@ -80,6 +83,37 @@ func TestOnlyPlan(t *testing.T) {
 			if d.onlyPlan("", s, &wire.Result{}) == nil {
 				t.Errorf("%s: %s is no error", arch, name)
 			}
+		}
+	}
+}
+
+// TestOnlyPlanClocks: what keeps the clocks of virtual time is foretold, once, where any of the
+// points would read one, and what refuses it is; nothing is where none does, and nothing is kept.
+func TestOnlyPlanClocks(t *testing.T) {
+	const name = switched + ".isra.0"
+	reads := []*wire.Action{{Name: "vtime", Timed: wire.Timed_ENTERS, Snippet: "c0 clocks 2\nc1 sum\nv0 u64 = clock c0 1234\ncount c1 v0"}}
+	for _, arch := range ktexttest.Arches {
+		d := planning(t, arch, " ksys_write\n", " "+name+"\n")
+		ask := func(actions []*wire.Action) (*wire.PointResult, error) {
+			res := &wire.Result{}
+			p := &wire.Point{Function: "ksys_read", Entry: true, Actions: actions}
+			err := d.onlyPlan("", &wire.Splice{Points: []*wire.Point{p, p}, SkipRefused: true, OnlyPlan: true}, res)
+			return res.GetPlanned().GetClocks(), err
+		}
+		if got, err := ask(nil); got != nil || err != nil {
+			t.Errorf("%s: no clock is read: %v, %v", arch, got, err)
+		}
+		f, err := d.text.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ask(reads)
+		if err != nil || got.GetSymbol() != name || got.Address != uint64(f.Addr)+got.Offset || got.Instruction == "" || (got.Mechanism == "") == (got.Refusal == nil) || d.clocks.plan != nil {
+			t.Errorf("%s: %v, %v, want what becomes of %s", arch, got, err, name)
+		}
+		d = planning(t, arch)
+		if got, err := ask(reads); got != nil || err == nil || !strings.Contains(err.Error(), "0 functions "+switched) {
+			t.Errorf("%s: a kernel without: %v, %v", arch, got, err)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 		if !ok {
 			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
 		}
-		p = &wire.Point{Module: f.Module, Function: f.Name, Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
+		p = &wire.Point{Module: f.Module, Function: d.text.Known(f).Known(), Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
 	}
 	find := plan.Point
 	if p.Text > 0 {

@@ -66,10 +66,10 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		defer m.end()
 	}
 	d.traced(out)
-	last := d.sampling(s, out, res) // the first is of before they start
+	follow := d.sampling(s, out, res) // the first is of before they start
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
-			last()
+			follow.stop()
 			for _, started := range programs[:i] {
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
@@ -94,13 +94,18 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		}
 		res.Runs = append(res.Runs, r)
 	}
-	last()
+	follow.stop()
 	stop()
 	drained()
+	read := d.end
 	if m != nil {
-		return m.read(d)
+		read = func() error { return m.read(d) }
 	}
-	return d.end()
+	if err := read(); err != nil {
+		return err
+	}
+	follow.last()
+	return nil
 }
 
 // programsOf are the copies that are to run.
@@ -114,6 +119,9 @@ func programsOf(ctx context.Context, s *wire.Run) (out []*program) {
 			p.cmd = exec.CommandContext(ctx, "/bin/taskset", append([]string{"-c", strconv.Itoa(i)}, s.Argv...)...)
 		}
 		p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+		if len(s.Stdin) > 0 {
+			p.cmd.Stdin = bytes.NewReader(s.Stdin)
+		}
 		// A group of its own, so that a timeout ends what it started too.
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		p.cmd.Cancel = func() error { return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }

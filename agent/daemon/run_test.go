@@ -78,3 +78,13 @@ func TestRunIsEnough(t *testing.T) {
 		t.Error("no program, and nobody who could say that it is enough: no error")
 	}
 }
+
+// TestRunStdin: a program reads what it is given, to its end, and nothing if it is given nothing.
+func TestRunStdin(t *testing.T) {
+	for _, given := range []string{"", "a\nb"} {
+		var res wire.Result
+		if err := (&Daemon{}).run(t.Context(), &wire.Run{Argv: []string{"cat"}, Stdin: []byte(given)}, nil, &res); err != nil || string(res.Runs[0].Stdout) != given {
+			t.Errorf("%q: %v, %v", given, res.Runs, err)
+		}
+	}
+}

@@ -28,44 +28,62 @@ type samples struct {
 	period time.Duration
 	kept   []*wire.Sample
 	send   func(*wire.Sample) error // nil: they are kept
+
+	res        *wire.Result // has those that are kept, in the end
+	end, ended chan bool    // of who takes them now and then
 }
 
-// sampling notes what has been counted, at once, and until it is told to stop, at which it does
-// so once more.
-func (d *Daemon) sampling(of *wire.Run, out *stream, res *wire.Result) (stop func()) {
+// sampling notes what has been counted, at once, and until it is told to stop. It is nil if
+// nobody wants that.
+func (d *Daemon) sampling(of *wire.Run, out *stream, res *wire.Result) *samples {
 	if of.SampleNs == 0 || d.dev == nil {
-		return func() {}
+		return nil
 	}
-	s := &samples{d: d, began: time.Now(), period: time.Duration(of.SampleNs)}
+	s := &samples{d: d, began: time.Now(), period: time.Duration(of.SampleNs), res: res, end: make(chan bool), ended: make(chan bool)}
 	if of.Live && out != nil {
 		s.send = func(x *wire.Sample) error {
 			return out.send(&wire.Record{Body: &wire.Record_Sample{Sample: x}})
 		}
 	}
-	s.take(d.began)
-	end, ended := make(chan bool), make(chan bool)
+	s.take(d.began, nil)
 	go func() {
-		defer close(ended)
+		defer close(s.ended)
 		for {
 			select {
 			case <-time.After(s.period - time.Since(s.began)%s.period):
-				s.take(nil)
-			case <-end:
-				s.take(nil)
+				s.take(nil, nil)
+			case <-s.end:
 				return
 			}
 		}
 	}()
-	return func() {
-		close(end)
-		<-ended
-		res.Samples = s.kept
-	}
+	return s
 }
 
-// take is one more sample. Whether sending works is found by the next result.
-func (s *samples) take(began *wire.Moment) {
-	x := s.d.sample()
+// stop ends what is taken now and then.
+func (s *samples) stop() {
+	if s == nil {
+		return
+	}
+	close(s.end)
+	<-s.ended
+	s.res.Samples = s.kept
+}
+
+// last is taken when all is read that is told later, records of what is traced included: of just
+// that, so that who draws it as the last ends with what is found.
+func (s *samples) last() {
+	if s == nil {
+		return
+	}
+	s.take(nil, s.d.counts)
+	s.res.Samples = s.kept
+}
+
+// take is one more sample, of what is counted now or of what was read. Whether sending works is
+// found by the next result.
+func (s *samples) take(began *wire.Moment, counts map[*splice.Live][]uint64) {
+	x := s.d.sample(counts)
 	x.Ns, x.Began = uint64(time.Since(s.began)), began
 	if s.send != nil {
 		_ = s.send(x)
@@ -85,9 +103,10 @@ func (s *samples) keep(x *wire.Sample) {
 	s.kept = append(s.kept, x)
 }
 
-// sample is what actions have found: those of all functions that are timed, of which a part would
-// say nothing, and of so many of the others, those that are come by most.
-func (d *Daemon) sample() *wire.Sample {
+// sample is what actions have found, by what was read or, without that, until now: those of all
+// functions that are timed, of which a part would say nothing, and of so many of the others, those
+// that are come by most.
+func (d *Daemon) sample(counts map[*splice.Live][]uint64) *wire.Sample {
 	d.looking.Lock() // points that cover go meanwhile
 	defer d.looking.Unlock()
 	out := &wire.Sample{}
@@ -101,8 +120,11 @@ func (d *Daemon) sample() *wire.Sample {
 		live = mostOf(live, weights)
 	}
 	for _, l := range live {
-		p := of[l]
-		out.Values = append(out.Values, p.set.values(p.at, l, l.Words(), d.base[l], d.text, false)...)
+		p, words := of[l], counts[l]
+		if words == nil {
+			words = l.Words()
+		}
+		out.Values = append(out.Values, p.set.values(p.at, l, words, d.base[l], d.text, false)...)
 	}
 	return out
 }

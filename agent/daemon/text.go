@@ -150,16 +150,19 @@ func (d *Daemon) symbol(name string) (uint64, error) {
 		found = a
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("sym(%q): the kernel has no symbol of that name%s", name, near.Hint(name, symbolNames(d.kallsyms)))
+		return 0, fmt.Errorf("sym(%q): the kernel has no symbol of that name%s", name, near.Hint(name, d.symbolsLike(name)))
 	}
 	return found, nil
 }
 
-// symbolNames are the names in /proc/kallsyms, which somebody may have meant.
-func symbolNames(kallsyms []byte) (out []string) {
-	for line := range bytes.Lines(kallsyms) {
-		if fields := bytes.Fields(line); len(fields) >= 3 {
-			out = append(out, string(fields[2]))
+// symbolsLike are the kernel's own symbols of about the length of a name: what is far from it in
+// that is not near it, and to compare all of them takes a slow guest seconds.
+func (d *Daemon) symbolsLike(name string) (out []string) {
+	for line := range bytes.Lines(d.kallsyms) {
+		_, rest, _ := bytes.Cut(line, []byte(" "))
+		_, other, _ := bytes.Cut(bytes.TrimRight(rest, "\n"), []byte(" "))
+		if more := len(other) - len(name); bytes.IndexByte(other, '\t') < 0 && max(more, -more) <= max(1, len(name)/3) {
+			out = append(out, string(other))
 		}
 	}
 	return out

@@ -40,11 +40,17 @@ func TestSymbol(t *testing.T) {
 		"ffffffffc0000000 d other\t[m]\nffffffffc0000020 d twice\t[m]\n0000000000000000 A zero\n")}
 	for name, want := range map[string]string{
 		"jiffies": "0xffffffff82000010", "other": "0xffffffffc0000000", "_stext": "0xffffffff81000000",
-		"jiff": "no symbol", "jiffiez": "did you mean jiffies?", "iffies": "no symbol", "twice": "several", "zero": "does not say",
+		"jiff": "no symbol", "iffies": "no symbol", "twice": "several", "zero": "does not say",
+		"jiffiez": "did you mean jiffies?", "_stxet": "did you mean _stext?", "othr": "of that name", "nothing_like_it": "of that name",
 	} {
 		a, err := d.symbol(name)
 		if got := fmt.Sprintf("%#x", a); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v; want %s", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"othr", "nothing_like_it"} { // what a module has is nobody's to mean
+		if _, err := d.symbol(name); err == nil || !strings.HasSuffix(err.Error(), "of that name") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	s, err := snippet.Parse("c0 sum\nv0 u64 = const &jiffies\ncount c0 v0")

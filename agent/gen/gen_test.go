@@ -3,6 +3,7 @@ package gen
 import (
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,6 +192,7 @@ func TestErrors(t *testing.T) {
 		{"amd64", func(in *Input) { in.Cell -= 1 << 32 }, ErrReach, "lock incq"},
 		{"riscv64", func(in *Input) { in.Free[len(in.Free)-1] = 0 }, ErrNoRegister, "way back"},
 		{"riscv64", func(in *Input) { in.Free[len(in.Free)-1] = isa.Set(2, 3, 4, 8) }, ErrNoRegister, "way back"},
+		{"amd64", func(in *Input) { in.Snippet = together("stack", "argument of 32 bits", "by two keys") }, ErrNoRegister, "than amd64 has registers: do stack, which takes most, at another instruction"},
 		{"amd64", func(in *Input) { in.Snippet = snippet.Snippet{} }, nil, "snippet"},
 		{"amd64", func(in *Input) { in.Displaced = nil }, nil, "displaced"},
 		{"amd64", func(in *Input) { in.Free = in.Free[1:] }, nil, "sets of free registers"},
@@ -206,6 +208,32 @@ func TestErrors(t *testing.T) {
 		out, err := Patch(a, in)
 		if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.in) {
 			t.Errorf("%s: %x, %v; want %v with %q", c.arch, out.Code, err, c.want, c.in)
+		}
+	}
+}
+
+// together are some of the programs as actions of one point.
+func together(names ...string) snippet.Snippet {
+	var parts []snippet.Snippet
+	for _, name := range names {
+		k := slices.IndexFunc(programs, func(p struct{ name, text string }) bool { return p.name == name })
+		s, err := snippet.Parse(programs[k].text)
+		if err != nil {
+			panic(err)
+		}
+		parts = append(parts, s)
+	}
+	whole, _ := snippet.Join(parts...)
+	return whole
+}
+
+// TestApart: what is too much for one point is not in two parts, as one is told to do.
+func TestApart(t *testing.T) {
+	for _, parts := range [][]string{{"stack"}, {"argument of 32 bits", "by two keys"}} {
+		in := input(t, all.Arches()[0], 0)
+		in.Snippet = together(parts...)
+		if _, err := Patch(all.Arches()[0], in); err != nil {
+			t.Errorf("%v: %v", parts, err)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (l *lowering) allocate(arch *isa.Arch) error {
 		return err
 	}
 	if slices.Contains(l.regs, noReg) || slices.Contains(l.tmp, noReg) {
-		return fmt.Errorf("%w: the snippet has more values at once than %s has registers: do less at one point", ErrNoRegister, arch.Name)
+		return tooMuch(arch, l.s)
 	}
 	for _, r := range order {
 		if used.Has(r) && !l.in.Free[0].Has(r) {
@@ -179,6 +179,16 @@ func (l *lowering) allocate(arch *isa.Arch) error {
 		}
 	}
 	return nil
+}
+
+// tooMuch says what to do about a snippet that has more values at once than there are registers. A
+// walk up the stack leaves others few: what it starts from stays where it is.
+func tooMuch(arch *isa.Arch, s snippet.Snippet) error {
+	part := "a part of it"
+	if s.Walks() {
+		part = "stack, which takes most,"
+	}
+	return fmt.Errorf("%w: what is done at this point has more values at once than %s has registers: do %s at another instruction that runs as often, by its offset (--list FUNCTION: shows them)", ErrNoRegister, arch.Name, part)
 }
 
 // values gives each value its register.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,6 +119,9 @@ type Func struct {
 	Module string // "" for the kernel itself
 	Addr   isa.Addr
 	Size   isa.Off // 0: its end is not known
+	// Nth is which of those of its module that share its name it is, from 1 in order of address,
+	// if it was asked for as that; 0: it is the only one, or nobody has looked.
+	Nth int
 }
 
 // End is the address behind the function.
@@ -126,15 +130,38 @@ func (f Func) End() isa.Addr { return f.Addr + isa.Addr(f.Size) }
 // String names the function as probes do.
 func (f Func) String() string {
 	if f.Module != "" {
-		return f.Module + ":" + f.Name
+		return f.Module + ":" + f.Known()
+	}
+	return f.Known()
+}
+
+// Known is the name by which the function is asked for.
+func (f Func) Known() string {
+	if f.Nth > 0 {
+		return fmt.Sprintf("%s#%d", f.Name, f.Nth)
 	}
 	return f.Name
+}
+
+// choices is how one of several functions that share a name is asked for: as name#2, which is the
+// second of them in order of address and so the same each time the kernel boots, or as
+// name@ADDRESS. No symbol's name has either sign.
+const choices = "#@"
+
+// Base is a name without what chooses one of several that share it.
+func Base(name string) string {
+	if k := strings.LastIndexAny(name, choices); k > 0 {
+		return name[:k]
+	}
+	return name
 }
 
 // NotFound says that a name means no function, or more than one.
 type NotFound struct {
 	Module, Name string
 	Same         []isa.Addr // addresses that share the name
+	Behind       []string   // what is before each of them, by a name of its own; "": nothing is
+	Chosen       string     // what chooses among them, and is none of them: #3, @0x123
 	NoModule     bool       // the module is not loaded
 	// Elsewhere are the loaded modules that have a function of this name, "" being
 	// the kernel itself.
@@ -161,12 +188,31 @@ func (e *NotFound) Error() string {
 	switch {
 	case e.NoModule:
 		return where + " is not loaded" + e.elsewhere()
+	case e.Chosen != "" && len(e.Same) == 1:
+		return fmt.Sprintf("%s%s: %s has one %[1]s, at %[4]v", e.Name, e.Chosen, where, e.Same[0])
 	case len(e.Same) > 0:
-		return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), where, e.Name)
+		what := ""
+		if e.Chosen != "" {
+			what = fmt.Sprintf("%s%s is none of them: ", e.Name, e.Chosen)
+		}
+		return fmt.Sprintf("%s%d functions of %s are named %s: choose %s", what, len(e.Same), where, e.Name, e.choices())
 	case len(near) > 0:
 		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(near, ", "))
 	}
 	return fmt.Sprintf("%s has no function %s", where, e.Name) + e.elsewhere()
+}
+
+// choices are the functions that share the name, as they are asked for.
+func (e *NotFound) choices() string {
+	var list []string
+	for k, a := range e.Same {
+		one := fmt.Sprintf("%s#%d or %[1]s@%#[3]x", e.Name, k+1, uint64(a))
+		if e.Behind[k] != "" {
+			one += " (behind " + e.Behind[k] + ")"
+		}
+		list = append(list, one)
+	}
+	return strings.Join(list, ", ")
 }
 
 // elsewhere says who has a function of the name.
@@ -184,12 +230,70 @@ func (e *NotFound) elsewhere() string {
 	return "; " + e.Name + " is in " + strings.Join(list, " and ")
 }
 
-// Function finds a function by name. The error is a *NotFound. Several symbols
-// of one name at one address are one function.
+// Function finds a function by name, or the one of several that is chosen. The error is a
+// *NotFound. Several symbols of one name at one address are one function.
 func (t *Text) Function(module, name string) (Func, error) {
+	name, chosen := Base(name), strings.TrimPrefix(name, Base(name))
+	found, elsewhere := t.sharing(module, name)
+	switch {
+	case len(found) == 0:
+		e := &NotFound{Module: module, Name: name, Elsewhere: elsewhere, NoModule: !slices.Contains(t.sym.modules, module)}
+		if len(elsewhere) == 0 {
+			e.suggest = func() []string { return t.sym.suggest(module, name) }
+		}
+		return Func{}, e
+	case len(found) == 1 && chosen == "":
+		return t.function(found[0]), nil
+	}
+	e := &NotFound{Module: module, Name: name, Chosen: chosen}
+	for n, k := range found {
+		a := t.sym.list[k].addr
+		if chosen != "" && isChosen(chosen, n+1, a) {
+			f := t.function(k)
+			if len(found) > 1 {
+				f.Nth = n + 1
+			}
+			return f, nil
+		}
+		e.Same, e.Behind = append(e.Same, a), append(e.Behind, t.before(k))
+	}
+	return Func{}, e
+}
+
+// isChosen reports whether #3 or @0x123 means the n-th, at an address.
+func isChosen(chosen string, n int, a isa.Addr) bool {
+	v, err := strconv.ParseUint(chosen[1:], 0, 64)
+	return err == nil && (chosen[0] == '#' && v == uint64(n) || chosen[0] == '@' && v == uint64(a))
+}
+
+// before is the nearest function in front of symbol k, of the same module, whose name is of one only.
+func (t *Text) before(k int) string {
+	y := t.sym.list[k]
+	for k--; k >= 0; k-- {
+		x := t.sym.list[k]
+		if x.module != y.module || x.addr == y.addr {
+			continue
+		}
+		if same, _ := t.sharing(t.sym.modules[x.module], t.sym.name(k)); len(same) == 1 {
+			return t.sym.name(k)
+		}
+	}
+	return ""
+}
+
+// Known is the function with what chooses it, should others of its module have its name.
+func (t *Text) Known(f Func) Func {
+	f.Nth = 0
+	if same, _ := t.sharing(f.Module, f.Name); len(same) > 1 {
+		f.Nth = 1 + slices.IndexFunc(same, func(k int) bool { return t.sym.list[k].addr == f.Addr })
+	}
+	return f
+}
+
+// sharing are the functions of a module with this name, as positions in order of address, and
+// which other modules have one.
+func (t *Text) sharing(module, name string) (found []int, elsewhere []string) {
 	t.indexOnce.Do(t.sym.buildIndex)
-	var found []int
-	var elsewhere []string
 	for _, k := range t.sym.find(name) {
 		y := t.sym.list[k]
 		if other := t.sym.modules[y.module]; other != module {
@@ -202,21 +306,7 @@ func (t *Text) Function(module, name string) (Func, error) {
 			found = append(found, k)
 		}
 	}
-	switch len(found) {
-	case 0:
-		e := &NotFound{Module: module, Name: name, Elsewhere: elsewhere, NoModule: !slices.Contains(t.sym.modules, module)}
-		if len(elsewhere) == 0 {
-			e.suggest = func() []string { return t.sym.suggest(module, name) }
-		}
-		return Func{}, e
-	case 1:
-		return t.function(found[0]), nil
-	}
-	e := &NotFound{Module: module, Name: name}
-	for _, k := range found {
-		e.Same = append(e.Same, t.sym.list[k].addr)
-	}
-	return Func{}, e
+	return found, elsewhere
 }
 
 // Locate finds the function that holds an address.

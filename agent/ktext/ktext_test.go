@@ -55,6 +55,10 @@ func TestFunction(t *testing.T) {
 		{"mod", "own", 0xffffffffc0000100, 0x80},
 		{"mod", "later", 0xffffffffc0000180, 0xe80}, // ends at its page
 		{"two", "other", 0xffffffffc0000000, 0x1000},
+		{"", "twice#1", 0xffffffff81000040, 0x40},
+		{"", "twice#2", 0xffffffff810000c0, 0x40},
+		{"", "twice@0xffffffff810000c0", 0xffffffff810000c0, 0x40},
+		{"", "first@0xffffffff81000000", 0xffffffff81000000, 0x40},
 	} {
 		f, err := x.Function(c.module, c.name)
 		if err != nil || f.Addr != c.addr || f.Size != c.size {
@@ -75,7 +79,12 @@ func TestNotFound(t *testing.T) {
 		module, name, in string
 		same             int
 	}{
-		{"", "twice", "2 functions", 2},
+		{"", "twice", "2 functions of the kernel are named twice: choose twice#1 or twice@0xffffffff81000", 2},
+		{"", "twice", " (behind ", 2},
+		{"", "twice#3", "twice#3 is none of them: 2 functions", 2},
+		{"", "twice@0x81000000", "is none of them", 2},
+		{"", "first#2", "first#2: the kernel has one first, at 0xffffffff81000000", 1},
+		{"", "nobody#1", "no function nobody$", 0},
 		{"", "foo", "there is foo.isra.0", 0},
 		{"", "firs", "there is first, first_alias", 0},
 		{"", "own", "the kernel has no function own; own is in mod", 0},
@@ -481,6 +490,20 @@ func TestModuleFunctionEnds(t *testing.T) {
 	for name, want := range map[string]isa.Off{"own": 0x80, "later": 0x20} {
 		if f, err := x.Function("mod", name); err != nil || f.Size != want {
 			t.Errorf("%s has %#x bytes, %v; want %#x", name, f.Size, err, want)
+		}
+	}
+}
+
+// TestKnown: a function of a name that others have is known by which of them it is, however it was
+// chosen; one that is alone by its name.
+func TestKnown(t *testing.T) {
+	x := load(t, synthetic)
+	for asked, want := range map[string]string{
+		"twice#2": "twice#2", "twice@0xffffffff81000040": "twice#1", "first": "first", "first#1": "first", "first@0xffffffff81000000": "first",
+	} {
+		f, err := x.Function("", asked)
+		if err != nil || f.Known() != want || x.Known(f) != f {
+			t.Errorf("%s: %v, %v, or by itself %v, want %s", asked, f, err, x.Known(f), want)
 		}
 	}
 }

@@ -73,12 +73,16 @@ func (fn *function) where(is func(k int) bool) (out []isa.Off) {
 }
 
 // Halves are the functions that the compiler has made of one, itself first. One of which it is
-// not certain that it is not there is among them.
+// not certain that it is not there is among them; that of one of several functions that share a
+// name is not: see returns.
 func Halves(text *ktext.Text, module, name string) []string {
 	if hot, _, ok := strings.Cut(name, cold); ok {
 		return []string{name, hot}
 	}
 	var absent *ktext.NotFound
+	if ktext.Base(name) != name {
+		return []string{name}
+	}
 	if _, err := text.Function(module, name+cold); errors.As(err, &absent) && len(absent.Same) == 0 {
 		return []string{name}
 	}
@@ -124,6 +128,9 @@ func (fn *function) within(a isa.Addr) bool {
 // returns are the ways out. A conditional jump to elsewhere would be one only now and then,
 // and whether a jump through a register is one has to be known.
 func (fn *function) returns() (out []isa.Off, r *Refusal) {
+	if halves := Halves(fn.text, fn.Module, fn.Name); fn.Nth > 0 && len(halves) > 1 {
+		return nil, refuse(AmbiguousFunction, "%v: whether %s, by which it may be left, is a part of it or of another %s is not known", fn.Func, halves[1], fn.Name)
+	}
 	for k, i := range fn.insns {
 		switch i.Flow {
 		case isa.FlowReturn:

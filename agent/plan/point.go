@@ -495,7 +495,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		entry = append(entry, filling(arch, len(entry), len(in.Bytes))...)
 	}
 	p := &Plan{
-		Module: fn.Module, Symbol: fn.Name, Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
+		Module: fn.Module, Symbol: fn.Known(), Offset: fn.off(w.first + w.lead), Point: in.Displaced[0].Addr, Mechanism: w.mechanism, Board: board,
 		Old: clone(fn.code[fn.off(w.first):][:len(entry)]), New: entry, Tail: w.tail, Next: w.next,
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Preempt: in.Features.Preempt && req.Snippet.Has(snippet.Clock), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),

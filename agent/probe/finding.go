@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 )
 
@@ -155,7 +156,8 @@ func (s Spec) does(do []string) []string {
 // that which is given for all. apart is what Apart says of all specifications.
 func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]bool, in At, beside []*wire.Action) (out []*wire.Action, err error) {
 	if !strings.ContainsAny(s.Function, `*?[\`) {
-		in.Function, in.Module = s.Function, s.Module
+		// Of several that share a name types tell only if all have the same (pahole leaves out others).
+		in.Function, in.Module = ktext.Base(s.Function), s.Module
 	}
 	predicate = cmp.Or(s.Predicate, predicate)
 	out = beside

@@ -2,7 +2,8 @@
 //
 //	kinst:[module]:function:name
 //
-// module is empty for the kernel itself. function may be a pattern: * ? [...]. name is
+// module is empty for the kernel itself. function may be a pattern: * ? [...]; of several that
+// share a name one is name#2, the second in order of address, or name@ADDRESS. name is
 // empty for every instruction, a byte offset from the function's start, decimal or 0x, or a
 // word: entry, return, block, call. Behind it, separated by blanks, may be a predicate of its
 // own between slashes, and an action:

@@ -192,7 +192,10 @@ type Job struct {
 	Steps  []*Step                `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Files and folders that are sent when the steps have ended, however they did:
 	// absolute paths in the guest. The result of "fetch" says what became of each.
-	Fetch         []string `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
+	Fetch []string `protobuf:"bytes,3,rep,name=fetch,proto3" json:"fetch,omitempty"`
+	// A byte that comes by the port that records go to says that it is enough: what runs is to end,
+	// and what was found to be told.
+	Heeds         bool `protobuf:"varint,4,opt,name=heeds,proto3" json:"heeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +249,13 @@ func (x *Job) GetFetch() []string {
 		return x.Fetch
 	}
 	return nil
+}
+
+func (x *Job) GetHeeds() bool {
+	if x != nil {
+		return x.Heeds
+	}
+	return false
 }
 
 // Step is one thing to do. A step that fails ends the job unless may_fail.
@@ -930,7 +940,8 @@ type Run struct {
 	Metered bool `protobuf:"varint,4,opt,name=metered,proto3" json:"metered,omitempty"`
 	// How often it is noted what has been counted meanwhile: see Result.samples. 0: never.
 	SampleNs      uint64 `protobuf:"varint,5,opt,name=sample_ns,json=sampleNs,proto3" json:"sample_ns,omitempty"`
-	Live          bool   `protobuf:"varint,6,opt,name=live,proto3" json:"live,omitempty"` // samples are sent as they are taken, and not kept
+	Live          bool   `protobuf:"varint,6,opt,name=live,proto3" json:"live,omitempty"`  // samples are sent as they are taken, and not kept
+	Stdin         []byte `protobuf:"bytes,7,opt,name=stdin,proto3" json:"stdin,omitempty"` // of each copy; none: /dev/null
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1016,13 @@ func (x *Run) GetLive() bool {
 		return x.Live
 	}
 	return false
+}
+
+func (x *Run) GetStdin() []byte {
+	if x != nil {
+		return x.Stdin
+	}
+	return nil
 }
 
 // Sample is what actions had found at some time, without records, of the first points.
@@ -2267,12 +2285,14 @@ func (x *PatchMemory) GetPages() uint64 {
 
 // Planned is what plans depend on besides the kernel's text.
 type Planned struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lse           bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
-	Preempt       bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
-	IndexError    string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
-	Indexed       bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
-	NoTraps       bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Lse        bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
+	Preempt    bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
+	IndexError string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
+	Indexed    bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
+	NoTraps    bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
+	// What keeps the clocks of tasks, and would be spliced as well, if virtual time is taken.
+	Clocks        *PointResult `protobuf:"bytes,6,opt,name=clocks,proto3" json:"clocks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2340,6 +2360,13 @@ func (x *Planned) GetNoTraps() bool {
 		return x.NoTraps
 	}
 	return false
+}
+
+func (x *Planned) GetClocks() *PointResult {
+	if x != nil {
+		return x.Clocks
+	}
+	return nil
 }
 
 // Stage is a part of what a step did.
@@ -3512,11 +3539,12 @@ var File_agent_wire_wire_proto protoreflect.FileDescriptor
 
 const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
-	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"^\n" +
+	"\x15agent/wire/wire.proto\x12\rkerninst.wire\"t\n" +
 	"\x03Job\x12\x16\n" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
 	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\x12\x14\n" +
-	"\x05fetch\x18\x03 \x03(\tR\x05fetch\"\xe5\x03\n" +
+	"\x05fetch\x18\x03 \x03(\tR\x05fetch\x12\x14\n" +
+	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\xe5\x03\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -3569,7 +3597,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05cover\x18\x04 \x01(\bR\x05cover\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
-	"\x06action\x18\x02 \x01(\tR\x06action\"\x9b\x01\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\"\xb1\x01\n" +
 	"\x03Run\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12\x16\n" +
 	"\x06copies\x18\x02 \x01(\rR\x06copies\x12\x1d\n" +
@@ -3577,7 +3605,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"timeout_ns\x18\x03 \x01(\x04R\ttimeoutNs\x12\x18\n" +
 	"\ametered\x18\x04 \x01(\bR\ametered\x12\x1b\n" +
 	"\tsample_ns\x18\x05 \x01(\x04R\bsampleNs\x12\x12\n" +
-	"\x04live\x18\x06 \x01(\bR\x04live\"s\n" +
+	"\x04live\x18\x06 \x01(\bR\x04live\x12\x14\n" +
+	"\x05stdin\x18\a \x01(\fR\x05stdin\"s\n" +
 	"\x06Sample\x12\x0e\n" +
 	"\x02ns\x18\x01 \x01(\x04R\x02ns\x12,\n" +
 	"\x06values\x18\x02 \x03(\v2\x14.kerninst.wire.ValueR\x06values\x12+\n" +
@@ -3677,14 +3706,15 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\x8b\x01\n" +
+	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xbf\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
 	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
 	"\vindex_error\x18\x03 \x01(\tR\n" +
 	"indexError\x12\x18\n" +
 	"\aindexed\x18\x04 \x01(\bR\aindexed\x12\x19\n" +
-	"\bno_traps\x18\x05 \x01(\bR\anoTraps\"+\n" +
+	"\bno_traps\x18\x05 \x01(\bR\anoTraps\x122\n" +
+	"\x06clocks\x18\x06 \x01(\v2\x1a.kerninst.wire.PointResultR\x06clocks\"+\n" +
 	"\x05Stage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +
@@ -3902,21 +3932,22 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	34, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
 	11, // 34: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
 	26, // 35: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
-	39, // 36: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	30, // 37: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	30, // 38: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	36, // 39: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	35, // 40: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 41: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	7,  // 42: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	40, // 43: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	38, // 44: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	7,  // 45: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	31, // 36: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	39, // 37: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	30, // 38: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	30, // 39: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	36, // 40: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	35, // 41: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 42: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	7,  // 43: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	40, // 44: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	38, // 45: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	7,  // 46: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }

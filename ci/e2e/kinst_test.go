@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -46,6 +47,14 @@ var behaviours = []struct {
 	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 10: struct file has no field f_inod; did you mean f_inode\?`, ""},
 	{"while the workload runs, a table is drawn anew", `kinst --live --interval 100ms kinst::GETPPID:entry --run 'BENCH; sleep 0.5; BENCH'`, 0,
 		`(?s)after 0\.\d s .* 100\d .*after .* 200\d .*\nkinst::GETPPID:\d+ +\w+ +200\d\n`, ""},
+	{"the last table has all that is traced", `kinst --live --interval 20s 'kinst::GETPPID:entry /comm == "bench"/ trace(pid)' --run 'BENCH >/dev/null' | head -1`, 0,
+		`(?s)after \d+\.\d s[^\n]*\n *kinst::GETPPID:\d+ +[^\n]*trace\(pid\)\s+1000 [^\n]*\nkinst::GETPPID:\d+ .* 1000 records\n`, ""},
+	{"a variable that is none", `kinst 'kinst::vfs_read:entry max(load64(sym("jiffiez")))' -- true`, 1, `sym\("jiffiez"\): the kernel has no symbol of that name; did you mean jiffies\?`, ""},
+	{"of functions that share a name one is chosen", `kinst -l kinst::t_show:entry; kinst kinst::t_show#2:entry "kinst::t_show@0x$(grep ' t t_show$' /proc/kallsyms | sort | head -1 | cut -d' ' -f1):entry" -- cat /sys/kernel/tracing/available_tracers`, 0,
+		`(?s)ambiguous function: \d functions of the kernel are named t_show: choose t_show#1 or t_show@0xffff[0-9a-f]+ \(behind \w+\), t_show#2 .*kinst::t_show#2:\d+ +\w+ +\d+\nkinst::t_show#1:\d+ +\w+ +\d+\n`, ""},
+	{"what virtual time needs besides is listed", `kinst -l 'kinst::do_wait:entry vtime'`, 0, `kinst::do_wait:\d+ .*\n(?s).*kinst::finish_task_switch\S*:\d+ +0xffff[0-9a-f]+ .*\n\(kinst::finish_task_switch\S* is spliced besides, `, ""},
+	{"what is too much for one point", `A='count by comm, cpu' B='max(int32(arg2))'; for s in 23 entry; do kinst kinst::vfs_read:$s --do 'stack(4)' --do "$A" --do "$B" -- true; done; kinst 'kinst::vfs_read:23 stack(4)' "kinst::vfs_read:9 $A" "kinst::vfs_read:9 /pid > 0/ $B" -- true | grep -c vfs_read:`, 0,
+		`(?s)than amd64 has registers: do stack, which takes most, at another instruction.*than amd64 has registers.*\n[1-9]\d*\n$`, "amd64"},
 	{"without a workload it counts until it is told to end", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & sleep 2; BENCH >/dev/null; kill $!; wait; cat /tmp/until`, 0,
 		`kinst: until Ctrl-C\s+kinst::GETPPID:\d+ +\w+ +100\d\n`, ""},
 	{"jobs wait for each other, and say so", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & first=$!; sleep 2; kinst kinst::GETPPID:entry -- BENCH >/tmp/second 2>&1 & sleep 3; kill $first; wait; cat /tmp/second`, 0,
@@ -84,6 +93,44 @@ func TestKinst(t *testing.T) {
 				if code != b.code || !regexp.MustCompile(in.Replace(b.want)).MatchString(got) {
 					t.Errorf("%s: %s\nexit status %d, want %d, and what matches %s:\n%s", b.name, in.Replace(b.command), code, b.code, in.Replace(b.want), got)
 				}
+			}
+		})
+	}
+}
+
+// TestProbeInterrupted: Ctrl-C on the host ends a workload that goes on for ever, and what it did
+// until then is told, as kinst does in the guest; what comes by stdin is the workload's if asked for.
+func TestProbeInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, arch := range arches {
+		t.Run(arch, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(lab, "probe", "--arch", arch, "--live", "--interval", "100ms", "--timeout", "1h", "--stdin", "-",
+				"kinst::"+getppid[arch]+`:entry /comm == "bench"/`, "--run", "cat; /lib/kerninst/bench/bench null 100 9 >/dev/null; while :; do :; done")
+			var out bytes.Buffer
+			cmd.Stdin, cmd.Stdout = strings.NewReader("given\n"), &out
+			said, err := cmd.StderrPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var heard strings.Builder
+			counted := regexp.MustCompile(`:\d+.*  1000  `)
+			for in := bufio.NewScanner(said); in.Scan(); {
+				heard.WriteString(in.Text() + "\n")
+				if counted.MatchString(in.Text()) {
+					counted = regexp.MustCompile(`^never$`) // once is enough
+					if err := cmd.Process.Signal(os.Interrupt); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			err = cmd.Wait()
+			want := regexp.MustCompile(`^given\nkinst::` + getppid[arch] + `:\d+ +\w+ .* 1000\n$`)
+			if err != nil || !want.MatchString(out.String()) || !strings.Contains(heard.String(), "workload: exit status 130") {
+				t.Errorf("%v, want %v:\n%s\n%s", err, want, &out, &heard)
 			}
 		})
 	}

@@ -71,7 +71,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	port, err := os.OpenFile(*portFile, os.O_WRONLY, 0)
+	port, err := os.OpenFile(*portFile, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func serveMail(d *daemon.Daemon, portFile string, poll bool) error {
 		return err
 	}
 	runtime.GC() // here, not in the middle of a measurement
-	port, err := os.OpenFile(portFile, os.O_WRONLY, 0)
+	port, err := os.OpenFile(portFile, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -108,5 +108,5 @@ func serveJob(d *daemon.Daemon, from string, text []byte, port *os.File) error {
 	if err := proto.Unmarshal(text, &job); err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	return d.Serve(context.Background(), &job, port)
+	return d.ServePort(context.Background(), &job, port)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"kerninst/agent/ask"
 	"kerninst/agent/ktypes"
@@ -40,7 +41,8 @@ func probeCommand() *cobra.Command {
 		Use:   "probe SPEC... [-l | --run STRING | -- CMD ARG...]",
 		Short: "count, bound or trace what a workload brings to given instructions",
 		Long: "Boot a guest, splice the actions at each given instruction, run a workload in\n" +
-			"the guest, print what they found. " + ask.Help(),
+			"the guest, print what they found. Ctrl-C ends the workload, and what was found until\n" +
+			"then is printed; once more, and nothing is. " + ask.Help(),
 		Example: "  lab probe --arch amd64 -l kinst::vfs_read:\n" +
 			"  lab probe --arch amd64 'kinst::vfs_*:entry' --skip-refused --run 'ls -l /'\n" +
 			"  lab probe --arch arm64 kinst::vfs_read:16 --run 'cat /proc/version'\n" +
@@ -136,6 +138,10 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return usage(err)
 	}
+	job.Heeds = !f.List
+	if f.Stdin == "" && unread(os.Stdin) {
+		progress("probe: what comes by stdin is not the workload's: with --stdin - it is")
+	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
 	if f.dryrun {
 		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
@@ -199,6 +205,16 @@ func (f *probeFlags) run(ctx context.Context) error {
 		progress("plot: nothing was followed that could be drawn")
 	}
 	return errors.Join(f.print(d), err, g.End())
+}
+
+// unread reports whether there is something in a file or pipe that nobody has read.
+func unread(f *os.File) bool {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false
+	}
+	n, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ)
+	return err == nil && n > 0
 }
 
 // card describes a guest that did not end well. If it is to be kept, it is from

@@ -45,14 +45,17 @@ var sandbox = []string{"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spaw
 // the lab is.
 const paused = "-S"
 
+// resultsChardev is the host's end of the port.
+const resultsChardev = "results"
+
 // resultDevices write what the guest sends into a file. ioeventfd=off keeps the
 // write in the thread that runs the guest: it is over before the guest's next
 // instruction, which loses nothing and keeps exact time exact.
 func resultDevices(file string) []string {
 	return []string{
 		"-device", "virtio-serial-pci,id=ports,ioeventfd=off",
-		"-chardev", "file,id=results,path=" + Escape(file),
-		"-device", "virtserialport,bus=ports.0,nr=1,chardev=results,name=" + ResultsPort,
+		"-chardev", "file,id=" + resultsChardev + ",path=" + Escape(file),
+		"-device", "virtserialport,bus=ports.0,nr=1,chardev=" + resultsChardev + ",name=" + ResultsPort,
 	}
 }
 

@@ -190,7 +190,7 @@ func (r *Runner) boot(ctx context.Context, q Request, spec vm.Spec, to, failed s
 		return err
 	}
 	cfg := r.session(q, spec)
-	cfg.Keep = false
+	cfg.Keep, cfg.Heeds = false, false
 	frozen := make(chan error, 1)
 	cfg.OnStart = func(m vm.Machine) {
 		go func() {

@@ -84,6 +84,19 @@ func hostLimit(programs time.Duration, mode vm.Time) time.Duration {
 	return rest + 2*programs
 }
 
+// allRefused is the first step that was to splice, left out what is refused, and so spliced
+// nothing; or "". One that only plans has done what it was asked for, and one that failed says so.
+func allRefused(records []*wire.Record) string {
+	for _, rec := range records {
+		r := rec.GetResult()
+		spliced := slices.ContainsFunc(r.GetPoints(), func(p *wire.PointResult) bool { return p.Refusal == nil })
+		if len(r.GetPoints()) > 0 && !spliced && r.Planned == nil && r.Error == "" {
+			return r.Step
+		}
+	}
+	return ""
+}
+
 // TimedOut is the first step whose program was cut off, or "".
 func TimedOut(records []*wire.Record) string {
 	for _, rec := range records {

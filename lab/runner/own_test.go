@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/session"
+	"kerninst/lab/status"
 	"kerninst/lab/vm"
 )
 
@@ -35,5 +37,26 @@ func TestTimeout(t *testing.T) {
 	}
 	if q := (Own{}).of(Request{Time: vm.Exact, Job: &wire.Job{Steps: []*wire.Step{program(0)}}}); q.RunTimeout != 0 {
 		t.Errorf("nobody asked: %v", q.RunTimeout)
+	}
+}
+
+// TestWord: a guest that spliced nothing of what it was asked for did not just pass; one that was
+// to plan, or to fail, did.
+func TestWord(t *testing.T) {
+	bad, good := &wire.PointResult{Refusal: &wire.Refusal{Reason: "no such function"}}, &wire.PointResult{}
+	for _, c := range []struct {
+		of   *wire.Result
+		want string
+	}{
+		{&wire.Result{Step: "splice", Points: []*wire.PointResult{bad, bad}}, "every point of splice was refused"},
+		{&wire.Result{Step: "splice", Points: []*wire.PointResult{bad, good}}, "passed"},
+		{&wire.Result{Step: "splice", Points: []*wire.PointResult{bad}, Planned: &wire.Planned{}}, "passed"},
+		{&wire.Result{Step: "splice", Points: []*wire.PointResult{bad}, Error: "no such function"}, "passed"},
+		{&wire.Result{Step: "read"}, "passed"},
+	} {
+		g := &Guest{Outcome: &session.Outcome{Status: status.Passed, Records: []*wire.Record{{Body: &wire.Record_Result{Result: c.of}}}}}
+		if got := g.word(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.of, got, c.want)
+		}
 	}
 }

@@ -215,6 +215,9 @@ func (g *Guest) word() string {
 	if step := TimedOut(g.Outcome.Records); step != "" && g.Outcome.Status == status.Passed {
 		return step + " timed out"
 	}
+	if step := allRefused(g.Outcome.Records); step != "" && g.Outcome.Status == status.Passed {
+		return "every point of " + step + " was refused"
+	}
 	return string(g.Outcome.Status)
 }
 
@@ -301,6 +304,7 @@ func (r *Runner) session(q Request, spec vm.Spec) session.Config {
 		Memory:      r.memory(q),
 		Keep:        q.Keep,
 		OnRecord:    q.See,
+		Heeds:       q.Job.GetHeeds(),
 	}
 }
 

@@ -38,6 +38,9 @@ const (
 	// lockups is how many reports of a lockup without a record between them make
 	// a hang, if the kernel has noted one: the first may be due to a busy host.
 	lockups = 2
+	// tellLimit is the host time in which a guest that was told ends: what runs in it has a second of
+	// its own, and then what was found is told and all is undone.
+	tellLimit = time.Minute
 	// decisiveLines is how many console lines an outcome shows.
 	decisiveLines = 20
 )
@@ -60,6 +63,9 @@ type Config struct {
 	// Memory, if set, is a file to which the memory of a guest that died or hangs
 	// is written, as an ELF core.
 	Memory string
+	// Heeds: when the context ends, a guest that has said hello is told that it is enough, if it can
+	// be (vm.Teller); how it comes out then is the outcome, unless that takes too long.
+	Heeds bool
 	// OnRecord, if set, is called for each record in order, from one goroutine. What is
 	// traced is then not kept with the other records.
 	OnRecord func(*wire.Record)
@@ -254,11 +260,21 @@ func (r *run) watch(ctx context.Context) error {
 	if l, ok := r.machine.(vm.Lingerer); ok {
 		halted = l.Halted()
 	}
-	defer func() { boot.stop(); job.stop() }()
+	told := newDeadline(0, kept)
+	interrupted, gaveUp := ctx.Done(), error(nil)
+	defer func() { boot.stop(); job.stop(); told.stop() }()
 	for {
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-interrupted:
+			if !r.tell(ctx) {
+				return ctx.Err()
+			}
+			told, interrupted, gaveUp = newDeadline(tellLimit, kept), nil, ctx.Err()
+			ctx = context.WithoutCancel(ctx)
+		case <-told.c:
+			if told.over() {
+				return gaveUp
+			}
 		case <-r.ended:
 			return nil
 		case <-halted:
@@ -304,6 +320,21 @@ func (r *run) watch(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// tell says to a guest that heeds that it is enough, and whether that has been said.
+func (r *run) tell(ctx context.Context) bool {
+	m, ok := r.machine.(vm.Teller)
+	if !ok || !r.cfg.Heeds || r.hello == nil {
+		return false
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), inspectLimit)
+	defer cancel()
+	if err := m.Tell(limited); err != nil {
+		r.cfg.Progress("%s: %v", r.cfg.Spec.Arch, err)
+		return false
+	}
+	return true
 }
 
 // taintSoftLockup is the kernel's bit for a lockup that it has reported: TAINT_SOFTLOCKUP

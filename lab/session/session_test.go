@@ -451,3 +451,61 @@ func TestRealMachines(t *testing.T) {
 		})
 	}
 }
+
+// teller is a machine that ends when it is told that it is enough, if it heeds that.
+type teller struct {
+	*fake
+	heeds bool
+	told  int
+}
+
+func (t *teller) Tell(context.Context) error {
+	if t.told++; t.heeds {
+		t.finish(off)
+	}
+	return nil
+}
+
+// tellers start one.
+type tellers struct {
+	script
+	m *teller
+}
+
+func (b *tellers) Start(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+	m, err := b.script.Start(ctx, spec)
+	if err == nil {
+		b.m.fake = m.(*fake)
+	}
+	return b.m, err
+}
+
+// TestTell: who gives up a guest that heeds has it told once, and what comes of it is the outcome;
+// one that does not care is killed, and so is one that has not said hello, or does not heed.
+func TestTell(t *testing.T) {
+	for name, c := range map[string]struct {
+		said       []*wire.Record
+		asks, does bool
+		told       int
+		passed     bool
+	}{
+		"heeds":         {[]*wire.Record{hello, done}, true, true, 1, true},
+		"does not care": {[]*wire.Record{hello}, true, false, 1, false},
+		"no hello":      {nil, true, true, 0, false},
+		"is not asked":  {[]*wire.Record{hello, done}, false, true, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			b := &tellers{script{results: records(c.said...)}, &teller{heeds: c.does}}
+			time.AfterFunc(time.Second, cancel)
+			began := time.Now()
+			o, err := Do(ctx, Config{Backend: b, Spec: vm.Spec{Arch: "amd64", Dir: t.TempDir()}, Heeds: c.asks})
+			if b.m.told != c.told || (err == nil) != c.passed || err != nil && !errors.Is(err, context.Canceled) || c.passed && o.Status != status.Passed {
+				t.Errorf("%s: told %d times, %+v, %v", name, b.m.told, o, err)
+			}
+			if took := time.Since(began); took < time.Second || took > tellLimit+10*time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+		})
+	}
+}

@@ -137,6 +137,12 @@ type Lingerer interface {
 	Leave() error
 }
 
+// Teller is a machine whose guest can be told, by the port that its records go to, that what it has
+// done is enough (wire.Job.Heeds).
+type Teller interface {
+	Tell(ctx context.Context) error
+}
+
 // Freezer is a machine with a mailbox whose state can be kept.
 type Freezer interface {
 	// Freeze waits until the guest is ready for mail and has been stopped, and
