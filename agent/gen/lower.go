@@ -188,7 +188,7 @@ func tooMuch(arch *isa.Arch, s snippet.Snippet) error {
 	if s.Walks() {
 		part = "stack, which takes most,"
 	}
-	return fmt.Errorf("%w: what is done at this point has more values at once than %s has registers: do %s at another instruction that runs as often, by its offset (--list FUNCTION: shows them)", ErrNoRegister, arch.Name, part)
+	return fmt.Errorf("%w: what is done at this point has more values at once than %s has registers: do %s at another instruction that runs as often, by its offset (kinst -l kinst::FUNCTION: lists them)", ErrNoRegister, arch.Name, part)
 }
 
 // values gives each value its register.

@@ -53,7 +53,7 @@ var behaviours = []struct {
 	{"of functions that share a name one is chosen", `kinst -l kinst::t_show:entry; kinst kinst::t_show#2:entry "kinst::t_show@0x$(grep ' t t_show$' /proc/kallsyms | sort | head -1 | cut -d' ' -f1):entry" -- cat /sys/kernel/tracing/available_tracers`, 0,
 		`(?s)ambiguous function: \d functions of the kernel are named t_show: choose t_show#1 or t_show@0xffff[0-9a-f]+ \(behind \w+\), t_show#2 .*kinst::t_show#2:\d+ +\w+ +\d+\nkinst::t_show#1:\d+ +\w+ +\d+\n`, ""},
 	{"what virtual time needs besides is listed", `kinst -l 'kinst::do_wait:entry vtime'`, 0, `kinst::do_wait:\d+ .*\n(?s).*kinst::finish_task_switch\S*:\d+ +0xffff[0-9a-f]+ .*\n\(kinst::finish_task_switch\S* is spliced besides, `, ""},
-	{"what is too much for one point", `A='count by comm, cpu' B='max(int32(arg2))'; for s in 23 entry; do kinst kinst::vfs_read:$s --do 'stack(4)' --do "$A" --do "$B" -- true; done; kinst 'kinst::vfs_read:23 stack(4)' "kinst::vfs_read:9 $A" "kinst::vfs_read:9 /pid > 0/ $B" -- true | grep -c vfs_read:`, 0,
+	{"what is too much for one point", `A='hist(arg2) by pid' B='avg(arg0.f_inode.i_size) by pid, cpu'; for s in 23 entry; do kinst kinst::vfs_read:$s --do 'stack(4)' --do "$A" --do "$B" -- true; done; kinst 'kinst::vfs_read:23 stack(4)' "kinst::vfs_read:9 $A" "kinst::vfs_read:9 /pid > 0/ $B" -- true | grep -c vfs_read:`, 0,
 		`(?s)than amd64 has registers: do stack, which takes most, at another instruction.*than amd64 has registers.*\n[1-9]\d*\n$`, "amd64"},
 	{"without a workload it counts until it is told to end", `kinst kinst::GETPPID:entry >/tmp/until 2>&1 & sleep 2; BENCH >/dev/null; kill $!; wait; cat /tmp/until`, 0,
 		`kinst: until Ctrl-C\s+kinst::GETPPID:\d+ +\w+ +100\d\n`, ""},
