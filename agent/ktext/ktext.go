@@ -180,11 +180,7 @@ func (e *NotFound) Near() []string {
 }
 
 func (e *NotFound) Error() string {
-	where := "the kernel"
-	if e.Module != "" {
-		where = "module " + e.Module
-	}
-	near := e.Near()
+	where, near := e.where(), e.Near()
 	switch {
 	case e.NoModule:
 		return where + " is not loaded" + e.elsewhere()
@@ -195,17 +191,36 @@ func (e *NotFound) Error() string {
 		if e.Chosen != "" {
 			what = fmt.Sprintf("%s%s is none of them: ", e.Name, e.Chosen)
 		}
-		return fmt.Sprintf("%s%d functions of %s are named %s: choose %s", what, len(e.Same), where, e.Name, e.choices())
+		return what + e.Shared() + ": choose " + e.choices()
 	case len(near) > 0:
 		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(near, ", "))
 	}
 	return fmt.Sprintf("%s has no function %s", where, e.Name) + e.elsewhere()
 }
 
+func (e *NotFound) where() string {
+	if e.Module != "" {
+		return "module " + e.Module
+	}
+	return "the kernel"
+}
+
+// Shared says how many functions have the name.
+func (e *NotFound) Shared() string {
+	return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), e.where(), e.Name)
+}
+
+// mostChoices bounds a list of functions that share a name: some are in every driver.
+const mostChoices = 16
+
 // choices are the functions that share the name, as they are asked for.
 func (e *NotFound) choices() string {
 	var list []string
 	for k, a := range e.Same {
+		if k == mostChoices {
+			list = append(list, fmt.Sprintf("and so on to %s#%d", e.Name, len(e.Same)))
+			break
+		}
 		one := fmt.Sprintf("%s#%d or %[1]s@%#[3]x", e.Name, k+1, uint64(a))
 		if e.Behind[k] != "" {
 			one += " (behind " + e.Behind[k] + ")"

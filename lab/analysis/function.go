@@ -50,7 +50,7 @@ func (k *Kernel) among(e *ktext.NotFound, name, nth string, chosen bool) (ktext.
 		f.Name = e.Name // it may have others
 		return f, nil
 	}
-	why := e.Error()
+	why := e.Shared()
 	if chosen {
 		why = fmt.Sprintf("%s#%s: want a number of 1 to %d", name, nth, len(e.Same))
 	}
