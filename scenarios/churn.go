@@ -100,9 +100,7 @@ func checkChurn(t *T) {
 			}
 		}
 		t.atLeast(g+": mechanisms", float64(mechanisms), 2)
-		t.equal(g+": the program came to its end", seen["unload"], 1)
-		t.equal(g+": what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
-		t.equal(g+": ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
+		t.unharmed(g+": ", g, seen)
 		operations, exact = operations+seen["operations"], exact+seen["calls that were counted exactly"]
 		t.Metrics["churn."+g+".operations"] = report.Metric{Value: float64(seen["operations"]), Unit: "operations", N: 1}
 	}

@@ -56,7 +56,13 @@ func checkDevice(t *T) {
 	all := seen["root: calls"] + seen["nobody: calls"]
 	t.Metrics["device.calls"] = report.Metric{Value: float64(all), Unit: "calls", N: 1}
 	t.Metrics["device.spliced"] = report.Metric{Value: float64(seen["batches that were made"]), Unit: "batches", N: 1}
-	t.equal("the program came to its end", seen["unload"], 1)
-	t.equal("what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
-	t.equal("ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
+	t.unharmed("", g, seen)
+}
+
+// unharmed is that a program which tried the module came to its end, and left the kernel as it
+// was. What is checked is named with as before it.
+func (t *T) unharmed(as, g string, seen map[string]int) {
+	t.equal(as+"the program came to its end", seen["unload"], 1)
+	t.equal(as+"what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
+	t.equal(as+"ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
 }

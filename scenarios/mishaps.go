@@ -56,9 +56,7 @@ func checkMishap(kind string) func(*T) {
 				t.atLeast("allocations of "+call, float64(seen["fails: "+call]), 1)
 			}
 		}
-		t.equal("the program came to its end", seen["unload"], 1)
-		t.equal("what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
-		t.equal("ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
+		t.unharmed("", g, seen)
 		t.Metrics[kind+".tried"] = report.Metric{Value: float64(all), Unit: kind, N: 1}
 	}
 }
