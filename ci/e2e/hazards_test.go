@@ -8,7 +8,7 @@ import (
 
 // The module's own tests, a slice of what `make proof` does: with each of the two ways of
 // writing live text.
-func TestHazards(t *testing.T) { scenario(t, "hazards", 50, []string{"amd64", "riscv64"}) }
+func TestStorm(t *testing.T) { scenario(t, "storm", 50, []string{"amd64", "riscv64"}) }
 
 // Points drawn from all that a load executes.
 func TestOracle(t *testing.T) { scenario(t, "oracle-slice", 10, arches) }
