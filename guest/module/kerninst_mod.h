@@ -58,10 +58,9 @@ int ki_sites_init(void);
 void ki_sites_exit(void);
 /* Does the kernel rewrite a byte of [first, last] while it runs? */
 bool ki_core_rewritten(unsigned long first, unsigned long last);
-/* Is a probe forbidden there? */
+/* Is a probe forbidden there, by others than this module? */
 bool ki_core_banned(unsigned long addr);
-/* The kernel's list of places without probes, which its modules come to and leave. */
-bool ki_blacklisted(unsigned long addr);
+bool ki_module_banned(unsigned long addr);	/* in a module's text; under ki_lock */
 
 /* area.c: executable memory and cells. All under ki_lock. */
 int ki_area_alloc(struct ki_area *a);
@@ -103,6 +102,8 @@ void ki_annex_remove(unsigned long insn);
 void ki_annex_publish(void);
 
 /* text.c: what is spliced now. All under ki_lock. */
+/* Is an entry of the kernel's list of places without probes one of a splice's? */
+bool ki_barred_here(const struct kprobe_blacklist_entry *b);
 bool ki_text_windows(void);
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);

@@ -136,16 +136,6 @@ bool ki_core_rewritten(unsigned long first, unsigned long last)
 	       ftrace_text_reserved((void *)first, (void *)last);
 }
 
-bool ki_blacklisted(unsigned long addr)
-{
-	bool yes;
-
-	mutex_lock(&kprobe_mutex);
-	yes = within_kprobe_blacklist(addr);
-	mutex_unlock(&kprobe_mutex);
-	return yes;
-}
-
 static bool in_banned(unsigned long addr)
 {
 	u32 lo = 0, hi = banned_count, mid;
@@ -160,17 +150,28 @@ static bool in_banned(unsigned long addr)
 	return lo < banned_count && banned[lo].start <= addr;
 }
 
+/* In the kernel's list, whoever put it there but this module. Under kprobe_mutex. */
+static bool in_list(unsigned long addr)
+{
+	struct kprobe_blacklist_entry *b;
+
+	list_for_each_entry(b, &kprobe_blacklist, list)
+		if (b->start_addr <= addr && addr < b->end_addr && !ki_barred_here(b))
+			return true;
+	return false;
+}
+
 /*
  * A part that the compiler split off (foo.cold) is banned with its function, as in
- * within_kprobe_blacklist(). That itself is not asked: by now splices of ours are in the
+ * within_kprobe_blacklist(). That itself is not believed: by now splices of ours are in the
  * kernel's list, and one at the begin of foo would ban all foo.constprop.0 that there are,
  * whichever files they are of.
  */
-bool ki_core_banned(unsigned long addr)
+static bool banned_by(unsigned long addr, bool (*in)(unsigned long))
 {
 	char name[KSYM_NAME_LEN], *suffix;
 
-	if (arch_within_kprobe_blacklist(addr) || in_banned(addr))
+	if (arch_within_kprobe_blacklist(addr) || in(addr))
 		return true;
 	if (lookup_symbol_name(addr, name))
 		return false;
@@ -179,5 +180,21 @@ bool ki_core_banned(unsigned long addr)
 		return false;
 	*suffix = '\0';
 	addr = kallsyms_lookup_name(name);
-	return addr && in_banned(addr);
+	return addr && in(addr);
+}
+
+bool ki_core_banned(unsigned long addr)
+{
+	return banned_by(addr, in_banned);
+}
+
+/* The kernel's answer is no more often than not, and quick: it has nothing of ours to tell apart. */
+bool ki_module_banned(unsigned long addr)
+{
+	bool yes;
+
+	mutex_lock(&kprobe_mutex);
+	yes = within_kprobe_blacklist(addr) && banned_by(addr, in_list);
+	mutex_unlock(&kprobe_mutex);
+	return yes;
 }

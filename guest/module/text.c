@@ -215,7 +215,7 @@ static bool module_off_limits(unsigned long first, unsigned long last, unsigned 
 {
 	bool yes;
 
-	if (ki_blacklisted(first) || ki_blacklisted(written))
+	if (ki_module_banned(first) || ki_module_banned(written))
 		return true;
 	jump_label_lock();
 	yes = jump_label_text_reserved((void *)first, (void *)last) ||
@@ -223,6 +223,18 @@ static bool module_off_limits(unsigned long first, unsigned long last, unsigned 
 	      ki_arch_rewritten(first, last);
 	jump_label_unlock();
 	return yes;
+}
+
+bool ki_barred_here(const struct kprobe_blacklist_entry *b)
+{
+	struct interval_tree_node *node;
+	unsigned long at = b->start_addr;
+
+	for (node = interval_tree_iter_first(&points, at, at); node;
+	     node = interval_tree_iter_next(node, at, at))
+		if (&container_of(node, struct live, at)->black == b)
+			return true;
+	return false;
 }
 
 /* A springboard behind the text, where nothing is. */
