@@ -1,6 +1,8 @@
 package scenarios
 
 import (
+	"strconv"
+
 	"kerninst/agent/wire"
 	"kerninst/lab/vm"
 )
@@ -52,7 +54,27 @@ func moduleGuests(string) []Guest {
 	return []Guest{
 		{Name: "1cpu", CPUs: 1, Time: vm.Exact, Oracle: true, Modules: modules, Job: steps(1)},
 		{Name: "2cpu", CPUs: 2, Time: vm.Host, Oracle: true, Modules: modules, Job: steps(2)},
+		{Name: "parts", CPUs: 1, Time: vm.Exact, Job: parts()},
 	}
+}
+
+// A function of guest/module/peer/nap, and one that is named like a part of it, both called
+// by who reads a parameter.
+const (
+	partsModule = "nap"
+	partsOf     = "nap_count"
+	partsRead   = 100
+)
+
+// parts splices the one while the other is spliced: what is ours at the one's begin is in the
+// kernel's list of places without probes, and by name it would bar the other.
+func parts() *wire.Job {
+	begin := func(name, function string) *wire.Step {
+		return splice(name, &wire.Point{Module: partsModule, Function: function, Search: true})
+	}
+	return job(shell("load", "insmod /lib/kerninst/"+partsModule+".ko"), begin("whole", partsOf), begin("part", partsOf+".part.0"),
+		shell("work", "for i in $(seq "+strconv.Itoa(partsRead)+"); do cat /sys/module/"+partsModule+"/parameters/asleep; done"),
+		read("count"), unsplice("part"), unsplice("whole"))
 }
 
 // fewestInModule is how many of the points moduleLoad must pass.
@@ -68,4 +90,10 @@ func checkModule(t *T) {
 		t.ran(guest, "pinned")
 		t.ran(guest, "unload")
 	}
+	const guest = "parts"
+	t.ran(guest, "work")
+	for _, v := range t.done(guest, "count").Values {
+		t.equal(guest+": "+v.Spec+" was counted", v.Count, uint64(partsRead))
+	}
+	t.equal(guest+": points", len(t.done(guest, "count").Values), 2)
 }

@@ -24,9 +24,24 @@ MODULE_PARM_DESC(fail, "whether loading fails");
 
 static atomic_t asleep;
 
+/*
+ * Named as what a compiler makes of a function, and of a part that it splits off. The first's
+ * first instruction can be spliced.
+ */
+static notrace noinline __noclone int nap_count(void)
+{
+	return atomic_read(&asleep);
+}
+
+static notrace noinline __noclone int nap_count_part(void) __asm__("nap_count.part.0");
+static notrace noinline __noclone int nap_count_part(void)
+{
+	return 2 * nap_count() / 2;
+}
+
 static int asleep_get(char *buf, const struct kernel_param *kp)
 {
-	return sysfs_emit(buf, "%d\n", atomic_read(&asleep));
+	return sysfs_emit(buf, "%d\n", nap_count_part());
 }
 
 static const struct kernel_param_ops asleep_ops = { .get = asleep_get };
