@@ -164,7 +164,8 @@ func anchorOf(jumps bool) string {
 const (
 	bare       = "bare"
 	again      = "again"
-	anchor     = "anchor" // where peers are
+	anchor     = "anchor"   // where peers are
+	inserted   = "inserted" // a counter there once more, where nothing is searched for
 	jumpAnchor = "jump-anchor"
 	ahead      = "optimise"
 	behind     = "optimised"
@@ -239,7 +240,8 @@ func Job(arch string, in probe.At) (*wire.Job, error) {
 		}
 	}
 	steps = append(steps, &wire.Step{Name: anchor, Do: &wire.Step_Splice{Splice: &wire.Splice{
-		Points: []*wire.Point{{Function: function(arch), Search: true, Cheap: true}}}}}, unsplice(anchor))
+		Points: []*wire.Point{{Function: function(arch), Search: true, Cheap: true}}}}}, unsplice(anchor),
+		&wire.Step{Name: inserted, Do: &wire.Step_Splice{Splice: &wire.Splice{Points: []*wire.Point{{SameAs: anchor}}}}}, unsplice(inserted))
 	steps = append(steps, &wire.Step{Name: jumpAnchor, Do: &wire.Step_Splice{Splice: &wire.Splice{
 		Points: []*wire.Point{{Function: function(arch), Search: true, Jumps: true, Mechanism: plan.Trap.String()}}}}}, unsplice(jumpAnchor))
 	for i, p := range peers {
@@ -331,7 +333,7 @@ func NewTable(hello *wire.Hello, all []*wire.Result, in probe.At) (*Table, error
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	if s := r.of[anchor]; s != nil {
+	if s := r.of[inserted]; s != nil {
 		for _, g := range s.Stages {
 			t.Insertion = append(t.Insertion, Part{g.Name, float64(g.Ns)})
 		}
