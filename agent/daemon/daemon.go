@@ -50,6 +50,7 @@ type Daemon struct {
 	text    *ktext.Text
 	padding *pad.Finder
 	known   *plan.Functions // of the step's points
+	learnt  *plan.Functions // of those of an earlier step
 	asked   *asked          // what a step asks for
 	dry     bool            // the step only plans
 	still   bool            // cells are read while all CPUs stand still: a brief step asked for it

@@ -103,7 +103,7 @@ func (d *Daemon) joinEntries(all []*wire.Point) ([]*wire.Point, error) {
 	themselves := d.themselves(all)
 	gone := map[*wire.Point]bool{}
 	for k, p := range all {
-		if k%together == 0 {
+		if k > 0 && k%together == 0 {
 			d.forget()
 		}
 		if !p.Entry || len(p.Actions) == 0 {

@@ -328,8 +328,8 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 		return err
 	}
 	d.prototypes.forget()
-	d.known, d.asked = &plan.Functions{}, d.askedOf(s.Points)
-	defer func() { d.known, d.asked = nil, nil }()
+	d.known, d.asked = d.learnt.Again(), d.askedOf(s.Points)
+	defer func() { d.known, d.learnt, d.asked = nil, d.known, nil }()
 	made, plans, err := d.planAll(name, s, res)
 	if s.Brief {
 		defer func() { res.Points = brief(res.Points) }() // when they are described
@@ -416,8 +416,10 @@ func (d *Daemon) planInTurn(all []*wire.Point, skipRefused bool, most int, plans
 		if most > 0 && plans.Len() == most {
 			break
 		}
-		d.forget() // what is known of thousands of functions would take all memory
 		err := d.planSome(all, some, plans, most, ones, results)
+		if len(some) == together {
+			d.forget() // what is known of thousands of functions would take all memory
+		}
 		if err == nil && !skipRefused {
 			err = anyRefused(results)
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,9 +32,10 @@ type function struct {
 	quiet   bool       // nobody reads why something is refused: it need not be named
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
-	looked  bool   // whether ownAt is known
-	ownAt   int    // cached result of ownIndirectJump
-	memo    []memo // of each instruction
+	looked  bool       // whether ownAt is known
+	ownAt   int        // cached result of ownIndirectJump
+	memo    []memo     // of each instruction
+	seenBy  *Functions // who found its bytes to be what they were
 }
 
 // memo is what was found out of one instruction, which others ask about too.
@@ -86,7 +88,7 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 		return analyse(text, module, name)
 	}
 	key := named{module, name}
-	if fn := f.known[key]; fn != nil && fn.text == text {
+	if fn := f.known[key]; fn.holds(text, f) {
 		return fn, nil
 	}
 	fn, r := analyse(text, module, name)
@@ -96,6 +98,7 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 	if f.known == nil || len(f.known) == mostKnown {
 		f.known = map[named]*function{}
 	}
+	fn.seenBy = f
 	f.known[key] = fn
 	return fn, nil
 }
@@ -105,7 +108,7 @@ func (f *Functions) located(text *ktext.Text, of ktext.Func) (*function, *Refusa
 	if f == nil {
 		return decode(text, of)
 	}
-	if fn := f.at[of.Addr]; fn != nil && fn.text == text {
+	if fn := f.at[of.Addr]; fn.holds(text, f) {
 		return fn, nil
 	}
 	fn, r := decode(text, of)
@@ -115,8 +118,35 @@ func (f *Functions) located(text *ktext.Text, of ktext.Func) (*function, *Refusa
 	if f.at == nil || len(f.at) == mostKnown {
 		f.at = map[isa.Addr]*function{}
 	}
+	fn.seenBy = f
 	f.at[of.Addr] = fn
 	return fn, nil
+}
+
+// Again is for another batch: what was learnt of functions holds as long as their bytes are
+// what they were, which is looked at when they are asked for. f is not to be used any more.
+func (f *Functions) Again() *Functions {
+	if f == nil {
+		return &Functions{}
+	}
+	return &Functions{known: f.known, at: f.at}
+}
+
+// holds reports whether what was learnt of a function can be used: it is of this text, and its
+// bytes are what they were, once for each batch.
+func (fn *function) holds(text *ktext.Text, batch *Functions) bool {
+	if fn == nil || fn.text != text {
+		return false
+	}
+	if fn.seenBy == batch {
+		return true
+	}
+	code, err := text.Code(fn.Func)
+	if err != nil || !bytes.Equal(code, fn.code) {
+		return false
+	}
+	fn.seenBy = batch
+	return true
 }
 
 // maxFunction bounds what is read and decoded for one point.

@@ -804,6 +804,40 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestAgain: for another batch, what was learnt of a function is used while its bytes are what
+// they were, and not behind.
+func TestAgain(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		k := ktexttest.Load(t, arch)
+		x := k.Text(t)
+		req, asked := request(x, "vfs_read", 0x20), 0
+		req.Facts = func(ktext.Func) (plan.Facts, error) {
+			asked++
+			return plan.Facts{Source: plan.SourceFunction, Free: func(isa.Addr) isa.RegSet { return 0 }}, nil
+		}
+		planned := func(known *plan.Functions) (*plan.Plan, *plan.Refusal, *plan.Functions) {
+			req.Known, req.Heap = known, heap(x)
+			p, r := plan.Search(x, req)
+			return p, r, known
+		}
+		first, r, known := planned((*plan.Functions)(nil).Again())
+		again, againR, known := planned(known.Again())
+		if r != nil || againR != nil || !reflect.DeepEqual(first, again) || asked != 1 {
+			t.Errorf("%s: %+v, %v, then %+v, %v, asked %d times", arch, first, r, again, againR, asked)
+		}
+		f, err := x.Function("", "vfs_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Write(f.Addr+0x20, bytes.Repeat([]byte{0xff}, 64))
+		got, gotR, _ := planned(known.Again())
+		want, wantR, _ := planned(nil)
+		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(gotR, wantR) || reflect.DeepEqual(got, first) {
+			t.Errorf("%s: behind a change %+v, %v; want %+v, %v", arch, got, gotR, want, wantR)
+		}
+	}
+}
+
 func TestSourceText(t *testing.T) {
 	for _, s := range []plan.Source{plan.SourceBlock, plan.SourceFunction, plan.SourceIndex} {
 		b, err := s.MarshalText()
