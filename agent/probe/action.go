@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"strings"
 
 	"kerninst/agent/snippet"
@@ -64,7 +65,7 @@ func (in At) Compile(predicate, action string) (Action, error) {
 	c := &compiler{at: in}
 	var end label
 	if strings.TrimSpace(predicate) != "" {
-		e, err := parser.ParseExpr(predicate)
+		e, err := parse(predicate)
 		if err == nil {
 			err = c.jump(e, false, &end)
 		}
@@ -73,9 +74,9 @@ func (in At) Compile(predicate, action string) (Action, error) {
 		}
 	}
 	what, by, keyed := cutBy(action)
-	e, err := parser.ParseExpr(what)
+	e, err := parse(what)
 	if err == nil && keyed {
-		err = c.keys(by)
+		err = c.keys(by, len(what)+len(" by "))
 	}
 	if err == nil {
 		err = c.action(e)
@@ -93,6 +94,16 @@ func (in At) Compile(predicate, action string) (Action, error) {
 		a.who, err = who(predicate, by)
 	}
 	return a, err
+}
+
+// parse reads an expression. What is wrong with it is said as at says it.
+func parse(text string) (ast.Expr, error) {
+	e, err := parser.ParseExpr(text)
+	var all scanner.ErrorList
+	if errors.As(err, &all) && len(all) > 0 {
+		return nil, fmt.Errorf("column %d: %s", all[0].Pos.Column, strings.ReplaceAll(all[0].Msg, "'EOF'", "its end"))
+	}
+	return e, err
 }
 
 // cutBy cuts an action where its keys begin: at the word "by", outside of quotes.
@@ -130,21 +141,22 @@ type compiler struct {
 	by    []snippet.Operand // words of the keys
 }
 
-// keys computes what stands behind "by".
-func (c *compiler) keys(text string) error {
-	list, err := parser.ParseExpr("by(" + text + ")")
+// keys computes what stands behind "by", so many bytes from the begin of the action, where what
+// is wrong with a key is said to be.
+func (c *compiler) keys(text string, from int) error {
+	list, err := parse(strings.Repeat(" ", from-len("by(")) + "by(" + text + ")")
 	if err != nil {
-		return fmt.Errorf("by %s: %w", text, err)
+		return err
 	}
 	for _, e := range list.(*ast.CallExpr).Args {
 		all, form, err := c.shown(e)
 		if err != nil {
-			return fmt.Errorf("by %s: %w", text, err)
+			return err
 		}
 		c.shape.Keys = append(c.shape.Keys, form)
 		for _, n := range all {
 			if n.IsConst {
-				return fmt.Errorf("by %s: %s is always the same", text, show(e))
+				return at(e, "by %s: %s is always the same", text, show(e))
 			}
 			c.by = append(c.by, n.Operand)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,17 +117,22 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	return nil
 }
 
-// decided reports what a comparison of a number without a sign with a constant below 0, or with
-// 0, comes to, if that is the same for all numbers. People mean another thing by it.
+// decided reports what a comparison of a number without a sign with a constant below 0, with 0, or
+// with the largest, comes to, if that is the same for all numbers. People mean another thing by it.
 func decided(a number, cond snippet.Cond, b number) (holds, decided bool) {
-	if a.t == snippet.S64 || !b.IsConst || !b.minus && b.Imm != 0 {
+	if a.t == snippet.S64 || !b.IsConst {
 		return false, false
 	}
+	least, most := b.Imm == 0, b.Imm == math.MaxUint64
 	switch cond {
-	case snippet.LT, snippet.LE:
-		return false, b.minus || cond == snippet.LT
-	case snippet.GT, snippet.GE:
-		return true, b.minus || cond == snippet.GE
+	case snippet.LT:
+		return false, b.minus || least
+	case snippet.GE:
+		return true, b.minus || least
+	case snippet.LE:
+		return most && !b.minus, b.minus || most
+	case snippet.GT:
+		return !most || b.minus, b.minus || most
 	}
 	return false, false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io"
 	"slices"
@@ -86,7 +85,7 @@ func who(predicate, keys string) (w timees, err error) {
 	}
 	w.holds = func(task) bool { return true }
 	if predicate != "" {
-		e, err := parser.ParseExpr(predicate)
+		e, err := parse(predicate)
 		if err == nil {
 			w.holds, err = holds(e)
 		}
