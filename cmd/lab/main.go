@@ -50,9 +50,8 @@ func run() (code int) {
 			code = status.ExitLabFailed
 		}
 	}()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it whatever it is at
 	err := asCaller()
 	if err == nil {
 		c := root()
@@ -95,4 +94,20 @@ func rootTo(out io.Writer) *cobra.Command {
 	wrapArgs(c)
 	completions(c)
 	return c
+}
+
+// interruptible is a context that ends with the first signal. The second ends the program by
+// itself, whatever it is at and however soon it comes.
+func interruptible() (ctx context.Context, stop func()) {
+	ctx, stop = context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		last := <-signals
+		signal.Reset()
+		_ = syscall.Kill(os.Getpid(), last.(syscall.Signal)) // to die of it is what the shell wants to see
+	}()
+	return ctx, stop
 }
