@@ -96,18 +96,23 @@ func rootTo(out io.Writer) *cobra.Command {
 	return c
 }
 
-// interruptible is a context that ends with the first signal. The second ends the program by
-// itself, whatever it is at and however soon it comes.
+// interruptible is a context that ends with the first signal. An interrupt after that ends the
+// program by itself, whatever it is at and however soon it comes. A SIGTERM does not: that is how
+// the lab passes an interrupt on to a part of it that had the keyboard's, too.
 func interruptible() (ctx context.Context, stop func()) {
 	ctx, stop = context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
 		stop()
-		last := <-signals
+		for s := range signals {
+			if s == os.Interrupt {
+				break
+			}
+		}
 		signal.Reset()
-		_ = syscall.Kill(os.Getpid(), last.(syscall.Signal)) // to die of it is what the shell wants to see
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT) // to die of it is what the shell wants to see
 	}()
 	return ctx, stop
 }

@@ -13,8 +13,12 @@ import (
 )
 
 // TestMain ends what lab run starts of itself for each ISA: here that is the tests,
-// all over again.
+// all over again. It is also the program that TestInterruptedAgain interrupts.
 func TestMain(m *testing.M) {
+	if os.Getenv(interruptedProgram) != "" {
+		waitForSignals()
+		os.Exit(status.ExitLabFailed)
+	}
 	if slices.Contains(os.Args, "run-isa") {
 		os.Exit(status.ExitLabFailed)
 	}
