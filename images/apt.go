@@ -32,11 +32,12 @@ func keyring() (string, error) {
 		"apt-get install debian-archive-keyring")
 }
 
-// apt is Debian's apt with a state of its own, for one mirror, host and target.
+// apt is Debian's apt with a state of its own, for one suite, mirror, host and target.
 type apt struct {
 	mirror       string
-	host, target string // architectures
-	dir          string // of its state
+	of           debianSuite // on the mirror
+	host, target string      // architectures
+	dir          string      // of its state
 }
 
 // aptConf is everything apt is told. It is read through APT_CONFIG, before
@@ -97,7 +98,7 @@ func hostAcquire(dump string) string {
 }
 
 // newApt prepares the configuration; nothing is fetched yet.
-func newApt(ctx context.Context, c *cache, mirror, host, target string) (*apt, error) {
+func newApt(ctx context.Context, c *cache, mirror string, of debianSuite, host, target string) (*apt, error) {
 	if err := checkMirror(mirror); err != nil {
 		return nil, err
 	}
@@ -114,11 +115,11 @@ func newApt(ctx context.Context, c *cache, mirror, host, target string) (*apt, e
 	if err != nil {
 		return nil, fmt.Errorf("images: the host's apt configuration cannot be read: apt-config: %w", err)
 	}
-	name, err := c.path(true, "apt", keyOf(mirror, host, target)[:16], "apt.conf")
+	name, err := c.path(true, "apt", keyOf(mirror, of.suite, host, target)[:16], "apt.conf")
 	if err != nil {
 		return nil, err
 	}
-	a := &apt{mirror: mirror, host: host, target: target, dir: filepath.Dir(name)}
+	a := &apt{mirror: mirror, of: of, host: host, target: target, dir: filepath.Dir(name)}
 	for _, d := range []string{"empty.d", "state", "lists/partial", "cache/archives/partial", "log"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
 			return nil, c.unwritable(err)
@@ -129,7 +130,7 @@ func newApt(ctx context.Context, c *cache, mirror, host, target string) (*apt, e
 		writeFile(name, []byte(hostAcquire(string(dump))+arches.Replace(aptConf)), 0o644),
 		writeFile(filepath.Join(a.dir, "empty"), nil, 0o644),
 		writeFile(filepath.Join(a.dir, "sources.list"), fmt.Appendf(nil,
-			"deb [signed-by=%s] %s %s main\n", key, mirror, suite), 0o644))
+			"deb [signed-by=%s] %s %s main\n", key, mirror, of.suite), 0o644))
 }
 
 func (a *apt) arches() []string {
@@ -200,24 +201,24 @@ func (a *apt) update(ctx context.Context) error {
 	why := "cannot be reached: without a network, lab image import takes what lab image export wrote elsewhere"
 	for _, k := range aptCauses {
 		if k.says.MatchString(failed.said) {
-			why = k.means
+			why = strings.ReplaceAll(k.means, "$SUITE", a.of.suite)
 			break
 		}
 	}
 	return fmt.Errorf("images: mirror %s %s (%s)", a.mirror, why, failed.said)
 }
 
-// aptCauses puts apt's words into ours; the first that matches counts.
+// aptCauses puts apt's words into ours, in which $SUITE is replaced; the first that matches counts.
 var aptCauses = []struct {
 	says  *regexp.Regexp
 	means string
 }{
 	{regexp.MustCompile(`NO_PUBKEY|no public key|Missing key`),
-		"has Debian " + suite + " signed by a key that the host does not have: apt-get install --only-upgrade debian-archive-keyring"},
+		"has Debian $SUITE signed by a key that the host does not have: apt-get install --only-upgrade debian-archive-keyring"},
 	{regexp.MustCompile(`not signed|signatures? (was|were|couldn)|GPG error|Sub-process .*sqv`),
-		"has a Debian " + suite + " that is not signed by Debian: use another (MIRROR=)"},
+		"has a Debian $SUITE that is not signed by Debian: use another (MIRROR=)"},
 	{regexp.MustCompile(`does not have a Release file|404|File not found`),
-		"has no Debian " + suite + ": use another, such as MIRROR=http://mirror.example/debian"},
+		"has no Debian $SUITE: use another, such as MIRROR=http://mirror.example/debian"},
 	{regexp.MustCompile(`Hash Sum mismatch|unexpected size`),
 		"is being updated or is broken: wait, or use another (MIRROR=)"},
 	{regexp.MustCompile(`not valid yet|expired`),
@@ -226,19 +227,19 @@ var aptCauses = []struct {
 
 // checkRelease confirms that the verified Release is Debian's.
 func (a *apt) checkRelease() error {
-	names, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*_dists_"+suite+"_*Release"))
+	names, _ := filepath.Glob(filepath.Join(a.dir, "lists", "*_dists_"+a.of.suite+"_*Release"))
 	for _, name := range names {
 		b, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
 		s := string(b)
-		if strings.Contains(s, "\nOrigin: Debian\n") && strings.Contains(s, "\nCodename: "+suite+"\n") {
+		if strings.Contains(s, "\nOrigin: "+a.of.origin+"\n") && strings.Contains(s, "\nCodename: "+a.of.suite+"\n") {
 			return nil
 		}
 	}
-	return fmt.Errorf("images: mirror %s: its Release of %s does not say Origin: Debian: use another (MIRROR=)",
-		a.mirror, suite)
+	return fmt.Errorf("images: mirror %s: its Release of %s does not say Origin: %s: use another (MIRROR=)",
+		a.mirror, a.of.suite, a.of.origin)
 }
 
 // offer is a package on the mirror.
@@ -299,14 +300,19 @@ var forAll = []string{firmwarePackage, "squid-common", "squid-langpack"}
 
 // exactly resolves packages for the target, without what they depend on.
 func (a *apt) exactly(ctx context.Context, pkgs []string) ([]offer, error) {
-	args := []string{"download", "--print-uris", "-qq"}
+	var named []string
 	for _, p := range pkgs {
 		if !slices.Contains(forAll, p) {
 			p += ":" + a.target
 		}
-		args = append(args, p)
+		named = append(named, p)
 	}
-	out, err := a.run(ctx, a.dir, "apt-get", args...)
+	return a.named(ctx, named)
+}
+
+// named resolves packages by their names, each with its architecture unless it is for all.
+func (a *apt) named(ctx context.Context, pkgs []string) ([]offer, error) {
+	out, err := a.run(ctx, a.dir, "apt-get", append([]string{"download", "--print-uris", "-qq"}, pkgs...)...)
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
@@ -397,23 +403,35 @@ func (a *apt) kernels(ctx context.Context, t target) (map[string]string, error) 
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
-	args := []string{"show", "--no-all-versions"}
+	var images []string
 	for _, name := range strings.Fields(names) {
 		if _, ok := releaseIn(name, t); ok {
-			args = append(args, name+":"+t.name)
+			images = append(images, name+":"+t.name)
 		}
 	}
-	out, err := a.run(ctx, a.dir, "apt-cache", args...)
-	if err != nil {
-		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
-	}
 	found := map[string]string{}
-	for _, s := range stanzasOf(out) {
+	if len(images) == 0 {
+		return found, nil // a suite need not have the architecture
+	}
+	described, err := a.show(ctx, images...)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range described {
 		if v, ok := releaseIn(s["package"], t); ok && s["architecture"] == t.name {
 			found[v] = s["version"]
 		}
 	}
 	return found, nil
+}
+
+// show is what the index says of packages, each named with its architecture.
+func (a *apt) show(ctx context.Context, pkgs ...string) ([]map[string]string, error) {
+	out, err := a.run(ctx, a.dir, "apt-cache", append([]string{"show", "--no-all-versions"}, pkgs...)...)
+	if err != nil {
+		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+	}
+	return stanzasOf(out), nil
 }
 
 // releaseIn takes 6.12.107+deb13 out of linux-image-6.12.107+deb13-amd64.
@@ -424,16 +442,17 @@ func releaseIn(name string, t target) (release string, ok bool) {
 }
 
 // stockRelease tells a release such as 6.12.107+deb13 from flavours (cloud,
-// rt) and from packages without a version in their names.
-var stockRelease = regexp.MustCompile(`^[0-9]+(\.[0-9]+)+\+deb[0-9]+(\.[0-9]+)*$`)
+// rt) and from packages without a version in their names. Until bookworm they were
+// counted: 6.1.0-50.
+var stockRelease = regexp.MustCompile(`^[0-9]+(\.[0-9]+)+(\+deb[0-9]+(\.[0-9]+)*|-[0-9]+)$`)
 
 // current is the kernel that Debian's own metapackage asks for.
 func (a *apt) current(ctx context.Context, t target) (string, error) {
-	out, err := a.run(ctx, a.dir, "apt-cache", "show", "--no-all-versions", "linux-image-"+t.name+":"+t.name)
+	described, err := a.show(ctx, "linux-image-"+t.name+":"+t.name)
 	if err != nil {
-		return "", fmt.Errorf("images: mirror %s: %w", a.mirror, err)
+		return "", err
 	}
-	for _, s := range stanzasOf(out) {
+	for _, s := range described {
 		for _, dep := range strings.Split(s["depends"], ",") {
 			name, _, _ := strings.Cut(strings.TrimSpace(dep), " ")
 			if v, ok := releaseIn(name, t); ok {

@@ -215,10 +215,14 @@ func (b *builder) from(sel *selection) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	deb := b.cache.object(p.Digest)
+	in, err := sel.guest(modulesIn...)
+	if err != nil {
+		return nil, err
+	}
+	deb := b.cache.object(in.Digest)
 	return &Image{
 		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: sel.Kernel + "-" + b.t.name,
-		Modules: deb, modules: packagedModules{deb, p.SHA256}, Manifest: Manifest{Packages: sel.Guest},
+		Modules: deb, modules: packagedModules{deb, in.SHA256}, Manifest: Manifest{Packages: sel.Guest},
 	}, nil
 }
 

@@ -173,7 +173,7 @@ func TestLockedOfSeveralMirrors(t *testing.T) {
 	must(t, err)
 	answers := map[string]error{}
 	for _, m := range []*brokenMirror{first, second} {
-		a, err := newApt(context.Background(), c, m.URL+"/debian", b.host, b.t.name)
+		a, err := newApt(context.Background(), c, m.URL+"/debian", trixie, b.host, b.t.name)
 		must(t, err, b.fetchFrom(context.Background(), a, b.missing(pkgs), answers))
 	}
 	refused, known := answers[pkgs[1].SHA256]

@@ -10,10 +10,23 @@ import (
 	"strings"
 )
 
-// hostMirrors lists the archives that the host's apt under dir (/etc/apt) is
+// hostMirrors lists the archives, but for those of security updates, which are no mirrors of
+// all of Debian: see hostArchives.
+func hostMirrors(dir string) []string {
+	return slices.DeleteFunc(hostArchives(dir), isSecurity)
+}
+
+// securityMirrors are the archives of security updates alone.
+func securityMirrors(dir string) []string {
+	return slices.DeleteFunc(hostArchives(dir), func(uri string) bool { return !isSecurity(uri) })
+}
+
+func isSecurity(uri string) bool { return strings.HasSuffix(uri, "-security") }
+
+// hostArchives lists the archives that the host's apt under dir (/etc/apt) is
 // configured for, likely Debian ones first. Which of them is Debian's is for
 // apt to find out: only a Release signed by Debian is accepted.
-func hostMirrors(dir string) []string {
+func hostArchives(dir string) []string {
 	var all []string
 	lists, _ := filepath.Glob(filepath.Join(dir, "sources.list.d", "*.list"))
 	for _, name := range append([]string{filepath.Join(dir, "sources.list")}, lists...) {
@@ -30,7 +43,7 @@ func hostMirrors(dir string) []string {
 	var uris []string
 	for _, u := range all {
 		u = strings.TrimRight(u, "/")
-		if checkMirror(u) == nil && !strings.HasSuffix(u, "-security") && !slices.Contains(uris, u) {
+		if checkMirror(u) == nil && !slices.Contains(uris, u) {
 			uris = append(uris, u)
 		}
 	}

@@ -27,15 +27,24 @@ func (s *selection) all() []Package {
 	return append(slices.Clone(s.Guest), s.Toolchain...)
 }
 
-// guest finds a package of the target by the start of its name.
-func (s *selection) guest(prefix string) (Package, error) {
-	for _, p := range s.Guest {
-		if strings.HasPrefix(p.Name, prefix) {
-			return p, nil
+// Where a kernel and its modules are, by the starts of packages' names, the first that there
+// is. Since Linux 7.0 the package linux-image-VERSION does nothing but depend on the others.
+var (
+	kernelIn  = []string{"linux-binary-", "linux-image-"}
+	modulesIn = []string{"linux-modules-", "linux-image-"}
+)
+
+// guest finds a package of the target by the start of its name, the first of some.
+func (s *selection) guest(prefixes ...string) (Package, error) {
+	for _, prefix := range prefixes {
+		for _, p := range s.Guest {
+			if strings.HasPrefix(p.Name, prefix) {
+				return p, nil
+			}
 		}
 	}
 	return Package{}, fmt.Errorf("images: no %s among the packages for the guest: "+
-		"the lock file is incomplete; lab image build --refresh", prefix)
+		"the lock file is incomplete; lab image build --refresh", strings.Join(prefixes, " or "))
 }
 
 // selectionOf is what the lock says for the pair; false if it says nothing.
@@ -50,10 +59,20 @@ func selectionOf(host string, t target, l Lock) (*selection, bool) {
 }
 
 // matches says whether the user's word for a kernel (release, with or without
-// architecture, upstream version, or the package's version) means this one.
+// architecture, the package's version, upstream's, or what that begins with, as 6.12)
+// means this one. Of 6.1.0-50, whose package is 6.1.176-1, the latter says which it is.
 func matches(word, release, version string, t target) bool {
-	upstream, _, _ := strings.Cut(release, "+")
-	return slices.Contains([]string{release, release + "-" + t.name, upstream, version}, word)
+	if slices.Contains([]string{release, release + "-" + t.name, version}, word) {
+		return true
+	}
+	for _, of := range []string{release, version} {
+		upstream, _, _ := strings.Cut(of, "+")
+		upstream, _, _ = strings.Cut(upstream, "-")
+		if word != "" && strings.HasPrefix(upstream+".", word+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // choose finds the selection and sees to it that all its packages are cached.
@@ -117,7 +136,7 @@ func (b *builder) fetchLocked(ctx context.Context, pkgs []Package) error {
 		if len(want) == 0 {
 			return nil
 		}
-		a, err := newApt(ctx, b.cache, uri, b.host, b.t.name)
+		a, err := newApt(ctx, b.cache, uri, trixie, b.host, b.t.name)
 		if err != nil {
 			return err
 		}
@@ -238,11 +257,15 @@ func (b *builder) wants(s *selection) bool {
 // fetch asks the mirror for the packages, locked ones where it still has them,
 // and downloads what the cache lacks.
 func (b *builder) fetch(ctx context.Context, lock Lock) (*selection, error) {
-	a, err := b.mirror(ctx)
-	if err != nil {
-		return nil, err
+	a, err := b.mirror(ctx, trixie, b.mirrors)
+	var s *selection
+	var offers []offer
+	if err == nil {
+		s, offers, err = b.resolve(ctx, a, lock)
 	}
-	s, offers, err := b.resolve(ctx, a, lock)
+	if err != nil && b.elsewhereToo(err) {
+		a, s, offers, err = b.elsewhere(ctx, lock, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -263,19 +286,19 @@ func (b *builder) drift(lock Lock, s *selection) ([]string, error) {
 	return []string{fmt.Sprintf("no packages are locked for %s on %s: the mirror's are used", b.t.name, b.host)}, nil
 }
 
-// mirror is the first Debian archive that works, its index up to date.
-func (b *builder) mirror(ctx context.Context) (*apt, error) {
-	uris, err := b.mirrors()
+// mirror is the first that works of those that have a suite, its index up to date.
+func (b *builder) mirror(ctx context.Context, of debianSuite, mirrors func() ([]string, error)) (*apt, error) {
+	uris, err := mirrors()
 	if err != nil {
 		return nil, err
 	}
 	var failed []error
 	for _, uri := range uris {
-		a, err := newApt(ctx, b.cache, uri, b.host, b.t.name)
+		a, err := newApt(ctx, b.cache, uri, of, b.host, b.t.name)
 		if err != nil {
 			return nil, err
 		}
-		b.say("reading the index of %s", uri)
+		b.say("reading the index of %s of %s", of.suite, uri)
 		if err = b.update(ctx, a); err == nil {
 			return a, nil
 		}
@@ -336,6 +359,10 @@ func packagesOf(offers []offer) (pkgs []Package) {
 	for _, o := range offers {
 		pkgs = append(pkgs, o.Package)
 	}
+	return sortPackages(pkgs)
+}
+
+func sortPackages(pkgs []Package) []Package {
 	slices.SortFunc(pkgs, func(x, y Package) int { return strings.Compare(x.String(), y.String()) })
 	return pkgs
 }
@@ -343,12 +370,33 @@ func packagesOf(offers []offer) (pkgs []Package) {
 // NoKernelError says that a mirror has no kernel of a version.
 type NoKernelError struct {
 	Version, Arch, Mirror string
-	Known                 []string
+	Known                 []suiteKernels
+}
+
+// suiteKernels are the releases of kernels that a suite has.
+type suiteKernels struct {
+	suite    string
+	releases []string
+	unread   bool // its index cannot be had
+}
+
+func (s suiteKernels) String() string {
+	switch {
+	case s.unread:
+		return s.suite + " cannot be read"
+	case len(s.releases) == 0:
+		return s.suite + " has none"
+	}
+	return s.suite + " has " + strings.Join(s.releases, ", ")
 }
 
 func (e *NoKernelError) Error() string {
-	return fmt.Sprintf("mirror %s has no kernel %s for %s: it has %s%s",
-		e.Mirror, e.Version, e.Arch, strings.Join(e.Known, ", "), near.Hint(e.Version, e.Known))
+	var suites, all []string
+	for _, s := range e.Known {
+		suites, all = append(suites, s.String()), append(all, s.releases...)
+	}
+	return fmt.Sprintf("mirror %s has no kernel %s for %s: %s%s",
+		e.Mirror, e.Version, e.Arch, strings.Join(suites, "; "), near.Hint(e.Version, all))
 }
 
 // kernel is the release to use: the one asked for, else the locked one, else
@@ -359,15 +407,10 @@ func (b *builder) kernel(ctx context.Context, a *apt, lock Lock) (string, error)
 		return "", err
 	}
 	if b.opt.Kernel != "" {
-		var names []string
-		for release, version := range have {
-			if matches(b.opt.Kernel, release, version, b.t) {
-				return release, nil
-			}
-			names = append(names, release)
+		if release := newest(b.opt.Kernel, have, b.t); release != "" {
+			return release, nil
 		}
-		slices.Sort(names)
-		return "", &NoKernelError{b.opt.Kernel, b.t.name, a.mirror, names}
+		return "", &NoKernelError{b.opt.Kernel, b.t.name, a.mirror, []suiteKernels{a.having(have)}}
 	}
 	if s, ok := selectionOf(b.host, b.t, lock); ok {
 		if _, ok := have[s.Kernel]; ok {
@@ -432,7 +475,7 @@ func Refresh(ctx context.Context, opt Options) error {
 				return err
 			}
 			b.host = host
-			a, err := b.mirror(ctx)
+			a, err := b.mirror(ctx, trixie, b.mirrors)
 			if err != nil {
 				return err
 			}

@@ -209,7 +209,7 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
 		return pkgs, nil
 	}
-	a, err := b.mirror(ctx)
+	a, err := b.mirror(ctx, trixie, b.mirrors)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,6 @@ import (
 	"strings"
 )
 
-// suite is the Debian release that guests and toolchains come from.
-const suite = "trixie"
-
 // target is one ISA as Debian, the kernel and the compilers name it.
 type target struct {
 	name    string   // of Debian, Go and the lab: all three agree

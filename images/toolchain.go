@@ -52,7 +52,8 @@ const treeVersion = "1"
 func (s *selection) tools() []Package {
 	pkgs := slices.Clone(s.Toolchain)
 	for _, p := range s.Guest {
-		if strings.HasPrefix(p.Name, "linux-headers-") {
+		// Since Linux 7.0 the headers' configuration is a link into linux-base-VERSION.
+		if strings.HasPrefix(p.Name, "linux-headers-") || strings.HasPrefix(p.Name, "linux-base-") {
 			pkgs = append(pkgs, p)
 		}
 	}
@@ -358,10 +359,14 @@ func (c *cache) doJob(j job, dir string, run func(argv []string) error) (files, 
 // unpack takes what the guest is made of out of its packages.
 func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
-	for _, part := range []struct{ name, pkg, pattern string }{
-		{"kernel", "linux-image-", "boot/vmlinu?-*"},
-		{"busybox", "busybox-static", "usr/bin/busybox"},
-		{"firmware", firmwarePackage, b.t.firmware},
+	for _, part := range []struct {
+		name    string
+		pkgs    []string
+		pattern string
+	}{
+		{"kernel", kernelIn, "boot/vmlinu?-*"},
+		{"busybox", []string{"busybox-static"}, "usr/bin/busybox"},
+		{"firmware", []string{firmwarePackage}, b.t.firmware},
 	} {
 		if part.pattern == "" {
 			continue
@@ -374,7 +379,7 @@ func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 			made[part.name] = d
 			continue
 		}
-		p, err := sel.guest(part.pkg)
+		p, err := sel.guest(part.pkgs...)
 		if err != nil {
 			return nil, err
 		}
