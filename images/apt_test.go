@@ -127,6 +127,8 @@ func TestReleaseIn(t *testing.T) {
 	}{
 		{"linux-image-6.12.107+deb13-amd64", "6.12.107+deb13", true},
 		{"linux-image-6.12.107+deb13.1-amd64", "6.12.107+deb13.1", true},
+		{"linux-image-6.1.0-50-amd64", "6.1.0-50", true},
+		{"linux-image-6.1.0-50-cloud-amd64", "", false},
 		{"linux-image-6.12.107+deb13-cloud-amd64", "", false},
 		{"linux-image-6.12.107+deb13-amd64-unsigned", "", false},
 		{"linux-image-6.12.107+deb13-arm64", "", false},
@@ -143,7 +145,7 @@ func TestReleaseIn(t *testing.T) {
 func TestMatches(t *testing.T) {
 	for word, want := range map[string]bool{
 		"6.12.107+deb13": true, "6.12.107+deb13-amd64": true, "6.12.107": true, "6.12.107-1": true,
-		"6.12": false, "6.12.107+deb13-arm64": false, "": false,
+		"6.12": true, "6.12.1": false, "6.12.107+deb13-arm64": false, "": false,
 	} {
 		if got := matches(word, "6.12.107+deb13", "6.12.107-1", targets[0]); got != want {
 			t.Errorf("matches(%q) = %v, want %v", word, got, want)

@@ -243,6 +243,9 @@ func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 			build = b.onHost
 		}
 		got, err := build(ctx, sel, j)
+		if err != nil && j.name == moduleJob {
+			err = b.notFor(sel.Kernel+"-"+b.t.name, err)
+		}
 		if err != nil {
 			return nil, err
 		}

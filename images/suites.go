@@ -210,16 +210,17 @@ func (a *apt) kernelNeeds(ctx context.Context, t target, release string) (kernel
 	if err != nil {
 		return of, err
 	}
-	of = needsOf(described, release, a.host, a.target)
-	of.target = append(roots, of.target...)
+	of = needsOf(described, roots, release, a.host, a.target)
 	if len(of.host) == 0 || !strings.HasPrefix(of.host[0], "linux-kbuild-") {
 		err = fmt.Errorf("images: mirror %s: %s of %s depends on no linux-kbuild package: the module cannot be built for it", a.mirror, roots[1], a.of.suite)
 	}
 	return of, err
 }
 
-// needsOf reads the descriptions of a kernel's image and headers.
-func needsOf(described []map[string]string, release, host, target string) (of kernelNeeds) {
+// needsOf reads the descriptions of a kernel's image and headers, the roots. Since Linux
+// 6.12 the headers may depend on the image.
+func needsOf(described []map[string]string, roots []string, release, host, target string) (of kernelNeeds) {
+	of.target = slices.Clone(roots)
 	for _, s := range described {
 		for _, dep := range strings.Split(s["depends"], ",") {
 			name, _, _ := strings.Cut(strings.TrimSpace(dep), " ")

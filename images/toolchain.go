@@ -281,7 +281,7 @@ func (r *Root) output(ctx context.Context, dir string, argv []string, inherited 
 			"run as root, or sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("images: in the toolchain: %s: %w\n%s%s", strings.Join(argv, " "), err, tail(out.Bytes()), tail(errs.Bytes()))
+		return nil, &toolError{strings.Join(argv, " "), err, out.Bytes(), errs.Bytes()}
 	}
 	return out.Bytes(), nil
 }
