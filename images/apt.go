@@ -397,15 +397,18 @@ func (a *apt) fetchAtOnce(ctx context.Context, dir string, pkgs []Package) (fail
 }
 
 // kernels lists the releases of Debian's stock kernel that the mirror has,
-// each with the version of its package.
+// each with the version of its package. Suites keep images longer than the headers
+// that the module is built with: what is without them does not count.
 func (a *apt) kernels(ctx context.Context, t target) (map[string]string, error) {
-	names, err := a.run(ctx, a.dir, "apt-cache", "pkgnames", "linux-image-")
+	names, err := a.run(ctx, a.dir, "apt-cache", "pkgnames", "linux-")
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
 	var images []string
-	for _, name := range strings.Fields(names) {
-		if _, ok := releaseIn(name, t); ok {
+	all := strings.Fields(names)
+	for _, name := range all {
+		v, ok := releaseIn(name, t)
+		if ok && slices.Contains(all, "linux-headers-"+v+"-"+t.name) {
 			images = append(images, name+":"+t.name)
 		}
 	}
