@@ -79,7 +79,7 @@ type Daemon struct {
 	prototypes      prototypes
 	index           indexed
 	stages          stages          // of the step
-	enough          <-chan struct{} // what runs is to end when it is closed; nil: nobody can say so
+	enough          <-chan struct{} // closed: what is planned is not to be, and what runs is to end; nil: nobody can say so
 	phases          []string        // of the start, with the time at which each ended
 }
 
@@ -299,7 +299,7 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		if do.Splice.OnlyPlan {
 			splice = d.onlyPlan
 		}
-		err := splice(step.Name, do.Splice, res)
+		err := splice(ctx, step.Name, do.Splice, res)
 		if d.index.err != nil {
 			s.log("no index: " + d.index.err.Error())
 		}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
@@ -26,7 +27,7 @@ var eaches = map[wire.Each]plan.Each{
 // expand lists the points that a step asks for: those of all functions that a name matches,
 // and in each those that Each stands for. One that is asked for twice is there once, and does
 // what is asked for in either way.
-func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
+func (d *Daemon) expand(ctx context.Context, s *wire.Splice) (out []*wire.Point, err error) {
 	at := map[string]int{}
 	for _, p := range s.Points {
 		several, err := d.ones(p)
@@ -34,6 +35,9 @@ func (d *Daemon) expand(s *wire.Splice) (out []*wire.Point, err error) {
 			return nil, err
 		}
 		for ones := range several {
+			if err := d.unwanted(ctx); err != nil {
+				return nil, err
+			}
 			for _, one := range ones {
 				key := d.key(one)
 				k, there := at[key]

@@ -23,7 +23,7 @@ func TestExpand(t *testing.T) {
 	d.known = &plan.Functions{}
 	names := func(points ...*wire.Point) (out []string) {
 		t.Helper()
-		got, err := d.expand(&wire.Splice{Points: points})
+		got, err := d.expand(t.Context(), &wire.Splice{Points: points})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestExpand(t *testing.T) {
 			}
 		}
 	}
-	twice, err := d.expand(&wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_CALL}, {Function: "ksys_*", Each: wire.Each_INSTRUCTION}}})
+	twice, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_CALL}, {Function: "ksys_*", Each: wire.Each_INSTRUCTION}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +76,12 @@ func TestExpandRefuses(t *testing.T) {
 		"no pattern":          {Points: []*wire.Point{{Function: "ksys_[rea"}}},
 		"more than 3":         {Limit: 3, Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_INSTRUCTION}}},
 	} {
-		if _, err := d.expand(s); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := d.expand(t.Context(), s); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
 	p := &wire.Point{Function: "no_such", Each: wire.Each_RETURN}
-	out, err := d.expand(&wire.Splice{Points: []*wire.Point{p}})
+	out, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{p}})
 	if err != nil || len(out) != 1 {
 		t.Fatal(out, err)
 	}
@@ -112,7 +112,7 @@ func TestJoined(t *testing.T) {
 	}
 	for range points {
 		points = append(points[1:], points[0])
-		got, err := d.expand(&wire.Splice{Points: points})
+		got, err := d.expand(t.Context(), &wire.Splice{Points: points})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestJoined(t *testing.T) {
 	}
 	other := counts("call")
 	other[0].Snippet = "other"
-	if _, err := d.expand(&wire.Splice{Points: append(points, &wire.Point{Function: function, Offset: call, Actions: other})}); err == nil || !strings.Contains(err.Error(), "not the same") {
+	if _, err := d.expand(t.Context(), &wire.Splice{Points: append(points, &wire.Point{Function: function, Offset: call, Actions: other})}); err == nil || !strings.Contains(err.Error(), "not the same") {
 		t.Errorf("two actions of one name: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestChosen(t *testing.T) {
 		ask := func(name string) *wire.PointResult {
 			t.Helper()
 			res := &wire.Result{}
-			if err := d.onlyPlan("", &wire.Splice{Points: []*wire.Point{{Function: name, Entry: true}}, SkipRefused: true, OnlyPlan: true}, res); err != nil || len(res.Points) != 1 {
+			if err := d.onlyPlan(t.Context(), "", &wire.Splice{Points: []*wire.Point{{Function: name, Entry: true}}, SkipRefused: true, OnlyPlan: true}, res); err != nil || len(res.Points) != 1 {
 				t.Fatalf("%s: %s: %v, %v", arch, name, res.Points, err)
 			}
 			return res.Points[0]

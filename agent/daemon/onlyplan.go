@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +14,7 @@ import (
 // onlyPlan says what each point of a step would get if it were the only one: as with
 // splice, but nothing is written, and no point takes what another may need. What is live
 // would be in their way, so nothing may be.
-func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
+func (d *Daemon) onlyPlan(ctx context.Context, _ string, s *wire.Splice, res *wire.Result) error {
 	switch {
 	case len(d.splicer.Live()) > 0:
 		return fmt.Errorf("%d splices are live, and what is planned alone has the kernel for itself: unsplice them first", len(d.splicer.Live()))
@@ -25,13 +26,16 @@ func (d *Daemon) onlyPlan(_ string, s *wire.Splice, res *wire.Result) error {
 	}
 	d.known, d.dry = &plan.Functions{}, true
 	defer func() { d.known, d.dry = nil, false }()
-	points, err := d.expand(s)
+	points, err := d.expand(ctx, s)
 	if err != nil {
 		return err
 	}
 	for k, p := range points {
 		if p.Block != nil && leaves(p) { // with the one before
 			continue
+		}
+		if err := d.unwanted(ctx); err != nil {
+			return err
 		}
 		results, err := d.planAlone(points[k:])
 		if err != nil {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/pad"
 	"kerninst/agent/place"
+	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
@@ -39,7 +41,7 @@ func TestOnlyPlan(t *testing.T) {
 		ask := func(points ...*wire.Point) []*wire.PointResult {
 			t.Helper()
 			res := &wire.Result{}
-			if err := d.onlyPlan("", &wire.Splice{Points: points, SkipRefused: true, OnlyPlan: true}, res); err != nil {
+			if err := d.onlyPlan(t.Context(), "", &wire.Splice{Points: points, SkipRefused: true, OnlyPlan: true}, res); err != nil {
 				t.Fatal(err)
 			}
 			if _, used, dirty := d.splicer.Heap().Usage(); used+dirty+d.splicer.Heap().Boards()+len(d.splicer.Heap().Evicted()) != 0 || d.dry {
@@ -80,7 +82,7 @@ func TestOnlyPlan(t *testing.T) {
 		for name, s := range map[string]*wire.Splice{
 			"announces": {Announce: true}, "the most": {Most: 1}, "one is refused": {Points: []*wire.Point{{Function: "no_such"}}},
 		} {
-			if d.onlyPlan("", s, &wire.Result{}) == nil {
+			if d.onlyPlan(t.Context(), "", s, &wire.Result{}) == nil {
 				t.Errorf("%s: %s is no error", arch, name)
 			}
 		}
@@ -97,7 +99,7 @@ func TestOnlyPlanClocks(t *testing.T) {
 		ask := func(actions []*wire.Action) (*wire.PointResult, error) {
 			res := &wire.Result{}
 			p := &wire.Point{Function: "ksys_read", Entry: true, Actions: actions}
-			err := d.onlyPlan("", &wire.Splice{Points: []*wire.Point{p, p}, SkipRefused: true, OnlyPlan: true}, res)
+			err := d.onlyPlan(t.Context(), "", &wire.Splice{Points: []*wire.Point{p, p}, SkipRefused: true, OnlyPlan: true}, res)
 			return res.GetPlanned().GetClocks(), err
 		}
 		if got, err := ask(nil); got != nil || err != nil {
@@ -115,5 +117,31 @@ func TestOnlyPlanClocks(t *testing.T) {
 		if got, err := ask(reads); got != nil || err == nil || !strings.Contains(err.Error(), "0 functions "+switched) {
 			t.Errorf("%s: a kernel without: %v, %v", arch, got, err)
 		}
+	}
+}
+
+// TestUnwanted: who asks may take it back while points are listed or planned; what is said then is
+// not that a point is refused, and nothing is taken.
+func TestUnwanted(t *testing.T) {
+	enough := make(chan struct{})
+	close(enough)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		enough chan struct{}
+		want   string
+	}{"enough": {t.Context(), enough, "not in yet"}, "gone": {gone, nil, context.Canceled.Error()}} {
+		t.Run(name, func(t *testing.T) {
+			d := planning(t, "riscv64")
+			d.known, d.enough = &plan.Functions{}, c.enough
+			if _, err := d.expand(c.ctx, &wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_BLOCK}}}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("listing: %v, want %s", err, c.want)
+			}
+			ones, results, err := d.planInTurn(c.ctx, []*wire.Point{{Function: "ksys_read", Entry: true}}, true, 0, &plan.Set{})
+			if err == nil || !strings.Contains(err.Error(), c.want) || ones[0] != nil || results[0] != nil {
+				t.Errorf("planning: %v %v, want %s", ones, err, c.want)
+			}
+		})
 	}
 }

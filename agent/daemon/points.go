@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -317,7 +318,7 @@ func (d *Daemon) askedOf(points []*wire.Point) *asked {
 
 // splice plans the points of a step and, if none is refused or refused ones
 // may be left out, makes all of them live in one batch.
-func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
+func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *wire.Result) error {
 	if d.sets[name] != nil {
 		return fmt.Errorf("step %q has live splices already", name)
 	}
@@ -330,7 +331,7 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 	d.prototypes.forget()
 	d.known, d.asked = d.learnt.Again(), d.askedOf(s.Points)
 	defer func() { d.known, d.learnt, d.asked = nil, d.known, nil }()
-	made, plans, err := d.planAll(name, s, res)
+	made, plans, err := d.planAll(ctx, name, s, res)
 	if s.Brief {
 		defer func() { res.Points = brief(res.Points) }() // when they are described
 	}
@@ -373,11 +374,11 @@ func (d *Daemon) splice(name string, s *wire.Splice, res *wire.Result) error {
 }
 
 // planAll plans the points of a step, in their order. On error nothing is taken.
-func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, []*plan.Plan, error) {
+func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *wire.Result) (*set, []*plan.Plan, error) {
 	made, most := &set{}, int(s.Most)
 	var plans []*plan.Plan
 	var before plan.Set
-	all, err := d.expand(s)
+	all, err := d.expand(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -391,7 +392,7 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	if most > 0 {
 		most += before.Len()
 	}
-	ones, results, err := d.planInTurn(all, s.SkipRefused, most, &before)
+	ones, results, err := d.planInTurn(ctx, all, s.SkipRefused, most, &before)
 	for k, one := range ones {
 		if one != nil {
 			plans = append(plans, one)
@@ -410,13 +411,13 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 
 // planInTurn plans points, until there are so many plans with those before. Those behind the
 // last have neither a plan nor a result.
-func (d *Daemon) planInTurn(all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, err error) {
+func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, err error) {
 	ones, results = make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
 	for some := range slices.Chunk(inTurn(all, most), together) {
 		if most > 0 && plans.Len() == most {
 			break
 		}
-		err := d.planSome(all, some, plans, most, ones, results)
+		err := d.planSome(ctx, all, some, plans, most, ones, results)
 		if len(some) == together {
 			d.forget() // what is known of thousands of functions would take all memory
 		}
@@ -468,11 +469,14 @@ func anyRefused(results []*wire.PointResult) error {
 // the others that another instruction is left for, until there are so many plans with those
 // before. A point without a plan is refused; those behind the last are left out, and of a block
 // that is refused the second point.
-func (d *Daemon) planSome(points []*wire.Point, some []int, plans *plan.Set, most int, ones []*plan.Plan, results []*wire.PointResult) (err error) {
+func (d *Daemon) planSome(ctx context.Context, points []*wire.Point, some []int, plans *plan.Set, most int, ones []*plan.Plan, results []*wire.PointResult) (err error) {
 	for _, block := range []bool{false, true} {
 		for _, k := range some {
 			if ones[k] != nil || most > 0 && plans.Len() >= most || points[k].Block != nil && (block || leaves(points[k])) {
 				continue
+			}
+			if err := d.unwanted(ctx); err != nil {
+				return err
 			}
 			if points[k].Block != nil {
 				err = d.planBlock(points[k:k+2], plans, ones[k:], results[k:])
@@ -485,6 +489,18 @@ func (d *Daemon) planSome(points []*wire.Point, some []int, plans *plan.Set, mos
 		}
 	}
 	return nil
+}
+
+// unwanted is an error once nobody wants any more what is being planned.
+func (d *Daemon) unwanted(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.enough:
+		return errors.New("the points were not in yet")
+	default:
+		return nil
+	}
 }
 
 // countAll reads the cells of every live splice.

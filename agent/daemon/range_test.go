@@ -25,7 +25,7 @@ func TestRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := d.expand(&wire.Splice{Points: []*wire.Point{{Function: first.Name, Until: until.Name, Each: wire.Each_BLOCK}}})
+		got, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{{Function: first.Name, Until: until.Name, Each: wire.Each_BLOCK}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestRange(t *testing.T) {
 			{Function: first.Name, Until: "no_such", Each: wire.Each_BLOCK},
 			{Function: first.Name, Until: until.Name, Each: wire.Each_BLOCK, Module: "some"},
 		} {
-			if _, err := d.expand(&wire.Splice{Points: []*wire.Point{p}}); err == nil {
+			if _, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{p}}); err == nil {
 				t.Errorf("%s: %v is accepted", arch, p)
 			}
 		}

@@ -72,7 +72,18 @@ var behaviours = []struct {
 	{"what is in the way of a pun is moved", `kinst --json --mechanism pun kinst::GETPPID:23 -- BENCH | tr -d ' \n'`, 0, `"mechanism":"pun",.*"moved":"__do_sys_getppid\+0x19".*"value":1000`, "amd64"},
 	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, ""},
 	{"with a workload that nobody has, nothing is left spliced", `kinst kinst::GETPPID:entry -- /no/such/program; kinst -l kinst::GETPPID: | diff /tmp/before - && echo same`, 0, `no such file or directory\n(?s).*same\n$`, ""},
+	{"the kernel's text is read", `sh /tmp/text.sh >/tmp/text; wc -c </tmp/text; kinst kinst::GETPPID:entry --run 'sh /tmp/text.sh | cmp - /tmp/text'`, 0, `(?s)^\d{8}\n.* differ: .*workload: exit status 1\n`, ""},
+	{"of a set of which a part is refused nothing is left in it", `kinst 'kinst::vfs_*:' -- true | grep -c refused; sh /tmp/text.sh | cmp - /tmp/text && echo same`, 0, `\n[1-9]\d*\nsame\n$`, ""},
+	{"nor of one that is interrupted on its way in or out", `for k in 0.3 1 3; do kinst 'kinst::vfs_*:block' --skip-refused -- true >/tmp/until 2>&1 & sleep $k; kill $!; wait $!; echo $?; cat /tmp/until | tail -1; done; sh /tmp/text.sh | cmp - /tmp/text && echo same`, 0, `(?s)^130\n.*same\n$`, ""},
 }
+
+// textOf is a program in the shell's language that writes the kernel's text, as /proc/kcore has it:
+// neither our module nor our daemon is asked.
+const textOf = `from=$((0x$(grep " _stext$" /proc/kallsyms | cut -d" " -f1))) to=$((0x$(grep " _etext$" /proc/kallsyms | cut -d" " -f1)))
+od -An -v -w56 -td8 -j64 -N$((56 * $(od -An -v -tu2 -j56 -N2 /proc/kcore))) /proc/kcore | while read -r type offset at _ size _; do
+	[ $at -le $from ] && [ $((at + size)) -ge $to ] || continue
+	exec dd if=/proc/kcore bs=4096 skip=$(((offset + from - at) / 4096)) count=$(((to - from) / 4096)) 2>/dev/null
+done`
 
 // noinstr is a function on each ISA that runs where no probe may.
 var noinstr = map[string]string{"amd64": "exc_page_fault", "arm64": "el1h_64_sync_handler", "riscv64": "do_page_fault"}
@@ -85,6 +96,7 @@ func TestKinst(t *testing.T) {
 			in := strings.NewReplacer("GETPPID", getppid[arch], "BENCH", "/lib/kerninst/bench/bench null 100 9", "NOINSTR", noinstr[arch])
 			g := openShell(t, arch)
 			tryExamples(t, g, arch)
+			g.run("echo '"+textOf+"' >/tmp/text.sh", 0)
 			for k, b := range behaviours {
 				if b.only != "" && b.only != arch {
 					continue

@@ -75,11 +75,13 @@ func kinst(args []string) int {
 		fmt.Fprintln(os.Stderr, "kinst: until Ctrl-C")
 	}
 	records, err := do(job, follow.See)
-	if errors.Is(err, errInterrupted) {
-		return exitInterrupted
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
+	}
+	switch {
+	case errors.Is(err, errInterrupted):
+		return exitInterrupted
+	case err != nil:
 		return exitFailed
 	}
 	return show(&r, r.Answer(records))
@@ -128,8 +130,8 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 	if _, err := protodelim.MarshalTo(conn, job); err != nil {
 		return nil, err
 	}
-	var begun, ended atomic.Bool
-	go heed(conn, &begun, &ended)
+	var begun, told, ended atomic.Bool
+	go heed(conn, &begun, &told, &ended)
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
 		if err := protodelim.UnmarshalFrom(in, rec); err != nil && ended.Load() {
@@ -144,7 +146,9 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 		if rec.GetTrace() == nil { // which see keeps as it likes
 			records = append(records, rec)
 		}
-		if done := rec.GetDone(); done != nil {
+		if done := rec.GetDone(); done != nil && done.Failed && told.Load() {
+			return nil, fmt.Errorf("%w: %s", errInterrupted, done.Error)
+		} else if done != nil {
 			return records, nil
 		}
 	}
@@ -156,7 +160,7 @@ const busy = time.Second
 
 // heed says when the job has to wait for another's, and does what Ctrl-C asks for: what runs is to
 // end and what was found to be told, or, a second time or before it has begun, nothing more.
-func heed(conn net.Conn, begun, ended *atomic.Bool) {
+func heed(conn net.Conn, begun, told, ended *atomic.Bool) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
 	select {
@@ -168,6 +172,7 @@ func heed(conn net.Conn, begun, ended *atomic.Bool) {
 	case <-signals:
 	}
 	if begun.Load() {
+		told.Store(true)
 		_, _ = conn.Write([]byte{0})
 		<-signals
 	}

@@ -24,8 +24,8 @@ func waitForSignals() {
 	time.Sleep(time.Minute) // that nothing but a signal ends
 }
 
-// What the keyboard and the lab together send a part of it is one wish to end, which gives it time
-// to clean up; an interrupt more is another.
+// What the keyboard and the lab together send a part of it, and what timeout(1) sends twice, is one
+// wish to end, which gives it time to clean up; an interrupt more is another.
 func TestInterruptedAgain(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), interruptedProgram+"=1")
@@ -53,6 +53,7 @@ func TestInterruptedAgain(t *testing.T) {
 	send(syscall.SIGINT)
 	expect("asked to end")
 	send(syscall.SIGTERM)
+	send(syscall.SIGINT)
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
@@ -60,7 +61,7 @@ func TestInterruptedAgain(t *testing.T) {
 		t.Fatalf("it did not survive what the lab passes on: %v", err)
 	case <-time.After(200 * time.Millisecond): // in which it would have died of it
 	}
-	send(syscall.SIGINT)
+	send(syscall.SIGINT) // later than twice
 	var e *exec.ExitError
 	if err := <-ended; !errors.As(err, &e) || e.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
 		t.Errorf("a second interrupt ended it with %v", err)

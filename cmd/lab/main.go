@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -96,18 +97,23 @@ func rootTo(out io.Writer) *cobra.Command {
 	return c
 }
 
+// twice is within what time two interrupts are one: timeout(1) sends its signal to the program, and
+// then to the group that the program is in. Nobody presses keys as fast.
+const twice = 50 * time.Millisecond
+
 // interruptible is a context that ends with the first signal. An interrupt after that ends the
-// program by itself, whatever it is at and however soon it comes. A SIGTERM does not: that is how
-// the lab passes an interrupt on to a part of it that had the keyboard's, too.
+// program by itself, whatever it is at. A SIGTERM does not: that is how the lab passes an interrupt
+// on to a part of it that had the keyboard's, too.
 func interruptible() (ctx context.Context, stop func()) {
 	ctx, stop = context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
+		first := time.Now()
 		stop()
 		for s := range signals {
-			if s == os.Interrupt {
+			if s == os.Interrupt && time.Since(first) > twice {
 				break
 			}
 		}

@@ -193,6 +193,9 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if g.Err != nil {
 		return g.Err
 	}
+	if g.Outcome.Status == status.Failed && ctx.Err() != nil { // before anything was looked at
+		return ctx.Err()
+	}
 	d := f.document(g)
 	if d.Failure != nil {
 		d.Card = f.card(r, g)
