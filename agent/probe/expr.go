@@ -1,10 +1,11 @@
 package probe
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
-	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ type number struct {
 	t     snippet.Type
 	is    ktypes.Type // what the kernel's types say of it, if they were asked
 	minus bool        // it is a constant below 0
+	bits  int         // it has so many, and the sign is one of them; 0: 64
 	param int         // from 1: the argument that it is
 	ret   bool        // it is what the function returns
 }
@@ -41,6 +43,14 @@ func (c *compiler) set(i snippet.Insn, t snippet.Type) number {
 	c.n++
 	c.emit(i)
 	return number{Operand: snippet.V(i.Dst), t: t}
+}
+
+// of is a number of so many bits.
+func (n number) of(bits int) number {
+	if n.bits = bits; bits == 64 {
+		n.bits = 0
+	}
+	return n
 }
 
 var comparisons = map[token.Token]snippet.Cond{
@@ -108,7 +118,12 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 		return at(x, "%s compares two constants", show(x))
 	}
 	if always, decided := decided(a, cond, b); decided {
-		return at(x, "%s is %v whatever comes: this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)", show(x), always)
+		why := "this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)"
+		if a.bits > 0 {
+			least, most := a.bounds()
+			why = fmt.Sprintf("of %d bits, this number is from %v to %v", a.bits, least, most)
+		}
+		return at(x, "%s is %v whatever comes: %s", show(x), always, why)
 	}
 	if !when {
 		cond = cond.Not()
@@ -117,24 +132,48 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	return nil
 }
 
-// decided reports what a comparison of a number without a sign with a constant below 0, with 0, or
-// with the largest, comes to, if that is the same for all numbers. People mean another thing by it.
+// bounds are the least and the largest that a number can be.
+func (n number) bounds() (least, most *big.Int) {
+	bits, one := cmp.Or(n.bits, 64), big.NewInt(1)
+	if n.t != snippet.S64 {
+		most = new(big.Int).Lsh(one, uint(bits))
+		return new(big.Int), most.Sub(most, one)
+	}
+	half := new(big.Int).Lsh(one, uint(bits-1))
+	return new(big.Int).Neg(half), new(big.Int).Sub(half, one)
+}
+
+// constant is one as people mean it: below 0 only if they wrote it so.
+func (n number) constant() *big.Int {
+	if n.minus {
+		return big.NewInt(int64(n.Imm))
+	}
+	return new(big.Int).SetUint64(n.Imm)
+}
+
+// decided reports what a comparison of a number with a constant comes to, if that is the same for
+// all that the number can be: people mean another thing by it. All 64 bits may be meant as such,
+// as in arg0 == -1.
 func decided(a number, cond snippet.Cond, b number) (holds, decided bool) {
-	if a.t == snippet.S64 || !b.IsConst {
+	whole := cmp.Or(a.bits, 64) == 64
+	if !b.IsConst || whole && (a.t == snippet.S64 || cond == snippet.EQ || cond == snippet.NE) {
 		return false, false
 	}
-	least, most := b.Imm == 0, b.Imm == math.MaxUint64
+	v := b.constant()
+	least, most := a.bounds()
+	below, notAbove := v.Cmp(least) < 0, v.Cmp(least) <= 0
+	above, notBelow := v.Cmp(most) > 0, v.Cmp(most) >= 0
 	switch cond {
 	case snippet.LT:
-		return false, b.minus || least
+		return above, above || notAbove
 	case snippet.GE:
-		return true, b.minus || least
+		return notAbove, above || notAbove
 	case snippet.LE:
-		return most && !b.minus, b.minus || most
+		return notBelow, below || notBelow
 	case snippet.GT:
-		return !most || b.minus, b.minus || most
+		return below, below || notBelow
 	}
-	return false, false
+	return cond == snippet.NE, below || above
 }
 
 // branch goes to a label if a comparison holds.
@@ -301,9 +340,9 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 		return number{}, err
 	}
 	if loads {
-		return c.set(snippet.Insn{Op: snippet.Load, A: a.Operand, N: bytes}, snippet.U64), nil
+		return c.set(snippet.Insn{Op: snippet.Load, A: a.Operand, N: bytes}, snippet.U64).of(bytes * 8), nil
 	}
-	return c.set(snippet.Insn{Op: snippet.Extend, A: a.Operand, N: to.bytes}, to.t), nil
+	return c.set(snippet.Insn{Op: snippet.Extend, A: a.Operand, N: to.bytes}, to.t).of(to.bytes * 8), nil
 }
 
 func callee(x *ast.CallExpr) string {

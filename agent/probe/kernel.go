@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"encoding/binary"
 	"go/ast"
 	"go/token"
@@ -247,7 +248,7 @@ func (c *compiler) read(e ast.Expr, p place) (number, error) {
 		n = c.set(snippet.Insn{Op: snippet.Shr, A: n.Operand, B: snippet.C(uint64(64 - p.bits))}, t)
 	}
 	n.is = p.is
-	return n, nil
+	return n.of(cmp.Or(p.bits, size*8)), nil
 }
 
 // returned is what the function returns: as wide as the kernel's types say, and with their sign.
@@ -271,7 +272,7 @@ func (c *compiler) returned(x *ast.Ident) (number, error) {
 	if is.Signed() {
 		to = snippet.S64
 	}
-	n = c.set(snippet.Insn{Op: snippet.Extend, A: n.Operand, N: size}, to)
+	n = c.set(snippet.Insn{Op: snippet.Extend, A: n.Operand, N: size}, to).of(size * 8)
 	n.ret = true
 	return n, nil
 }

@@ -76,6 +76,9 @@ func Parse(text string) (Spec, error) {
 	if _, err := path.Match(s.Function, ""); err != nil {
 		return Spec{}, fmt.Errorf("probe %q: %q is no pattern: a [ wants its ]", text, s.Function)
 	}
+	if s.pattern() && strings.ContainsAny(s.Function, "#@") {
+		return Spec{}, fmt.Errorf("probe %q: # and @ choose among functions of one name, which a pattern is not", text)
+	}
 	if strings.ContainsAny(s.Module, `*?[\`) {
 		return Spec{}, fmt.Errorf("probe %q: a module is named whole; functions may be patterns", text)
 	}
@@ -108,5 +111,8 @@ func (s Spec) Point() *wire.Point {
 
 // Several reports whether a specification may stand for more points than one.
 func (s Spec) Several() bool {
-	return s.Name != "" && s.Name != "entry" || strings.ContainsAny(s.Function, `*?[\`)
+	return s.Name != "" && s.Name != "entry" || s.pattern()
 }
+
+// pattern reports whether a specification may stand for more functions than one.
+func (s Spec) pattern() bool { return strings.ContainsAny(s.Function, `*?[\`) }

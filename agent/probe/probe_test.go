@@ -32,6 +32,8 @@ func TestParse(t *testing.T) {
 		{"kinst::f:8 /arg2 > 1", Spec{}, "between two slashes"},
 		{"kinst::f:8 // count", Spec{}, "between two slashes"},
 		{"kinst::f[:1", Spec{}, "no pattern"},
+		{"kinst::t_*#2:entry", Spec{}, "which a pattern is not"},
+		{"kinst::t_show#2:entry", Spec{Function: "t_show#2", Name: "entry"}, ""},
 		{"kinst:ext*:f:1", Spec{}, "a module is named whole"},
 		{"kinst::f:1:2", Spec{}, "want kinst:"},
 		{"", Spec{}, "want kinst:"},
