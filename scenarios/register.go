@@ -33,6 +33,8 @@ type Env struct {
 	Time    vm.Time // of guests that run in either
 	// Programs are those that guests ask for, by package.
 	Programs map[string]images.File
+	// Kernel is the image's, as guests bring it along that ask for it.
+	Kernel images.File
 	// Software are Debian's files that guests ask for, by name.
 	Software map[string][]images.File
 	// Modules are the files that load the modules that a guest asks for, by ModulesKey.
@@ -196,6 +198,9 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	var files []images.File
 	for _, p := range g.Programs {
 		files = append(files, env.Programs[p])
+	}
+	if g.OwnKernel {
+		files = append(files, env.Kernel)
 	}
 	for _, s := range g.Software {
 		files = runner.WithOthers(files, env.Software[s])

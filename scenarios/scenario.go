@@ -52,6 +52,8 @@ type Guest struct {
 	// Programs of the repository that the image does not hold, by package: each
 	// is /programs/ and the package's last name in the guest.
 	Programs []string
+	// OwnKernel: the kernel that it runs is KernelPath in it.
+	OwnKernel bool
 	// Software of Debian's that comes along, by its name (images.Software).
 	Software []string
 	// Modules of the kernel that are loaded before anything else, beside the user's.

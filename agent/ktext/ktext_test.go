@@ -214,6 +214,40 @@ func TestBlacklistedParts(t *testing.T) {
 	}
 }
 
+// TestReservedPart: of a function that goes on when a machine wakes, what runs before per-CPU memory
+// is found is reserved and the rest is not; where its calls are not found, all of it is.
+func TestReservedPart(t *testing.T) {
+	const (
+		nop      = "\x90"
+		callWrms = "\xe8\x3b\x01\x00\x00" // native_write_msr, from the first instruction
+		callMore = "\xe8\x35\x01\x00\x00" // again, from behind that and a nop
+	)
+	for name, c := range map[string]struct {
+		code         string
+		free, barred []isa.Addr // offsets
+	}{
+		"two calls": {callWrms + nop + callMore + nop + nop, []isa.Addr{11, 12}, []isa.Addr{0, 5, 6}},
+		"one call":  {callWrms + nop + nop + nop, nil, []isa.Addr{0, 5, 7}},
+	} {
+		k := ktexttest.Load(t, "amd64")
+		at := isa.Addr(0xffffffff8e900000)
+		k.Add("restore_processor_state", at, []byte(c.code))
+		k.Add("native_write_msr", at+0x140, []byte(nop+nop))
+		x := k.Text(t)
+		f, err := x.Function("", "restore_processor_state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, offsets := range map[ktext.Class][]isa.Addr{ktext.NotReserved: c.free, ktext.Entry: c.barred} {
+			for _, off := range offsets {
+				if r, _, err := x.Reserved(f, at+off, at+off+1); err != nil || r.Class != want {
+					t.Errorf("%s: +%d is %v, %v, want %v", name, off, r.Class, err, want)
+				}
+			}
+		}
+	}
+}
+
 func TestReserved(t *testing.T) {
 	k := ktexttest.Load(t, "amd64")
 	x := k.TextWith(t, k.Read, ktext.Options{Blacklist: strings.NewReader("0xffffffff8ec42b00-0xffffffff8ec42b08\tsomething\n")})

@@ -79,6 +79,18 @@ type naming struct {
 	why    string
 }
 
+// parts are of functions that are reserved only from behind the call of one function, or their
+// beginning, through the so manyth call of another, or their end.
+var parts = map[string]struct {
+	after, through string
+	nth            int
+}{
+	"do_suspend_lowlevel":     {after: "x86_acpi_enter_sleep_state"}, // from which it does not return
+	"restore_processor_state": {through: "native_write_msr", nth: 2}, // which writes MSR_GS_BASE
+	"hibernation_snapshot":    {"swsusp_arch_suspend", "restore_processor_state", 1},
+	"create_image":            {"swsusp_arch_suspend", "restore_processor_state", 1},
+}
+
 // has reports whether a function of that name is meant.
 func (n *naming) has(name string) bool {
 	if whole, ok := strings.CutPrefix(n.prefix, "="); ok {
@@ -86,6 +98,8 @@ func (n *naming) has(name string) bool {
 	}
 	return strings.HasPrefix(name, n.prefix)
 }
+
+const waking = "runs when the machine wakes, before per-CPU memory is found"
 
 // names lists functions that must not be spliced by the beginning of their
 // names ("=" in front: by the whole name).
@@ -152,8 +166,36 @@ var names = []naming{
 	{"=__secondary_switched", Entry, "runs before a CPU has a stack"},
 	{"=set_cpu_boot_mode_flag", Entry, "runs before a CPU has a stack"},
 	{"=finalise_el2", Entry, "runs before a CPU has a stack"},
+	// What a machine that is woken runs before the per-CPU memory that counters and traps are in is
+	// found again. amd64: wakeup_long64 loads %gs with a selector, which clears its base, and
+	// restore_processor_state writes that with native_write_msr, behind other registers
+	// (arch/x86/kernel/acpi/wakeup_64.S, arch/x86/power/cpu.c). From an image on disk
+	// hibernation_snapshot goes on, with the base of the kernel that read it.
+	{"=wakeup_long64", Entry, waking},
+	{"=do_suspend_lowlevel", Entry, waking},
+	{"=restore_processor_state", Entry, waking},
+	{"=native_write_msr", Entry, waking},
+	{"=native_write_cr0", Entry, waking},
+	{"=native_write_cr4", Entry, waking},
+	{"=hibernation_snapshot", Entry, waking},
+	{"=create_image", Entry, waking},
+	// arm64: cpu_do_resume restores tpidr_el1 (arch/arm64/mm/proc.S); riscv64: tp is restored last,
+	// and __cpu_resume_enter begins with the MMU off (arch/riscv/kernel/suspend_entry.S).
+	{"=_cpu_resume", Entry, waking},
+	{"=cpu_do_resume", Entry, waking},
+	{"=__cpu_resume_enter", Entry, waking},
+	// What runs with other memory behind its addresses: from a copy, or while the pages that an
+	// image on disk has are written, and until the TLB has forgotten those before.
 	{"relocate_kernel", Hypervisor, "runs from a copy"},
+	{"=identity_mapped", Hypervisor, "runs from a copy"}, // these are behind relocate_kernel, on its page
+	{"=virtual_mapped", Hypervisor, "runs from a copy"},
+	{"=swap_pages", Hypervisor, "runs from a copy"},
+	{"=core_restore_code", Hypervisor, "runs from a copy"},
+	{"=hibernate_core_restore_code", Hypervisor, "runs from a copy"},
+	{"=restore_registers", Hypervisor, "runs before the image's memory is"},
+	{"=__hibernate_cpu_resume", Hypervisor, "runs before the image's memory is"},
 	{"=machine_kexec", Hypervisor, "leaves this kernel"},
+	{"=riscv_kexec_norelocate", Hypervisor, "leaves this kernel"},
 }
 
 // tables are the kernel's own, sorted by address.
@@ -393,21 +435,22 @@ type named struct {
 	reserved bool
 }
 
-func (t *Text) byName(f Func, _, _ isa.Addr) (Reservation, bool) {
+func (t *Text) byName(f Func, lo, hi isa.Addr) (Reservation, bool) {
 	n := t.named.Load()
 	if n == nil || n.at != f.Addr || n.end != f.End() {
 		n = &named{at: f.Addr, end: f.End()}
 		n.says, n.reserved = t.nameOf(f)
 		t.named.Store(n)
 	}
-	return n.says, n.reserved
+	return n.says, n.reserved && n.says.Lo < hi && lo < n.says.Hi
 }
 
 func (t *Text) nameOf(f Func) (Reservation, bool) {
 	for _, name := range t.Aliases(f) {
 		for _, n := range names {
 			if n.has(name) {
-				return Reservation{n.class, f.Addr, f.End(), n.why}, true
+				lo, hi := t.partOf(f, name)
+				return Reservation{n.class, lo, hi, n.why}, true
 			}
 		}
 		if t.partOfBlacklist(name) {
@@ -415,6 +458,35 @@ func (t *Text) nameOf(f Func) (Reservation, bool) {
 		}
 	}
 	return Reservation{}, false
+}
+
+// partOf is where the reserved part of a function of that name begins and ends: all of it if it is
+// none of those, or if its calls are not found, as when a compiler has put what they call into it.
+func (t *Text) partOf(f Func, name string) (lo, hi isa.Addr) {
+	p, ok := parts[name]
+	through, err := t.Function("", p.through)
+	after, afterErr := t.Function("", p.after)
+	code, codeErr := t.Code(f)
+	if !ok || codeErr != nil || err != nil && p.through != "" || afterErr != nil && p.after != "" {
+		return f.Addr, f.End()
+	}
+	lo, found := f.Addr, p.after == ""
+	for off := 0; off < len(code); {
+		i := t.Arch.Decode(code[off:], f.Addr+isa.Addr(off))
+		off += i.Len
+		switch {
+		case i.Flow != isa.FlowCall:
+		case !found && i.Target == after.Addr:
+			if lo, found = i.End(), true; p.through == "" {
+				return lo, f.End()
+			}
+		case found && i.Target == through.Addr:
+			if p.nth--; p.nth == 0 {
+				return lo, i.End()
+			}
+		}
+	}
+	return f.Addr, f.End()
 }
 
 // partOfBlacklist: what is refused of a function is refused of its parts, whose names go on

@@ -81,6 +81,9 @@ func TestSteps(t *testing.T) { scenario(t, "kills", 5, []string{"arm64"}) }
 // A machine sleeps, and wakes, while it is spliced.
 func TestPower(t *testing.T) { scenario(t, "power", 10, []string{"amd64"}) }
 
+// It leaves for another kernel.
+func TestKexec(t *testing.T) { scenario(t, "kexec", 1, []string{"amd64"}) }
+
 // Kprobes that come later are let in where instructions begin only.
 func TestBounds(t *testing.T) { scenario(t, "bounds", 12, []string{"amd64"}) }
 

@@ -179,8 +179,9 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	env := &scenarios.Env{
 		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules, Lacks: lacks,
-		Types: sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) }),
-		Keep:  f.keep, Keeps: f.host == "",
+		Kernel: images.File{Path: scenarios.KernelPath, Mode: 0o444, Source: img.Kernel},
+		Types:  sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) }),
+		Keep:   f.keep, Keeps: f.host == "",
 		Same: same,
 		Rerun: func(s string) string {
 			cmd := fmt.Sprintf("bin/lab run %s --scenario %s --time %s --seed %d", same, s, f.time, f.seed)
