@@ -150,8 +150,8 @@ func TestFunctionsOfOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"ksys_read": "2 functions of the kernel are named ksys_read; choose one of\n  ksys_read#1  0x", "ksys_read#0": "want a number of 1 to 2", "ksys_read#3": "ksys_read#2  0x",
-		"ksys_read#": "of 1 to 2", "ksys_read#x": "of 1 to 2", ":ksys_read": "choose one of\n  :ksys_read#1", "vfs_write#2": "there is one vfs_write", "no_such#1": "no function no_such",
+		"ksys_read": "2 functions of the kernel are named ksys_read: choose ksys_read#1 or ksys_read@0x", "ksys_read#0": "ksys_read#0 is none of them: 2 functions", "ksys_read#3": "ksys_read#2 or ",
+		"ksys_read#": "is none of them", "ksys_read#x": "is none of them", ":ksys_read": "choose ksys_read#1", "vfs_write#2": "the kernel has one vfs_write", "no_such#1": "no function no_such",
 	} {
 		if _, err := k.Function(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want …%s…", name, err, want)

@@ -1,11 +1,8 @@
 package analysis
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 
 	"kerninst/agent/cfg"
@@ -13,22 +10,14 @@ import (
 	"kerninst/agent/ktext"
 )
 
-// Function finds a function by its name, or as MODULE:NAME; of several that share a
-// name, the Nth by address as NAME#N, which is the same one in every boot.
+// Function finds a function by its name, or as MODULE:NAME; one of several that share a name as
+// ktext.Text.Function does, of which NAME#N is the same one in every boot.
 func (k *Kernel) Function(name string) (ktext.Func, error) {
 	module, short, ok := strings.Cut(name, ":")
 	if !ok {
 		module, short = "", name
 	}
-	short, nth, chosen := strings.Cut(short, "#")
 	f, err := k.Text.Function(module, short)
-	var none *ktext.NotFound
-	switch {
-	case errors.As(err, &none) && len(none.Same) > 0:
-		f, err = k.among(none, strings.TrimSuffix(name, "#"+nth), nth, chosen)
-	case err == nil && chosen && nth != "1":
-		err = fmt.Errorf("%s: there is one %s", name, f)
-	}
 	if err != nil {
 		return f, err
 	}
@@ -36,33 +25,6 @@ func (k *Kernel) Function(name string) (ktext.Func, error) {
 		return f, fmt.Errorf("%v at %v is not in the text that was analysed: it is gone after boot, or its module is not loaded", f, f.Addr)
 	}
 	return f, nil
-}
-
-// mostListed bounds a list of functions that share a name: some are in every driver.
-const mostListed = 16
-
-// among is the function that nth chooses of those that share a name.
-func (k *Kernel) among(e *ktext.NotFound, name, nth string, chosen bool) (ktext.Func, error) {
-	slices.Sort(e.Same)
-	n, err := strconv.Atoi(nth)
-	if err == nil && n >= 1 && n <= len(e.Same) {
-		f, _ := k.Text.Locate(e.Same[n-1])
-		f.Name = e.Name // it may have others
-		return f, nil
-	}
-	why := e.Shared()
-	if chosen {
-		why = fmt.Sprintf("%s#%s: want a number of 1 to %d", name, nth, len(e.Same))
-	}
-	var list strings.Builder
-	for n, a := range e.Same[:min(len(e.Same), mostListed)] {
-		f, _ := k.Text.Locate(a)
-		fmt.Fprintf(&list, "\n  %s#%d  %v, %d bytes", name, n+1, a, f.Size)
-	}
-	if more := len(e.Same) - mostListed; more > 0 {
-		fmt.Fprintf(&list, "\n  … and %d more, to %s#%d", more, name, len(e.Same))
-	}
-	return ktext.Func{}, fmt.Errorf("%s; choose one of%s", why, list.String())
 }
 
 // blocks of a function, in order: those that begin inside it, and what is no code,
