@@ -191,7 +191,7 @@ func (e *NotFound) Error() string {
 		if e.Chosen != "" {
 			what = fmt.Sprintf("%s%s is none of them: ", e.Name, e.Chosen)
 		}
-		return what + e.Shared() + ": choose " + e.choices()
+		return what + e.shared() + ": choose " + e.choices()
 	case len(near) > 0:
 		return fmt.Sprintf("%s has no function %s; there is %s", where, e.Name, strings.Join(near, ", "))
 	}
@@ -205,8 +205,8 @@ func (e *NotFound) where() string {
 	return "the kernel"
 }
 
-// Shared says how many functions have the name.
-func (e *NotFound) Shared() string {
+// shared says how many functions have the name.
+func (e *NotFound) shared() string {
 	return fmt.Sprintf("%d functions of %s are named %s", len(e.Same), e.where(), e.Name)
 }
 

@@ -24,11 +24,13 @@ var onTheWay = map[string][]string{
 // unready are the functions that a CPU that comes runs before it knows where the kernel
 // handles breakpoints, by ISA (start_secondary() in arch/x86/kernel/smpboot.c): one that it
 // met would end it, and the machine. On arm64 such text is reserved, as a CPU has no stack
-// there; on riscv64 it is in front of what is spliced at all.
+// there; on riscv64 it is in front of what is spliced at all. The last run as well when the machine
+// wakes, before the base of %gs is written (restore_processor_state).
 var unready = map[string][]string{
 	"amd64": {
-		"early_setup_idt", "setup_ghcb", "startup_64_load_idt", "start_secondary", "cr4_init", "native_write_cr4", "cpu_init_exception_handling",
-		"native_write_gdt_entry", "native_load_tr_desc", "native_write_msr", "cr4_set_bits", "cr4_update_irqsoff", "load_current_idt", "native_load_idt",
+		"early_setup_idt", "setup_ghcb", "startup_64_load_idt", "start_secondary", "cr4_init", "cpu_init_exception_handling",
+		"native_write_gdt_entry", "native_load_tr_desc", "cr4_set_bits", "cr4_update_irqsoff", "load_current_idt",
+		"native_load_idt", "native_write_cr0", "native_write_cr4", "native_write_msr",
 	},
 }
 
@@ -38,7 +40,7 @@ func (fn *function) untrapped() *Refusal {
 	if fn.Module != "" || !slices.Contains(unready[fn.text.Arch.Name], fn.Name) {
 		return nil
 	}
-	return refuse(Recursion, "%v runs when a CPU comes, before that can handle breakpoints", fn.Func)
+	return refuse(Recursion, "%v runs when a CPU comes or wakes, before that can handle breakpoints", fn.Func)
 }
 
 // trap replaces one instruction by a breakpoint.
