@@ -230,7 +230,8 @@ func below(dir string, src []source) []source {
 	return out
 }
 
-// native builds what needs the C toolchain: the module and the workloads.
+// native builds what needs the C toolchain, the module and the workloads, and adds what the
+// kernel needs beside them.
 func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
 	for _, step := range []func(*selection) (job, error){b.module, b.bench, b.lmbench} {
@@ -253,7 +254,9 @@ func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 			made["lib/kerninst/"+installedAs(j.name, name)] = d
 		}
 	}
-	return made, nil
+	more, err := b.carried(ctx, sel)
+	maps.Copy(made, more)
+	return made, err
 }
 
 // installedAs is an output's name below /lib/kerninst in the guest.

@@ -45,7 +45,7 @@ func Toolchain(ctx context.Context, opt Options) (*Root, error) {
 
 // treeVersion is part of a tree's key: count it up when what is added to the
 // packages changes.
-const treeVersion = "1"
+const treeVersion = "2"
 
 // tools are the packages of the toolchain's root: its closure, and the headers
 // for the target.
@@ -157,6 +157,10 @@ func (b *builder) unpackAll(ctx context.Context, pkgs []Package, dir string) err
 	return errors.Join(errs...)
 }
 
+// stackMap is where objtool, since Linux 7.0, looks for its stack before it does anything:
+// if it dies, it says whether that was full. It refuses to work without.
+const stackMap = "7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0 [stack]\n"
+
 // finishTree adds what maintainer scripts and a running system would.
 func finishTree(dir string) error {
 	in := func(p string) string { return filepath.Join(dir, p) }
@@ -165,6 +169,8 @@ func finishTree(dir string) error {
 		os.MkdirAll(in("build"), 0o755),
 		os.MkdirAll(in("dev"), 0o755),
 		os.MkdirAll(in("tmp"), 0o777),
+		os.MkdirAll(in("proc/self"), 0o755),
+		os.WriteFile(in("proc/self/maps"), []byte(stackMap), 0o644),
 		os.Symlink("gawk", in("usr/bin/awk")),
 		os.Symlink("dash", in("usr/bin/sh")))
 	if err != nil && !errors.Is(err, fs.ErrExist) {

@@ -27,7 +27,6 @@
 
 #include <asm/page_types.h>
 #include <asm/pgtable_64_types.h>
-#include <asm/text-patching.h>
 
 #include "faults.h"
 #include "internals.h"
