@@ -43,6 +43,7 @@ type Text struct {
 	tables    once[*tables]
 	targets   once[*isa.Marks]
 	faults    once[[]Fault]
+	bugForm   once[layout]
 
 	// What the last questions were about: whoever asks, asks of one instruction after the
 	// other.

@@ -35,7 +35,7 @@ func (s Section) Text() bool {
 
 // tableSections are the kernel's own tables as modules name them.
 var tableSections = map[string]bool{
-	jumpTable.name: true, exTable.name: true, bugTable.name: true, moduleStaticCalls.name: true,
+	jumpTable.name: true, exTable.name: true, bugTable: true, moduleStaticCalls.name: true,
 }
 
 // Dumped says whether a dump holds the section: code, its tables, and the
@@ -244,11 +244,15 @@ func (t *Text) siteOf(m *module, lo, hi isa.Addr) (Reservation, bool, error) {
 // module are what lies behind a table's end.
 func (t *Text) moduleTables(m *module) (*tables, error) {
 	var x tables
+	bugs, err := t.bugs()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range m.sections {
 		for _, l := range []struct {
 			layout
 			into *[]isa.Addr
-		}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugTable, &x.bugs}, {moduleStaticCalls, &x.calls}} {
+		}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugs, &x.bugs}, {moduleStaticCalls, &x.calls}} {
 			if s.Name != l.name {
 				continue
 			}
