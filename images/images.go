@@ -221,9 +221,13 @@ func (b *builder) from(sel *selection) (*Image, error) {
 		return nil, err
 	}
 	deb := b.cache.object(in.Digest)
+	debs := []string{deb}
+	if of, err := sel.guest(builtinsIn); err == nil {
+		debs = append(debs, b.cache.object(of.Digest))
+	}
 	img := &Image{
 		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: sel.Kernel + "-" + b.t.name,
-		Modules: deb, modules: packagedModules{deb, in.SHA256}, Manifest: Manifest{Packages: sel.Guest},
+		Modules: deb, modules: packagedModules{debs, in.SHA256}, Manifest: Manifest{Packages: sel.Guest},
 	}
 	if b.opt.Kernel != "" {
 		img.carriers = carriers

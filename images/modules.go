@@ -47,16 +47,25 @@ type moduleTree interface {
 	key() string
 }
 
-// packagedModules are those in a kernel's Debian package.
+// packagedModules are those in a kernel's Debian packages.
 type packagedModules struct {
-	deb string
-	sum string
+	debs []string
+	sum  string
 }
 
 func (p packagedModules) key() string { return p.sum }
 
 func (p packagedModules) visit(ctx context.Context, f func(string, func() (io.ReadCloser, error)) error) error {
-	return packageFiles(ctx, p.deb, func(h *tar.Header, content io.Reader) error {
+	for _, deb := range p.debs {
+		if err := visitPackage(ctx, deb, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func visitPackage(ctx context.Context, deb string, f func(string, func() (io.ReadCloser, error)) error) error {
+	return packageFiles(ctx, deb, func(h *tar.Header, content io.Reader) error {
 		_, below, ok := strings.Cut(path.Clean(h.Name), "lib/modules/")
 		if !ok || h.Typeflag != tar.TypeReg {
 			return nil

@@ -260,7 +260,7 @@ func refusals(arch string) []refusal {
 		{"outside", at("vfs_read", 1<<20), "outside the function"},
 		{"begin", at("vfs_read", 0), "reserved text"},
 		{"entry", at("vfs_read", ftraceSite[arch]), "reserved text"},
-		{"noinstr", at(noinstr[arch], 4), "reserved text"},
+		{"noinstr", at(noinstr[arch], 0), "reserved text"},
 		{"itself", &wire.Point{Module: "kerninst", Function: "ki_open"}, "reserved text"},
 	}
 }

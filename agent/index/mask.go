@@ -90,8 +90,28 @@ func (m *maker) masks() []mask {
 			out = append(out, mask{off: f.Start, size: f.Skip})
 		}
 	}
-	out = split(out)
+	out = split(append(out, m.maskBoot()...))
 	sort.SliceStable(out, func(i, j int) bool { return out[i].off < out[j].off })
+	return out
+}
+
+// bootFunctions are what amd64's CPUs come to first. Linux 6.1 has constants there
+// that are made of addresses, and look like none: those of page tables less where the kernel
+// is linked to.
+var bootFunctions = []string{"startup_64", "secondary_startup_64", "secondary_startup_64_no_verify"}
+
+// maskBoot masks them as a whole: no function that may be spliced calls them, nor they it.
+func (m *maker) maskBoot() (out []mask) {
+	if m.Graph.Arch.Name != "amd64" {
+		return nil
+	}
+	for _, name := range bootFunctions {
+		f, err := m.Text.Function("", name)
+		if err != nil || f.Addr < m.kernel.Addr || f.End() > m.kernel.Addr+isa.Addr(len(m.kernel.Code)) {
+			continue
+		}
+		out = append(out, mask{off: isa.Off(f.Addr - m.kernel.Addr), size: isa.Off(f.Size)})
+	}
 	return out
 }
 

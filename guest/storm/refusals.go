@@ -282,12 +282,31 @@ func reopen() error {
 // any form of a window, of which other bytes are expected here than there are.
 var filledErrno = map[string]unix.Errno{"amd64": unix.EINVAL, "arm64": unix.EINVAL, "riscv64": unix.EILSEQ}
 
-func (e *env) refusals(rng *rand.Rand) error {
-	where := locals
-	if !gen.Locals(e.arch) {
-		where = []refusal{{"local cells", unix.EOPNOTSUPP, local(func(*env, *kdev.Local) error { return nil })}}
+// locals is what is refused of local cells. Until Linux 6.5 a kernel has no room for them:
+// what the image has of per-CPU memory is full.
+func (e *env) locals() []refusal {
+	none := func(err unix.Errno) []refusal {
+		return []refusal{{"local cells", err, local(func(*env, *kdev.Local) error { return nil })}}
 	}
-	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, where, waitsRefused),
+	if !gen.Locals(e.arch) {
+		return none(unix.EOPNOTSUPP)
+	}
+	var release unix.Utsname
+	if err := unix.Uname(&release); err == nil && older(unix.ByteSliceToString(release.Release[:]), 6, 6) {
+		return none(unix.ENOSPC)
+	}
+	return locals
+}
+
+// older reports whether a kernel's release is before a version.
+func older(release string, major, minor int) bool {
+	var is [2]int
+	_, err := fmt.Sscanf(release, "%d.%d", &is[0], &is[1])
+	return err == nil && slices.Compare(is[:], []int{major, minor}) < 0
+}
+
+func (e *env) refusals(rng *rand.Rand) error {
+	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, e.locals(), waitsRefused),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
 		refusal{"splice: a jump with something behind it", filledErrno[e.arch.Name], splice(func(_ *env, s *kdev.Splice) {
 			s.Old, s.New = append(bytes.Clone(s.Old), 0, 0, 0, 0), append(bytes.Clone(s.New), 0, 0, 0, 0)
