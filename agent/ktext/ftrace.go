@@ -2,6 +2,7 @@ package ktext
 
 import (
 	"bytes"
+	"slices"
 
 	"kerninst/agent/isa"
 )
@@ -31,8 +32,8 @@ const MostFtrace = 9
 // boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop like
 // any other, which only the kernel's BPF looks for, to tell where the site is.
 func (t *Text) Sealed(code []byte) int {
-	if t.Arch.Name == "amd64" && bytes.HasPrefix(code, endbrOff) && t.FtraceSite(code) > len(endbrOff) {
-		return len(endbrOff)
+	if t.Arch.Name == "amd64" && isSealed(code) && t.FtraceSite(code) > len(endbr64) {
+		return len(endbr64)
 	}
 	return 0
 }
@@ -64,15 +65,21 @@ func FrontWord(b []byte) bool {
 }
 
 var (
-	endbr64  = []byte{0xf3, 0x0f, 0x1e, 0xfa}
-	endbrOff = []byte{0x66, 0x0f, 0x1f, 0x00} // what boot leaves of an unneeded one
-	nop5     = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+	nop5    = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+	// What boot leaves of an unneeded landing pad: gen_endbr_poison(), and since Linux 6.16
+	// that with a trap in it for who comes past a check.
+	endbrOff = [][]byte{{0x66, 0x0f, 0x1f, 0x00}, {0x0f, 0x1f, 0x40, 0xd6}}
 )
+
+func isSealed(code []byte) bool {
+	return slices.ContainsFunc(endbrOff, func(nop []byte) bool { return bytes.HasPrefix(code, nop) })
+}
 
 // ftraceAmd64: five bytes, nop or call, at the start or behind the landing pad.
 func ftraceAmd64(code []byte) int {
 	n := 0
-	if bytes.HasPrefix(code, endbr64) || bytes.HasPrefix(code, endbrOff) {
+	if bytes.HasPrefix(code, endbr64) || isSealed(code) {
 		n = 4
 	}
 	if len(code) < n+5 {
