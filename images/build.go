@@ -314,7 +314,7 @@ func (b *builder) module(sel *selection) (job, error) {
 	}
 	prefix := b.t.triplet + "-"
 	j.argv = moduleArgv("/usr/src/linux-headers-"+sel.Kernel+"-"+b.t.name, "/build/module", kbuildTools{
-		make: []string{"ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + prefix, "CC=" + b.t.gcc()},
+		make: append([]string{"ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + prefix, "CC=" + b.t.gcc()}, b.t.unknown...),
 		nm:   prefix + "nm", objcopy: prefix + "objcopy", strip: prefix + "strip",
 	})
 	return j, err

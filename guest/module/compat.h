@@ -10,6 +10,16 @@
 #ifndef _KERNINST_COMPAT_H
 #define _KERNINST_COMPAT_H
 
+/*
+ * Debian's 7.2 for riscv64 is built by a gcc that knows Zacas and Zabha. One that does not
+ * gives the assembler no leave to use them: this module's atomics are the kernel's others.
+ * That has to be said before any header is read: Kbuild.
+ */
+#if defined(CONFIG_RISCV) && defined(__GNUC__) && __GNUC__ < 15
+#undef CONFIG_RISCV_ISA_ZACAS
+#undef CONFIG_RISCV_ISA_ZABHA
+#endif
+
 #include <linux/hrtimer.h>
 #include <linux/mm.h>
 #include <linux/set_memory.h>
@@ -93,5 +103,39 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, vm_flags_t set, vm_f
 #endif
 
 #endif /* CONFIG_X86_64 */
+
+#ifdef CONFIG_ARM64
+
+#include <asm/cacheflush.h>
+#include <asm/insn.h>
+
+/*
+ * 6.9: text that nobody runs yet is copied by a function. Before, it is written by words, and
+ * then, as that does, all CPUs are told.
+ */
+#if !KI_SINCE(6, 9)
+static inline void *aarch64_insn_copy(void *dst, void *src, size_t len)
+{
+	const u32 *words = src;
+	size_t i;
+
+	for (i = 0; i < len / AARCH64_INSN_SIZE; i++)
+		if (aarch64_insn_write(dst + i * AARCH64_INSN_SIZE, words[i]))
+			return NULL;
+	flush_icache_range((unsigned long)dst, (unsigned long)dst + len);
+	return dst;
+}
+#define KI_INSN_COPY(CODE)	CODE(aarch64_insn_write)
+#else
+#define KI_INSN_COPY(CODE)	CODE(aarch64_insn_copy)
+#endif
+
+/* 6.5: user and kernel have one each. Before, the address decides, as is right for both. */
+#if !KI_SINCE(6, 5)
+#include <asm/pointer_auth.h>
+#define ptrauth_strip_kernel_insn_pac ptrauth_strip_insn_pac
+#endif
+
+#endif /* CONFIG_ARM64 */
 
 #endif /* _KERNINST_COMPAT_H */

@@ -14,7 +14,7 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
-	CODE(aarch64_insn_copy)			\
+	KI_INSN_COPY(CODE)			\
 	CODE(aarch64_insn_patch_text_nosync)
 
 /* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */
