@@ -42,7 +42,8 @@ const (
 	alarms       = 30
 	writes       = 100
 	written      = 733 // bytes of each: nobody else writes as many
-	// freedFile holds the address of memory that was a module's.
+	// freedFile holds the address of memory that was a module's: data, for since Linux 6.13
+	// what was code stays mapped, full of traps (amd64, EXECMEM_ROX_CACHE).
 	freedFile = "/tmp/freed"
 )
 
@@ -172,7 +173,7 @@ func irqPoint(arch string) *wire.Point {
 func loadSteps(arch string, v variant) (steps []*wire.Step) {
 	steps = []*wire.Step{shell("holds", v.holds), snapshot("before", ""),
 		splice("elsewhere", somewhere("vfs_statx")), unsplice("elsewhere"), kprobe("peer", "elsewhere"),
-		shell("freed", "cat /sys/module/peer/sections/.text >"+freedFile), unkprobe("peer")}
+		shell("freed", "cat /sys/module/peer/sections/.data >"+freedFile), unkprobe("peer")}
 	for _, c := range loadCases {
 		if c.only != "" && c.only != arch {
 			continue
