@@ -55,13 +55,17 @@ func (t *Text) Traced(code []byte) bool {
 	return !isNopRiscv64(isa.ByteOrder.Uint32(site[4:]))
 }
 
-// FrontWord reports whether the eight bytes in front of an ftrace site are arm64's
-// pointer to the struct ftrace_ops of whoever traces the function
-// (DYNAMIC_FTRACE_WITH_CALL_OPS). Where the kernel keeps none, instructions stand
-// there, whose high halves are no address.
-func FrontWord(b []byte) bool {
+// kernelHigh are the upper halves of what a kernel's pointers point to: on riscv64 with
+// 57 bits of address, the direct map is far below the image.
+var kernelHigh = map[string][]uint64{"arm64": {0xffff}, "riscv64": {0xffff, 0xff60}}
+
+// FrontWord reports whether the eight bytes in front of an ftrace site are the pointer to
+// the struct ftrace_ops of whoever traces the function (DYNAMIC_FTRACE_WITH_CALL_OPS: arm64,
+// and since Linux 6.16 riscv64). Where the kernel keeps none, instructions stand there,
+// whose high halves are no address.
+func (t *Text) FrontWord(b []byte) bool {
 	v := isa.ByteOrder.Uint64(b)
-	return v>>48 == 0xffff && v%8 == 0
+	return slices.Contains(kernelHigh[t.Arch.Name], v>>48) && v%8 == 0
 }
 
 var (
