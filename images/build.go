@@ -278,6 +278,9 @@ func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, err
 		if err != nil {
 			return nil, err
 		}
+		if err := b.fits(root, sel); err != nil {
+			return nil, err
+		}
 		b.say("building %s for %s", j.name, b.t.name)
 		return root.build(ctx, j)
 	})
