@@ -153,8 +153,10 @@ func checkCost(t *T) {
 	hit, whole := measure.Added(t.Arch, bare, spliced)
 	t.insns("splice.insns_per_hit", hit)
 	t.equal("a splice adds a whole number of instructions", whole, true)
-	t.equal("a splice adds what its code says", hit, float64(p.Added))
-	t.atMost("instructions that a splice adds to a hit", hit, budget[t.Arch])
+	if !t.onlyTraps(p) {
+		t.equal("a splice adds what its code says", hit, float64(p.Added))
+		t.atMost("instructions that a splice adds to a hit", hit, budget[t.Arch])
+	}
 
 	peer, _ := measure.Added(t.Arch, bare, kprobed)
 	t.insns("kprobe.insns_per_hit", peer)
@@ -163,6 +165,12 @@ func checkCost(t *T) {
 	t.equal("where the trap is", t.spliced("cost", "trap").Address, p.Address)
 	t.trapCost("trap", one("trapped"), kprobed, bare, 0.5)
 	t.trapCost("trap-at-a-jump", one("jumped"), one("kprobe-jumped"), bare, 0.8)
+}
+
+// onlyTraps: riscv64's kernels preempt themselves since 7.0, so that windows are refused, and
+// most instructions are left with a breakpoint; that is held against kprobes alone.
+func (t *T) onlyTraps(p *wire.PointResult) bool {
+	return t.Arch == "riscv64" && !t.before(7, 0) && p.Mechanism == "trap"
 }
 
 // trapCost holds a trap of ours to a share of what a kprobe adds at the same instruction.
