@@ -90,29 +90,26 @@ func (m *maker) masks() []mask {
 			out = append(out, mask{off: f.Start, size: f.Skip})
 		}
 	}
-	out = split(append(out, m.maskBoot()...))
+	out = split(append(out, m.maskHead()...))
 	sort.SliceStable(out, func(i, j int) bool { return out[i].off < out[j].off })
 	return out
 }
 
-// bootFunctions are what amd64's CPUs come to first. Linux 6.1 has constants there
-// that are made of addresses, and look like none: those of page tables less where the kernel
-// is linked to.
-var bootFunctions = []string{"startup_64", "secondary_startup_64", "secondary_startup_64_no_verify"}
+// headText is from where to where amd64's kernel runs before it is where it is linked to be,
+// and mostHead how long that is at most. Linux 6.1 has constants there that are made of
+// addresses, and look like none: those of page tables less where the kernel is linked to.
+var headText = [2]string{"startup_64", "asm_cpu_bringup_and_idle"}
 
-// maskBoot masks them as a whole: no function that may be spliced calls them, nor they it.
-func (m *maker) maskBoot() (out []mask) {
-	if m.Graph.Arch.Name != "amd64" {
+const mostHead = 16 << 10
+
+// maskHead masks it as a whole: its code is the same in all boots of a kernel.
+func (m *maker) maskHead() []mask {
+	lo, err1 := m.Text.Function("", headText[0])
+	hi, err2 := m.Text.Function("", headText[1])
+	if m.Graph.Arch.Name != "amd64" || err1 != nil || err2 != nil || lo.Addr < m.kernel.Addr || hi.Addr-lo.Addr > mostHead {
 		return nil
 	}
-	for _, name := range bootFunctions {
-		f, err := m.Text.Function("", name)
-		if err != nil || f.Addr < m.kernel.Addr || f.End() > m.kernel.Addr+isa.Addr(len(m.kernel.Code)) {
-			continue
-		}
-		out = append(out, mask{off: isa.Off(f.Addr - m.kernel.Addr), size: isa.Off(f.Size)})
-	}
-	return out
+	return []mask{{off: isa.Off(lo.Addr - m.kernel.Addr), size: isa.Off(hi.Addr - lo.Addr)}}
 }
 
 // split cuts masks where chunks end.
