@@ -304,10 +304,17 @@ func release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
+func (e *env) filled() unix.Errno {
+	if !whole(e.one).Window {
+		return unix.EINVAL
+	}
+	return filledErrno[e.arch.Name]
+}
+
 func (e *env) refusals(rng *rand.Rand) error {
 	e.refuse(rng, append(slices.Concat(refused, spans, badTraps, frames, e.locals(), waitsRefused),
 		refusal{"splice: a jump that leads elsewhere", misledErrno[e.arch.Name], splice(misled)},
-		refusal{"splice: a jump with something behind it", filledErrno[e.arch.Name], splice(func(_ *env, s *kdev.Splice) {
+		refusal{"splice: a jump with something behind it", e.filled(), splice(func(_ *env, s *kdev.Splice) {
 			s.Old, s.New = append(bytes.Clone(s.Old), 0, 0, 0, 0), append(bytes.Clone(s.New), 0, 0, 0, 0)
 		})},
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
