@@ -167,11 +167,12 @@ func checkCost(t *T) {
 	t.trapCost("trap-at-a-jump", one("jumped"), one("kprobe-jumped"), bare, 0.8)
 }
 
-// onlyTraps: riscv64's kernels preempt themselves since 7.0, so that windows are refused, and
-// most instructions are left with a breakpoint; that is held against kprobes alone.
-func (t *T) onlyTraps(p *wire.PointResult) bool {
-	return t.Arch == "riscv64" && !t.before(7, 0) && p.Mechanism == "trap"
-}
+// windows: riscv64's kernels preempt themselves since 7.0, so that windows are refused, and
+// most instructions are left with a breakpoint.
+func (t *T) windows() bool { return t.Arch != "riscv64" || t.before(7, 0) }
+
+// onlyTraps: what such a point costs is held against kprobes alone.
+func (t *T) onlyTraps(p *wire.PointResult) bool { return !t.windows() && p.Mechanism == "trap" }
 
 // trapCost holds a trap of ours to a share of what a kprobe adds at the same instruction.
 func (t *T) trapCost(name string, trapped, kprobed, bare *measure.Bench, share float64) {

@@ -152,6 +152,10 @@ var names = []naming{
 	{"=__secondary_switched", Entry, "runs before a CPU has a stack"},
 	{"=set_cpu_boot_mode_flag", Entry, "runs before a CPU has a stack"},
 	{"=finalise_el2", Entry, "runs before a CPU has a stack"},
+	// riscv64's kernels that preempt themselves look whether a vector unit is in use, in front
+	// of each exception's handler and behind it (arch/riscv/kernel/entry.S): a breakpoint there
+	// would be met again, and again.
+	{"riscv_v_context_nesting_", Entry, "runs at every exception, in front of its handler"},
 	{"relocate_kernel", Hypervisor, "runs from a copy"},
 	{"=machine_kexec", Hypervisor, "leaves this kernel"},
 }
