@@ -11,13 +11,16 @@ import (
 // Linux 7 has a format as well. Nothing in a kernel says which it is.
 var bugTables = []layout{{bugTable, 12, false}, {bugTable, 16, false}}
 
+// fewestBugs is how many entries tell how they lie: a kernel has thousands.
+const fewestBugs = 100
+
 // bugs is how this kernel's entries lie: so that most of them are about its text. Taken for
 // longer or shorter than they are, one of three or four is; the few that are not in any case
 // are of code that is gone after boot.
 func (t *Text) bugs() (layout, error) {
 	return t.bugForm.get(func() (layout, error) {
 		lo, hi, err := t.kernelTable(bugTables[0])
-		if err != nil || lo == 0 {
+		if err != nil || lo == 0 || hi-lo < isa.Addr(fewestBugs*bugTables[0].stride) {
 			return bugTables[0], err
 		}
 		for _, l := range bugTables {
