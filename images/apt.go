@@ -396,22 +396,26 @@ func (a *apt) fetchAtOnce(ctx context.Context, dir string, pkgs []Package) (fail
 	return failed, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 }
 
-// kernels lists the releases of Debian's stock kernel that the mirror has,
-// each with the version of its package. Suites keep images longer than the headers
-// that the module is built with: what is without them does not count.
+// buildable are the kernels' images among packages, as apt names them. Suites keep images
+// longer than the headers that the module is built with: what is without them does not count.
+func buildable(packages []string, t target) (images []string) {
+	for _, name := range packages {
+		v, ok := releaseIn(name, t)
+		if ok && slices.Contains(packages, "linux-headers-"+v+"-"+t.name) {
+			images = append(images, name+":"+t.name)
+		}
+	}
+	return images
+}
+
+// kernels lists the releases of Debian's stock kernel that the mirror has and the module can
+// be built for, each with the version of its package.
 func (a *apt) kernels(ctx context.Context, t target) (map[string]string, error) {
 	names, err := a.run(ctx, a.dir, "apt-cache", "pkgnames", "linux-")
 	if err != nil {
 		return nil, fmt.Errorf("images: mirror %s: %w", a.mirror, err)
 	}
-	var images []string
-	all := strings.Fields(names)
-	for _, name := range all {
-		v, ok := releaseIn(name, t)
-		if ok && slices.Contains(all, "linux-headers-"+v+"-"+t.name) {
-			images = append(images, name+":"+t.name)
-		}
-	}
+	images := buildable(strings.Fields(names), t)
 	found := map[string]string{}
 	if len(images) == 0 {
 		return found, nil // a suite need not have the architecture

@@ -230,7 +230,8 @@ func below(dir string, src []source) []source {
 	return out
 }
 
-// native builds what needs the C toolchain: the module and the workloads.
+// native builds what needs the C toolchain, the module and the workloads, and adds what the
+// kernel needs beside them.
 func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
 	for _, step := range []func(*selection) (job, error){b.module, b.bench, b.lmbench} {
@@ -253,7 +254,9 @@ func (b *builder) native(ctx context.Context, sel *selection) (files, error) {
 			made["lib/kerninst/"+installedAs(j.name, name)] = d
 		}
 	}
-	return made, nil
+	more, err := b.carried(ctx, sel)
+	maps.Copy(made, more)
+	return made, err
 }
 
 // installedAs is an output's name below /lib/kerninst in the guest.
@@ -273,6 +276,9 @@ func (b *builder) inRoot(ctx context.Context, sel *selection, j job) (files, err
 	return b.cache.made(ctx, j.name, keyOf(append(key, j.outputs...)...), func() (files, error) {
 		root, err := b.tree(ctx, sel)
 		if err != nil {
+			return nil, err
+		}
+		if err := b.fits(root, sel); err != nil {
 			return nil, err
 		}
 		b.say("building %s for %s", j.name, b.t.name)
@@ -311,7 +317,7 @@ func (b *builder) module(sel *selection) (job, error) {
 	}
 	prefix := b.t.triplet + "-"
 	j.argv = moduleArgv("/usr/src/linux-headers-"+sel.Kernel+"-"+b.t.name, "/build/module", kbuildTools{
-		make: []string{"ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + prefix, "CC=" + b.t.gcc()},
+		make: append([]string{"ARCH=" + b.t.kbuild, "CROSS_COMPILE=" + prefix, "CC=" + b.t.gcc()}, b.t.unknown...),
 		nm:   prefix + "nm", objcopy: prefix + "objcopy", strip: prefix + "strip",
 	})
 	return j, err

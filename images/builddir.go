@@ -6,6 +6,7 @@ import (
 
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,14 +116,35 @@ func (d *buildDir) readConfig() error {
 		return d.wrong("cannot be read: %v", err)
 	}
 	defer f.Close()
-	d.config = map[string]string{}
-	in := bufio.NewScanner(f)
+	d.config, err = readOptions(f)
+	return err
+}
+
+// readOptions reads lines of CONFIG_NAME=value.
+func readOptions(r io.Reader) (map[string]string, error) {
+	config := map[string]string{}
+	in := bufio.NewScanner(r)
 	for in.Scan() {
 		if name, value, ok := strings.Cut(in.Text(), "="); ok {
-			d.config[strings.TrimPrefix(name, "CONFIG_")] = strings.Trim(value, `"`)
+			config[strings.TrimPrefix(name, "CONFIG_")] = strings.Trim(value, `"`)
 		}
 	}
-	return in.Err()
+	return config, in.Err()
+}
+
+// lacking says which of the needed options a kernel has not been built with, and why they
+// are needed. Modules are as good where allowed says so.
+func lacking(config map[string]string, t target, allowed func(option string) bool) string {
+	var lacks []string
+	for _, n := range needed {
+		if n.arches != "" && !slices.Contains(strings.Fields(n.arches), t.name) {
+			continue
+		}
+		if got := config[n.option]; got != "y" && (got != "m" || !allowed(n.option)) {
+			lacks = append(lacks, fmt.Sprintf("CONFIG_%s=y (%s)", n.option, n.why))
+		}
+	}
+	return strings.Join(lacks, ", ")
 }
 
 func (d *buildDir) checkConfig() error {
@@ -134,17 +156,8 @@ func (d *buildDir) checkConfig() error {
 		}
 		return d.wrong("is of none of %s", strings.Join(Arches(), ", "))
 	}
-	var lacks []string
-	for _, n := range needed {
-		if n.arches != "" && !slices.Contains(strings.Fields(n.arches), d.t.name) {
-			continue
-		}
-		if got := d.config[n.option]; got != "y" {
-			lacks = append(lacks, fmt.Sprintf("CONFIG_%s=y (%s)", n.option, n.why))
-		}
-	}
-	if len(lacks) > 0 {
-		return d.wrong("lacks %s: set that, and build it again", strings.Join(lacks, ", "))
+	if lacks := lacking(d.config, d.t, func(string) bool { return false }); lacks != "" {
+		return d.wrong("lacks %s: set that, and build it again", lacks)
 	}
 	if d.config["MODULE_SIG_FORCE"] == "y" {
 		return d.wrong("has CONFIG_MODULE_SIG_FORCE=y and would not load kerninst.ko, which nobody signs: unset that, and build it again")

@@ -42,7 +42,8 @@ type Image struct {
 	Modules  string
 	Manifest Manifest
 
-	modules moduleTree
+	modules  moduleTree
+	carriers []string // of those, without which nothing comes out of the guest
 }
 
 // Manifest lists everything that an image was made of. It names no path, time
@@ -220,10 +221,18 @@ func (b *builder) from(sel *selection) (*Image, error) {
 		return nil, err
 	}
 	deb := b.cache.object(in.Digest)
-	return &Image{
+	debs := []string{deb}
+	if of, err := sel.guest(builtinsIn); err == nil {
+		debs = append(debs, b.cache.object(of.Digest))
+	}
+	img := &Image{
 		Arch: b.t.name, Package: p.Name, Version: p.Version, Release: sel.Kernel + "-" + b.t.name,
-		Modules: deb, modules: packagedModules{deb, in.SHA256}, Manifest: Manifest{Packages: sel.Guest},
-	}, nil
+		Modules: deb, modules: packagedModules{debs, in.SHA256}, Manifest: Manifest{Packages: sel.Guest},
+	}
+	if b.opt.Kernel != "" {
+		img.carriers = carriers
+	}
+	return img, nil
 }
 
 // task is a function that runs by itself.

@@ -47,16 +47,25 @@ type moduleTree interface {
 	key() string
 }
 
-// packagedModules are those in a kernel's Debian package.
+// packagedModules are those in a kernel's Debian packages.
 type packagedModules struct {
-	deb string
-	sum string
+	debs []string
+	sum  string
 }
 
 func (p packagedModules) key() string { return p.sum }
 
 func (p packagedModules) visit(ctx context.Context, f func(string, func() (io.ReadCloser, error)) error) error {
-	return packageFiles(ctx, p.deb, func(h *tar.Header, content io.Reader) error {
+	for _, deb := range p.debs {
+		if err := visitPackage(ctx, deb, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func visitPackage(ctx context.Context, deb string, f func(string, func() (io.ReadCloser, error)) error) error {
+	return packageFiles(ctx, deb, func(h *tar.Header, content io.Reader) error {
 		_, below, ok := strings.Cut(path.Clean(h.Name), "lib/modules/")
 		if !ok || h.Typeflag != tar.TypeReg {
 			return nil
@@ -134,6 +143,20 @@ func (img *Image) Load(ctx context.Context, opt Options, names []string) ([]File
 	if err != nil {
 		return nil, err
 	}
+	made, err := b.modules(ctx, img, append(slices.Clone(img.carriers), names...))
+	if err != nil {
+		return nil, err
+	}
+	var out []File
+	for _, name := range sortedNames(made) {
+		out = append(out, File{Path: "/lib/modules/" + path.Base(name), Mode: 0o644, Source: b.cache.object(made[name])})
+	}
+	return append(out, File{Path: ModuleList, Mode: 0o644, Data: loadList(made)}), nil
+}
+
+// modules are the modules of these names and what they depend on, by names in whose order
+// they are loaded.
+func (b *builder) modules(ctx context.Context, img *Image, names []string) (files, error) {
 	step := func() (files, error) {
 		found, err := loadable(ctx, img.modules, img.Release, names)
 		if err != nil {
@@ -149,28 +172,48 @@ func (img *Image) Load(ctx context.Context, opt Options, names []string) ([]File
 		}
 		return made, nil
 	}
-	var made files
-	if sum := img.modules.key(); sum != "" {
-		made, err = b.cache.made(ctx, "modules", keyOf(append([]string{sum}, names...)...), step)
-		if errors.Is(err, ErrNotCached) { // nothing is made, but a name that is none is said
-			if _, none := loadable(ctx, img.modules, img.Release, names); none != nil {
-				err = none
-			}
-		}
-	} else {
-		made, err = step()
+	sum := img.modules.key()
+	if sum == "" {
+		return step()
 	}
-	if err != nil {
+	made, err := b.cache.made(ctx, "modules", keyOf(append([]string{sum}, names...)...), step)
+	if errors.Is(err, ErrNotCached) { // nothing is made, but a name that is none is said
+		if _, none := loadable(ctx, img.modules, img.Release, names); none != nil {
+			err = none
+		}
+	}
+	return made, err
+}
+
+// loadList is what ModuleList says.
+func loadList(made files) []byte {
+	var list bytes.Buffer
+	for _, name := range sortedNames(made) {
+		fmt.Fprintln(&list, "/lib/modules/"+path.Base(name))
+	}
+	return list.Bytes()
+}
+
+// carriers are the modules by which results come. Since Linux 6.12 they are built into
+// Debian's kernels; a guest of another brings along what is not.
+var carriers = []string{"virtio_pci", "virtio_console"}
+
+// carried are the carriers that are to be in the initramfs, by their paths there.
+func (b *builder) carried(ctx context.Context, sel *selection) (files, error) {
+	img, err := b.from(sel)
+	if err != nil || len(img.carriers) == 0 {
 		return nil, err
 	}
-	var list strings.Builder
-	var out []File
-	for _, name := range sortedNames(made) {
-		at := "/lib/modules/" + path.Base(name)
-		out = append(out, File{Path: at, Mode: 0o644, Source: b.cache.object(made[name])})
-		fmt.Fprintln(&list, at)
+	made, err := b.modules(ctx, img, img.carriers)
+	if err != nil || len(made) == 0 {
+		return nil, err
 	}
-	return append(out, File{Path: ModuleList, Mode: 0o644, Data: []byte(list.String())}), nil
+	list, err := b.cache.put(bytes.NewReader(loadList(made)))
+	out := files{strings.TrimPrefix(ModuleList, "/"): list}
+	for name, d := range made {
+		out["lib/modules/"+path.Base(name)] = d
+	}
+	return out, err
 }
 
 // moduleFile is one module, unpacked.

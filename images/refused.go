@@ -3,8 +3,11 @@ package images
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -33,6 +36,31 @@ func (e *ModuleError) Error() string {
 }
 
 func (e *ModuleError) Unwrap() error { return e.err }
+
+// LacksError says what a packaged kernel was built without.
+type LacksError struct{ Release, Lacks string }
+
+func (e *LacksError) Error() string { return fmt.Sprintf("kernel %s lacks %s", e.Release, e.Lacks) }
+
+// fits refuses a kernel that the user chose, by what its headers say that it was built with.
+// Carriers may be modules, which come along.
+func (b *builder) fits(root *Root, sel *selection) error {
+	if b.opt.Kernel == "" || b.own != nil {
+		return nil
+	}
+	release := sel.Kernel + "-" + b.t.name
+	f, err := os.Open(filepath.Join(root.Path, "usr/src/linux-headers-"+release, ".config"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	config, err := readOptions(f)
+	lacks := lacking(config, b.t, func(option string) bool { return slices.Contains(carriers, strings.ToLower(option)) })
+	if err == nil && lacks != "" {
+		err = &LacksError{release, lacks}
+	}
+	return err
+}
 
 // notFor makes one sentence of it when the module was refused by a kernel that the user
 // chose. Of the locked one all is shown: there the module is what is wrong.

@@ -2,6 +2,9 @@ package images
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -34,5 +37,28 @@ func TestNotFor(t *testing.T) {
 	b.opt.Kernel = ""
 	if got := b.notFor("6.12.1+deb13-amd64", err).Error(); !strings.Contains(got, "more") {
 		t.Errorf("of the locked kernel, notFor = %q, want all of it", got)
+	}
+}
+
+// A kernel is refused for what it was built without, but not for what comes along as a
+// module; the locked one is not asked.
+func TestFits(t *testing.T) {
+	var all strings.Builder
+	for _, n := range needed {
+		fmt.Fprintf(&all, "CONFIG_%s=%s\n", n.option, map[bool]string{true: "m", false: "y"}[strings.HasPrefix(n.option, "VIRTIO_")])
+	}
+	for name, tt := range map[string]struct{ kernel, without, want string }{
+		"fits":   {"6.1", "", ""},
+		"lacks":  {"6.1", "CONFIG_KALLSYMS_ALL=y\n", "kernel 6.1.0-50-arm64 lacks CONFIG_KALLSYMS_ALL=y (kerninst.ko is told where some of the kernel's data is)"},
+		"locked": {"", "CONFIG_KALLSYMS_ALL=y\n", ""},
+	} {
+		root := t.TempDir()
+		dir := filepath.Join(root, "usr/src/linux-headers-6.1.0-50-arm64")
+		must(t, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, ".config"), []byte(strings.Replace(all.String(), tt.without, "", 1)), 0o644))
+		b := &builder{opt: Options{Kernel: tt.kernel}, t: targets[1]}
+		err := b.fits(&Root{Path: root}, &selection{Kernel: "6.1.0-50"})
+		if err == nil && tt.want != "" || err != nil && err.Error() != tt.want {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
 	}
 }

@@ -34,6 +34,10 @@ var (
 	modulesIn = []string{"linux-modules-", "linux-image-"}
 )
 
+// builtinsIn is where the list of what would be modules, and is built in, is since Linux 7.0;
+// before, it is with the modules.
+const builtinsIn = "linux-base-"
+
 // guest finds a package of the target by the start of its name, the first of some.
 func (s *selection) guest(prefixes ...string) (Package, error) {
 	for _, prefix := range prefixes {

@@ -248,7 +248,12 @@ func (a *apt) runsIn(ctx context.Context, s *selection, kbuild string) error {
 	if err != nil {
 		return err
 	}
-	needed := libcNeeded.FindStringSubmatch(described[0]["depends"])
+	return s.runs(ctx, kbuild, described[0]["depends"], a)
+}
+
+// runs is the refusal of kbuild that depends on these packages.
+func (s *selection) runs(ctx context.Context, kbuild, depends string, a *apt) error {
+	needed := libcNeeded.FindStringSubmatch(depends)
 	k := slices.IndexFunc(s.Toolchain, func(p Package) bool { return p.Name == "libc6" && p.Arch == a.host })
 	if needed == nil || k < 0 {
 		return nil

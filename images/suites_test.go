@@ -1,6 +1,7 @@
 package images
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,6 +22,35 @@ func TestNewest(t *testing.T) {
 	} {
 		if got := newest(word, have, targets[0]); got != want {
 			t.Errorf("newest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
+
+// An image whose headers are gone is none that the module can be built for, and another's
+// headers do not help.
+func TestBuildable(t *testing.T) {
+	got := buildable([]string{
+		"linux-image-6.12.90+deb13-arm64", "linux-image-6.12.94+deb13-arm64", "linux-image-6.12.107+deb13-arm64", "linux-image-arm64",
+		"linux-image-6.12.107+deb13-cloud-arm64", "linux-headers-6.12.107+deb13-cloud-arm64",
+		"linux-headers-6.12.90+deb13-amd64", "linux-headers-6.12.94+deb13-common", "linux-headers-6.12.107+deb13-arm64",
+	}, targets[1])
+	if want := []string{"linux-image-6.12.107+deb13-arm64:arm64"}; !slices.Equal(got, want) {
+		t.Errorf("buildable = %v, want %v", got, want)
+	}
+}
+
+// Kbuild's programs want a C library that the toolchain may be too old for; of the host's,
+// and not of the target's.
+func TestRuns(t *testing.T) {
+	s := &selection{Toolchain: []Package{{Name: "libc6", Version: "2.42-1", Arch: "arm64"}, {Name: "libc6", Version: "2.41-12+deb13u1", Arch: "amd64"}}}
+	a := &apt{of: debianSuite{"forky", "Debian"}, host: "amd64"}
+	const refused = "images: kbuild of forky needs libc6 2.42, the toolchain's of trixie is 2.41-12+deb13u1: the module cannot be built for this kernel"
+	for depends, want := range map[string]string{
+		"libc6 (>= 2.41), libelf1t64 (>= 0.144)": "", "libc6 (>= 2.4)": "", "libelf1t64 (>= 9)": "", "": "",
+		"libelf1t64 (>= 0.144), libc6 (>= 2.42)": refused,
+	} {
+		if err := s.runs(context.Background(), "kbuild", depends, a); err != nil && err.Error() != want || err == nil && want != "" {
+			t.Errorf("%q: %v, want %q", depends, err, want)
 		}
 	}
 }

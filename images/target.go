@@ -16,12 +16,16 @@ type target struct {
 	images  []string // that QEMU boots, in a kernel's build directory
 	// firmware is the machine's, in firmwarePackage; empty: QEMU's own will do.
 	firmware string
+	// unknown are options of the kernel's that ask the compiler for what the toolchain's does
+	// not know; those built by it have none of them.
+	unknown []string
 }
 
 var targets = []target{
-	{"amd64", "x86_64-linux-gnu", "x86", "GOAMD64=v1", "X86_64", []string{"arch/x86/boot/bzImage"}, ""},
-	{"arm64", "aarch64-linux-gnu", "arm64", "GOARM64=v8.0", "ARM64", []string{"arch/arm64/boot/Image", "arch/arm64/boot/Image.gz"}, ""},
-	{"riscv64", "riscv64-linux-gnu", "riscv", "GORISCV64=rva20u64", "RISCV", []string{"arch/riscv/boot/Image"}, "usr/lib/riscv64-linux-gnu/opensbi/generic/fw_dynamic.bin"},
+	{"amd64", "x86_64-linux-gnu", "x86", "GOAMD64=v1", "X86_64", []string{"arch/x86/boot/bzImage"}, "", nil},
+	{"arm64", "aarch64-linux-gnu", "arm64", "GOARM64=v8.0", "ARM64", []string{"arch/arm64/boot/Image", "arch/arm64/boot/Image.gz"}, "", nil},
+	{"riscv64", "riscv64-linux-gnu", "riscv", "GORISCV64=rva20u64", "RISCV", []string{"arch/riscv/boot/Image"}, "usr/lib/riscv64-linux-gnu/opensbi/generic/fw_dynamic.bin",
+		[]string{"CONFIG_TOOLCHAIN_HAS_ZACAS=", "CONFIG_TOOLCHAIN_HAS_ZABHA="}},
 }
 
 // lockedHosts are the hosts for which Refresh locks a toolchain. Others work,

@@ -45,7 +45,7 @@ func Toolchain(ctx context.Context, opt Options) (*Root, error) {
 
 // treeVersion is part of a tree's key: count it up when what is added to the
 // packages changes.
-const treeVersion = "1"
+const treeVersion = "2"
 
 // tools are the packages of the toolchain's root: its closure, and the headers
 // for the target.
@@ -157,6 +157,10 @@ func (b *builder) unpackAll(ctx context.Context, pkgs []Package, dir string) err
 	return errors.Join(errs...)
 }
 
+// stackMap is where objtool, since Linux 7.0, looks for its stack before it does anything:
+// if it dies, it says whether that was full. It refuses to work without.
+const stackMap = "7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0 [stack]\n"
+
 // finishTree adds what maintainer scripts and a running system would.
 func finishTree(dir string) error {
 	in := func(p string) string { return filepath.Join(dir, p) }
@@ -165,6 +169,8 @@ func finishTree(dir string) error {
 		os.MkdirAll(in("build"), 0o755),
 		os.MkdirAll(in("dev"), 0o755),
 		os.MkdirAll(in("tmp"), 0o777),
+		os.MkdirAll(in("proc/self"), 0o755),
+		os.WriteFile(in("proc/self/maps"), []byte(stackMap), 0o644),
 		os.Symlink("gawk", in("usr/bin/awk")),
 		os.Symlink("dash", in("usr/bin/sh")))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -360,15 +366,15 @@ func (c *cache) doJob(j job, dir string, run func(argv []string) error) (files, 
 func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 	made := files{}
 	for _, part := range []struct {
-		name    string
-		pkgs    []string
-		pattern string
+		name     string
+		pkgs     []string
+		patterns []string
 	}{
-		{"kernel", kernelIn, "boot/vmlinu?-*"},
-		{"busybox", []string{"busybox-static"}, "usr/bin/busybox"},
-		{"firmware", []string{firmwarePackage}, b.t.firmware},
+		{"kernel", kernelIn, []string{"boot/vmlinu?-*", "usr/lib/modules/*/vmlinu?"}}, // the latter since 7.0
+		{"busybox", []string{"busybox-static"}, []string{"usr/bin/busybox"}},
+		{"firmware", []string{firmwarePackage}, []string{b.t.firmware}},
 	} {
-		if part.pattern == "" {
+		if part.patterns[0] == "" {
 			continue
 		}
 		if part.name == "kernel" && b.own != nil {
@@ -388,7 +394,7 @@ func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 				b.cache.discard(p.Digest, p.Name, err)
 				return nil, err
 			}
-			d, err := b.member(ctx, p, part.pattern)
+			d, err := b.member(ctx, p, part.patterns...)
 			return files{part.name: d}, err
 		})
 		if err != nil {
@@ -399,11 +405,14 @@ func (b *builder) unpack(ctx context.Context, sel *selection) (files, error) {
 	return made, nil
 }
 
-// member stores the first file of a package whose name matches the pattern.
-func (b *builder) member(ctx context.Context, p Package, pattern string) (d Digest, err error) {
+// member stores the first file of a package whose name matches one of the patterns.
+func (b *builder) member(ctx context.Context, p Package, patterns ...string) (d Digest, err error) {
 	found := false
 	err = packageFiles(ctx, b.cache.object(p.Digest), func(h *tar.Header, content io.Reader) (err error) {
-		if ok, _ := path.Match(pattern, path.Clean(h.Name)); !ok || h.Typeflag != tar.TypeReg {
+		if h.Typeflag != tar.TypeReg || !slices.ContainsFunc(patterns, func(pattern string) bool {
+			ok, _ := path.Match(pattern, path.Clean(h.Name))
+			return ok
+		}) {
 			return nil
 		}
 		found = true
@@ -416,7 +425,7 @@ func (b *builder) member(ctx context.Context, p Package, pattern string) (d Dige
 		return Digest{}, fmt.Errorf("images: %s: %w", p, err)
 	}
 	if !found {
-		return Digest{}, fmt.Errorf("images: %s has no %s", p, pattern)
+		return Digest{}, fmt.Errorf("images: %s has no %s", p, strings.Join(patterns, " or "))
 	}
 	return d, nil
 }

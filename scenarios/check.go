@@ -3,6 +3,7 @@ package scenarios
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/onsi/gomega"
 
@@ -42,6 +43,13 @@ type T struct {
 	// Files are for other programs to read, by name; see report.FilesDir.
 	Files map[string][]byte
 	g     gomega.Gomega
+}
+
+// before reports whether the kernel is older than a version.
+func (t *T) before(major, minor int) bool {
+	var is [2]int
+	_, err := fmt.Sscanf(t.Release, "%d.%d", &is[0], &is[1])
+	return err == nil && slices.Compare(is[:], []int{major, minor}) < 0
 }
 
 // NewT makes the state for a check. fail is called with the first assertion

@@ -64,10 +64,20 @@ func countGuests(arch string) []Guest {
 // instruction adds to that.
 var cells = map[string]string{"amd64": "per-cpu", "arm64": "shared", "riscv64": "shared"}
 
+// checkCell: of what the image has of per-CPU memory (PERCPU_DYNAMIC_RESERVE, 28 KB), Debian's
+// 6.12 leaves a page; 6.1 and 7.2 do not.
+func (t *T) checkCell(guest, cell string) {
+	want := []string{cells[t.Arch]}
+	if !strings.HasPrefix(t.Release, "6.12.") {
+		want = append(want, "shared")
+	}
+	t.expect(guest+": where the counter is", cell, strings.Join(want, " or "), gomega.BeElementOf(want))
+}
+
 func checkCount(t *T) {
 	for _, guest := range []string{"1cpu", "2cpu"} {
 		p := t.spliced(guest, "splice")
-		t.equal(guest+": where the counter is", p.Cell, cells[t.Arch])
+		t.checkCell(guest, p.Cell)
 		var did uint64
 		for _, b := range t.benches(guest, "work") {
 			did += b.TotalOp
@@ -143,8 +153,10 @@ func checkCost(t *T) {
 	hit, whole := measure.Added(t.Arch, bare, spliced)
 	t.insns("splice.insns_per_hit", hit)
 	t.equal("a splice adds a whole number of instructions", whole, true)
-	t.equal("a splice adds what its code says", hit, float64(p.Added))
-	t.atMost("instructions that a splice adds to a hit", hit, budget[t.Arch])
+	if !t.onlyTraps(p) {
+		t.equal("a splice adds what its code says", hit, float64(p.Added))
+		t.atMost("instructions that a splice adds to a hit", hit, budget[t.Arch])
+	}
 
 	peer, _ := measure.Added(t.Arch, bare, kprobed)
 	t.insns("kprobe.insns_per_hit", peer)
@@ -154,6 +166,13 @@ func checkCost(t *T) {
 	t.trapCost("trap", one("trapped"), kprobed, bare, 0.5)
 	t.trapCost("trap-at-a-jump", one("jumped"), one("kprobe-jumped"), bare, 0.8)
 }
+
+// windows: riscv64's kernels preempt themselves since 7.0, so that windows are refused, and
+// most instructions are left with a breakpoint.
+func (t *T) windows() bool { return t.Arch != "riscv64" || t.before(7, 0) }
+
+// onlyTraps: what such a point costs is held against kprobes alone.
+func (t *T) onlyTraps(p *wire.PointResult) bool { return !t.windows() && p.Mechanism == "trap" }
 
 // trapCost holds a trap of ours to a share of what a kprobe adds at the same instruction.
 func (t *T) trapCost(name string, trapped, kprobed, bare *measure.Bench, share float64) {
@@ -241,7 +260,8 @@ var noinstr = map[string]string{
 	"riscv64": "irqentry_enter",
 }
 
-// ftraceSite is how far behind a function's start ftrace's own is: behind a landing pad.
+// ftraceSite is how far behind a function's start ftrace's own is: behind a landing pad,
+// which Debian's kernels have from 6.2 on.
 var ftraceSite = map[string]uint64{"amd64": 4, "arm64": 0, "riscv64": 0}
 
 func refusals(arch string) []refusal {
@@ -249,7 +269,7 @@ func refusals(arch string) []refusal {
 		{"unknown", at("no_such_function", 0), "no such function"},
 		{"outside", at("vfs_read", 1<<20), "outside the function"},
 		{"entry", at("vfs_read", ftraceSite[arch]), "reserved text"},
-		{"noinstr", at(noinstr[arch], 4), "reserved text"},
+		{"noinstr", at(noinstr[arch], 0), "reserved text"},
 		{"itself", &wire.Point{Module: "kerninst", Function: "ki_open"}, "reserved text"},
 	}
 }
@@ -278,12 +298,20 @@ func refuseGuests(arch string) []Guest {
 	return []Guest{{Name: "refuse", CPUs: 1, Job: job(steps...)}}
 }
 
+// reason is why a point is refused in this kernel.
+func (t *T) reason(r refusal) string {
+	if r.step == "entry" && t.before(6, 2) && ftraceSite[t.Arch] > 0 {
+		return "inside an instruction" // ftrace's, which begins the function
+	}
+	return r.reason
+}
+
 func checkRefuse(t *T) {
 	const g = "refuse"
 	for _, r := range refusals(t.Arch) {
 		res := t.result(g, r.step)
 		t.expect(r.step+": the step is refused", res.Error, "an error", gomega.Not(gomega.BeEmpty()))
-		t.equal(r.step+": the reason", res.Points[0].GetRefusal().GetReason(), r.reason)
+		t.equal(r.step+": the reason", res.Points[0].GetRefusal().GetReason(), t.reason(r))
 		t.point(g, res.Points[0])
 	}
 	t.equal("what walks stacks is no place for a snippet that does", t.result(g, "recursion").Points[0].GetRefusal().GetReason(), "recursion")

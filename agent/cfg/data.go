@@ -29,7 +29,7 @@ func isDataName(name string) bool {
 	return false
 }
 
-// frontWord is the size of the pointer that arm64's ftrace keeps in front of an
+// frontWord is the size of the pointer that ftrace may keep in front of an
 // entry (DYNAMIC_FTRACE_WITH_CALL_OPS): where struct ftrace_ops of whoever
 // traces the function lies.
 const frontWord = 8
@@ -37,15 +37,12 @@ const frontWord = 8
 // frontWords cuts those pointers off the spans before the entries. A kernel
 // built without them has instructions there; their high halves are no address.
 func (g *Graph) frontWords(t *ktext.Text, spans []span) {
-	if g.Arch.Name != "arm64" {
-		return
-	}
 	for k := range spans[:len(spans)-1] {
 		s, next := &spans[k], &spans[k+1]
 		if s.region != next.region || s.hi-s.lo < frontWord || t.FtraceSite(g.Code(next.lo)) == 0 {
 			continue
 		}
-		if ktext.FrontWord(g.Code(s.hi - frontWord)) {
+		if t.FrontWord(g.Code(s.hi - frontWord)) {
 			s.words = frontWord
 		}
 	}

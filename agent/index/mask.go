@@ -90,9 +90,26 @@ func (m *maker) masks() []mask {
 			out = append(out, mask{off: f.Start, size: f.Skip})
 		}
 	}
-	out = split(out)
+	out = split(append(out, m.maskHead()...))
 	sort.SliceStable(out, func(i, j int) bool { return out[i].off < out[j].off })
 	return out
+}
+
+// headText is from where to where amd64's kernel runs before it is where it is linked to be,
+// and mostHead how long that is at most. Linux 6.1 has constants there that are made of
+// addresses, and look like none: those of page tables less where the kernel is linked to.
+var headText = [2]string{"startup_64", "asm_cpu_bringup_and_idle"}
+
+const mostHead = 16 << 10
+
+// maskHead masks it as a whole: its code is the same in all boots of a kernel.
+func (m *maker) maskHead() []mask {
+	lo, err1 := m.Text.Function("", headText[0])
+	hi, err2 := m.Text.Function("", headText[1])
+	if m.Graph.Arch.Name != "amd64" || err1 != nil || err2 != nil || lo.Addr < m.kernel.Addr || hi.Addr-lo.Addr > mostHead {
+		return nil
+	}
+	return []mask{{off: isa.Off(lo.Addr - m.kernel.Addr), size: isa.Off(hi.Addr - lo.Addr)}}
 }
 
 // split cuts masks where chunks end.

@@ -311,8 +311,8 @@ func (t *Text) DumpParts(kallsyms, blacklist []byte, modules []Section) []Part {
 		}
 	}
 	add("rodata", t.sym.markers["__start_rodata"], t.sym.markers["__end_rodata"])
-	for _, l := range []layout{jumpTable, exTable, bugTable, staticCalls} {
-		add(l.name, t.sym.markers["__start_"+l.name], t.sym.markers["__stop_"+l.name])
+	for _, name := range []string{jumpTable.name, exTable.name, bugTable, staticCalls.name} {
+		add(name, t.sym.markers["__start_"+name], t.sym.markers["__stop_"+name])
 	}
 	for _, s := range modules {
 		if s.Dumped() {

@@ -3,7 +3,9 @@ package ktext_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -233,4 +235,24 @@ func FuzzModules(f *testing.F) {
 			t.Fatal("a view and an error, or neither")
 		}
 	})
+}
+
+// Modules that lie side by side end where the next one's pages begin.
+func TestSectionsSideBySide(t *testing.T) {
+	const at = isa.Addr(0xffffffffc0000000)
+	list := ktext.Sections(map[string]map[string]isa.Addr{
+		"one": {".text": at, ".exit.text": at + 0x100}, "two": {".text": at + 4096 + 64, ".noinstr.text": at + 4096},
+	}, func(a isa.Addr, _ []byte) error {
+		if a >= at+2*4096 {
+			return errors.New("not mapped")
+		}
+		return nil
+	})
+	want := []ktext.Section{
+		{Module: "one", Name: ".text", Addr: at, Size: 0x100}, {Module: "one", Name: ".exit.text", Addr: at + 0x100, Size: 4096 - 0x100},
+		{Module: "two", Name: ".noinstr.text", Addr: at + 4096, Size: 64}, {Module: "two", Name: ".text", Addr: at + 4096 + 64, Size: 4096 - 64},
+	}
+	if !slices.Equal(list, want) {
+		t.Errorf("%v, want %v", list, want)
+	}
 }

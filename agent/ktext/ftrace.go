@@ -2,6 +2,7 @@ package ktext
 
 import (
 	"bytes"
+	"slices"
 
 	"kerninst/agent/isa"
 )
@@ -31,8 +32,8 @@ const MostFtrace = 9
 // boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop like
 // any other, which only the kernel's BPF looks for, to tell where the site is.
 func (t *Text) Sealed(code []byte) int {
-	if t.Arch.Name == "amd64" && bytes.HasPrefix(code, endbrOff) && t.FtraceSite(code) > len(endbrOff) {
-		return len(endbrOff)
+	if t.Arch.Name == "amd64" && isSealed(code) && t.FtraceSite(code) > len(endbr64) {
+		return len(endbr64)
 	}
 	return 0
 }
@@ -54,25 +55,35 @@ func (t *Text) Traced(code []byte) bool {
 	return !isNopRiscv64(isa.ByteOrder.Uint32(site[4:]))
 }
 
-// FrontWord reports whether the eight bytes in front of an ftrace site are arm64's
-// pointer to the struct ftrace_ops of whoever traces the function
-// (DYNAMIC_FTRACE_WITH_CALL_OPS). Where the kernel keeps none, instructions stand
-// there, whose high halves are no address.
-func FrontWord(b []byte) bool {
+// kernelHigh are the upper halves of what a kernel's pointers point to: on riscv64 with
+// 57 bits of address, the direct map is far below the image.
+var kernelHigh = map[string][]uint64{"arm64": {0xffff}, "riscv64": {0xffff, 0xff60}}
+
+// FrontWord reports whether the eight bytes in front of an ftrace site are the pointer to
+// the struct ftrace_ops of whoever traces the function (DYNAMIC_FTRACE_WITH_CALL_OPS: arm64,
+// and since Linux 6.16 riscv64). Where the kernel keeps none, instructions stand there,
+// whose high halves are no address.
+func (t *Text) FrontWord(b []byte) bool {
 	v := isa.ByteOrder.Uint64(b)
-	return v>>48 == 0xffff && v%8 == 0
+	return slices.Contains(kernelHigh[t.Arch.Name], v>>48) && v%8 == 0
 }
 
 var (
-	endbr64  = []byte{0xf3, 0x0f, 0x1e, 0xfa}
-	endbrOff = []byte{0x66, 0x0f, 0x1f, 0x00} // what boot leaves of an unneeded one
-	nop5     = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+	nop5    = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+	// What boot leaves of an unneeded landing pad: gen_endbr_poison(), and since Linux 6.16
+	// that with a trap in it for who comes past a check.
+	endbrOff = [][]byte{{0x66, 0x0f, 0x1f, 0x00}, {0x0f, 0x1f, 0x40, 0xd6}}
 )
+
+func isSealed(code []byte) bool {
+	return slices.ContainsFunc(endbrOff, func(nop []byte) bool { return bytes.HasPrefix(code, nop) })
+}
 
 // ftraceAmd64: five bytes, nop or call, at the start or behind the landing pad.
 func ftraceAmd64(code []byte) int {
 	n := 0
-	if bytes.HasPrefix(code, endbr64) || bytes.HasPrefix(code, endbrOff) {
+	if bytes.HasPrefix(code, endbr64) || isSealed(code) {
 		n = 4
 	}
 	if len(code) < n+5 {

@@ -43,6 +43,7 @@ type Text struct {
 	tables    once[*tables]
 	targets   once[*isa.Marks]
 	faults    once[[]Fault]
+	bugForm   once[layout]
 
 	// What the last questions were about: whoever asks, asks of one instruction after the
 	// other.
@@ -409,11 +410,11 @@ func (t *Text) Read(a isa.Addr, b []byte) error {
 	return nil
 }
 
-// Code reads a function's bytes. On arm64 the words that the next function
-// keeps before its entry are left out.
+// Code reads a function's bytes. The word that the next function may keep before its
+// entry is left out: FrontWord.
 func (t *Text) Code(f Func) ([]byte, error) {
 	extra := 0
-	if t.Arch.Name == "arm64" && f.End()+ftraceSpan <= t.behind(f) {
+	if kernelHigh[t.Arch.Name] != nil && f.End()+ftraceSpan <= t.behind(f) {
 		extra = ftraceSpan
 	}
 	b := make([]byte, int(f.Size)+extra)
@@ -421,7 +422,7 @@ func (t *Text) Code(f Func) ([]byte, error) {
 		return nil, err
 	}
 	code := b[:f.Size]
-	if extra > 0 && len(code) >= ftraceSpan && ftraceArm64(b[f.Size:]) != 0 && FrontWord(code[len(code)-ftraceSpan:]) {
+	if extra > 0 && len(code) >= ftraceSpan && t.FtraceSite(b[f.Size:]) != 0 && t.FrontWord(code[len(code)-ftraceSpan:]) {
 		code = code[:len(code)-ftraceSpan]
 	}
 	return code, nil

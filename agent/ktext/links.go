@@ -34,18 +34,15 @@ type BugSite struct {
 	Warning bool
 }
 
-// bugWarning is BUGFLAG_WARNING, in the half word at bugFlags of struct
-// bug_entry.
-const (
-	bugFlags   = 10
-	bugWarning = 1
-)
+// bugWarning is BUGFLAG_WARNING, in the half word that ends struct bug_entry.
+const bugWarning = 1
 
 // Handlers that read more of the interrupted state than the instruction itself:
 // amd64's EX_TYPE_UCOPY_LEN computes rcx from rcx and the register that the entry
 // names (arch/x86/include/asm/extable_fixup_types.h); EX_TYPE_LOAD_UNALIGNED_ZEROPAD
 // of the others loads from the register that the entry names, which need not be the
-// one that the instruction uses (arch/*/include/asm/asm-extable.h).
+// one that the instruction uses (arch/*/include/asm/asm-extable.h). Its number is 4, and 5
+// on arm64 where 4 is of copies that name no register: those are taken for it, too.
 const (
 	exTypeUcopyLen = 19
 	exTypeZeroPad  = 4
@@ -59,14 +56,18 @@ func (t *Text) Links(module string) (*Links, error) {
 	if module != "" {
 		calls = moduleStaticCalls
 	}
+	bugs, err := t.bugs()
+	if err != nil {
+		return nil, err
+	}
 	for _, l := range []struct {
 		layout
 		add func(at isa.Addr, entry []byte)
 	}{
 		{jumpTable, func(at isa.Addr, b []byte) { x.Keys = append(x.Keys, Key{rel(at, b, 0), rel(at, b, 4)}) }},
 		{exTable, func(at isa.Addr, b []byte) { x.Faults = append(x.Faults, t.fault(at, b)) }},
-		{bugTable, func(at isa.Addr, b []byte) {
-			x.Bugs = append(x.Bugs, BugSite{rel(at, b, 0), isa.ByteOrder.Uint16(b[bugFlags:])&bugWarning != 0})
+		{bugs, func(at isa.Addr, b []byte) {
+			x.Bugs = append(x.Bugs, BugSite{rel(at, b, 0), isa.ByteOrder.Uint16(b[len(b)-2:])&bugWarning != 0})
 		}},
 		{calls, func(at isa.Addr, b []byte) { x.Calls = append(x.Calls, rel(at, b, 0)) }},
 	} {
@@ -197,7 +198,7 @@ func (t *Text) eachEntry(l layout, lo, hi isa.Addr, add func(isa.Addr, []byte)) 
 func (t *Text) handlerReads(entry []byte) isa.RegSet {
 	if t.Arch.Name != "amd64" {
 		kind, data := isa.ByteOrder.Uint16(entry[8:]), isa.ByteOrder.Uint16(entry[10:])
-		if kind != exTypeZeroPad {
+		if kind < exTypeZeroPad {
 			return 0
 		}
 		r := isa.Set(isa.Reg(data >> 5 & 31))

@@ -35,7 +35,7 @@ func (s Section) Text() bool {
 
 // tableSections are the kernel's own tables as modules name them.
 var tableSections = map[string]bool{
-	jumpTable.name: true, exTable.name: true, bugTable.name: true, moduleStaticCalls.name: true,
+	jumpTable.name: true, exTable.name: true, bugTable: true, moduleStaticCalls.name: true,
 }
 
 // Dumped says whether a dump holds the section: code, its tables, and the
@@ -46,8 +46,8 @@ func (s Section) Dumped() bool {
 
 // Sections gives the sections of loaded modules their sizes. The kernel tells
 // the address of each, in /sys/module/NAME/sections, but no size: that is up to
-// the module's next section, or to the first page that read cannot read (memory
-// that the kernel allocates has an unmapped page behind it).
+// the module's next section, or to the first page that read cannot read (what no module
+// has), or that another module has: since Linux 6.13, amd64's may lie side by side.
 func Sections(at map[string]map[string]isa.Addr, read Reader) []Section {
 	var out []Section
 	for module, sections := range at {
@@ -69,6 +69,7 @@ func Sections(at map[string]map[string]isa.Addr, read Reader) []Section {
 		}
 		return a.Module+" "+a.Name < b.Module+" "+b.Name
 	})
+	apart(out)
 	return out
 }
 
@@ -87,6 +88,16 @@ func end(a isa.Addr, sections []Section, read Reader) isa.Addr {
 		}
 	}
 	return next
+}
+
+// apart ends sections, in order of address, where the next module's first page begins.
+func apart(list []Section) {
+	for k := 1; k < len(list); k++ {
+		s, next := &list[k-1], list[k]
+		if begin := next.Addr &^ (page - 1); s.Module != next.Module && s.End() > begin && begin > s.Addr {
+			s.Size = isa.Off(begin - s.Addr)
+		}
+	}
 }
 
 // FormatModules writes sections as Options.Modules reads them, a line each:
@@ -244,11 +255,15 @@ func (t *Text) siteOf(m *module, lo, hi isa.Addr) (Reservation, bool, error) {
 // module are what lies behind a table's end.
 func (t *Text) moduleTables(m *module) (*tables, error) {
 	var x tables
+	bugs, err := t.bugs()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range m.sections {
 		for _, l := range []struct {
 			layout
 			into *[]isa.Addr
-		}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugTable, &x.bugs}, {moduleStaticCalls, &x.calls}} {
+		}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugs, &x.bugs}, {moduleStaticCalls, &x.calls}} {
 			if s.Name != l.name {
 				continue
 			}

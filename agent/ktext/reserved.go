@@ -168,6 +168,10 @@ var names = []naming{
 	{"=__secondary_switched", Entry, "runs before a CPU has a stack"},
 	{"=set_cpu_boot_mode_flag", Entry, "runs before a CPU has a stack"},
 	{"=finalise_el2", Entry, "runs before a CPU has a stack"},
+	// riscv64's kernels that preempt themselves look whether a vector unit is in use, in front
+	// of each exception's handler and behind it (arch/riscv/kernel/entry.S): a breakpoint there
+	// would be met again, and again.
+	{"riscv_v_context_nesting_", Entry, "runs at every exception, in front of its handler"},
 	// What a machine that is woken runs before the per-CPU memory that counters and traps are in is
 	// found again. amd64: wakeup_long64 loads %gs with a selector, which clears its base, and
 	// restore_processor_state writes that with native_write_msr, behind other registers
@@ -211,18 +215,19 @@ type layout struct {
 	target bool // the second word is an address that control may go to
 }
 
-// Layouts of 6.12: struct jump_entry, static_call_site, bug_entry (with
-// DEBUG_BUGVERBOSE) and exception_table_entry, which has the same 12 bytes on
-// all three ISAs.
+// Layouts of 6.1 to 7.2: struct jump_entry, static_call_site and exception_table_entry,
+// which has the same 12 bytes on all three ISAs.
 var (
 	jumpTable   = layout{"__jump_table", 16, true}
 	exTable     = layout{"__ex_table", 12, true}
-	bugTable    = layout{"__bug_table", 12, false}
 	staticCalls = layout{"static_call_sites", 8, false}
 	// The kernel's own are bounded by symbols, __start_ and __stop_ and the name; a
 	// module's lie in a section.
 	moduleStaticCalls = layout{".static_call_sites", 8, false}
 )
+
+// bugTable is the table of BUG and WARN sites; see bugTables.
+const bugTable = "__bug_table"
 
 // kernelTable is where a table of the kernel lies; a kernel without it has no such
 // symbols. Static calls without a table of their sites are an error: the kernel
@@ -270,10 +275,14 @@ func (t *Text) entries(l layout, lo, hi isa.Addr) (sites, targets []isa.Addr, er
 
 func (t *Text) loadTables() (*tables, error) {
 	var x tables
+	bugs, err := t.bugs()
+	if err != nil {
+		return nil, err
+	}
 	for _, l := range []struct {
 		layout
 		into *[]isa.Addr
-	}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugTable, &x.bugs}, {staticCalls, &x.calls}} {
+	}{{jumpTable, &x.keys}, {exTable, &x.faults}, {bugs, &x.bugs}, {staticCalls, &x.calls}} {
 		sites, targets, err := t.load(l.layout)
 		if err != nil {
 			return nil, err

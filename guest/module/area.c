@@ -26,6 +26,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 
+#include "compat.h"
 #include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
@@ -238,13 +239,13 @@ static bool arena_fits(const struct ki_area *a)
  */
 static int get_local(struct area *new)
 {
-	if (!KI_ARCH_LOCAL_REACH)
+	if (!KI_ARCH_LOCAL)
 		return -EOPNOTSUPP;
 	new->local = ki_fails() ? NULL : __alloc_percpu(PAGE_SIZE, PAGE_SIZE);
 	if (!new->local)
 		return -ENOMEM;
 	new->cells = (unsigned long)new->local;
-	if (new->cells < KI_ARCH_LOCAL_REACH && KI_ARCH_LOCAL_REACH - new->cells >= PAGE_SIZE)
+	if (KI_ARCH_LOCAL_REACHES(new->cells) && KI_ARCH_LOCAL_REACHES(new->cells + PAGE_SIZE - 8))
 		return 0;
 	free_percpu(new->local);
 	return -ENOSPC;

@@ -18,12 +18,11 @@
 #include <linux/set_memory.h>
 #include <linux/stacktrace.h>
 #include <linux/static_call.h>
+#include <linux/stringify.h>
 #include <linux/stop_machine.h>
 #include <linux/vmalloc.h>
 
 #include <asm/sections.h>
-
-#include "arch_patching.h"
 
 #include "internals.h"
 #include "kerninst_mod.h"
@@ -34,17 +33,18 @@ struct internal {
 	bool mark, maybe;
 };
 
-#define SYMBOL(s)	{ #s, &(s) },
-#define MARKED(s)	{ #s, &(s), .mark = true },
-#define PERHAPS(s)	{ #s, &(s), .maybe = true },
+/* By the names that this kernel has: compat.h may give them others. */
+#define SYMBOL(s)	{ __stringify(s), &(s) },
+#define MARKED(s)	{ __stringify(s), &(s), .mark = true },
+#define PERHAPS(s)	{ __stringify(s), &(s), .maybe = true },
 static const struct internal internals[] = {
 	KI_INTERNALS(SYMBOL, SYMBOL, MARKED)
 	KI_ARCH_MAYBE(PERHAPS)
 };
 
 /* One NUL-terminated name after the other, for the loader. */
-#define NAME(s) #s "\0"
-#define QUERY(s) "?" #s "\0"
+#define NAME(s) __stringify(s) "\0"
+#define QUERY(s) "?" __stringify(s) "\0"
 static const char names[] __used __aligned(1) __section(".kerninst.internals") =
 	KI_INTERNALS(NAME, NAME, NAME) KI_ARCH_MAYBE(QUERY);
 

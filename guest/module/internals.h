@@ -18,6 +18,7 @@
 #ifndef _KERNINST_INTERNALS_H
 #define _KERNINST_INTERNALS_H
 
+#include "compat.h"
 #include "arch_internals.h"
 
 #define KI_INTERNALS(CODE, DATA, MARK)		\

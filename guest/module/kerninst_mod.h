@@ -25,6 +25,8 @@
 
 #include "kerninst.h"
 
+struct kprobe_blacklist_entry;
+
 #define KI_NAME "kerninst"
 
 /* core.c */

@@ -17,6 +17,7 @@
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 
+#include "compat.h"
 #include "faults.h"
 #include "kerninst_mod.h"
 
@@ -79,8 +80,7 @@ static void wait_for(struct wait *w, u64 ns)
 	DEFINE_WAIT(entry);
 
 	w->task = current;
-	hrtimer_init(&w->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
-	w->timer.function = look;
+	hrtimer_setup(&w->timer, look, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	hrtimer_start(&w->timer, w->period, HRTIMER_MODE_REL);
 	for (;;) {
 		prepare_to_wait(&stopped, &entry, TASK_INTERRUPTIBLE);

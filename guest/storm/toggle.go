@@ -90,7 +90,8 @@ const tooLong = "c0 sum\nc1 sum\nc2 sum\nc3 sum\ncount c0 1\ncount c1 1\ncount c
 
 // amd64Variants adds to the planned jmp rel32 those of two to four bytes: a jmp
 // rel8, behind segment prefixes that it ignores, to the padding before the
-// function, where a jmp rel32 leads on or a copy of a patch is.
+// function, where a jmp rel32 leads on or a copy of a patch is. A kernel without padding
+// (6.1) has but the others.
 func (e *env) amd64Variants() ([]variant, error) {
 	const padding = 16
 	board := whole(e.one)
@@ -100,7 +101,18 @@ func (e *env) amd64Variants() ([]variant, error) {
 	if err := e.dev.Read(board.Point, board.Old); err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(board.Old, bytes.Repeat([]byte{0x90}, 5)) {
+	long, err := snippet.Parse(tooLong)
+	if err != nil {
+		return nil, err
+	}
+	others, err := e.unpadded(long)
+	switch {
+	case err != nil:
+		return nil, err
+	case bytes.Equal(board.Old, bytes.Repeat([]byte{0x90}, 5)):
+	case strings.HasPrefix(release(), "6.1."):
+		return others, nil
+	default:
 		return nil, fmt.Errorf("no padding before %v: %x", e.fn, board.Old)
 	}
 	board.New[0] = 0xe9
@@ -116,10 +128,6 @@ func (e *env) amd64Variants() ([]variant, error) {
 		s.New = append(bytes.Repeat([]byte{0x2e}, n-2), 0xeb, byte(d))
 		out = append(out, variant{name: fmt.Sprintf("%d bytes", n), boards: []kdev.Splice{board}, point: s, counts: e.one})
 	}
-	long, err := snippet.Parse(tooLong)
-	if err != nil {
-		return nil, err
-	}
 	near, err := e.boarded("2 bytes to a jump in padding", long, false)
 	if err != nil {
 		return nil, err
@@ -128,6 +136,11 @@ func (e *env) amd64Variants() ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
+	return append(append(out, near, copied), others...), nil
+}
+
+// unpadded are the ways for which there need not be padding.
+func (e *env) unpadded(long snippet.Snippet) ([]variant, error) {
 	p, err := e.planBy(plan.Quiesced, e.fn.Name, 0)
 	if err != nil {
 		return nil, err
@@ -142,7 +155,7 @@ func (e *env) amd64Variants() ([]variant, error) {
 		return nil, err
 	}
 	punned := variant{name: "a jump that others complete", point: whole(pun), counts: pun}
-	return append(out, near, copied, window, stretch, punned, e.planned()), nil
+	return []variant{window, stretch, punned, e.planned()}, nil
 }
 
 // inAStretch is one jmp rel8 to a jump in a stretch of its own function that was moved away

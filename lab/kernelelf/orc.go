@@ -2,6 +2,7 @@ package kernelelf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sort"
 )
@@ -24,12 +25,54 @@ type orcEntry struct {
 	kind         byte
 }
 
-// Registers and kinds of entries (ORC_REG_…, ORC_TYPE_…).
+// Registers and kinds of entries (ORC_REG_…, ORC_TYPE_…), by the numbers of Linux 6.4 to 6.12.
 const (
 	orcPrevSP, orcDX, orcDI, orcBP, orcSP, orcR10, orcR13, orcBPIndirect, orcSPIndirect = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 	orcCall, orcRegs, orcPartial = 2, 3, 4
+
+	orcNone = 15 // a register that none of these is
 )
+
+// orcForm is how a kernel numbers them: what its numbers are by those above.
+type orcForm struct {
+	regs  [16]byte
+	kinds [8]byte
+}
+
+var (
+	orcRegs6 = [16]byte{0, orcPrevSP, orcDX, orcDI, orcBP, orcSP, orcR10, orcR13, orcBPIndirect, orcSPIndirect, orcNone, orcNone, orcNone, orcNone, orcNone, orcNone}
+	orcRegs7 = [16]byte{0, orcNone, orcDX, orcSP, orcBP, orcDI, orcR10, orcR13, orcPrevSP, orcSPIndirect, orcBPIndirect, orcNone, orcNone, orcNone, orcNone, orcNone}
+)
+
+// orcForms are those of 6.1 (whose kinds have two bits, and another for the end), 6.12 and
+// 7.2. No kernel says which it has; most entries of all are about a function that was
+// called, and count from its stack pointer.
+var orcForms = []orcForm{
+	{orcRegs6, [8]byte{orcCall, orcRegs, orcPartial}},
+	{orcRegs6, [8]byte{0, 1, orcCall, orcRegs, orcPartial}},
+	{orcRegs7, [8]byte{0, 1, orcCall, orcRegs, orcPartial}},
+}
+
+// form finds which of them entries are in; false: in none.
+func form(what []byte) (best orcForm, ok bool) {
+	counts, all := map[[2]byte]int{}, len(what)/orcSize
+	for ; len(what) >= orcSize; what = what[orcSize:] {
+		counts[[2]byte{what[4] & 15, what[5] & 7}]++
+	}
+	for _, f := range orcForms {
+		n := 0
+		for k, c := range counts {
+			if f.regs[k[0]] == orcSP && f.kinds[k[1]] == orcCall {
+				n += c
+			}
+		}
+		if 2*n > all {
+			return f, true
+		}
+	}
+	return best, false
+}
 
 // Sizes of the table's parts, in bytes.
 const orcPlace, orcSize = 4, 6
@@ -60,11 +103,15 @@ func readORC(symbols []Symbol, live func(addr uint64, n int) ([]byte, error)) (*
 	if err != nil {
 		return nil, fmt.Errorf("unwind table: %w", err)
 	}
-	return parseORC(where, what, marks[0])
+	f, ok := form(what)
+	if !ok {
+		return nil, errors.New("unwind table: its entries are of a form that is not known")
+	}
+	return parseORC(f, where, what, marks[0])
 }
 
 // parseORC takes the table apart. A place is the distance from itself.
-func parseORC(where, what []byte, addr uint64) (*orc, error) {
+func parseORC(f orcForm, where, what []byte, addr uint64) (*orc, error) {
 	o := &orc{}
 	for i := 0; i+orcPlace <= len(where) && len(what) >= orcSize; i += orcPlace {
 		at := addr + uint64(i) + uint64(int64(int32(binary.LittleEndian.Uint32(where[i:]))))
@@ -75,7 +122,7 @@ func parseORC(where, what []byte, addr uint64) (*orc, error) {
 		o.at = append(o.at, at)
 		o.entries = append(o.entries, orcEntry{
 			sp: int16(binary.LittleEndian.Uint16(what)), bp: int16(binary.LittleEndian.Uint16(what[2:])),
-			spReg: byte(flags & 15), bpReg: byte(flags >> 4 & 15), kind: byte(flags >> 8 & 7),
+			spReg: f.regs[flags&15], bpReg: f.regs[flags>>4&15], kind: f.kinds[flags>>8&7],
 		})
 		what = what[orcSize:]
 	}

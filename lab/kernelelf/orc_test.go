@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -41,7 +42,7 @@ func TestORCRules(t *testing.T) {
 		if tt.entry[2] == 0 {
 			tt.entry[3] = 0
 		}
-		o, err := parseORC([]byte{0, 0, 0, 0}, tt.entry[:], 0)
+		o, err := parseORC(orcForms[1], []byte{0, 0, 0, 0}, tt.entry[:], 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +92,37 @@ func TestORCRows(t *testing.T) {
 		}
 	}
 	where, what = table(addr, []uint64{text + 1, text}, [][6]byte{rsp8, rsp8})
-	if _, err := parseORC(where, what, addr); err == nil {
+	if _, err := parseORC(orcForms[1], where, what, addr); err == nil {
 		t.Error("entries out of order were taken")
+	}
+}
+
+// Which numbers a kernel has for registers and kinds is told by what most entries say.
+func TestORCForms(t *testing.T) {
+	for name, tt := range map[string]struct {
+		entries [][6]byte // two of a call from the stack pointer, and one of r10
+		form    int
+	}{
+		"6.1":  {[][6]byte{{4: 0x05, 5: 0}, {4: 0x15, 5: 0}, {4: 0x06, 5: 1}}, 0},
+		"6.12": {[][6]byte{{4: 0x05, 5: 2}, {4: 0x15, 5: 2}, {4: 0x06, 5: 3}}, 1},
+		"7.2":  {[][6]byte{{4: 0x03, 5: 2}, {4: 0x83, 5: 2}, {4: 0x06, 5: 3}}, 2},
+	} {
+		where, what := table(0, []uint64{1, 2, 3}, tt.entries)
+		f, ok := form(what)
+		if !ok || f != orcForms[tt.form] {
+			t.Errorf("%s: %v, %v", name, f, ok)
+			continue
+		}
+		o, err := parseORC(f, where, what, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []orcEntry{{spReg: orcSP, kind: orcCall}, {spReg: orcSP, bpReg: orcPrevSP, kind: orcCall}, {spReg: orcR10, kind: orcRegs}}
+		if !slices.Equal(o.entries, want) {
+			t.Errorf("%s: %v, want %v", name, o.entries, want)
+		}
+	}
+	if _, ok := form([]byte{0, 0, 0, 0, 9, 9}); ok {
+		t.Error("a form was found where none is")
 	}
 }

@@ -27,7 +27,6 @@
 
 #include <asm/page_types.h>
 #include <asm/pgtable_64_types.h>
-#include <asm/text-patching.h>
 
 #include "faults.h"
 #include "internals.h"
@@ -415,7 +414,9 @@ int ki_arch_poke(struct ki_poke *p, u32 n, u32 *failed)
 
 /*
  * _rude also waits for the code that tasks-RCU does not watch (idle, and CPUs
- * on their way in or out of the kernel).
+ * on their way in or out of the kernel). Newer kernels do nothing there, where such code
+ * is noinstr (7.2: CONFIG_ARCH_WANTS_NO_INSTR): no splice is in that, and for what an idle
+ * task runs besides, with RCU watching and preemption off, tasks-RCU's own grace periods wait.
  */
 void ki_arch_quiesce(void)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 #include <linux/static_call_types.h>
 #include <asm/extable_fixup_types.h>
-
-struct orc_entry;
+#include <asm/orc_types.h>
 
 extern struct static_call_site __start_static_call_sites[], __stop_static_call_sites[];
 /* The kernel's tables for walks up a stack: addresses, relative, and what is said of them. */
@@ -27,7 +26,7 @@ extern bool kprobes_allow_optimization;
 	MARK(__stop_orc_unwind_ip)		\
 	MARK(__start_orc_unwind)		\
 	MARK(__stop_orc_unwind)			\
-	CODE(set_memory_rox)			\
+	KI_SET_ROX(CODE)			\
 	CODE(static_call_text_reserved)		\
 	CODE(text_poke)				\
 	CODE(text_poke_copy)			\
@@ -39,11 +38,15 @@ extern bool kprobes_allow_optimization;
 #define KI_ARCH_TRAPS "0xcccccccc"
 /* How far code and its cells may be from each other, in bytes. */
 #define KI_ARCH_CELL_REACH (1ul << 30)
-/* What %gs:disp32 reaches of per-CPU memory, whose addresses begin at 0. */
-#define KI_ARCH_LOCAL_REACH (1ul << 31)
+/*
+ * What %gs:disp32 reaches of per-CPU memory: a displacement has a sign. Addresses there begin
+ * at 0, and since 6.15 in the image.
+ */
+#define KI_ARCH_LOCAL true
+#define KI_ARCH_LOCAL_REACHES(at) ((long)(at) == (int)(at))
 /* Rings are found by what is at an address in per-CPU memory, if that is in reach. */
 #define KI_ARCH_RING_LIST false
-#define KI_ARCH_RINGS_FOUND(at) ((at) < KI_ARCH_LOCAL_REACH - 8)
+#define KI_ARCH_RINGS_FOUND(at) KI_ARCH_LOCAL_REACHES(at)
 #define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex. A number: it is in asm. */
 #define KI_ARCH_ARENA 0x80000

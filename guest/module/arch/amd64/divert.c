@@ -19,8 +19,6 @@
  */
 #include <linux/string.h>
 
-#include <asm/text-patching.h>
-
 #include "internals.h"
 #include "kerninst_mod.h"
 

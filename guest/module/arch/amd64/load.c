@@ -26,6 +26,7 @@
 #include <asm/segment.h>
 #include <asm/vsyscall.h>
 
+#include "compat.h"
 #include "kerninst_mod.h"
 
 #define FAULTS_OFF(op) op " $" __stringify(KI_LOAD_UNIT) ", %c[disabled](%%rcx)\n\t"
@@ -45,7 +46,7 @@
 	"cmp $%c[vsyscall] + 4095, %%rax\n\t"					\
 	"jbe 4f\n"								\
 	"1:\tpush %%rcx\n\t"							\
-	"mov %%gs:pcpu_hot + %c[task](%%rip), %%rcx\n\t"			\
+	"mov %%gs:" KI_TASK_SYMBOL " + %c[task](%%rip), %%rcx\n\t"			\
 	"testl $" __stringify(KI_LOAD_FULL) ", %c[disabled](%%rcx)\n\t"		\
 	"jnz 3f\n\t"								\
 	FAULTS_OFF("addl")							\
@@ -112,7 +113,7 @@ static void __used loads(void)
 		     ".popsection"
 		     : : [n1] "i" (0), [n2] "i" (1), [n4] "i" (2), [n8] "i" (3),
 			 [vsyscall] "i" (VSYSCALL_ADDR),
-			 [task] "i" (offsetof(struct pcpu_hot, current_task)),
+			 [task] "i" (KI_TASK_OFFSET),
 			 [disabled] "i" (offsetof(struct task_struct, pagefault_disabled)),
 			 [size] "i" (sizeof(struct pt_regs)),
 			 [code] "i" (__KERNEL_CS), [data] "i" (__KERNEL_DS),

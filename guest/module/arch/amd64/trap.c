@@ -4,7 +4,6 @@
 #include <linux/ptrace.h>
 #include <linux/string.h>
 
-#include <asm/text-patching.h>
 
 #include "internals.h"
 #include "kerninst_mod.h"

@@ -14,7 +14,6 @@
 #include <asm/cpufeature.h>
 #include <asm/debug-monitors.h>
 #include <asm/insn.h>
-#include <asm/patching.h>
 #include <asm/pgtable.h>
 #include <asm/pointer_auth.h>
 

@@ -12,10 +12,9 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_CALL_REACH (127ul << 20)	/* less a page, and more */
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
-	CODE(set_memory_ro)			\
-	CODE(set_memory_x)			\
+	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
-	CODE(aarch64_insn_copy)			\
+	KI_INSN_COPY(CODE)			\
 	CODE(aarch64_insn_patch_text_nosync)
 
 /* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */
@@ -23,7 +22,8 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 /* How far code and its cells may be from each other, in bytes. */
 #define KI_ARCH_CELL_REACH ((1ul << 20) - 2 * KI_ANNEX_LEN)
 /* No instruction adds to per-CPU memory in one step. */
-#define KI_ARCH_LOCAL_REACH 0ul
+#define KI_ARCH_LOCAL false
+#define KI_ARCH_LOCAL_REACHES(at) false
 /* Rings are found by what is in per-CPU memory; tpidr_el2 says where a host's own is. */
 #define KI_ARCH_RING_LIST false
 #define KI_ARCH_RINGS_FOUND(at) (!is_kernel_in_hyp_mode())

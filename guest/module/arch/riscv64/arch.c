@@ -14,7 +14,6 @@
 #include <linux/string.h>
 
 #include <asm/cacheflush.h>
-#include <asm/patch.h>
 
 #include "internals.h"
 #include "kerninst_mod.h"

@@ -24,8 +24,7 @@ void handle_break(struct pt_regs *regs);
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
 	KI_ARCH_NAMING(CODE)			\
-	CODE(set_memory_ro)			\
-	CODE(set_memory_x)			\
+	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
 	CODE(patch_insn_write)			\
 	CODE(patch_text_nosync)
@@ -35,7 +34,8 @@ void handle_break(struct pt_regs *regs);
 /* How far code and its cells may be from each other, in bytes. */
 #define KI_ARCH_CELL_REACH (1ul << 30)
 /* No instruction adds to per-CPU memory in one step. */
-#define KI_ARCH_LOCAL_REACH 0ul
+#define KI_ARCH_LOCAL false
+#define KI_ARCH_LOCAL_REACHES(at) false
 /* No register leads to per-CPU memory: rings are in a list, by the number of the CPU. */
 #define KI_ARCH_RING_LIST true
 #define KI_ARCH_RINGS_FOUND(at) true

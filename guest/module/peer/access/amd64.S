@@ -165,10 +165,12 @@ access_went_on:
 	ret	/* RET would want objtool to know of it */
 	int3
 
-/* What a form that is a call calls. */
+/* What a form that is a call calls: a function, or objtool refuses the call (Linux 6.16). */
+	.type	access_callee, @function
 access_callee:
 	ret
 	int3
+	.size	access_callee, . - access_callee
 
 FORM load8,		EX_TYPE_UACCESS, RDI, 0, 0, mov (%rdi), %al
 FORM load16,		EX_TYPE_UACCESS, RBP, 0, 0, mov (%rbp), %ax

@@ -37,6 +37,8 @@
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
+#include "../../compat.h"
+
 struct truth {
 	atomic64_t calls, ns, waited, ran, returned;
 };
