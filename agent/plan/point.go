@@ -57,8 +57,8 @@ type Request struct {
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
 	// Still: no code beside the point may be moved away for it.
 	Still bool
-	// Wanted reports whether other points that are asked for lie in [lo, hi), of which none
-	// is locked for a punned jump; nil: none do.
+	// Wanted reports whether points that are asked for and have no plan yet lie in [lo, hi), of
+	// which none is locked for a punned jump, or displaced by the window of another; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool
 	// OnStack reports whether arguments of a function may be passed on the stack; an error
 	// says why that is not known. Nil: it is known of no function.
