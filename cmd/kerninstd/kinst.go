@@ -129,6 +129,7 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 		return nil, err
 	}
 	var begun, ended atomic.Bool
+	var parted wire.Parted
 	go heed(conn, &begun, &ended)
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
@@ -140,6 +141,11 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 			return nil, err
 		}
 		begun.Store(true)
+		if rec, err = parted.Add(rec); err != nil {
+			return nil, fmt.Errorf("the daemon's answer: a record %w", err)
+		} else if rec == nil {
+			continue
+		}
 		see(rec)
 		if rec.GetTrace() == nil { // which see keeps as it likes
 			records = append(records, rec)
