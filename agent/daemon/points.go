@@ -388,6 +388,7 @@ func (d *Daemon) planAll(name string, s *wire.Splice, res *wire.Result) (*set, [
 	}
 	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
+		d.forget()
 	}
 	d.room(len(all))
 	if err := d.planClocks(s, &before); err != nil {
