@@ -54,7 +54,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestWanted: the jump of a point may not end in the bytes of another that is asked for with it.
+// TestWanted: the jump of a point may not end in the bytes of another that is asked for with it,
+// nor its window displace that, until it has a plan.
 func TestWanted(t *testing.T) {
 	x := ktexttest.Load(t, "riscv64").Text(t)
 	d := &Daemon{text: x}
@@ -64,25 +65,29 @@ func TestWanted(t *testing.T) {
 		function string
 		lo, hi   isa.Off
 		want     bool
+		planned  isa.Off // of a point
 	}{
-		"before the first":     {"vfs_read", 0, 4, false},
-		"up to it":             {"vfs_read", 2, 5, true},
-		"between the two":      {"vfs_read", 5, 8, false},
-		"the other":            {"vfs_read", 6, 9, true},
-		"behind both":          {"vfs_read", 9, 200, false},
-		"before every one":     {"__riscv_sys_getppid", 0, 8, false},
-		"one of every":         {"__riscv_sys_getppid", 12, 13, true},
-		"what may be searched": {"ksys_read", 0, 100, false},
+		"before the first":     {"vfs_read", 0, 4, false, 0},
+		"up to it":             {"vfs_read", 2, 5, true, 0},
+		"between the two":      {"vfs_read", 5, 8, false, 0},
+		"the other":            {"vfs_read", 6, 9, true, 0},
+		"one is planned":       {"vfs_read", 0, 8, false, 4},
+		"one of two is":        {"vfs_read", 0, 9, true, 4},
+		"behind both":          {"vfs_read", 9, 200, false, 0},
+		"before every one":     {"__riscv_sys_getppid", 0, 8, false, 0},
+		"one of every":         {"__riscv_sys_getppid", 12, 13, true, 0},
+		"what may be searched": {"ksys_read", 0, 100, false, 0},
 	} {
 		f, err := x.Function("", c.function)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := all.has(f.Addr+isa.Addr(c.lo), f.Addr+isa.Addr(c.hi)); got != c.want {
+		planned := func(a isa.Addr) bool { return c.planned != 0 && a == f.Addr+isa.Addr(c.planned) }
+		if got := all.has(f.Addr+isa.Addr(c.lo), f.Addr+isa.Addr(c.hi), planned); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	if (*asked)(nil).has(0, ^isa.Addr(0)) {
+	if (*asked)(nil).has(0, ^isa.Addr(0), nil) {
 		t.Error("nobody has asked")
 	}
 }

@@ -267,7 +267,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 		if err != nil {
 			res.Error = err.Error()
 		}
-		if err := s.send(&wire.Record{Body: &wire.Record_Result{Result: res}}); err != nil {
+		if err := s.result(res); err != nil {
 			return errors.Join(err, d.undoAll())
 		}
 		if res.Error != "" && !step.MayFail {

@@ -34,7 +34,7 @@ func (d *Daemon) fetch(ctx context.Context, paths []string, s *stream) error {
 	for _, p := range paths {
 		res.Fetched = append(res.Fetched, f.path(p))
 	}
-	return errors.Join(f.broken, s.send(&wire.Record{Body: &wire.Record_Result{Result: res}}))
+	return errors.Join(f.broken, s.result(res))
 }
 
 // fetcher counts over all paths of a job.

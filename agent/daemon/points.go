@@ -67,7 +67,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), Preempt: d.info.Preempts(), NoTraps: !d.info.Traps()}, Loads: d.info.Loads,
 		Facts: d.facts, Heap: d.splicer.Heap(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
-		Spare: d.asked.in, Wanted: d.asked.has, Dry: d.dry, Terse: true,
+		Spare: d.asked.in, Wanted: func(lo, hi isa.Addr) bool { return d.asked.has(lo, hi, before.Asked) }, Dry: d.dry, Terse: true,
 		OnStack: d.onStack,
 		Still:   covers(p), // what is moved away is dearer, for as long as nobody comes by
 	}
@@ -247,7 +247,7 @@ type asked struct {
 	// moved away for the springboard of another.
 	near map[isa.Addr][]place.Window
 	// points are those that are certain, and functions those of which any instruction may
-	// be one: nothing of them is locked for another's jump.
+	// be one: nothing of them is locked for another's jump, or displaced by its window.
 	points    []isa.Addr     // in order
 	functions []place.Window // likewise
 }
@@ -260,14 +260,19 @@ func (a *asked) in(f ktext.Func, lo, hi isa.Addr) bool {
 	return a != nil && slices.ContainsFunc(a.near[f.Addr], func(w place.Window) bool { return lo < w.Hi && w.Lo < hi })
 }
 
-// has reports whether points are in [lo, hi).
-func (a *asked) has(lo, hi isa.Addr) bool {
+// has reports whether points are in [lo, hi) that have no plan yet.
+func (a *asked) has(lo, hi isa.Addr, planned func(isa.Addr) bool) bool {
 	if a == nil {
 		return false
 	}
 	k, _ := slices.BinarySearch(a.points, lo)
+	for ; k < len(a.points) && a.points[k] < hi; k++ {
+		if !planned(a.points[k]) {
+			return true
+		}
+	}
 	n, _ := slices.BinarySearchFunc(a.functions, lo, func(w place.Window, lo isa.Addr) int { return cmp.Compare(w.Hi, lo+1) })
-	return k < len(a.points) && a.points[k] < hi || n < len(a.functions) && a.functions[n].Lo < hi
+	return n < len(a.functions) && a.functions[n].Lo < hi
 }
 
 // add adds the point at an offset, or, of several, all from there on.
@@ -382,8 +387,9 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if err != nil {
 		return nil, nil, err
 	}
-	if slices.ContainsFunc(s.Points, func(p *wire.Point) bool { return p.Until != "" }) {
+	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
+		d.forget()
 	}
 	d.room(len(all))
 	if err := d.planClocks(s, &before); err != nil {

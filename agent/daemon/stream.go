@@ -37,6 +37,22 @@ var marshal = protodelim.MarshalOptions{MarshalOptions: proto.MarshalOptions{Det
 func (s *stream) send(rec *wire.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.write(rec)
+}
+
+// result sends what a step found, in as many records as it takes, with nothing in between.
+func (s *stream) result(res *wire.Result) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, part := range wire.Parts(res, wire.MostPart) {
+		if err := s.write(&wire.Record{Body: &wire.Record_Result{Result: part}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stream) write(rec *wire.Record) error {
 	rec.Seq = s.seq
 	rec.Vns = uint64(time.Since(s.start))
 	s.seq++

@@ -46,3 +46,38 @@ func TestTraceMessage(t *testing.T) {
 		t.Errorf("there is more: %v", err)
 	}
 }
+
+// TestLongResult: a result that is longer than a record may be is sent in several, and put
+// together it is what it was.
+func TestLongResult(t *testing.T) {
+	var b bytes.Buffer
+	s := newStream(&b)
+	want := &wire.Result{Step: "s", Runs: []*wire.RunResult{{Exit: 1}}}
+	for k := range 100000 {
+		want.Points = append(want.Points, &wire.PointResult{Address: uint64(k) << 40, Mechanism: "springboard"})
+	}
+	s.log("before")
+	if err := s.result(want); err != nil {
+		t.Fatal(err)
+	}
+	s.log("behind")
+	var parted wire.Parted
+	var got []*wire.Record
+	in, opts := bufio.NewReader(&b), protodelim.UnmarshalOptions{MaxSize: wire.MostPart + 100}
+	for seq := uint32(0); ; seq++ {
+		rec := &wire.Record{}
+		if err := opts.UnmarshalFrom(in, rec); err == io.EOF {
+			break
+		} else if err != nil || rec.Seq != seq {
+			t.Fatalf("record %d: %v, %d", seq, err, rec.Seq)
+		}
+		if whole, err := parted.Add(rec); err != nil {
+			t.Fatal(err)
+		} else if whole != nil {
+			got = append(got, whole)
+		}
+	}
+	if len(got) != 3 || !proto.Equal(got[1].GetResult(), want) {
+		t.Errorf("%d records, the second: %.200v", len(got), got[1])
+	}
+}

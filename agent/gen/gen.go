@@ -46,6 +46,7 @@ type Input struct {
 	Bytes     []byte     // of the displaced instructions
 	Back      isa.Addr   // behind them, where the kernel goes on if they do
 	Near      bool       // Back is in reach of a Hop from the patch's end
+	Home      bool       // where no register is free for the way back, a breakpoint at the patch's end may lead there
 	Annex     isa.Addr   // where the displaced instruction will lie instead; 0: in the patch. See annex.go
 	// Called: the last of the displaced, a jump to another function, is made a call, and
 	// the snippet runs when that has come back. See called.go.
@@ -94,6 +95,7 @@ type Output struct {
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
 	Start   int // offset of the displaced instructions behind it, of the way to them, or of the return
 	States  []State
+	Home    bool  // the last instruction is a breakpoint, which has to lead to Back
 	Annex   Annex // if Input.Annex asks for one
 }
 

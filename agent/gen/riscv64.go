@@ -43,13 +43,18 @@ func countRiscv64(b *builder) {
 }
 
 // backRiscv64 is one jal where that reaches, else auipc and jalr through a
-// register that is free behind the window.
+// register that is free behind the window, or else, if that is allowed, a breakpoint.
 func backRiscv64(b *builder) {
 	if code, err := riscv64.Jump(b.pc(), b.in.Back); err == nil {
 		b.one(code, nil)
 		return
 	}
 	regs, save := choose(orderRiscv64, b.in.Free[len(b.in.Free)-1], 1)
+	if len(save) > 0 && b.in.Home {
+		b.one(riscv64.Arch.Break, nil)
+		b.out.Home = true
+		return
+	}
 	if len(save) > 0 {
 		b.err = fmt.Errorf("%w at %v for the way back", ErrNoRegister, b.in.Back)
 		return

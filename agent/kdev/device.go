@@ -73,6 +73,7 @@ type Splice struct {
 	Code        bool     // a springboard that is a copy of the patch, and no jump to it
 	Awake       bool     // no task falls asleep in the patch
 	Trap        bool     // a breakpoint, and no jump
+	Home        bool     // with Trap: the patch ends in a breakpoint that leads behind the point's instruction
 	// Fault is where the patch has an instruction from Original whose faults have a
 	// fixup; 0: it has none.
 	Fault, Original isa.Addr
@@ -488,6 +489,9 @@ func (s Splice) encode() (kiSplice, bool) {
 	}
 	if s.Trap {
 		k.Flags |= spliceTrap
+	}
+	if s.Home {
+		k.Flags |= spliceHome
 	}
 	return k, true
 }

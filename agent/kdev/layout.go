@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 13
+const ABIVersion = 14
 
 // Limits of the module's calls.
 const (
@@ -37,6 +37,7 @@ const (
 	spliceCode        = 1 << 2
 	spliceAwake       = 1 << 3
 	spliceTrap        = 1 << 4
+	spliceHome        = 1 << 5
 	undoNoWait        = 1 << 0
 	bpKept            = 0xffff // kiFrame.BP: it is not saved
 	areaWindow        = 0

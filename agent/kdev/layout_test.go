@@ -131,6 +131,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SPLICE_CODE":        shift(spliceCode),
 		"KI_SPLICE_AWAKE":       shift(spliceAwake),
 		"KI_SPLICE_TRAP":        shift(spliceTrap),
+		"KI_SPLICE_HOME":        shift(spliceHome),
 		"KI_UNDO_NO_WAIT":       shift(undoNoWait),
 		"KI_LOAD_STRIDE":        strconv.Itoa(gen.LoadStride),
 		"KI_WALK_SHIFT":         strconv.Itoa(gen.WalkShift),

@@ -24,6 +24,13 @@ type Evicted struct {
 // Evicted lists the bodies, in order of address.
 func (h *Heap) Evicted() []Evicted { return h.evicted }
 
+// EvictedIn lists the bodies that have any of a window, in order of address.
+func (h *Heap) EvictedIn(w Window) []Evicted {
+	first, _ := slices.BinarySearchFunc(h.evicted, w.Lo+1, func(e Evicted, a isa.Addr) int { return cmp.Compare(e.Body.Hi, a) })
+	end, _ := h.moved(w.Hi)
+	return h.evicted[first:max(first, end)]
+}
+
 // Moved is the body that a lies in.
 func (h *Heap) Moved(a isa.Addr) (Evicted, bool) {
 	k, _ := h.moved(a + 1)

@@ -45,6 +45,12 @@ func TestEvicted(t *testing.T) {
 		if h.Stays(w) != want {
 			t.Errorf("all of %v stays: %v", w, !want)
 		}
+		if got := h.EvictedIn(w); (len(got) == 0) != want {
+			t.Errorf("in %v are %v", w, got)
+		}
+	}
+	if got := h.EvictedIn(place.Window{Lo: 0x103f, Hi: 0x2001}); len(got) != 2 || got[0] != a || got[1] != b {
+		t.Errorf("of two bodies some bytes are in a window, and it has %v", got)
 	}
 	if !h.TakeBoard(0x1038, 8) || h.Restore(0x1000) || !h.FreeBoard(0x1038) || !h.Restore(0x1000) || h.Restore(0x1000) {
 		t.Error("a body is given back with its last springboard, once")

@@ -8,7 +8,8 @@ import (
 // The block rule. A snippet that only counts may stand at any instruction that runs
 // exactly as often as the one that was asked for: one of the same straight run, into
 // which nothing leads but its begin, and out of which nothing leads but its end. It is
-// used where the instruction itself cannot be spliced, and the plan says so (Plan.For).
+// used where the instruction itself cannot be spliced, and the plan says so (Plan.For):
+// first by what costs less than a trap, and at last by one.
 //
 // What ends a run, besides jumps, calls and returns: what the kernel may rewrite into one
 // (static keys and calls), what may leave by a fault that has a fixup, ftrace's site,
@@ -79,7 +80,7 @@ var placed = map[Reason]bool{
 // byBlock plans a snippet that only counts at the nearest instruction that runs as often
 // as one that is refused for r.
 func (fn *function) byBlock(req Request, at int, r *Refusal) (*Plan, *Refusal) {
-	if !req.Block || req.Mechanism != MechanismInvalid || !req.Snippet.OnlyCounts() || !placed[r.Reason] || ownReserved[r.Class] {
+	if !req.Block || !req.Snippet.OnlyCounts() || !placed[r.Reason] || ownReserved[r.Class] {
 		return nil, r
 	}
 	if req.Asked != nil && req.Asked(fn.insns[at].Addr) {

@@ -203,13 +203,28 @@ func (p *Plan) checkCode(arch *isa.Arch, b body) error {
 	}
 	k += n
 	if !falls {
-		if k != len(b.code) {
+		if k != len(b.code) || p.Home {
 			return fmt.Errorf("%d bytes behind the end of the patch", len(b.code)-k)
 		}
 		return nil
 	}
+	if p.Home {
+		return p.checkEnd(arch, b.code[k:])
+	}
 	if err := leadsTo(arch, b.code[k:], b.at+isa.Addr(k), p.Back, p.Free[len(p.Free)-1]); err != nil {
 		return fmt.Errorf("the patch does not end in a jump back to %v: %w", p.Back, err)
+	}
+	return nil
+}
+
+// checkEnd holds the end of a patch to be a breakpoint, and the point to be one that such a
+// patch may have: nobody falls asleep in it, and it is in one piece.
+func (p *Plan) checkEnd(arch *isa.Arch, end []byte) error {
+	switch {
+	case p.Mechanism != Trap || p.Fault != 0 || p.Called:
+		return fmt.Errorf("the patch ends in a breakpoint, and the mechanism is %v, or somebody sleeps in it", p.Mechanism)
+	case !bytes.Equal(end, arch.Break):
+		return fmt.Errorf("the patch ends in %x, which is no breakpoint", end)
 	}
 	return nil
 }

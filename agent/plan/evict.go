@@ -222,8 +222,11 @@ func (w want) in(h *place.Heap, gap place.Window) (isa.Addr, bool) {
 // room finds where a springboard may begin: in a function that is evicted already, or in
 // the nearest that can be. 0: nowhere.
 func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
-	for _, e := range req.Heap.Evicted() {
-		if a, ok := w.in(req.Heap, e.Room); ok && !e.Stretch {
+	for _, e := range req.Heap.EvictedIn(w.reach) {
+		if e.Stretch {
+			continue
+		}
+		if a, ok := w.in(req.Heap, e.Room); ok {
 			moved, err := fn.evicted(e)
 			if err != nil {
 				return 0, nil, unreadable(err)
@@ -236,12 +239,12 @@ func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction
 	var failed error
 	var full *Refusal
 	err := fn.finder(req).Leaves(in.Back-1, w.reach.Lo, w.reach.Hi, func(l pad.Leaf) bool {
-		if l.Addr == fn.Addr || !req.untouched(l.Addr, l.End()) || req.spared(l.Func, l.Addr, l.End()) {
+		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body), Out: behindFtrace[fn.text.Arch.Name]}
+		if !req.Heap.Stays(e.Body) { // which most do not in a dense batch
 			return false
 		}
-		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body), Out: behindFtrace[fn.text.Arch.Name]}
 		a, ok := w.in(req.Heap, e.Room)
-		if !ok || !req.Heap.Stays(e.Body) {
+		if !ok || l.Addr == fn.Addr || req.spared(l.Func, l.Addr, l.End()) || !req.untouched(l.Addr, l.End()) {
 			return false
 		}
 		if e.Patch, full = fn.copyOf(req, in, e, l.String()); full != nil {

@@ -74,6 +74,7 @@ type Functions struct {
 	linked map[string]*ktext.Links // of modules, by their names; "": the kernel
 
 	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
+	open   map[isa.Addr][][]bound // of those, what no point is asked for in
 	runsIn *ktext.Text
 }
 

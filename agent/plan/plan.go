@@ -198,6 +198,7 @@ type Plan struct {
 	Added     int             `json:"added"`             // instructions added per hit, without what the kernel does for a trap
 	Spilled   int             `json:"spilled"`           // registers and flag words saved
 	Liveness  Source          `json:"liveness"`          // who says that the others are free
+	Home      bool            `json:"home,omitempty"`    // Code ends in a breakpoint that leads to Back
 	Window    bool            `json:"window"`            // several instructions are replaced
 	Called    bool            `json:"called,omitempty"`  // the last of the displaced is a call, behind which the snippet runs: gen.Input.Called
 	Thunk     isa.Addr        `json:"thunk,omitempty"`   // and what it then returns by: gen.Input.Thunk

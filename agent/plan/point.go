@@ -57,8 +57,8 @@ type Request struct {
 	Spare func(f ktext.Func, lo, hi isa.Addr) bool
 	// Still: no code beside the point may be moved away for it.
 	Still bool
-	// Wanted reports whether other points that are asked for lie in [lo, hi), of which none
-	// is locked for a punned jump; nil: none do.
+	// Wanted reports whether points that are asked for and have no plan yet lie in [lo, hi), of
+	// which none is locked for a punned jump, or displaced by the window of another; nil: none do.
 	Wanted func(lo, hi isa.Addr) bool
 	// OnStack reports whether arguments of a function may be passed on the stack; an error
 	// says why that is not known. Nil: it is known of no function.
@@ -281,6 +281,9 @@ func (fn *function) lastResort(req Request, at int, passed []Passed, r *Refusal)
 	}
 	req.Mechanism = Trap
 	p, _, last := fn.planAt(req, at)
+	if last != nil {
+		p, last = fn.byBlock(req, at, last)
+	}
 	switch {
 	case last == nil:
 		p.Passed = passed
@@ -376,6 +379,7 @@ type window struct {
 	next         *Eviction   // what is moved away for the tail
 	into         isa.Addr    // how far behind the beginning of its cells the first one is
 	shared       bool        // no cell is in per-CPU memory
+	home         bool        // a breakpoint may be the way back
 }
 
 // input is what the patch of a window depends on, but for its own place: where it
@@ -438,6 +442,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch) + w.into, Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Task: task, Annex: annex,
+		Home: w.home && !faults,
 	}, nil
 }
 
@@ -500,7 +505,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Patch: in.Patch, Code: out.Code, Lead: w.lead, Start: out.Start, Cell: in.Cell,
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Preempt: in.Features.Preempt && req.Snippet.Has(snippet.Clock), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
-		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, States: out.States,
+		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, Home: out.Home, States: out.States,
 		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk,
 	}
 	if err := p.Check(arch); err != nil {

@@ -101,9 +101,12 @@ type search struct {
 
 // again looks for room in the stretches that are evicted already.
 func (s *search) again() error {
-	for _, e := range s.req.Heap.Evicted() {
+	for _, e := range s.req.Heap.EvictedIn(s.want.reach) {
+		if !e.Stretch || s.displaces(e.Body) {
+			continue
+		}
 		a, ok := s.want.in(s.req.Heap, e.Room)
-		if !ok || !e.Stretch || s.displaces(e.Body) {
+		if !ok {
 			continue
 		}
 		f, ok := s.fn.text.Locate(e.Body.Lo)
@@ -194,7 +197,7 @@ func (s *search) at(a isa.Addr, w place.Window) (ktext.Func, bool) {
 
 // inside looks through the runs of a function.
 func (s *search) inside(f ktext.Func) error {
-	runs, err := s.fn.runsOf(s.req, f)
+	runs, err := s.open(f)
 	if err != nil {
 		return err
 	}
@@ -206,6 +209,49 @@ func (s *search) inside(f ktext.Func) error {
 		}
 	}
 	return nil
+}
+
+// open are the runs of a function without what the request spares: in a dense batch hardly any
+// is left. They are remembered as long as the runs are, and that is of one request's points.
+func (s *search) open(f ktext.Func) ([][]bound, error) {
+	known := s.req.Known
+	if known != nil && known.open != nil && known.runsIn == s.fn.text && !s.req.Still {
+		if runs, ok := known.open[f.Addr]; ok {
+			return runs, nil
+		}
+	}
+	all, err := s.fn.runsOf(s.req, f)
+	if err != nil || s.req.Spare == nil {
+		return all, err
+	}
+	var out [][]bound
+	for _, run := range all {
+		out = append(out, s.cut(f, run)...)
+	}
+	if known != nil && known.open != nil && !s.req.Still {
+		known.open[f.Addr] = out
+	}
+	return out, nil
+}
+
+// cut is a run without the instructions that are spared, in pieces that are long enough.
+func (s *search) cut(f ktext.Func, run []bound) (out [][]bound) {
+	first := 0
+	for k := 1; k < len(run); k++ {
+		spared := s.req.spared(f, run[k-1].at, run[k].at)
+		if !spared && k < len(run)-1 {
+			continue
+		}
+		last := k
+		if spared {
+			last--
+		}
+		if run[last].at-run[first].at >= s.least {
+			out = append(out, run[first:last+1])
+		}
+		first = k
+	}
+	return out
 }
 
 // from tries the stretches that begin where a run does, the longest first.
@@ -262,7 +308,7 @@ func (fn *function) runsOf(req Request, f ktext.Func) ([][]bound, error) {
 		known = &Functions{}
 	}
 	if known.runs == nil || known.runsIn != fn.text || len(known.runs) >= mostRuns {
-		known.runs, known.runsIn = map[isa.Addr][][]bound{}, fn.text
+		known.runs, known.open, known.runsIn = map[isa.Addr][][]bound{}, map[isa.Addr][][]bound{}, fn.text
 	}
 	if runs, ok := known.runs[f.Addr]; ok {
 		return runs, nil

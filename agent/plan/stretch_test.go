@@ -303,3 +303,32 @@ func TestUnnamed(t *testing.T) {
 		}
 	}
 }
+
+// TestStretchSpared: of a function in which points are asked for, what lies between them is moved
+// away, the same whether or not it is remembered what that is.
+func TestStretchSpared(t *testing.T) {
+	code := pieceBegin + strings.Repeat("\x01\x00", 30) + pieceEnd + pieceCall
+	k, at, ask := withPiece(t, 0x400, code)
+	x := k.Text(t)
+	for _, known := range []*plan.Functions{nil, {}} {
+		for spared, want := range map[isa.Addr][2]isa.Addr{at + 2: {at + 4, at + 36}, at + 20: {at + 22, at + 54}, at + 46: {at + 2, at + 34}, at + 62: {at + 2, at + 34}} {
+			req := ask()
+			req.Known = known.Again()
+			if known == nil {
+				req.Known = nil
+			}
+			others := req.Spare
+			req.Spare = func(f ktext.Func, lo, hi isa.Addr) bool { return others(f, lo, hi) || lo < spared+2 && spared < hi }
+			for range 2 {
+				next := req
+				next.Heap = heap(x)
+				p, r := plan.Point(x, next)
+				if r != nil {
+					t.Errorf("%v spared: %v", spared, r)
+				} else if e := p.Board.In; e.Body != want[0] || e.End() != want[1] {
+					t.Errorf("%v spared: [%v, %v) is moved, want [%v, %v)", spared, e.Body, e.End(), want[0], want[1])
+				}
+			}
+		}
+	}
+}

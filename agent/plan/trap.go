@@ -10,7 +10,8 @@ import (
 
 // The trap, on every ISA the last resort: a breakpoint over the begin of one instruction.
 // The kernel's handler sends whoever meets it to the patch (guest/module/trap.c), which
-// costs an exception, some 200 instructions. It needs no room and no register.
+// costs an exception, some 200 instructions. It needs no room and no register: where none is
+// free for the way back (riscv64), that is a breakpoint, too, at the end of the patch.
 
 // onTheWay are the functions that a CPU runs from a breakpoint to the look-up of where it
 // leads, besides those of text in which nothing is spliced, by ISA. A breakpoint in one
@@ -58,7 +59,10 @@ func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
 	if bytes.HasPrefix(fn.code[fn.off(at):], fn.text.Arch.Break) {
 		return nil, refuse(ReservedText, "%s is a breakpoint already", fn.name(at))
 	}
-	return fn.build(req, window{mechanism: Trap, first: at, count: 1, replaced: i.Len})
+	// The breakpoint leads back as long as the point has one: whoever could be in the patch
+	// later would meet nothing.
+	home := !req.Features.Preempt
+	return fn.build(req, window{mechanism: Trap, first: at, count: 1, replaced: i.Len, home: home})
 }
 
 // filling is what is written behind a jump or a breakpoint, from an offset to the end of

@@ -87,6 +87,9 @@ func (fn *function) quiescedFrom(req Request, at, lead int) (*Plan, *Refusal) {
 	if r := fn.closed(w); r != nil {
 		return nil, r
 	}
+	if r := fn.spares(req, w); r != nil {
+		return nil, r
+	}
 	if fn.text.Arch.Far != nil {
 		var r *Refusal
 		if w.entry, r = fn.entryRegister(req, start); r != nil {
@@ -132,6 +135,21 @@ func (fn *function) closed(w window) *Refusal {
 	if ok {
 		return refuse(TargetInWindow, "something may jump to %v+%#x, inside the window from +%#x",
 			fn.Func, isa.Off(a-fn.Addr), fn.off(w.first))
+	}
+	return nil
+}
+
+// spares refuses a window in which another point lies that is asked for and has no plan yet:
+// that one may have nothing else than its own instruction, and a window may lie elsewhere.
+func (fn *function) spares(req Request, w window) *Refusal {
+	if req.Wanted == nil {
+		return nil
+	}
+	own := fn.Addr + isa.Addr(req.Offset)
+	for k := w.first; k < w.first+w.count; k++ {
+		if i := fn.insns[k]; i.Addr != own && req.Wanted(i.Addr, i.End()) {
+			return refuse(AlreadySpliced, "the window from %s would displace a point that is asked for, too", fn.place(w.first))
+		}
 	}
 	return nil
 }

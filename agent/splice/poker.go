@@ -74,6 +74,7 @@ type Splice struct {
 	Code        bool // the springboard is a copy of the patch, and no jump to it
 	Awake       bool // no task falls asleep in the patch
 	Trap        bool // New begins with a breakpoint, and the rest of it is Old's
+	Home        bool // with Trap: the patch ends in a breakpoint that leads to behind New
 	// Fault is where the patch has the instruction from Original, faults of which
 	// have a fixup; 0: there is none.
 	Fault, Original isa.Addr

@@ -421,7 +421,7 @@ func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*p
 		// Displaced calls return to where they would have, unless a jump was made one; what
 		// the module loads with waits for no fault, and of what else may fault, the annex's
 		// is waited for.
-		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0 && !p.Called, Trap: p.Mechanism == plan.Trap}
+		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0 && !p.Called, Trap: p.Mechanism == plan.Trap, Home: p.Home}
 		if b := p.Board; b != nil {
 			board := s
 			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole

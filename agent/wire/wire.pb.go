@@ -485,7 +485,7 @@ type Splice struct {
 	// two; 0: 1 MiB. That of the first step in which anything is traced.
 	RingBytes uint32 `protobuf:"varint,7,opt,name=ring_bytes,json=ringBytes,proto3" json:"ring_bytes,omitempty"`
 	// Results are address, mechanism, written_at, runs_at, added, and a refusal without its detail:
-	// those of a hundred thousand points fit into a record.
+	// of a hundred thousand points nobody reads more.
 	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2053,7 +2053,7 @@ func (x *Done) GetError() string {
 	return ""
 }
 
-// Result of one step.
+// Result of one step, or a part of it.
 type Result struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Step       string                 `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -2073,9 +2073,12 @@ type Result struct {
 	Samples []*Sample `protobuf:"bytes,21,rep,name=samples,proto3" json:"samples,omitempty"`
 	// Of a brief Read: the addresses of the live points, in the order in which they were made, and
 	// how often each was come by.
-	Addresses     []uint64     `protobuf:"fixed64,22,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
-	Counts        []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	PatchMemory   *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices
+	Addresses   []uint64     `protobuf:"fixed64,22,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
+	Counts      []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices
+	// Not all of it: the next record is a Result of the same step, whose lists go on where these
+	// end. A part is at most 1 MiB, or one element of a list. See Parts.
+	More          bool `protobuf:"varint,25,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2220,6 +2223,13 @@ func (x *Result) GetPatchMemory() *PatchMemory {
 		return x.PatchMemory
 	}
 	return nil
+}
+
+func (x *Result) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // PatchMemory is what patches of all live splices have, in bytes.
@@ -3684,7 +3694,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xa8\x05\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xbc\x05\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -3702,7 +3712,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\x12\x1c\n" +
 	"\taddresses\x18\x16 \x03(\x06R\taddresses\x12\x16\n" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
-	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\"M\n" +
+	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12\x12\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"M\n" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +

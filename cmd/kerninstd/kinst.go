@@ -131,6 +131,7 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 		return nil, err
 	}
 	var begun, told, ended atomic.Bool
+	var parted wire.Parted
 	go heed(conn, &begun, &told, &ended)
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
@@ -142,6 +143,11 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 			return nil, err
 		}
 		begun.Store(true)
+		if rec, err = parted.Add(rec); err != nil {
+			return nil, fmt.Errorf("the daemon's answer: a record %w", err)
+		} else if rec == nil {
+			continue
+		}
 		see(rec)
 		if rec.GetTrace() == nil { // which see keeps as it likes
 			records = append(records, rec)

@@ -62,6 +62,7 @@ struct live {
 	struct list_head link;		/* in lives, oldest first, or in retired */
 	struct kprobe_blacklist_entry black;
 	struct ki_trap trap;		/* for good, or while a window waits */
+	struct ki_trap home;		/* at the patch's end, of KI_SPLICE_HOME */
 	struct rcu_head rcu;		/* the blacklist is read under RCU */
 	struct ki_splice s;
 	struct module *owner;		/* of the point, kept loaded; NULL: the kernel. Patches
@@ -137,6 +138,16 @@ static bool good_span(const struct ki_splice *s)
 		(s->flags & (KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD)) == KI_SPLICE_WINDOW);
 }
 
+/* Who sleeps in a patch would meet the breakpoint at its end when it leads nowhere any more. */
+static bool good_home(const struct ki_splice *s)
+{
+	u32 with = KI_SPLICE_TRAP | KI_SPLICE_AWAKE;
+
+	return !(s->flags & KI_SPLICE_HOME) ||
+	       ((s->flags & with) == with && s->patch_len > ki_arch_trap_len &&
+		IS_ALIGNED(s->patch_len, ki_arch_insn_align));
+}
+
 /* Breakpoints over one instruction that is none. */
 static int check_trap(const struct ki_splice *s)
 {
@@ -145,11 +156,19 @@ static int check_trap(const struct ki_splice *s)
 	for (i = 0; i + n <= s->len; i += n)
 		if (memcmp(s->new + i, ki_arch_trap, n))
 			return -EINVAL;
-	if ((s->flags & ~(KI_SPLICE_TRAP | KI_SPLICE_AWAKE)) || !i || i != s->len ||
+	if ((s->flags & ~(KI_SPLICE_TRAP | KI_SPLICE_AWAKE | KI_SPLICE_HOME)) || !i || i != s->len ||
 	    !memcmp(s->old, ki_arch_trap, n) ||
 	    !IS_ALIGNED(s->point | s->patch, ki_arch_insn_align))
 		return -EINVAL;
+	if ((s->flags & KI_SPLICE_HOME) && IS_ENABLED(CONFIG_PREEMPTION))
+		return -EOPNOTSUPP;
 	return ki_traps_work() ? 0 : -EOPNOTSUPP;
+}
+
+/* Where the breakpoint at a patch's end is. */
+static unsigned long home_of(const struct ki_splice *s)
+{
+	return s->patch + s->patch_len - ki_arch_trap_len;
 }
 
 /* Is there a way to prove that nobody is inside a window? */
@@ -163,10 +182,10 @@ static int check_form(const struct ki_splice *s)
 	int err;
 
 	if (!s->len || s->len > KI_MAX_PATCH || !s->patch_len ||
-	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE | KI_SPLICE_TRAP)) ||
+	    (s->flags & ~(KI_SPLICE_WINDOW | KI_SPLICE_SPRINGBOARD | KI_SPLICE_CODE | KI_SPLICE_AWAKE | KI_SPLICE_TRAP | KI_SPLICE_HOME)) ||
 	    ((s->flags & KI_SPLICE_AWAKE) && s->fault) ||
 	    ((s->flags & KI_SPLICE_CODE) && !(s->flags & KI_SPLICE_SPRINGBOARD)) ||
-	    !good_fault(s) || !good_annex(s) || !good_span(s) ||
+	    !good_fault(s) || !good_annex(s) || !good_span(s) || !good_home(s) ||
 	    !all_zero(s->old, s->len) || !all_zero(s->new, s->len) ||
 	    s->point + KI_MAX_PATCH < s->point)
 		return -EINVAL;
@@ -719,14 +738,33 @@ static int divert(struct ki_poke *p, u32 n, u32 *failed)
 	return 0;
 }
 
-/* The breakpoints of a batch are not there any more, and every CPU knows. */
+/*
+ * The breakpoints of a batch are not there any more, and every CPU knows. That is of those at
+ * the points; those at the patches' ends nobody comes to: a CPU that takes notice, in a thread
+ * of its own, has left what it was at, and no task sleeps or was preempted there.
+ */
 static void remove_traps(struct live **l, u32 n)
 {
 	u32 i;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		if (l[i]->s.flags & KI_SPLICE_TRAP)
 			ki_trap_remove(&l[i]->trap);
+		if (l[i]->s.flags & KI_SPLICE_HOME)
+			ki_trap_remove(&l[i]->home);
+	}
+}
+
+static int add_trap(struct live *l)
+{
+	int err = ki_trap_add(&l->trap, l->s.point, l->s.patch);
+
+	if (err || !(l->s.flags & KI_SPLICE_HOME))
+		return err;
+	err = ki_trap_add(&l->home, home_of(&l->s), l->s.point + l->s.len);
+	if (err)
+		ki_trap_remove(&l->trap);
+	return err;
 }
 
 /* They are about to be there. */
@@ -738,7 +776,7 @@ static int add_traps(struct live **l, u32 n, u32 *failed)
 	for (i = 0; i < n; i++) {
 		if (!(l[i]->s.flags & KI_SPLICE_TRAP))
 			continue;
-		err = ki_trap_add(&l[i]->trap, l[i]->s.point, l[i]->s.patch);
+		err = add_trap(l[i]);
 		if (err) {
 			*failed = l[i]->index;
 			remove_traps(l, i);

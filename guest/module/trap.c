@@ -23,6 +23,8 @@
  *     the look-up, interrupts are off, and an entry stays until every CPU has taken one
  *     since the breakpoint went (the writers' last step).
  *   A CPU in ki_arch_on_trap() when the module goes: none, for the same reason.
+ *   The breakpoint that a patch ends in, where no jump leads back (KI_SPLICE_HOME): the same
+ *     look-up leads behind the point. It is met where the point was, by the same CPU.
  *   A kprobe that is being stepped: what the kernel remembers of it stays as it is.
  */
 #include <linux/hashtable.h>

@@ -140,7 +140,7 @@ func (e *env) write(p *plan.Plan) error {
 func whole(p *plan.Plan) kdev.Splice {
 	return kdev.Splice{
 		Point: p.Point, Patch: p.Patch, PatchLen: len(p.Code),
-		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window, Awake: p.Fault == 0, Trap: p.Mechanism == plan.Trap,
+		Old: bytes.Clone(p.Old), New: bytes.Clone(p.New), Window: p.Window, Awake: p.Fault == 0, Trap: p.Mechanism == plan.Trap, Home: p.Home,
 	}
 }
 

@@ -46,6 +46,9 @@ var badTraps = []refusal{
 		}
 		return trap(func(_ *env, s *kdev.Splice) { s.Point = a + behindFtrace })(e)
 	}},
+	{"splice: a breakpoint, and one back from a patch in which somebody sleeps", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.Home, s.Awake = true, false })},
+	{"splice: a breakpoint, and one back that is all of the patch", unix.EINVAL, trap(func(e *env, s *kdev.Splice) { s.Home, s.PatchLen = true, len(e.arch.Break) })},
+	{"splice: a jump, and a breakpoint back", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.Home = true })},
 	{"splice: a breakpoint, and all is well", 0, trap(func(*env, *kdev.Splice) {})},
 }
 

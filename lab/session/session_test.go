@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -113,6 +114,26 @@ var (
 	failed = &wire.Record{Body: &wire.Record_Done{Done: &wire.Done{Failed: true, Error: "step \x1b[31mx\x1b[0m"}}}
 )
 
+// part of the result of a step, with one address.
+func part(a uint64, more bool) *wire.Record {
+	return &wire.Record{Body: &wire.Record_Result{Result: &wire.Result{Step: "one", Addresses: []uint64{a}, More: more}}}
+}
+
+// TestParts: a result that comes in parts is one record to who hears it, and to who looks later.
+func TestParts(t *testing.T) {
+	var s stream
+	var heard []*wire.Record
+	s.read(bytes.NewReader(records(hello, part(1, true), part(2, true), part(3, false), part(4, false), done)), func(r *wire.Record) { heard = append(heard, r) })
+	if s.fault != nil || len(heard) != 4 || !slices.Equal(heard, s.records) {
+		t.Fatalf("%v, %d records heard, %d kept", s.fault, len(heard), len(s.records))
+	}
+	for k, want := range [][]uint64{{1, 2, 3}, {4}} {
+		if got := heard[1+k].GetResult().GetAddresses(); !slices.Equal(got, want) {
+			t.Errorf("result %d has %v, want %v", k, got, want)
+		}
+	}
+}
+
 // stream of records with right sequence numbers.
 func records(all ...*wire.Record) []byte {
 	var b bytes.Buffer
@@ -204,6 +225,7 @@ func TestOutcomes(t *testing.T) {
 		{"half a record after done", script{results: append(records(hello, done), 9, 1), end: off}, status.LabFailed, Protocol, "record 2"},
 		{"sequence", script{results: append(records(hello), records(hello, logged, done)[len(records(hello, logged)):]...), end: off},
 			status.LabFailed, Protocol, "record 1: has sequence number 2"},
+		{"half a result", script{results: records(hello, part(1, true), done), end: off}, status.LabFailed, Protocol, `record 2: is not the rest of the result of step "one"`},
 		{"empty record", script{results: records(&wire.Record{}), end: off}, status.LabFailed, Protocol, "empty"},
 		{"too long", script{results: protowire.AppendVarint(nil, maxRecord+1), end: off}, status.LabFailed, Protocol, "record 0"},
 		{"garbage, and it goes on", script{results: bytes.Repeat([]byte{0xff}, 30)}, status.LabFailed, Protocol, "record 0"},

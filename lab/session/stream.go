@@ -26,6 +26,7 @@ type stream struct {
 	fault   error // how the stream breaks the protocol; nil if it does not
 	size    int
 	seq     uint32 // of the next record
+	parted  wire.Parted
 	// follow: what rings had is not kept, since somebody else hears it, and there is no end of it.
 	follow bool
 }
@@ -43,35 +44,42 @@ func (s *stream) read(r io.Reader, on func(*wire.Record)) {
 			return
 		}
 		if err == nil {
-			err = s.accept(rec)
+			rec, err = s.accept(rec)
 		}
 		if err != nil {
 			s.fault = fmt.Errorf("record %d: %w", s.seq, err)
 			return
 		}
-		on(rec)
+		if rec != nil {
+			on(rec)
+		}
 	}
 }
 
-// accept files a record, or says why it cannot be there.
-func (s *stream) accept(rec *wire.Record) error {
+// accept files a record, or says why it cannot be there. It gives it back, put together if it
+// came in parts; nil: there is more of it to come.
+func (s *stream) accept(rec *wire.Record) (*wire.Record, error) {
 	kept := !s.follow || rec.GetTrace() == nil
 	if kept {
 		s.size += proto.Size(rec)
 	}
 	if s.size > maxRecords {
-		return fmt.Errorf("the records exceed %d bytes", maxRecords)
+		return nil, fmt.Errorf("the records exceed %d bytes", maxRecords)
 	}
 	hello, done := rec.GetHello(), rec.GetDone()
 	switch {
 	case s.done != nil:
-		return errors.New("follows done, which is the last")
+		return nil, errors.New("follows done, which is the last")
 	case rec.Seq != s.seq:
-		return fmt.Errorf("has sequence number %d", rec.Seq)
+		return nil, fmt.Errorf("has sequence number %d", rec.Seq)
 	case rec.Body == nil:
-		return errors.New("is empty, or of a kind that this lab does not know")
+		return nil, errors.New("is empty, or of a kind that this lab does not know")
 	case (hello != nil) != (rec.Seq == 0):
-		return errors.New("hello is the first record and no other")
+		return nil, errors.New("hello is the first record and no other")
+	}
+	rec, err := s.parted.Add(rec)
+	if err != nil {
+		return nil, err
 	}
 	if hello != nil {
 		s.hello = hello
@@ -79,8 +87,8 @@ func (s *stream) accept(rec *wire.Record) error {
 	if done != nil {
 		s.done = done
 	}
-	if s.seq++; kept {
+	if s.seq++; kept && rec != nil {
 		s.records = append(s.records, rec)
 	}
-	return nil
+	return rec, nil
 }

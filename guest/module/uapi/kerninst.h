@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	13u
+#define KI_ABI_VERSION	14u
 
 /*
  * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
@@ -235,6 +235,11 @@ struct ki_code {
  * kernel's handler sends whoever meets the first to the patch (trap.c).
  */
 #define KI_SPLICE_TRAP		(1u << 4)
+/*
+ * With the former and KI_SPLICE_AWAKE: the patch ends in a breakpoint, too, and whoever meets
+ * that goes on behind the instruction at the point. Not on a kernel that can preempt itself.
+ */
+#define KI_SPLICE_HOME		(1u << 5)
 /*
  * A window whose patch is a copy of a function, from its entry on, or of a stretch of
  * one: of the bytes from the point on, `span`, those behind the written ones are run by
