@@ -227,6 +227,7 @@ func TestReservedPart(t *testing.T) {
 		free, barred []isa.Addr // offsets
 	}{
 		"two calls": {callWrms + nop + callMore + nop + nop, []isa.Addr{11, 12}, []isa.Addr{0, 5, 6}},
+		"a detour":  {"\x75\x0c" + "\xe8\x39\x01\x00\x00" + "\xe8\x34\x01\x00\x00" + nop + "\xc3" + nop + nop + "\xeb\xf3" + nop, []isa.Addr{12, 13}, []isa.Addr{0, 2, 14, 15, 16}},
 		"one call":  {callWrms + nop + nop + nop, nil, []isa.Addr{0, 5, 7}},
 	} {
 		k := ktexttest.Load(t, "amd64")

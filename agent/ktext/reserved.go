@@ -436,47 +436,54 @@ func (t *Text) byBlacklist(_ Func, lo, hi isa.Addr) (Reservation, bool) {
 	return Reservation{}, false
 }
 
-// named is what the names of a function say, all of which are at its address.
+// named is what the names of a function say, all of which are at its address: of which parts of it.
 type named struct {
-	at, end  isa.Addr
-	says     Reservation
-	reserved bool
+	at, end isa.Addr
+	says    []Reservation
 }
 
 func (t *Text) byName(f Func, lo, hi isa.Addr) (Reservation, bool) {
 	n := t.named.Load()
 	if n == nil || n.at != f.Addr || n.end != f.End() {
-		n = &named{at: f.Addr, end: f.End()}
-		n.says, n.reserved = t.nameOf(f)
+		n = &named{f.Addr, f.End(), t.nameOf(f)}
 		t.named.Store(n)
 	}
-	return n.says, n.reserved && n.says.Lo < hi && lo < n.says.Hi
-}
-
-func (t *Text) nameOf(f Func) (Reservation, bool) {
-	for _, name := range t.Aliases(f) {
-		for _, n := range names {
-			if n.has(name) {
-				lo, hi := t.partOf(f, name)
-				return Reservation{n.class, lo, hi, n.why}, true
-			}
-		}
-		if t.partOfBlacklist(name) {
-			return Reservation{Blacklist, f.Addr, f.End(), "the kernel refuses probes in the function that it is a part of"}, true
+	for _, r := range n.says {
+		if r.Lo < hi && lo < r.Hi {
+			return r, true
 		}
 	}
 	return Reservation{}, false
 }
 
-// partOf is where the reserved part of a function of that name begins and ends: all of it if it is
-// none of those, or if its calls are not found, as when a compiler has put what they call into it.
-func (t *Text) partOf(f Func, name string) (lo, hi isa.Addr) {
+func (t *Text) nameOf(f Func) (says []Reservation) {
+	for _, name := range t.Aliases(f) {
+		for _, n := range names {
+			if !n.has(name) {
+				continue
+			}
+			for _, s := range t.partOf(f, name) {
+				says = append(says, Reservation{n.class, s.lo, s.hi, n.why})
+			}
+			return says
+		}
+		if t.partOfBlacklist(name) {
+			return []Reservation{{Blacklist, f.Addr, f.End(), "the kernel refuses probes in the function that it is a part of"}}
+		}
+	}
+	return nil
+}
+
+// partOf is the reserved part of a function of that name: all of it if it is none of those, or if
+// its calls are not found, as when a compiler has put what they call into it.
+func (t *Text) partOf(f Func, name string) []span {
+	all := []span{{f.Addr, f.End()}}
 	p, ok := parts[name]
 	through, err := t.Function("", p.through)
 	after, afterErr := t.Function("", p.after)
 	code, codeErr := t.Code(f)
 	if !ok || codeErr != nil || err != nil && p.through != "" || afterErr != nil && p.after != "" {
-		return f.Addr, f.End()
+		return all
 	}
 	lo, found := f.Addr, p.after == ""
 	for off := 0; off < len(code); {
@@ -486,15 +493,43 @@ func (t *Text) partOf(f Func, name string) (lo, hi isa.Addr) {
 		case i.Flow != isa.FlowCall:
 		case !found && i.Target == after.Addr:
 			if lo, found = i.End(), true; p.through == "" {
-				return lo, f.End()
+				return []span{{lo, f.End()}}
 			}
 		case found && i.Target == through.Addr:
 			if p.nth--; p.nth == 0 {
-				return lo, i.End()
+				return t.detours(f, code, span{lo, i.End()})
 			}
 		}
 	}
-	return f.Addr, f.End()
+	return all
+}
+
+// detours adds to a part of a function what lies outside it and is jumped to from it, as what is
+// seldom done is behind all else, up to where that goes elsewhere.
+func (t *Text) detours(f Func, code []byte, part span) []span {
+	out := []span{part}
+	in := func(a isa.Addr) bool {
+		return slices.ContainsFunc(out, func(s span) bool { return s.lo <= a && a < s.hi })
+	}
+	for k := 0; k < len(out); k++ {
+		for a := out[k].lo; a < out[k].hi; {
+			i := t.Arch.Decode(code[a-f.Addr:], a)
+			a = i.End()
+			jumps := i.Flow == isa.FlowJump || i.Flow == isa.FlowCond
+			if !jumps || in(i.Target) || i.Target < f.Addr || i.Target >= f.End() {
+				continue
+			}
+			detour := span{i.Target, i.Target}
+			for detour.hi < f.Addr+isa.Addr(len(code)) {
+				i := t.Arch.Decode(code[detour.hi-f.Addr:], detour.hi)
+				if detour.hi = i.End(); i.Flow != isa.FlowNone && i.Flow != isa.FlowCond && i.Flow != isa.FlowCall && i.Flow != isa.FlowIndirectCall {
+					break
+				}
+			}
+			out = append(out, detour)
+		}
+	}
+	return out
 }
 
 // partOfBlacklist: what is refused of a function is refused of its parts, whose names go on
