@@ -123,7 +123,7 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 		why := "this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)"
 		if a.bits > 0 {
 			least, most := a.bounds()
-			why = fmt.Sprintf("of %d bits, this number is from %v to %v", a.bits, least, most)
+			why = fmt.Sprintf("of %s, this number is from %v to %v", inBits(a.bits), least, most)
 		}
 		return at(x, "%s is %v whatever comes: %s", show(x), always, why)
 	}
@@ -132,6 +132,13 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	}
 	c.branch(a.Operand, cond, b.Operand, to)
 	return nil
+}
+
+func inBits(n int) string {
+	if n == 1 {
+		return "1 bit"
+	}
+	return fmt.Sprintf("%d bits", n)
 }
 
 // bounds are the least and the largest that a number can be.
@@ -400,6 +407,8 @@ func show(e ast.Expr) string {
 		return show(x.Fun) + "(" + strings.Join(all, ", ") + ")"
 	case *ast.SelectorExpr:
 		return show(x.X) + "." + x.Sel.Name
+	case *ast.IndexExpr:
+		return show(x.X) + "[" + show(x.Index) + "]"
 	}
 	return "what is written there"
 }
