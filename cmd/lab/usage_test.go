@@ -122,6 +122,19 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
+// TestRoom: a guest that is too small for what every guest has is not said to be so for what is added.
+func TestRoom(t *testing.T) {
+	var o own
+	o.mem = 128
+	if err := o.room(0); err == nil || !strings.Contains(err.Error(), "the lab's own files: give --mem 192") {
+		t.Error(err)
+	}
+	o.mem = 192
+	if err := o.room(0); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is added may be longer than any guest, or than a file there can be.
 func TestEndlessFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "endless")
