@@ -113,8 +113,8 @@ func (r *Request) Check() error {
 		return errors.New("--live is for people: leave --json out, or take --series")
 	case r.Sampled && r.Live:
 		return errors.New("--series and --live: what is shown as it comes is not kept; choose one")
-	case r.List && (r.Live || r.Sampled):
-		return errors.New("--list runs nothing that could be followed: leave --live and --series out")
+	case r.List && (r.Live || r.Sampled || r.TraceTo != ""):
+		return errors.New("--list runs nothing that could be followed: leave --live, --series and --trace-to out")
 	case len(r.Specs) == 0:
 		return errors.New("no probe given, as in kinst::vfs_read:16")
 	case r.Shell != "" && len(r.Argv) > 0:
@@ -192,6 +192,9 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	var err error
 	if sp.Points, err = r.points(in); err != nil {
 		return nil, err
+	}
+	if r.TraceTo != "" && !r.compiled.Traces() {
+		return nil, errors.New("--trace-to: nothing is traced: ask for it, as in --do 'trace(tid, comm)'")
 	}
 	splice := &wire.Step{Name: stepSplice, Do: &wire.Step_Splice{Splice: sp}}
 	if r.List {

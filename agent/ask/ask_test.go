@@ -188,11 +188,22 @@ func TestCheck(t *testing.T) {
 		"choose one":               func(r *Request) { r.Argv = []string{"true"} },
 		"leave the workload out":   func(r *Request) { r.List = true },
 		"no workload: give --run ": func(r *Request) { r.Shell = "" },
+		"and --trace-to out":       func(r *Request) { r.List, r.Shell, r.TraceTo = true, "", "kept" },
 	} {
 		r := good
 		spoil(&r)
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestNothingTraced: no file is made for records that nobody has asked for.
+func TestNothingTraced(t *testing.T) {
+	for action, ok := range map[string]bool{"count": false, "trace(arg0)": true} {
+		r := &Request{Timeout: time.Second, Do: []string{action}, Specs: []string{"kinst::f:8"}, Shell: "true", TraceTo: "kept"}
+		if _, err := r.Job(probe.At{}); ok != (err == nil) || !ok && !strings.Contains(err.Error(), "nothing is traced") {
+			t.Errorf("%s: %v", action, err)
 		}
 	}
 }

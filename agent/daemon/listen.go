@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"kerninst/agent/wire"
@@ -38,10 +40,19 @@ func (d *Daemon) Listen(path string) error {
 		if err != nil {
 			return err
 		}
-		if err := d.answer(conn); err != nil {
+		if err := d.answer(conn); err != nil && !gone(err) {
 			fmt.Fprintln(os.Stderr, "kerninstd:", err)
 		}
 	}
+}
+
+// gone reports whether all that is wrong is that who asked does not listen any more, as after
+// Ctrl-C: it is nobody's news. What could not be undone for them is.
+func gone(err error) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(all.Unwrap(), func(e error) bool { return !gone(e) })
+	}
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
 // ServePort does one job whose records go to a port. Of a job that heeds, the first byte that comes

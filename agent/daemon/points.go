@@ -184,9 +184,16 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	return made, located(made, res), nil
 }
 
+// wholes are what stands in place of an offset where all that a function has are meant.
+var wholes = map[wire.Each]string{wire.Each_INSTRUCTION: "", wire.Each_RETURN: "return", wire.Each_BLOCK: "block", wire.Each_CALL: "call"}
+
 // result is what a point's begins with.
 func result(p *wire.Point) *wire.PointResult {
-	return &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%d", p.Module, p.Function, p.Offset), Symbol: p.Function, Offset: p.Offset}
+	name, whole := wholes[p.Each]
+	if !whole {
+		name = fmt.Sprint(p.Offset)
+	}
+	return &wire.PointResult{Spec: fmt.Sprintf("kinst:%s:%s:%s", p.Module, p.Function, name), Symbol: p.Function, Offset: p.Offset}
 }
 
 // timing reports whether a point is where time inside a function, or a block, begins or ends.

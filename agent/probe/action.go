@@ -70,7 +70,7 @@ func (in At) Compile(predicate, action string) (Action, error) {
 			err = c.jump(e, false, &end)
 		}
 		if err != nil {
-			return Action{}, fmt.Errorf("predicate %q: %w", predicate, err)
+			return Action{}, fmt.Errorf("predicate %q: %w", predicate, inColumns(err, predicate))
 		}
 	}
 	what, by, keyed := cutBy(action)
@@ -87,7 +87,7 @@ func (in At) Compile(predicate, action string) (Action, error) {
 		err = c.s.Check()
 	}
 	if err != nil {
-		return Action{}, fmt.Errorf("action %q: %w", action, err)
+		return Action{}, fmt.Errorf("action %q: %w", action, inColumns(err, action))
 	}
 	a := Action{Text: action, Snippet: c.s, Shape: c.shape}
 	if a.Timed() {
@@ -101,9 +101,23 @@ func parse(text string) (ast.Expr, error) {
 	e, err := parser.ParseExpr(text)
 	var all scanner.ErrorList
 	if errors.As(err, &all) && len(all) > 0 {
-		return nil, fmt.Errorf("column %d: %s", all[0].Pos.Column, strings.ReplaceAll(all[0].Msg, "'EOF'", "its end"))
+		return nil, &misplaced{all[0].Pos.Column, errors.New(strings.ReplaceAll(all[0].Msg, "'EOF'", "its end"))}
+	}
+	if err == nil {
+		err = noDots(e)
 	}
 	return e, err
+}
+
+// noDots is an error where a call has ..., which Go's calls may have and nothing here means.
+func noDots(e ast.Expr) (err error) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if x, ok := n.(*ast.CallExpr); ok && x.Ellipsis.IsValid() && err == nil {
+			err = &misplaced{int(x.Ellipsis), errors.New("... is no part of an expression here")}
+		}
+		return err == nil
+	})
+	return err
 }
 
 // cutBy cuts an action where its keys begin: at the word "by", outside of quotes.
@@ -148,7 +162,11 @@ func (c *compiler) keys(text string, from int) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range list.(*ast.CallExpr).Args {
+	call, ok := list.(*ast.CallExpr)
+	if !ok || callee(call) != "by" { // a bracket of the text's own has ended it
+		return fmt.Errorf("by %s: keys are a list, as in by pid, cpu", text)
+	}
+	for _, e := range call.Args {
 		all, form, err := c.shown(e)
 		if err != nil {
 			return err
@@ -362,6 +380,9 @@ func (c *compiler) linear(all []number) error {
 	x, lo, hi, step := all[0], all[1], all[2], all[3]
 	if x.IsConst || !lo.IsConst || !hi.IsConst || !step.IsConst {
 		return errors.New("lhist takes something, and constants: from, to, step")
+	}
+	if lo.minus && x.t != snippet.S64 {
+		return fmt.Errorf("lhist: from %d, but the number has no sign; say that it has one, as in int64(arg0) or int32(arg0)", int64(lo.Imm))
 	}
 	steps := int64(0)
 	if int64(step.Imm) > 0 && int64(hi.Imm) > int64(lo.Imm) {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"kerninst/agent/ktypes"
 	"kerninst/agent/near"
@@ -121,7 +123,7 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 		why := "this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)"
 		if a.bits > 0 {
 			least, most := a.bounds()
-			why = fmt.Sprintf("of %d bits, this number is from %v to %v", a.bits, least, most)
+			why = fmt.Sprintf("of %s, this number is from %v to %v", inBits(a.bits), least, most)
 		}
 		return at(x, "%s is %v whatever comes: %s", show(x), always, why)
 	}
@@ -130,6 +132,13 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	}
 	c.branch(a.Operand, cond, b.Operand, to)
 	return nil
+}
+
+func inBits(n int) string {
+	if n == 1 {
+		return "1 bit"
+	}
+	return fmt.Sprintf("%d bits", n)
 }
 
 // bounds are the least and the largest that a number can be.
@@ -239,11 +248,11 @@ func literal(x *ast.BasicLit, negative bool) (number, error) {
 		return number{}, at(x, "%s is not a whole number", text)
 	}
 	if x.Kind == token.CHAR {
-		r, _, _, err := strconv.UnquoteChar(strings.Trim(text, "'"), '\'')
+		r, _, _, err := strconv.UnquoteChar(text[1:len(text)-1], '\'')
 		return number{Operand: snippet.C(uint64(r))}, err
 	}
 	v, err := strconv.ParseUint(text, 0, 64)
-	if err != nil {
+	if err != nil || negative && v > 1<<63 {
 		return number{}, at(x, "%s is not a number of 64 bits", text)
 	}
 	if negative {
@@ -354,7 +363,25 @@ func callee(x *ast.CallExpr) string {
 
 // at is what is wrong with an expression, and in which column that begins.
 func at(e ast.Expr, format string, args ...any) error {
-	return fmt.Errorf("column %d: "+format, append([]any{int(e.Pos())}, args...)...) // of one line: from 1
+	return &misplaced{int(e.Pos()), fmt.Errorf(format, args...)} // of one line: from 1
+}
+
+// misplaced is what is wrong at a byte of a text, from 1.
+type misplaced struct {
+	byte int
+	what error
+}
+
+func (m *misplaced) Error() string { return fmt.Sprintf("column %d: %v", m.byte, m.what) }
+func (m *misplaced) Unwrap() error { return m.what }
+
+// inColumns is the same error with the column that people see: they count letters, not bytes.
+func inColumns(err error, text string) error {
+	var m *misplaced
+	if !errors.As(err, &m) || m.byte < 1 || m.byte-1 > len(text) {
+		return err
+	}
+	return &misplaced{utf8.RuneCountInString(text[:m.byte-1]) + 1, m.what}
 }
 
 // show is an expression as somebody may have written it.
@@ -380,6 +407,8 @@ func show(e ast.Expr) string {
 		return show(x.Fun) + "(" + strings.Join(all, ", ") + ")"
 	case *ast.SelectorExpr:
 		return show(x.X) + "." + x.Sel.Name
+	case *ast.IndexExpr:
+		return show(x.X) + "[" + show(x.Index) + "]"
 	}
 	return "what is written there"
 }

@@ -90,7 +90,7 @@ func who(predicate, keys string) (w timees, err error) {
 			w.holds, err = holds(e)
 		}
 		if err != nil {
-			return w, fmt.Errorf("predicate %q: %w", predicate, err)
+			return w, fmt.Errorf("predicate %q: %w", predicate, inColumns(err, predicate))
 		}
 	}
 	return w, nil

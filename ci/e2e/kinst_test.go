@@ -69,6 +69,8 @@ var behaviours = []struct {
 	{"what can never be", `kinst 'kinst::vfs_read:entry /arg2 < 0/' -- true`, 2, `column 1: arg2 < 0 is false whatever comes`, ""},
 	{"what is wrong everywhere", `kinst 'kinst::vfs_read:entry sum(ret)' -- true`, 1, `known only where it does, as in kinst::vfs_read:return`, ""},
 	{"the workload's status, if asked for", `kinst --exit-with-workload kinst::vfs_read:entry --run 'exit 7'`, 7, `workload: exit status 7`, ""},
+	{"a workload that does not end", `kinst --timeout 3s kinst::GETPPID:entry --run 'BENCH; sleep 50'; echo $?; kinst --json --timeout 1s kinst::GETPPID:entry --run 'sleep 50' | grep -c '"status": "timeout"'`, 0,
+		`(?s):\d+ +\w+ +100\d\n.*did not end within 3s: raise --timeout\n5\n.*1\n$`, ""},
 	{"what is in the way of a pun is moved", `kinst --json --mechanism pun kinst::GETPPID:23 -- BENCH | tr -d ' \n'`, 0, `"mechanism":"pun",.*"moved":"__do_sys_getppid\+0x19".*"value":1000`, "amd64"},
 	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, ""},
 	{"with a workload that nobody has, nothing is left spliced", `kinst kinst::GETPPID:entry -- /no/such/program; kinst -l kinst::GETPPID: | diff /tmp/before - && echo same`, 0, `no such file or directory\n(?s).*same\n$`, ""},

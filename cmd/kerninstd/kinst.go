@@ -31,9 +31,10 @@ const kernelTypes = "/sys/kernel/btf/vmlinux"
 
 // The ways in which kinst ends, those of the lab's commands.
 const (
-	exitFailed = 1
-	exitUsage  = 2
-
+	exitFailed      = 1
+	exitUsage       = 2
+	exitBroken      = 3 // there is no daemon, or it died
+	exitTimeout     = 5
 	exitInterrupted = 130
 )
 
@@ -82,7 +83,7 @@ func kinst(args []string) int {
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
 	case err != nil:
-		return exitFailed
+		return exitBroken
 	}
 	return show(&r, r.Answer(records))
 }
@@ -186,24 +187,28 @@ func heed(conn net.Conn, begun, told, ended *atomic.Bool) {
 	conn.Close() // the daemon ends the job
 }
 
+// ended is how it came out: for the shell, and in the lab's words. What was wrong is in the answer.
+func ended(r *ask.Request, a *ask.Answer) (code int, status string) {
+	w := a.Workload
+	switch {
+	case w != nil && w.TimedOut:
+		a.Wrong = fmt.Sprintf("the workload did not end within %v: raise --timeout", r.Timeout)
+		return exitTimeout, "timeout"
+	case a.Wrong != "":
+		return exitFailed, "failed"
+	case w != nil && r.ExitWithWorkload:
+		return int(w.Exit), "passed"
+	}
+	return 0, "passed"
+}
+
 // show prints an answer as lab probe does.
 func show(r *ask.Request, a ask.Answer) int {
-	code := 0
-	if w := a.Workload; w != nil {
-		if w.TimedOut && a.Wrong == "" {
-			a.Wrong = fmt.Sprintf("the workload did not end within %v: raise --timeout", r.Timeout)
-		}
-		if r.ExitWithWorkload {
-			code = int(w.Exit)
-		}
-	}
-	if a.Wrong != "" {
-		code = exitFailed
-	}
+	code, status := ended(r, &a)
 	if r.JSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", "  ")
-		if err := out.Encode(document(a)); err != nil {
+		if err := out.Encode(answered{Schema: 1, Arch: runtime.GOARCH, Status: status, Reason: a.Wrong, Answer: a}); err != nil {
 			fmt.Fprintln(os.Stderr, "kinst:", err)
 			return exitFailed
 		}
@@ -230,12 +235,4 @@ type answered struct {
 	Status string `json:"status"`
 	Reason string `json:"reason,omitempty"`
 	ask.Answer
-}
-
-func document(a ask.Answer) answered {
-	d := answered{Schema: 1, Arch: runtime.GOARCH, Status: "passed", Reason: a.Wrong, Answer: a}
-	if a.Wrong != "" {
-		d.Status = "failed"
-	}
-	return d
 }

@@ -104,7 +104,11 @@ func (o *own) memory() int { return cmp.Or(o.mem, images.SoftwareMemory(o.with..
 // it twice for a while, packed and unpacked, and needs room for itself.
 func (o *own) room(size int64) error {
 	mem := int64(cmp.Or(o.memory(), runner.DefaultMemory))
-	if need := max(2*size>>20+64, leastMemory); need > mem {
+	need := max(2*size>>20+64, leastMemory)
+	switch {
+	case need > mem && need == leastMemory: // whatever is added
+		return fmt.Errorf("a guest of %d MiB has no room for the lab's own files: give --mem %d", mem, need)
+	case need > mem:
 		return fmt.Errorf("a guest of %d MiB cannot unpack its initramfs of %d MiB: give --mem %d", mem, size>>20, need)
 	}
 	return nil

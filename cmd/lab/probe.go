@@ -123,10 +123,10 @@ func (f *probeFlags) run(ctx context.Context) error {
 	}
 	f.Sampled = f.Sampled || f.plot != ""
 	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, isa) })
-	job, err := f.Job(f.types(prepare))
-	if err == nil {
-		err = f.check()
+	if err := f.check(); err != nil { // before Job: it knows of no plot
+		return usage(err)
 	}
+	job, err := f.Job(f.types(prepare))
 	if err != nil {
 		return usage(err)
 	}

@@ -90,18 +90,20 @@ func TestWrongArguments(t *testing.T) {
 		"shell --arch all":        "a shell is in one guest",
 		"probe":                   "want lab probe SPEC...",
 		"probe kinst::f:0":        "no workload",
-		"report":                  "want lab report DIR",
-		"report a b":              "received 2",
-		"report /none":            "no such file",
-		"repro":                   "want lab repro DIR",
-		"repro a b":               "received 2",
-		"repro /none":             "no manifest of a run",
-		"analyze x":               "unexpected argument",
-		"survey x":                "unexpected argument",
-		"survey --dump=":          "--dump: its value is empty",
-		"survey --each=":          "--each: its value is empty",
-		"survey --svg=":           "--svg: its value is empty",
-		"survey --json --each -":  "give --each a file",
+		"probe kinst::f:0 --live --plot x.svg --run true": "--plot with --live",
+		"probe kinst::f:0 --list --plot x.svg":            "leave --plot out",
+		"report":                                          "want lab report DIR",
+		"report a b":                                      "received 2",
+		"report /none":                                    "no such file",
+		"repro":                                           "want lab repro DIR",
+		"repro a b":                                       "received 2",
+		"repro /none":                                     "no manifest of a run",
+		"analyze x":                                       "unexpected argument",
+		"survey x":                                        "unexpected argument",
+		"survey --dump=":                                  "--dump: its value is empty",
+		"survey --each=":                                  "--each: its value is empty",
+		"survey --svg=":                                   "--svg: its value is empty",
+		"survey --json --each -":                          "give --each a file",
 
 		"survey --arch all --each x":       "--each is of one ISA",
 		"survey --dump x --modprobe dummy": "lab image dump --modprobe",
@@ -117,6 +119,19 @@ func TestWrongArguments(t *testing.T) {
 		if got := refused(t, strings.Fields(line)...); !strings.Contains(got, want) {
 			t.Errorf("lab %s: %q, want …%s…", line, got, want)
 		}
+	}
+}
+
+// TestRoom: a guest that is too small for what every guest has is not said to be so for what is added.
+func TestRoom(t *testing.T) {
+	var o own
+	o.mem = 128
+	if err := o.room(0); err == nil || !strings.Contains(err.Error(), "the lab's own files: give --mem 192") {
+		t.Error(err)
+	}
+	o.mem = 192
+	if err := o.room(0); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -36,7 +36,7 @@ func Kernel(t *testing.T) *ktypes.Types {
 	inode := &btf.Struct{Name: "inode", Size: 16, Members: []btf.Member{
 		{Name: "i_size", Type: &btf.Const{Type: &btf.Typedef{Name: "loff_t", Type: long}}},
 		{Type: either, Offset: 64},
-		{Name: "x", Type: unsigned, Offset: 96, BitfieldSize: 3}, {Name: "y", Type: unsigned, Offset: 99, BitfieldSize: 5},
+		{Name: "x", Type: unsigned, Offset: 96, BitfieldSize: 3}, {Name: "y", Type: unsigned, Offset: 99, BitfieldSize: 5}, {Name: "z", Type: unsigned, Offset: 104, BitfieldSize: 1},
 	}}
 	file := &btf.Struct{Name: "file", Size: 32, Members: []btf.Member{
 		{Name: "f_inode", Type: &btf.Pointer{Target: inode}},
