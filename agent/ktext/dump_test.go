@@ -242,6 +242,7 @@ func TestSectionsSideBySide(t *testing.T) {
 	const at = isa.Addr(0xffffffffc0000000)
 	list := ktext.Sections(map[string]map[string]isa.Addr{
 		"one": {".text": at, ".exit.text": at + 0x100}, "two": {".text": at + 4096 + 64, ".noinstr.text": at + 4096},
+		"three": {".symtab": at + 4096 + 128}, // gone, and two's code is there
 	}, func(a isa.Addr, _ []byte) error {
 		if a >= at+2*4096 {
 			return errors.New("not mapped")
@@ -251,6 +252,7 @@ func TestSectionsSideBySide(t *testing.T) {
 	want := []ktext.Section{
 		{Module: "one", Name: ".text", Addr: at, Size: 0x100}, {Module: "one", Name: ".exit.text", Addr: at + 0x100, Size: 4096 - 0x100},
 		{Module: "two", Name: ".noinstr.text", Addr: at + 4096, Size: 64}, {Module: "two", Name: ".text", Addr: at + 4096 + 64, Size: 4096 - 64},
+		{Module: "three", Name: ".symtab", Addr: at + 4096 + 128, Size: 4096 - 128},
 	}
 	if !slices.Equal(list, want) {
 		t.Errorf("%v, want %v", list, want)

@@ -90,13 +90,21 @@ func end(a isa.Addr, sections []Section, read Reader) isa.Addr {
 	return next
 }
 
-// apart ends sections, in order of address, where the next module's first page begins.
+// apart ends code, in order of address, where the first page of the next module's code begins. What
+// else a module tells of may have been freed with its initialisation, as .symtab and .strtab are,
+// and others may be there now.
 func apart(list []Section) {
-	for k := 1; k < len(list); k++ {
-		s, next := &list[k-1], list[k]
-		if begin := next.Addr &^ (page - 1); s.Module != next.Module && s.End() > begin && begin > s.Addr {
-			s.Size = isa.Off(begin - s.Addr)
+	var last *Section
+	for k := range list {
+		next := &list[k]
+		if !next.Text() {
+			continue
 		}
+		begin := next.Addr &^ (page - 1)
+		if last != nil && last.Module != next.Module && last.End() > begin && begin > last.Addr {
+			last.Size = isa.Off(begin - last.Addr)
+		}
+		last = next
 	}
 }
 

@@ -60,6 +60,7 @@ var scenarioProofs = []scenarioProof{
 	{"fails", "host", "fails.tried", nil},
 	{"kills-long", "host", "kills.tried", nil},
 	{"power", "host", "power.sleeps", nil},
+	{"kexec", "host", "kexec.points", nil},
 	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody"}, {"spliced", "device.spliced"}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"bounds", "exact", "bounds.kprobes", nil},
