@@ -107,6 +107,8 @@ func TestCompileErrors(t *testing.T) {
 		{"int32(arg0) == 0xffffffff", "count", "is false whatever comes: of 32 bits, this number is from -2147483648 to 2147483647"},
 		{"int8(arg0) >= -128", "count", "is true whatever comes"},
 		{"300 != load8(arg0)", "count", "is true whatever comes"},
+		{"int64(arg0) < 0xffffffff80000000", "count", "is true whatever comes: of 64 bits, this number is from -9223372036854775808 to 9223372036854775807"},
+		{"int64(arg0) >= -9223372036854775808", "count", "is true whatever comes"},
 		{"uint16(arg0) == -1", "count", "from 0 to 65535"},
 		{"int16(arg0) <= 32767", "count", "is true whatever comes"},
 		{"arg1 == 2 && -3 >= arg0", "count", "column 14: -3 >= arg0 is false whatever comes"},

@@ -121,9 +121,9 @@ func (c *compiler) compare(x *ast.BinaryExpr, cond snippet.Cond, when bool, to *
 	}
 	if always, decided := decided(a, cond, b); decided {
 		why := "this number has no sign; say that it has one, as in int64(arg0) or int32(arg0)"
-		if a.bits > 0 {
+		if a.bits > 0 || a.t == snippet.S64 {
 			least, most := a.bounds()
-			why = fmt.Sprintf("of %s, this number is from %v to %v", inBits(a.bits), least, most)
+			why = fmt.Sprintf("of %s, this number is from %v to %v", inBits(cmp.Or(a.bits, 64)), least, most)
 		}
 		return at(x, "%s is %v whatever comes: %s", show(x), always, why)
 	}
@@ -165,7 +165,7 @@ func (n number) constant() *big.Int {
 // as in arg0 == -1.
 func decided(a number, cond snippet.Cond, b number) (holds, decided bool) {
 	whole := cmp.Or(a.bits, 64) == 64
-	if !b.IsConst || whole && (a.t == snippet.S64 || cond == snippet.EQ || cond == snippet.NE) {
+	if !b.IsConst || whole && (cond == snippet.EQ || cond == snippet.NE) {
 		return false, false
 	}
 	v := b.constant()
