@@ -160,7 +160,12 @@ func blocksAreTrue(t *testing.T, g *guestShell, exact bool) {
 			parts += x.Rows[0].Inside
 		}
 	}
-	if whole == 0 || parts > whole || parts < 0.99*whole {
+	// In host time, what the host takes away may fall between two looks at one clock.
+	least, most := 0.99*whole, whole
+	if !exact {
+		least, most = 0.95*whole, 1.05*whole
+	}
+	if whole == 0 || parts > most || parts < least {
 		t.Errorf("%.6f are in the function in the mean, and %.6f in its blocks", whole, parts)
 	}
 	said, _ := g.run("kinst -l kinst::vfs_read:block --do concurrency", 7)
