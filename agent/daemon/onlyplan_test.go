@@ -131,7 +131,7 @@ func TestUnwanted(t *testing.T) {
 		ctx    context.Context
 		enough chan struct{}
 		want   string
-	}{"enough": {t.Context(), enough, "not in yet"}, "gone": {gone, nil, context.Canceled.Error()}} {
+	}{"enough": {t.Context(), enough, "not all points were planned"}, "gone": {gone, nil, context.Canceled.Error()}} {
 		t.Run(name, func(t *testing.T) {
 			d := planning(t, "riscv64")
 			d.known, d.enough = &plan.Functions{}, c.enough

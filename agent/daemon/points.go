@@ -510,7 +510,7 @@ func (d *Daemon) unwanted(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-d.enough:
-		return errors.New("the points were not in yet")
+		return errors.New("not all points were planned yet")
 	default:
 		return nil
 	}
