@@ -17,6 +17,9 @@ import (
 // costs less than a list of its own.
 const nearCells = 64
 
+// localPage is the least that cells of per-CPU memory are made of, in bytes.
+const localPage = 4096
+
 // cellOf is one word of a splice's cells.
 type cellOf struct {
 	place splice.Place
@@ -58,7 +61,7 @@ func asLists(all []cellOf) (lists []kdev.Cells, at []int) {
 	words := 0
 	for _, c := range all {
 		last := len(lists) - 1
-		if last >= 0 && !c.place.Local && !lists[last].Local {
+		if last >= 0 && oneList(lists[last], c.place) {
 			off := int(c.place.Addr-lists[last].Addr) / 8
 			if more := off + 1 - lists[last].Words; more <= nearCells && off < longestList {
 				lists[last].Words += max(more, 0)
@@ -72,6 +75,12 @@ func asLists(all []cellOf) (lists []kdev.Cells, at []int) {
 		words++
 	}
 	return lists, at
+}
+
+// oneList tells whether a list may go on up to a cell: cells of per-CPU memory are listed by the
+// page, as they were made.
+func oneList(l kdev.Cells, p splice.Place) bool {
+	return l.Local == p.Local && (!p.Local || l.Addr/localPage == p.Addr/localPage)
 }
 
 func b2i(b bool) int {

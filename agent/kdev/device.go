@@ -155,7 +155,7 @@ var hints = map[string]map[unix.Errno]string{
 		unix.EILSEQ:     "the bytes there are not the expected ones; read them again and plan anew",
 	},
 	"moment": {
-		unix.EINVAL: "ranges that overlap, or too many",
+		unix.EINVAL: "ranges that overlap, or too many of them, or of cells",
 		unix.ERANGE: "not cells of an area",
 		unix.ENOSPC: "more tasks are inside than can be listed",
 	},

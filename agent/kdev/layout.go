@@ -11,6 +11,8 @@ const (
 	AnnexLen = 0x4000   // bytes of the annex's code
 	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
+	// MaxWords is the most words of cells that a Moment copies.
+	MaxWords = 16 << 20
 	// MaxRanges and MaxInside are the most ranges of functions, and tasks inside, of a Moment.
 	MaxRanges = 65536
 	MaxInside = 65536

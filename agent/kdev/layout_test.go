@@ -142,6 +142,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_ANNEX_LEN":          fmt.Sprintf("%#x", AnnexLen),
 		"KI_ARENA_LEN":          fmt.Sprintf("%#x", ArenaLen),
 		"KI_MAX_FRAMES":         fmt.Sprintf("%du", MaxFrames),
+		"KI_MAX_WORDS":          fmt.Sprintf("(%du << 20)", MaxWords>>20),
 		"KI_MAX_RANGES":         fmt.Sprintf("%du", MaxRanges),
 		"KI_MAX_INSIDE":         fmt.Sprintf("%du", MaxInside),
 		"KI_LINE_FRAMES":        fmt.Sprintf("%du", LineFrames),

@@ -85,7 +85,7 @@ func (d *Device) moment(cells []Cells, ranges []Range, clocks Clocks, room int) 
 		Clocks: uint64(clocks.At), NClocks: uint32(clocks.Words),
 	}
 	if err := d.call("moment", iocMoment, unsafe.Pointer(&in)); err != nil {
-		return Moment{}, fmt.Errorf("a moment of %d cells and %d ranges: %w", n, len(rs), err)
+		return Moment{}, fmt.Errorf("a moment of %d words in %d lists and of %d ranges: %w", n, len(ks), len(rs), err)
 	}
 	m := Moment{Words: words, Cut: int(in.Cut), Cycles: in.Cycles, NS: in.Ns}
 	for _, t := range inside[:in.Found] {

@@ -158,7 +158,9 @@ type guestShell struct {
 	more chan []byte
 }
 
-// openShell has a guest whose shell is at a terminal that is the test's.
+// openShell has a guest whose shell is at a terminal that is the test's. The kernel says there
+// what it must, at levels below a warning's (<linux/kern_levels.h>): on a slow host it warns at
+// any time, so also in the middle of what the shell says (as of an hrtimer that took long).
 func openShell(t *testing.T, arch string, more ...string) *guestShell {
 	t.Helper()
 	tty, end := openTerminal(t)
@@ -192,6 +194,9 @@ func openShell(t *testing.T, arch string, more ...string) *guestShell {
 		tty.Close()
 	})
 	g.await(regexp.MustCompile(`guest# `))
+	if said, code := g.run("dmesg -n 4", 0); code != 0 {
+		t.Fatalf("dmesg -n 4 ended with %d: %s", code, said)
+	}
 	return g
 }
 

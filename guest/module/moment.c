@@ -248,7 +248,7 @@ long ki_moment(void __user *arg)
 
 	if (copy_from_user(&m.k, arg, sizeof(m.k)))
 		return -EFAULT;
-	if (m.k.n_cells > KI_MAX_BATCH || m.k.n_words > KI_MAX_AREA / 8 ||
+	if (m.k.n_cells > KI_MAX_BATCH || m.k.n_words > KI_MAX_WORDS ||
 	    m.k.n_ranges > KI_MAX_RANGES || m.k.room > KI_MAX_INSIDE || m.k.found || m.k.cut ||
 	    m.k.n_clocks > KI_MAX_AREA / 8 || (m.k.n_clocks & (m.k.n_clocks - 1)) || m.k.reserved)
 		return -EINVAL;

@@ -377,6 +377,8 @@ struct ki_inside {
 	__u64 clock;		/* what the task's shows */
 };
 
+/* Most words: a counter in each block of a kernel has some six million, with what is between. */
+#define KI_MAX_WORDS	(16u << 20)
 /* Most ranges, and most tasks. */
 #define KI_MAX_RANGES	65536u
 #define KI_MAX_INSIDE	65536u
