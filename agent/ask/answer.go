@@ -32,15 +32,19 @@ type Point struct {
 	Offset  uint64 `json:"offset"`
 	Address string `json:"address"`
 	// Instruction is what is there, if points are listed.
-	Instruction string   `json:"instruction,omitempty"`
-	Mechanism   string   `json:"mechanism,omitempty"`
-	Liveness    string   `json:"liveness,omitempty"`
-	RunsAt      string   `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
-	Called      bool     `json:"called,omitempty"`  // it jumps to another function, which is called now, to know what that returns
-	Moved       string   `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
-	Added       int      `json:"added,omitempty"`   // instructions a hit
-	Spilled     int      `json:"spilled,omitempty"` // registers and flag words saved
-	Refusal     *Refusal `json:"refusal,omitempty"`
+	Instruction string `json:"instruction,omitempty"`
+	// LeadsTo is where a listed point goes that calls, or jumps out of its function: to a function,
+	// module and colon in front; LeadsBy is the register that holds where.
+	LeadsTo   string   `json:"leads_to,omitempty"`
+	LeadsBy   string   `json:"leads_by,omitempty"`
+	Mechanism string   `json:"mechanism,omitempty"`
+	Liveness  string   `json:"liveness,omitempty"`
+	RunsAt    string   `json:"runs_at,omitempty"` // what is counted, if it is not what is at the address: runs as often
+	Called    bool     `json:"called,omitempty"`  // it jumps to another function, which is called now, to know what that returns
+	Moved     string   `json:"moved,omitempty"`   // the function that runs elsewhere, to make room for the springboard
+	Added     int      `json:"added,omitempty"`   // instructions a hit
+	Spilled   int      `json:"spilled,omitempty"` // registers and flag words saved
+	Refusal   *Refusal `json:"refusal,omitempty"`
 	// Passed are the mechanisms that were tried before this one, and why they are not it.
 	Passed []Refusal `json:"passed,omitempty"`
 	// Value is of the first action, if it has a number: none has been the smallest or
@@ -130,7 +134,7 @@ func (a *Answer) nothing() bool {
 }
 
 func point(p *wire.PointResult) Point {
-	out := Point{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Instruction: p.Instruction,
+	out := Point{Spec: p.Spec, Symbol: p.Symbol, Offset: p.Offset, Address: fmt.Sprintf("%#x", p.Address), Instruction: p.Instruction, LeadsTo: p.LeadsTo, LeadsBy: p.LeadsBy,
 		Mechanism: p.Mechanism, Liveness: p.Liveness, Called: p.Called, Moved: p.Moved, Added: int(p.Added), Spilled: int(p.Spilled)}
 	if p.RunsAt != 0 {
 		out.RunsAt = fmt.Sprintf("%#x", p.RunsAt)
@@ -215,7 +219,15 @@ func (p Point) list(t io.Writer) {
 	case p.Called:
 		how += ", as a call"
 	}
-	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction, how)
+	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction+p.leads(), how)
+}
+
+// leads is where a point goes, as it is listed behind the instruction.
+func (p Point) leads() string {
+	if p.LeadsTo == "" {
+		return "" // the register is in the instruction, or in its thunk's name
+	}
+	return " <" + p.LeadsTo + ">"
 }
 
 // print writes what was found at a point.

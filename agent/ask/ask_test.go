@@ -212,14 +212,14 @@ func TestNothingTraced(t *testing.T) {
 // says where a point that runs as often is.
 func TestPrint(t *testing.T) {
 	a := Answer{Points: []Point{
-		{Spec: "kinst::p:8", Address: "0x8", Instruction: "nop", Mechanism: "jump", RunsAt: "0x9", Passed: []Refusal{{"too small", "jump: 1 byte"}}},
+		{Spec: "kinst::p:8", Address: "0x8", Instruction: "call 0x77", LeadsTo: "f", Mechanism: "jump", RunsAt: "0x9", Passed: []Refusal{{"too small", "jump: 1 byte"}}},
 		{Spec: "kinst::p:9", Address: "0x9", Instruction: "ret", Refusal: &Refusal{"reserved", "entry code"}},
 	}}
 	for _, c := range []struct {
 		r    Request
 		want string
 	}{
-		{Request{List: true}, "kinst::p:8  0x8  nop  jump, at 0x9\nkinst::p:9  0x9  ret  refused: reserved: entry code\n"},
+		{Request{List: true}, "kinst::p:8  0x8  call 0x77 <f>  jump, at 0x9\nkinst::p:9  0x9  ret            refused: reserved: entry code\n"},
 		{Request{}, "kinst::p:8  jump     not counted\nkinst::p:9  refused  reserved: entry code\n"},
 		{Request{Why: true}, "kinst::p:8  jump     not counted\nkinst::p:9  refused  reserved: entry code\nkinst::p:8 is not reached by jump: 1 byte (too small)\n"},
 	} {

@@ -277,7 +277,7 @@ func (w *sweeper) ends(p, end Pos, i isa.Insn, code []byte) bool {
 		if i.Flow == isa.FlowIndirectCall {
 			rec.kind = KindIndirectCall
 		}
-		if to, ok := joinedTarget(w.last, last); ok && joined {
+		if to, ok := JoinedTarget(w.last, last); ok && joined {
 			rec.kind = map[Kind]Kind{KindIndirectJump: KindJump, KindIndirectCall: KindCall}[rec.kind]
 			w.aim(&rec, to)
 		}
@@ -305,9 +305,9 @@ func (w *sweeper) ends(p, end Pos, i isa.Insn, code []byte) bool {
 
 var directKinds = map[isa.Flow]Kind{isa.FlowJump: KindJump, isa.FlowCond: KindCond, isa.FlowCall: KindCall}
 
-// joinedTarget is where a jump through a register leads that the instruction
+// JoinedTarget is where a jump through a register leads that the instruction
 // before it loaded with an address.
-func joinedTarget(jump, before isa.Op) (isa.Addr, bool) {
+func JoinedTarget(jump, before isa.Op) (isa.Addr, bool) {
 	if jump.Kind != isa.OpJump || before.Kind != isa.OpConst || before.Dst != jump.A {
 		return 0, false
 	}

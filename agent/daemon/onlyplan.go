@@ -96,4 +96,5 @@ func (d *Daemon) place(v *wire.PointResult, p *wire.Point) {
 		v.Address = uint64(f.Addr) + p.Offset
 	}
 	v.Instruction = d.instruction(isa.Addr(v.Address))
+	v.LeadsTo, v.LeadsBy = d.leads(isa.Addr(v.Address))
 }

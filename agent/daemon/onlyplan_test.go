@@ -76,6 +76,13 @@ func TestOnlyPlan(t *testing.T) {
 				t.Errorf("%s: at %#x, of %v, is %q", arch, p.Address, f, p.Instruction)
 			}
 		}
+		to, by := led(all), led(ask(&wire.Point{Function: "vfs_read", Each: wire.Each_CALL}))
+		if !to["vfs_read"] || to["ksys_read"] || len(to) > 9 {
+			t.Errorf("%s: ksys_read calls %v", arch, to)
+		}
+		if by["rw_verify_area"] != by["fsnotify_perm"] && !by["by a register"] { // one of both may be inlined
+			t.Errorf("%s: vfs_read calls %v", arch, by)
+		}
 		if planned < 5 || planned == len(all) {
 			t.Errorf("%s: %d of %d points have a plan", arch, planned, len(all))
 		}
@@ -144,4 +151,18 @@ func TestUnwanted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// led is where points lead, and whether any does by a register.
+func led(points []*wire.PointResult) map[string]bool {
+	out := map[string]bool{}
+	for _, p := range points {
+		switch {
+		case p.LeadsTo != "":
+			out[p.LeadsTo] = true
+		case p.LeadsBy != "":
+			out["by a register"] = true
+		}
+	}
+	return out
 }

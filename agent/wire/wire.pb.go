@@ -2596,10 +2596,14 @@ type PointResult struct {
 	RunsAt       uint64                 `protobuf:"varint,25,opt,name=runs_at,json=runsAt,proto3" json:"runs_at,omitempty"`          // what the snippet runs before, if it is not what is at address: as often as that
 	// Mechanisms that come before this one on the ISA's ladder, and why each is not it: the
 	// detail names the mechanism.
-	Passed        []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
-	Instruction   string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
-	Tags          []uint32   `protobuf:"varint,28,rep,packed,name=tags,proto3" json:"tags,omitempty"`       // of the records of each action; 0: it makes none
-	Called        bool       `protobuf:"varint,29,opt,name=called,proto3" json:"called,omitempty"`          // what is there jumps to another function, and calls it in the patch, so that what it returns is known
+	Passed      []*Refusal `protobuf:"bytes,26,rep,name=passed,proto3" json:"passed,omitempty"`
+	Instruction string     `protobuf:"bytes,27,opt,name=instruction,proto3" json:"instruction,omitempty"` // disassembly of what is at address
+	// Of a listed point that calls, or jumps out of its function: where that goes; or the register
+	// that holds where.
+	LeadsTo       string   `protobuf:"bytes,30,opt,name=leads_to,json=leadsTo,proto3" json:"leads_to,omitempty"`
+	LeadsBy       string   `protobuf:"bytes,31,opt,name=leads_by,json=leadsBy,proto3" json:"leads_by,omitempty"`
+	Tags          []uint32 `protobuf:"varint,28,rep,packed,name=tags,proto3" json:"tags,omitempty"` // of the records of each action; 0: it makes none
+	Called        bool     `protobuf:"varint,29,opt,name=called,proto3" json:"called,omitempty"`    // what is there jumps to another function, and calls it in the patch, so that what it returns is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2798,6 +2802,20 @@ func (x *PointResult) GetPassed() []*Refusal {
 func (x *PointResult) GetInstruction() string {
 	if x != nil {
 		return x.Instruction
+	}
+	return ""
+}
+
+func (x *PointResult) GetLeadsTo() string {
+	if x != nil {
+		return x.LeadsTo
+	}
+	return ""
+}
+
+func (x *PointResult) GetLeadsBy() string {
+	if x != nil {
+		return x.LeadsBy
 	}
 	return ""
 }
@@ -3746,7 +3764,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\aRefusal\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\"\x86\x06\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\"\xbc\x06\n" +
 	"\vPointResult\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3776,7 +3794,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"written_at\x18\x14 \x01(\x04R\twrittenAt\x12\x17\n" +
 	"\aruns_at\x18\x19 \x01(\x04R\x06runsAt\x12.\n" +
 	"\x06passed\x18\x1a \x03(\v2\x16.kerninst.wire.RefusalR\x06passed\x12 \n" +
-	"\vinstruction\x18\x1b \x01(\tR\vinstruction\x12\x12\n" +
+	"\vinstruction\x18\x1b \x01(\tR\vinstruction\x12\x19\n" +
+	"\bleads_to\x18\x1e \x01(\tR\aleadsTo\x12\x19\n" +
+	"\bleads_by\x18\x1f \x01(\tR\aleadsBy\x12\x12\n" +
 	"\x04tags\x18\x1c \x03(\rR\x04tags\x12\x16\n" +
 	"\x06called\x18\x1d \x01(\bR\x06called\"\x8a\x01\n" +
 	"\tRunResult\x12\x12\n" +
