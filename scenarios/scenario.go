@@ -70,7 +70,7 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), verdicts(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(), batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
+	return slices.Concat(smoke(), every(), oracles(), verdicts(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), studies(), hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(), batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -24,6 +24,9 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		}
 		next := req
 		next.Mechanism, next.rung = m.m, k+1
+		if m.m == Pun && least >= 0 { // to move an instruction away is dearer, and to look for where takes longest
+			next.Still = true
+		}
 		off, added, all := fn.leastAdded(next, last)
 		switch {
 		case added < 0:
