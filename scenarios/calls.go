@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"strings"
 
@@ -71,7 +72,7 @@ func callsJob(in probe.At) (*wire.Job, error) {
 	return job(
 		watchCalls(),
 		splice("splice", points...),
-		shell("names", "gzip -c /proc/kallsyms"),
+		shell("names", "grep -E '^[0-9a-f]+ [tTwW] ' /proc/kallsyms | gzip"),
 		watched("work", benchProgram, "mix", fmt.Sprint(mixed), fmt.Sprint(mixedBatches-1)),
 		read("found"),
 	), nil
@@ -105,11 +106,34 @@ func callsPoints(in probe.At, function string, long bool) ([]*wire.Point, error)
 func checkCalls(t *T) {
 	const guest = "followed"
 	t.ran(guest, "work")
+	names := t.names(guest, "names")
+	tree := t.Guests[guest].Calls
 	var b bytes.Buffer
-	t.Guests[guest].Calls.Print(&b, func(a uint64) string { return fmt.Sprintf("%#x", a) }, 0)
+	tree.Print(&b, names.Of, 0)
 	t.Files["calls.txt"] = b.Bytes()
+	p := t.done(guest, "splice").Points
+	for _, x := range p {
+		fmt.Println(x.Symbol, x.Offset, x.Address, names.Of(x.Address-x.Offset), tree.Total(x.Address-x.Offset))
+	}
+	for _, v := range t.done(guest, "found").Values {
+		fmt.Println(v.Symbol, v.Offset, v.Action, v.Count)
+	}
+	a, _ := probe.At{Types: t.Guests[guest].Types}.Compile(ofBench, "time")
+	for _, x := range a.Times(t.done(guest, "found").Values, t.done(guest, "found").Moments) {
+		fmt.Println(x.Function, x.Action, x.Rows)
+	}
+	fmt.Println(tree.Insns, tree.NS)
 	_ = strings.TrimSpace
 	_ = gomega.Equal
 	_ = report.Metric{}
 	_ = oracle.Call{}
+}
+
+// names are those that a guest has sent of its kernel's code, packed.
+func (t *T) names(guest, step string) oracle.Names {
+	r, err := gzip.NewReader(bytes.NewReader(t.ran(guest, step)[0]))
+	t.noError(guest+": names", err)
+	names, err := oracle.ReadNames(r)
+	t.noError(guest+": names", err)
+	return names
 }

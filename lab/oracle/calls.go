@@ -152,3 +152,32 @@ func (c *Call) Print(w io.Writer, name func(addr uint64) string, least float64) 
 		fmt.Fprintf(w, "%s%s%s %d %d %d\n", strings.Repeat("  ", len(path)-1), name(d.Addr), came, d.Calls, d.Insns, d.NS)
 	})
 }
+
+// Names are the kernel's symbols, of functions and other code, by address.
+type Names map[uint64]string
+
+// ReadNames reads /proc/kallsyms. Of several names for an address the first is taken: one
+// that is known in the kernel's sources, as the compiler's own come behind it.
+func ReadNames(r io.Reader) (Names, error) {
+	names := Names{}
+	sc := bufio.NewScanner(r)
+	for sc.Scan() {
+		var addr uint64
+		var kind, name string
+		if _, err := fmt.Sscanf(sc.Text(), "%x %1s %s", &addr, &kind, &name); err != nil {
+			return nil, fmt.Errorf("kallsyms: line %q: %w", sc.Text(), err)
+		}
+		if _, known := names[addr]; !known && strings.Contains("tTwW", kind) {
+			names[addr] = name
+		}
+	}
+	return names, sc.Err()
+}
+
+// Of is the name of what begins at an address, or the address.
+func (n Names) Of(addr uint64) string {
+	if name, ok := n[addr]; ok {
+		return name
+	}
+	return fmt.Sprintf("%#x", addr)
+}

@@ -49,7 +49,7 @@
 /* What is used of QEMU beside its interface for plugins. */
 #define VIRTUAL_CLOCK	1
 
-enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_R = 1 };
+enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_RW = 3 };
 typedef void (*mem_cb)(unsigned int vcpu, unsigned int info, u64 vaddr, void *userdata);
 typedef void (*simple_cb)(qemu_plugin_id_t);
 
@@ -60,6 +60,7 @@ void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, mem_cb, enum qe
 /* One function: the interface's third version copies where those before gave a pointer. */
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
 unsigned long copy_data(const struct qemu_plugin_insn *, void *, unsigned long) __asm__("qemu_plugin_insn_data");
+_Bool qemu_plugin_mem_is_store(unsigned int info);
 void qemu_plugin_reset(qemu_plugin_id_t, simple_cb);
 
 __attribute__((weak)) long long qemu_clock_get_ns(int type);
@@ -453,9 +454,10 @@ static void run_ours(int now_ours, const struct block *b)
 	}
 }
 
-static void on_load(unsigned int vcpu, unsigned int info, u64 vaddr, void *data)
+/* Asked for loads alone, QEMU 7.2 tells of stores as well. */
+static void on_access(unsigned int vcpu, unsigned int info, u64 vaddr, void *data)
 {
-	if (!switching)
+	if (!switching || qemu_plugin_mem_is_store(info))
 		return;
 	switching = 0;
 	task = vaddr;
@@ -734,8 +736,8 @@ static void watch_kernel(struct qemu_plugin_tb *tb, u64 start, unsigned long cou
 		return;
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_kernel, QEMU_PLUGIN_CB_NO_REGS, k);
 	for (unsigned long i = 0; switches(start) && i < count; i++)
-		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(tb, i), on_load,
-			QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_R, k);
+		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(tb, i), on_access,
+			QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, k);
 }
 
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
