@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/onsi/gomega"
@@ -105,28 +107,124 @@ func callsPoints(in probe.At, function string, long bool) ([]*wire.Point, error)
 
 func checkCalls(t *T) {
 	const guest = "followed"
-	t.ran(guest, "work")
-	names := t.names(guest, "names")
-	tree := t.Guests[guest].Calls
+	b := t.benches(guest, "work")[0]
+	t.equal("operations", b.TotalOp, uint64(mixed*mixedBatches))
+	names, tree := t.names(guest, "names"), t.Guests[guest].Calls
+	t.callsFile(tree, names)
+	for _, c := range mixedCalls {
+		seen := tree.Total(t.begins(guest, c.function))
+		t.count("calls."+c.function, seen.Calls)
+		t.equal(c.function+": calls seen outside = what the workload did", seen.Calls, c.n*b.TotalOp)
+		t.equal(c.function+": what a splice counted", t.counts(guest, c.function), seen.Calls)
+		if c.long {
+			t.as(c.function+".time", float64(seen.NS), t.time(guest, c.function, "time"))
+		}
+	}
+	read := tree.Total(t.begins(guest, "vfs_read"))
+	t.as("vfs_read.vtime", float64(read.Insns), t.time(guest, "vfs_read", "vtime"))
+	t.atLeast("hrtimer_nanosleep: nanoseconds of a call", float64(tree.Total(t.begins(guest, "hrtimer_nanosleep")).NS)/float64(b.TotalOp), 1e6)
+	for _, path := range mixedPaths {
+		t.follows(tree, names, path)
+	}
+	t.addsUp(tree, names)
+}
+
+// mixedPaths are parts of paths: whoever calls the last of them is the one before.
+var mixedPaths = [][]string{
+	{"ksys_read", "vfs_read", "read_zero"},
+	{"ksys_write", "vfs_write"},
+	{"hrtimer_nanosleep", "do_nanosleep", "schedule", "__schedule"},
+}
+
+// callsFile is the tree for people, with times of each path that was seen.
+func (t *T) callsFile(tree *oracle.Call, names oracle.Names) {
 	var b bytes.Buffer
+	fmt.Fprintf(&b, "function calls instructions nanoseconds\n%d %d\n", tree.Insns, tree.NS)
 	tree.Print(&b, names.Of, 0)
 	t.Files["calls.txt"] = b.Bytes()
-	p := t.done(guest, "splice").Points
-	for _, x := range p {
-		fmt.Println(x.Symbol, x.Offset, x.Address, names.Of(x.Address-x.Offset), tree.Total(x.Address-x.Offset))
+}
+
+// begins is where a function begins that has been spliced.
+func (t *T) begins(guest, function string) uint64 {
+	for _, p := range t.done(guest, "splice").Points {
+		if p.Symbol == function {
+			return p.Address - p.Offset
+		}
 	}
+	t.g.Expect(function).To(gomega.BeEmpty(), "a function without a splice")
+	return 0
+}
+
+// counts is what a function's counter has, at its entry.
+func (t *T) counts(guest, function string) uint64 {
+	var n uint64
 	for _, v := range t.done(guest, "found").Values {
-		fmt.Println(v.Symbol, v.Offset, v.Action, v.Count)
+		if v.Symbol == function && v.Action == "count" {
+			n += v.Count
+		}
 	}
-	a, _ := probe.At{Types: t.Guests[guest].Types}.Compile(ofBench, "time")
-	for _, x := range a.Times(t.done(guest, "found").Values, t.done(guest, "found").Moments) {
-		fmt.Println(x.Function, x.Action, x.Rows)
+	return n
+}
+
+// time is what splices found of a function, in nanoseconds.
+func (t *T) time(guest, function, action string) float64 {
+	a, err := probe.At{Types: t.Guests[guest].Types}.Compile(ofBench, action)
+	t.noError(action, err)
+	found := t.done(guest, "found")
+	var values []*wire.Value
+	for _, v := range found.Values {
+		if v.Symbol == function && v.Action == action {
+			values = append(values, v)
+		}
 	}
-	fmt.Println(tree.Insns, tree.NS)
-	_ = strings.TrimSpace
-	_ = gomega.Equal
-	_ = report.Metric{}
-	_ = oracle.Call{}
+	all := a.Times(values, found.Moments)
+	t.equal(function+": functions with "+action, len(all), 1)
+	t.equal(function+": calls that are missing from "+action, all[0].Rows[0].Missing, int64(0))
+	return all[0].Rows[0].NS
+}
+
+// callsApart is by how much two may differ that see the same, as a part: a splice begins
+// its time behind the function's first instruction, and its own code runs in between.
+const callsApart = 0.015
+
+// as holds that what was seen of a function outside is what splices found, but for what
+// these take.
+func (t *T) as(name string, seen, found float64) {
+	t.Metrics["calls."+name] = report.Metric{Value: seen / found, Unit: "ratio", N: mixed * mixedBatches}
+	t.atLeast(name+": seen outside, of what splices found", seen/found, 1-callsApart)
+	t.atMost(name+": seen outside, of what splices found", seen/found, 1+callsApart)
+}
+
+// follows holds that the functions of a path are called one by the other, and by none else.
+func (t *T) follows(tree *oracle.Call, names oracle.Names, path []string) {
+	for k, f := range path[1:] {
+		by := map[string]uint64{}
+		tree.Walk(func(p []*oracle.Call) {
+			if n := len(p); n > 1 && p[n-1].Calls > 0 && names.Of(p[n-1].Addr) == f {
+				by[names.Of(p[n-2].Addr)] += p[n-1].Calls
+			}
+		})
+		t.equal("who calls "+f, fmt.Sprint(slices.Collect(maps.Keys(by))), fmt.Sprint([]string{path[k]}))
+	}
+}
+
+// addsUp holds that no function takes less than what it calls, nor longer asleep than awake.
+func (t *T) addsUp(tree *oracle.Call, names oracle.Names) {
+	var wrong []string
+	check := func(c *oracle.Call) {
+		insns, ns := c.Insns, c.NS
+		for _, d := range c.Children {
+			insns, ns = insns-d.Insns, ns-d.NS
+		}
+		if int64(insns) < 0 || int64(ns) < 0 || c.NS < c.Insns {
+			wrong = append(wrong, fmt.Sprintf("%s: %d instructions and %d ns, %d and %d of its own", names.Of(c.Addr), c.Insns, c.NS, int64(insns), int64(ns)))
+		}
+	}
+	check(tree)
+	paths := 0
+	tree.Walk(func(p []*oracle.Call) { check(p[len(p)-1]); paths++ })
+	t.Metrics["calls.paths"] = report.Metric{Value: float64(paths), Unit: "paths", N: 1}
+	t.equal("paths that do not add up", strings.Join(wrong, "; "), "")
 }
 
 // names are those that a guest has sent of its kernel's code, packed.

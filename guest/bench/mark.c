@@ -71,13 +71,16 @@ static const char *const no_functions[] = {
 	"__pfx_", "__cfi_", "__x86_", "__SCT__", "srso_", "retbleed_", "its_", "$", ".L",
 };
 
-/* The rest of a function that is seldom executed lies elsewhere, with a name of its own. */
+/*
+ * The rest of a function that is seldom executed lies elsewhere, with a name of its own, and
+ * sections begin and end where functions do or do not.
+ */
 static int is_function(const char *name)
 {
 	for (size_t i = 0; i < sizeof(no_functions) / sizeof(*no_functions); i++)
 		if (!strncmp(name, no_functions[i], strlen(no_functions[i])))
 			return 0;
-	return !strstr(name, ".cold");
+	return !strstr(name, ".cold") && !strstr(name, "_text_start") && !strstr(name, "_text_end");
 }
 
 static void symbol(unsigned long long addr, const char *name)

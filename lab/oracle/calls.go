@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 )
 
@@ -156,19 +157,23 @@ func (c *Call) Print(w io.Writer, name func(addr uint64) string, least float64) 
 // Names are the kernel's symbols, of functions and other code, by address.
 type Names map[uint64]string
 
-// ReadNames reads /proc/kallsyms. Of several names for an address the first is taken: one
-// that is known in the kernel's sources, as the compiler's own come behind it.
+// ReadNames reads /proc/kallsyms. Of several names for an address the first is taken that
+// does not say where a section begins or ends.
 func ReadNames(r io.Reader) (Names, error) {
 	names := Names{}
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
-		var addr uint64
-		var kind, name string
-		if _, err := fmt.Sscanf(sc.Text(), "%x %1s %s", &addr, &kind, &name); err != nil {
+		f := strings.Fields(sc.Text())
+		if len(f) < 3 {
+			return nil, fmt.Errorf("kallsyms: line %q has no address, type and name", sc.Text())
+		}
+		addr, err := strconv.ParseUint(f[0], 16, 64)
+		if err != nil {
 			return nil, fmt.Errorf("kallsyms: line %q: %w", sc.Text(), err)
 		}
-		if _, known := names[addr]; !known && strings.Contains("tTwW", kind) {
-			names[addr] = name
+		_, known := names[addr]
+		if !known && strings.Contains("tTwW", f[1]) && !strings.Contains(f[2], "_text_start") && !strings.Contains(f[2], "_text_end") {
+			names[addr] = f[2]
 		}
 	}
 	return names, sc.Err()
