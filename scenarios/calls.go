@@ -54,6 +54,7 @@ var mixedCalls = []struct {
 	{"hrtimer_nanosleep", 1, 0.001, 0.05},
 }
 
+// callsGuests are one that tells the kernel's types, and the one that is looked at.
 func callsGuests(arch string) []Guest {
 	return []Guest{
 		{Name: "types", CPUs: 1, Time: vm.Exact, Job: job(shell("uname", "uname -r"))},

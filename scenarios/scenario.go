@@ -43,8 +43,8 @@ type Guest struct {
 	Oracle bool    // count arrivals outside the guest
 	// Executed: the oracle tells each instruction with as many arrivals.
 	Executed uint64
-	// Calls: a task's calls are followed outside the guest, instead of arrivals: one
-	// vCPU, in exact time. The job runs WatchCalls once, and the task by Watched.
+	// Calls: a task's calls are followed outside the guest, on one CPU, in exact time, and
+	// without arrivals. The job has watchCalls, once, and starts the task by watched.
 	Calls bool
 	// Text: the check looks at the text and the tables of the image's kernel.
 	Text bool
