@@ -204,16 +204,25 @@ static void report(void)
  * not been executed. It refuses to tell the time of a CPU in the middle of a block, as
  * nobody might know how far that has come; here it is known.
  */
-static struct moment now(unsigned int ahead)
+static struct moment read_clocks(void)
 {
 	void *cpu = current_cpu;
 	struct moment m;
 
 	icount_update(cpu);
 	current_cpu = 0;
-	m.insns = icount_get_raw() - ahead;
-	m.ns = qemu_clock_get_ns(VIRTUAL_CLOCK) - ahead;
+	m.insns = icount_get_raw();
+	m.ns = qemu_clock_get_ns(VIRTUAL_CLOCK);
 	current_cpu = cpu;
+	return m;
+}
+
+static struct moment now(unsigned int ahead)
+{
+	struct moment m = read_clocks();
+
+	m.insns -= ahead;
+	m.ns -= ahead;
 	if (!ours)
 		m.insns = left_at;
 	m.insns -= elsewhere;
@@ -545,6 +554,8 @@ static qemu_plugin_id_t self;
 
 static void on_told(unsigned int vcpu, void *data)
 {
+	if (!read_clocks().insns)
+		fail("instructions are not counted: start QEMU with -icount shift=0");
 	watching = 1;
 	qemu_plugin_reset(self, set_up);
 }
