@@ -22,6 +22,7 @@ type Answer struct {
 	Done    *wire.Done
 	Results map[string]*wire.Result       // by step
 	Oracle  oracle.Report                 // where it was asked for
+	Calls   *oracle.Call                  // of the task that was watched, where they were asked for
 	Seed    uint64                        // of the guest
 	Text    *ktext.Text                   // of the image's kernel as it boots; where a guest's executed instructions are told
 	Index   *index.Index                  // of the same, where a guest has it

@@ -213,7 +213,7 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	return runner.Request{
 		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
 		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: cmp.Or(g.Memory, images.SoftwareMemory(g.Software...)), Time: g.Time, Seed: g.Seed, Append: g.Append,
-		Oracle: g.Oracle, Executed: g.Executed, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+		Oracle: g.Oracle, Executed: g.Executed, Calls: g.Calls, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
 
@@ -345,7 +345,7 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {
-	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Text: env.Text, Index: env.Known, Types: env.Types, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
+	a := &Answer{Results: map[string]*wire.Result{}, Oracle: g.Oracle, Calls: g.Calls, Text: env.Text, Index: env.Known, Types: env.Types, Exact: g.Request.Time == vm.Exact, Seed: env.Runner.Seed + g.Request.Seed}
 	if g.Outcome.Status != status.Passed && g.Outcome.Status != status.Failed {
 		a.Crash = strings.Join(append([]string{g.Outcome.Summary}, g.Outcome.ConsoleTail...), "\n")
 	}

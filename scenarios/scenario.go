@@ -43,6 +43,9 @@ type Guest struct {
 	Oracle bool    // count arrivals outside the guest
 	// Executed: the oracle tells each instruction with as many arrivals.
 	Executed uint64
+	// Calls: a task's calls are followed outside the guest, on one CPU, in exact time, and
+	// without arrivals. The job has watchCalls, once, and starts the task by watched.
+	Calls bool
 	// Text: the check looks at the text and the tables of the image's kernel.
 	Text bool
 	Job  *wire.Job
@@ -70,7 +73,12 @@ type Guest struct {
 
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(smoke(), every(), oracles(), verdicts(), beside(), ab(), lmbenches(), lmbenchProbes(), squid(), squidProbes(), squidBroken(), studies(), hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(), batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
+	return slices.Concat(
+		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
+		lmbenches(), lmbenchProbes(),
+		squid(), squidProbes(), squidBroken(), studies(),
+		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
+		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -57,9 +57,9 @@ await() {
 
 start() {
 	ip link set lo up
-	configure "$@"
+	configure "$1" "$2"
 	/usr/sbin/squid-gnutls -N -z -f $conf >/run/squid.out 2>&1 &&
-	{ setsid /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
+	{ setsid $3 /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
 	echo $! >/run/squid.pid && await $proxy $! && return
 	echo "Squid does not start:" >&2
 	cat /run/squid.out >&2

@@ -52,6 +52,10 @@ func TestHotplug(t *testing.T) { scenario(t, "hotplug", 25, []string{"arm64"}) }
 // here it is one whose clock is coarse and whose kernel draws random bits.
 func TestLmbench(t *testing.T) { scenario(t, "lmbench", 130, []string{"arm64"}) }
 
+// Who calls what, and for how long, seen outside the guest: each ISA calls, returns and
+// switches tasks in its own way.
+func TestCalls(t *testing.T) { scenario(t, "calls", 35, arches) }
+
 // A program of Debian's, with a disk, and what it tells of where its time goes.
 func TestSquid(t *testing.T) { scenario(t, "squid", 45, []string{"amd64"}) }
 

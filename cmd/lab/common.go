@@ -133,10 +133,10 @@ func kernelError(err error) error {
 	return err
 }
 
-// plugin builds the arrivals plugin for the QEMU that is installed.
-func plugin(ctx context.Context, opts images.Options, v qemu.Version) (string, error) {
+// plugin builds one of the oracle's plugins for the QEMU that is installed.
+func plugin(ctx context.Context, opts images.Options, v qemu.Version, source string) (string, error) {
 	define := fmt.Sprintf("PLUGIN_VERSION=%d", oracle.InterfaceVersion(v.Major))
-	return images.BuildPlugin(ctx, opts, filepath.Join(opts.Root, oracle.Plugin), define)
+	return images.BuildPlugin(ctx, opts, filepath.Join(opts.Root, source), define)
 }
 
 func parseTime(s string) (vm.Time, error) {

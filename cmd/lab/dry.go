@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"kerninst/images"
+	"kerninst/lab/oracle"
 	"kerninst/lab/qemu"
 	"kerninst/lab/runner"
 	"kerninst/lab/vm"
@@ -70,10 +71,12 @@ func (c *common) dry(ctx context.Context, arch string, o *own, r runner.Runner, 
 		d.Wants, d.Note = f.Release, f.String(opts.Kernel)
 	}
 	r.Image, r.Backend, r.Progress = img, qemu.Backend{}, progress
-	if r.Plugin, err = plugin(ctx, opts, version); errors.Is(err, images.ErrNotCached) {
-		r.Plugin = dryImage + "/plugin.so"
-	} else if err != nil {
-		return d, err
+	for source, to := range map[string]*string{oracle.Plugin: &r.Plugin, oracle.CallsPlugin: &r.Calls} {
+		if *to, err = plugin(ctx, opts, version, source); errors.Is(err, images.ErrNotCached) {
+			*to = dryImage + "/plugin.so"
+		} else if err != nil {
+			return d, err
+		}
 	}
 	files, err := images.Add(o.adds)
 	if err != nil {

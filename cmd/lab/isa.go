@@ -19,6 +19,7 @@ import (
 
 	"kerninst/agent/ktypes"
 	"kerninst/images"
+	"kerninst/lab/oracle"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
 	"kerninst/lab/repro"
@@ -141,7 +142,12 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress, DumpMemory: f.memory,
 	}
 	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Oracle }) {
-		if r.Plugin, err = plugin(ctx, opts, version); err != nil {
+		if r.Plugin, err = plugin(ctx, opts, version, oracle.Plugin); err != nil {
+			return nil, none, nil, err
+		}
+	}
+	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Calls }) {
+		if r.Calls, err = plugin(ctx, opts, version, oracle.CallsPlugin); err != nil {
 			return nil, none, nil, err
 		}
 	}

@@ -188,6 +188,34 @@ static void end_msg(void)
 		die("msgctl");
 }
 
+/*
+ * What one task alone does: a system call that does nothing, a read that takes long, one
+ * that finds what was written before, and sleep.
+ */
+static char bulk[1 << 16];
+static int zero;
+
+static void setup_mix(void)
+{
+	open_fd("/dev/zero", O_RDONLY);
+	zero = fd;
+	if (pipe(to))
+		die("pipe");
+}
+
+static void op_mix(void)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+
+	op_null();
+	if (read(zero, bulk, sizeof(bulk)) != sizeof(bulk))
+		die("read /dev/zero");
+	if (write(to[1], &byte, 1) != 1 || read(to[0], &byte, 1) != 1)
+		die("pipe");
+	if (nanosleep(&nap, NULL))
+		die("nanosleep");
+}
+
 static void nothing(void)
 {
 }
@@ -207,6 +235,7 @@ static const struct bench {
 	{ "pipe",	setup_pipe,	op_pipe,	end_pipe },
 	{ "msg",	setup_msg,	op_msg,		end_msg },
 	{ "sizes",	setup_msg,	op_sizes,	end_msg },
+	{ "mix",	setup_mix,	op_mix,		nothing },
 };
 
 static uint64_t now(void)

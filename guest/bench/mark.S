@@ -16,6 +16,7 @@
 	.globl	ki_mark_reset
 	.globl	ki_mark_report
 	.globl	ki_mark_nibble
+	.globl	ki_mark_calls
 ki_mark_begin:
 	ret
 	.org	0x40
@@ -33,6 +34,12 @@ ki_mark_report:
 	.org	0x100
 ki_mark_nibble:			/* sixteen of them, 16 bytes apart */
 	.rept	16
+	ret
+	.balign	16
+	.endr
+	.org	0x200
+ki_mark_calls:			/* seven of them, likewise, in the order of mark.h */
+	.rept	7
 	ret
 	.balign	16
 	.endr

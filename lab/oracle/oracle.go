@@ -3,6 +3,8 @@
 // Arrivals are counted by a QEMU plugin (plugin/arrivals.c) that watches the
 // program counter alone; guest programs tell it points, beginning and end by
 // executing marks at fixed addresses (guest/bench/mark.S).
+//
+// Calls of one task are followed by another (plugin/calls.c), by the same means.
 package oracle
 
 import (

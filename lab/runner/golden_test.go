@@ -23,12 +23,27 @@ func TestBoots(t *testing.T) {
 		"told to boot":        {false, func(q *Request) { q.Boots = true }, false},
 		"KVM":                 {true, func(*Request) {}, false},
 		"an oracle, not KVM":  {true, func(q *Request) { q.Oracle = true }, true},
+		"calls, not KVM":      {true, func(q *Request) { q.Calls = true }, true},
 		"exact time, not KVM": {true, func(q *Request) { q.Time = vm.Exact }, true},
 	} {
 		r, q := New(Runner{Image: &images.Image{Arch: "amd64"}, KVM: tt.kvm}), host
 		tt.set(&q)
 		if got := r.fromGolden(q); got != tt.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// Calls are followed on one CPU whose instructions are counted.
+func TestFollowable(t *testing.T) {
+	for want, all := range map[bool][]Request{
+		true:  {{CPUs: 1, Time: vm.Exact, Calls: true}, {CPUs: 2, Time: vm.Host, Oracle: true}},
+		false: {{CPUs: 2, Time: vm.Exact, Calls: true}, {CPUs: 1, Time: vm.Host, Calls: true}, {CPUs: 1, Time: vm.Exact, Calls: true, Oracle: true}},
+	} {
+		for _, q := range all {
+			if err := q.followable(); (err == nil) != want {
+				t.Errorf("%+v: %v", q, err)
+			}
 		}
 	}
 }

@@ -51,8 +51,10 @@ type Request struct {
 	// Executed asks the oracle for every instruction of the kernel with as many
 	// arrivals, instead of for points.
 	Executed uint64
-	Job      *wire.Job
-	Files    []images.File // added to the initramfs
+	// Calls asks for the calls of a task, instead of arrivals.
+	Calls bool
+	Job   *wire.Job
+	Files []images.File // added to the initramfs
 	// FilesAgain says that guests with the same files will come again: it is worth
 	// keeping the state of one that has booted with them.
 	FilesAgain bool
@@ -77,6 +79,7 @@ type Guest struct {
 	Request Request
 	Outcome *session.Outcome // nil when Err is set
 	Oracle  oracle.Report
+	Calls   *oracle.Call
 	Err     error // the lab's own, or the context's
 	Took    time.Duration
 	// RunningAfter is the host time from when its turn came to its job's first step; 0: it came to none.
@@ -95,6 +98,7 @@ type Runner struct {
 	Through string // program and version by which Backend starts QEMU; empty: none
 	KVM     bool   // guests of host time run under KVM, but for those with an oracle
 	Plugin  string // path of the plugin that guests may ask for; empty: none is wanted
+	Calls   string // path of the one that follows calls, likewise
 	Seed    uint64
 	Dir     string // where guests' artefacts go; empty: nowhere
 	Jobs    int    // guests at a time
@@ -233,6 +237,9 @@ const domainFile = "domain.xml"
 
 // run does a request in a run directory of its own, which is gone afterwards.
 func (r *Runner) run(ctx context.Context, g *Guest) {
+	if g.Err = g.Request.followable(); g.Err != nil {
+		return
+	}
 	dir, err := qemu.NewRunDir()
 	if err == nil && r.Dir != "" {
 		err = os.MkdirAll(filepath.Join(r.Dir, g.Request.Name), 0o755)
@@ -254,6 +261,9 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 	}
 	if g.Request.Oracle && g.Outcome.Status == status.Passed {
 		g.Oracle, g.Err = readOracle(filepath.Join(dir.Path, oracleFile))
+	}
+	if g.Request.Calls && g.Outcome.Status == status.Passed {
+		g.Calls, g.Err = readCalls(filepath.Join(dir.Path, oracleFile))
 	}
 	if g.Request.Plugin != nil && g.Outcome.Status == status.Passed {
 		g.Err = g.Request.Plugin(filepath.Join(dir.Path, oracleFile), g.Outcome)
@@ -349,11 +359,22 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 			s.Plugins[0].Option = fmt.Sprintf("all=%d", q.Executed)
 		}
 	}
+	if q.Calls {
+		s.Plugins = []vm.Plugin{{Object: r.Calls, Out: oracleFile}}
+	}
 	return s
 }
 
 func (r *Runner) underKVM(q Request) bool {
-	return r.KVM && q.Time == vm.Host && q.CPU == "" && !q.Oracle && q.Plugin == nil
+	return r.KVM && q.Time == vm.Host && q.CPU == "" && !q.Oracle && !q.Calls && q.Plugin == nil
+}
+
+// followable says whether a guest is one whose calls can be followed.
+func (q Request) followable() error {
+	if q.Calls && (q.CPUs != 1 || q.Time != vm.Exact || q.Oracle) {
+		return fmt.Errorf("%s: calls are followed on one CPU, in exact time, without arrivals", q.Name)
+	}
+	return nil
 }
 
 func readOracle(file string) (oracle.Report, error) {
@@ -363,6 +384,15 @@ func readOracle(file string) (oracle.Report, error) {
 	}
 	defer f.Close()
 	return oracle.ReadReport(f)
+}
+
+func readCalls(file string) (*oracle.Call, error) {
+	f, err := untrusted.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("oracle: %w", err)
+	}
+	defer f.Close()
+	return oracle.ReadCalls(f)
 }
 
 // keep copies what a person may want to see from the run directory.
