@@ -125,7 +125,7 @@ drive_ends() {
 # Follows the time of Squid's, without getting in its way.
 detective() {
 	[ ! -e /run/drive.status ] || { echo "the clients had ended before" >&2; exit 1; }
-	/programs/detective -pid $(cat /run/squid.pid) -json "$@" || exit
+	/programs/detective -pid $(cat /run/squid.pid) -nice 0 -json "$@" || exit
 	[ ! -e /run/drive.status ] || { echo "the clients ended meanwhile" >&2; exit 1; }
 }
 
