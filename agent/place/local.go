@@ -54,6 +54,16 @@ func (h *Heap) Local(a isa.Addr) (off int, ok bool) {
 // TakeLocal marks a word as used. It reports whether it was free.
 func (h *Heap) TakeLocal(a isa.Addr) bool { return h.turnLocal(a, clean, used) }
 
+// UsedLocals counts the words in use.
+func (h *Heap) UsedLocals() (n int) {
+	for _, w := range h.locals.words {
+		if w == used {
+			n++
+		}
+	}
+	return n
+}
+
 // FreeLocal marks a word as given back. It reports whether it was used.
 func (h *Heap) FreeLocal(a isa.Addr) bool { return h.turnLocal(a, used, dirty) }
 

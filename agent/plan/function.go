@@ -219,13 +219,29 @@ func (fn *function) next() {
 }
 
 func (fn *function) add(i isa.Insn) {
-	if i.Traits&isa.Lost != 0 && fn.lost < 0 {
+	if (i.Traits&isa.Lost != 0 || fn.foreign(i)) && fn.lost < 0 {
 		fn.lost = len(fn.insns)
 	}
 	fn.rebase = fn.rebase || i.MayRebase()
 	fn.insns = append(fn.insns, i)
 	fn.memo = append(fn.memo, memo{exclusive: fn.opened > 0 || i.Traits&(isa.Exclusive|isa.Apart) == isa.Exclusive})
 	fn.opened = waits(i, fn.opened)
+}
+
+// comesBack is what control goes on behind.
+var comesBack = map[isa.Flow]bool{isa.FlowNone: true, isa.FlowCond: true, isa.FlowCall: true, isa.FlowIndirectCall: true}
+
+// foreign reports whether an instruction is somebody's breakpoint over the first byte of another:
+// one that control comes to from the one before, as it never does to the compiler's, which stand
+// behind what does not come back. Behind it are the insides of what was there: when the breakpoint
+// has gone, nothing begins where they seem to.
+func (fn *function) foreign(i isa.Insn) bool {
+	b := fn.text.Arch.Break
+	if fn.text.Arch.Name != "amd64" || !bytes.Equal(fn.code[i.Addr-fn.Addr:][:i.Len], b) {
+		return false
+	}
+	n := len(fn.insns)
+	return n == 0 || comesBack[fn.insns[n-1].Flow]
 }
 
 // lostAny reports whether the length of any instruction is a guess.

@@ -126,7 +126,7 @@ const (
 
 // thread makes the n-th's splicer, with the plans of its victim.
 func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, error) {
-	t := &thread{k: k, splicer: splice.New(k.arch, poker), rng: rand.New(rand.NewPCG(rng.Uint64(), uint64(n))), live: map[*group][]*splice.Live{}}
+	t := &thread{k: k, splicer: splice.New(k.arch, poker), rng: rand.New(rand.NewPCG(rng.Uint64(), uint64(n))), live: map[*group][]*splice.Live{}, fresh: map[*plan.Plan]bool{}}
 	lo, hi := k.info.TextStart, k.info.TextEnd
 	if n > 0 {
 		if err := t.splicer.Reserve(lo, hi, otherArea); err != nil {
@@ -156,6 +156,7 @@ func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, err
 	}
 	for _, p := range t.ways { // of which one at a time is live
 		k.all.Add(p)
+		t.fresh[p] = true
 	}
 	return t, nil
 }
@@ -227,6 +228,7 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 		if p, refusal := plan.At(k.text, f, req); refusal == nil {
 			g.plans = append(g.plans, p)
 			k.all.Add(p)
+			t.fresh[p] = true
 		}
 	}
 	return g, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type thread struct {
 	ways    []*plan.Plan // of the victim's entry, by one mechanism each
 	groups  []*group
 	live    map[*group][]*splice.Live
+	fresh   map[*plan.Plan]bool // those that were in no batch yet: they hold their slots
 	callers *callers
 
 	tally tally
@@ -36,6 +38,7 @@ type tally struct {
 	stirred                    int // those that were made while a batch was written
 	kept                       int // batches refused since somebody may be in a patch yet
 	asleep                     int // threads whose patch memory somebody was in yet, at their end
+	leaked                     int // slots that are in use when nothing is live
 	written                    int // by the module: springboards and what is moved away included
 	points, came               int
 	mechanisms, victims        map[string]int
@@ -55,6 +58,7 @@ func addTo(to *map[string]int, from map[string]int) {
 func (t *tally) add(o *tally) {
 	t.rounds, t.spliced, t.unspliced = t.rounds+o.rounds, t.spliced+o.spliced, t.unspliced+o.unspliced
 	t.exact, t.stirred, t.kept, t.asleep = t.exact+o.exact, t.stirred+o.stirred, t.kept+o.kept, t.asleep+o.asleep
+	t.leaked += o.leaked
 	addTo(&t.victims, o.victims)
 	t.wrong = append(t.wrong, o.wrong...)
 }
@@ -66,6 +70,7 @@ func (t *tally) report() {
 	check.Report("calls that were counted exactly", t.exact, t.exact > 0, "")
 	check.Report("calls while batches were written", t.stirred, t.stirred > 0, "")
 	check.Report("batches put off, as somebody may be in a patch yet", t.kept, t.kept <= t.rounds/4, "of %d", t.rounds)
+	check.Report("slots of patch memory that are in use when nothing is live", t.leaked, t.leaked == 0, "lines, springboards, code that was moved away and local cells")
 	check.Report("points that somebody came by", t.came, 2*t.came >= t.points, "of %d functions", t.points)
 	for _, m := range []struct {
 		what string
@@ -138,6 +143,9 @@ func (t *thread) round() error {
 	plans := []*plan.Plan{way}
 	for _, g := range groups {
 		plans = append(plans, g.plans...)
+	}
+	for _, p := range plans {
+		delete(t.fresh, p)
 	}
 	t.callers.stir()
 	live, err := t.splicer.Apply(plans)
@@ -228,10 +236,23 @@ func (t *thread) undoAll() error {
 	for g, live := range t.live {
 		g.came = g.came || slices.ContainsFunc(live, (*splice.Live).Came)
 	}
+	if err := t.splicer.Undo(t.splicer.Live()); err != nil {
+		return err
+	}
+	t.tally.leaked += t.inUse()
 	err := t.splicer.Close()
 	if errors.Is(err, unix.EBUSY) && len(t.splicer.Live()) == 0 {
 		t.tally.asleep++
 		return nil
 	}
 	return err
+}
+
+// inUse is how much of patch memory is in use, when nothing is live and the plans that were in
+// no batch have let go of theirs.
+func (t *thread) inUse() int {
+	t.splicer.Release(slices.Collect(maps.Keys(t.fresh))...)
+	h := t.splicer.Heap()
+	_, lines, _ := h.Usage()
+	return lines + h.Boards() + len(h.Evicted()) + h.UsedLocals()
 }

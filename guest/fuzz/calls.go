@@ -125,7 +125,36 @@ func fillRead(f *fuzzer, b []byte) {
 	put(b[16:], uint64(1+f.rng.IntN(8192)), 8)
 }
 
+// long reports whether a list is to be long: what is forgotten of a short one is too little to be
+// seen before there are millions of calls.
+func (f *fuzzer) long() bool { return f.rng.IntN(4) == 0 }
+
+// mostCode is what all of an area's code is said in, of which an offset has 16 bits.
+const mostCode = 32 << 10
+
+// fillWhole is code for all of an area, with a frame for each line.
+func fillWhole(f *fuzzer, b []byte, a *area) {
+	n := min(a.len, mostCode)
+	put(b[0:], a.addr, 8)
+	put(b[8:], f.at(bytesAt), 8)
+	put(b[16:], uint64(n), 8)
+	put(b[24:], f.at(listAt), 8)
+	put(b[32:], uint64(n/64), 4)
+	for k := range n / 64 {
+		x := f.arena[listAt+16*k:]
+		put(x, f.victim().Addr, 8)
+		put(x[8:], uint64(64*k), 2)
+		put(x[10:], 0, 2)
+		put(x[12:], 0xffff, 2)
+		put(x[14:], 0, 2)
+	}
+}
+
 func fillCode(f *fuzzer, b []byte) {
+	if a := f.area(); a != nil && a.kind < 2 && f.long() {
+		fillWhole(f, b, a)
+		return
+	}
 	n := uint64(64 * (1 + f.rng.IntN(4)))
 	put(b[8:], f.at(bytesAt), 8)
 	put(b[16:], n, 8)
@@ -166,6 +195,10 @@ func fillSplice(f *fuzzer, b []byte) {
 		if f.rng.IntN(dear) != 0 {
 			f.spoil(s, spliceFields)
 		}
+	}
+	if f.long() { // what is behind them is nothing
+		clear(f.arena[listAt+n*spliceSize : listAt2])
+		put(b[8:], (listAt2-listAt)/spliceSize, 4)
 	}
 }
 
@@ -240,6 +273,10 @@ func fillUndo(f *fuzzer, b []byte) {
 	if f.rng.IntN(dear) == 0 {
 		put(b[16:], 0, 4)
 	}
+	if f.long() { // what is behind them is nobody's
+		clear(f.arena[listAt+4*n : listAt2])
+		put(b[8:], (listAt2-listAt)/4-1, 4)
+	}
 }
 
 func lostSplices(f *fuzzer, b []byte) {
@@ -273,6 +310,9 @@ func fillMoment(f *fuzzer, b []byte) {
 	cells := 0
 	if a := f.area(); a != nil {
 		words, cells = uint64(1+f.rng.IntN(16)), 1
+		if f.long() {
+			words = 512
+		}
 		c := f.arena[listAt:]
 		clear(c[:16])
 		put(c, a.cells, 8)

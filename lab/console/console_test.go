@@ -132,6 +132,11 @@ var samples = []struct {
 	{"[    1.000000] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 1-... } 25 jiffies", RCUStall},
 	{"[    1.000000] INFO: rcu_tasks detected stalls on tasks:", RCUStall},
 	{"[    1.000000] BUG: Bad page state in process init  pfn:1", Bug},
+	{"[    1.000000] WARNING: CPU: 0 PID: 1 at fs/open.c:7 do_open+0x20/0x410", Warning},
+	{"[    1.000000] WARNING: fs/open.c:7 at do_open+0x20/0x410, CPU#0: init/1", Warning}, // since 6.19
+	{"[    1.000000] WARNING: /build/kerninst/area.c:7 at ki_area_free+0x20/0x410 [kerninst], CPU#1: kerninstd/77", Warning},
+	{"[    1.000000] WARNING: at do_open+0x20/0x410, CPU#0: init/1", Warning},
+	{"[    1.000000] WARNING: memory is low at all times", ""},
 	{"fatal error: all goroutines are asleep - deadlock!", GoPanic},
 	{"SIGSEGV: segmentation violation", GoPanic},
 	{"kerninst-init: daemon killed by signal 9 (killed)", DaemonEnded},

@@ -98,8 +98,8 @@ var rules = []rule{
 		"mm/oom_kill.c", false},
 	{Bug, pattern(`BUG: `),
 		"scheduling while atomic, bad page state, list corruption and others", false},
-	{Warning, pattern(`WARNING: CPU: \d+ PID: \d+ at `),
-		"WARN(), kernel/panic.c __warn()", false},
+	{Warning, pattern(`WARNING: (?:CPU: \d+ PID: \d+ at |(?:\S+:\d+ )?at .+, CPU#\d+: )`),
+		"WARN(), kernel/panic.c __warn(): before 6.19, and since", false},
 
 	{Segfault, pattern(`(?:init|kerninstd|kinst)\[\d+\]: (?:segfault at|unhandled (?:signal|exception))`),
 		"the daemon took a fatal signal: arch/x86/mm/fault.c, arch/*/kernel/traps.c", true},
