@@ -94,7 +94,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 
 	scenarios.Register(env, list)
 	suiteConfig, reporter := ginkgo.GinkgoConfiguration()
-	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs = 1, false
+	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs, suiteConfig.Timeout = 1, false, suiteLimit
 	reporter.Succinct = true
 	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stderr)
 	reporter.JUnitReport = filepath.Join(f.out, junitFile)
@@ -118,6 +118,10 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	}
 	return f.finish(env, results, manifest, start, prepared)
 }
+
+// suiteLimit is when ginkgo gives up: never, as each guest has limits of its own. Its own default,
+// an hour, is less than some of these.
+const suiteLimit = 365 * 24 * time.Hour
 
 // environment makes everything that scenarios run in.
 func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (*scenarios.Env, report.Results, report.Manifest, error) {
