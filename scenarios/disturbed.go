@@ -11,8 +11,8 @@ import (
 	"kerninst/lab/vm"
 )
 
-// rewrites, unloads: while batches are written and undone, windows among them, the kernel
-// rewrites sites beside what they write, or a module that they are in comes and goes. A
+// rewrites, arms, unloads: while batches are written and undone, windows among them, the kernel
+// rewrites sites beside what they write, kprobes come and go there, or a module that they are in comes and goes. A
 // batch is made whole, or refused whole with what was in its way.
 
 // disturbance is something that another does again and again meanwhile.
@@ -35,9 +35,17 @@ const schedstats = "/proc/sys/kernel/sched_schedstats"
 var disturbances = []disturbance{
 	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
 		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", scheduling, "static key site", 400},
+	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
+		arming, "true", "", scheduling, "static key site", 400},
 	{"unloads", "a module comes and goes while it is spliced",
 		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 3))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
 }
+
+// arming has kprobes come to functions that are spliced, and go. Whoever reads their code meanwhile
+// finds breakpoints in it, behind which nothing begins where it seems to.
+const arming = `{ cd /sys/kernel/tracing; for f in try_to_wake_up enqueue_task_fair set_next_entity; do for o in 4 5 8 9 12 13 16 19 20 24 28 36 44 52; do
+	[ $((RANDOM % 2)) = 0 ] || echo "p:arms/$f$o $f+$o" >>kprobe_events; done; done
+	echo 1 >events/arms/enable; sleep 0.0$((RANDOM % 9)); echo 0 >events/arms/enable; echo >kprobe_events; }`
 
 // disturbedRounds are the batches.
 const disturbedRounds = 12
