@@ -34,7 +34,7 @@ const detectivePackage = "guest/detective"
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
 // Who only looks at opens needs less.
 const (
-	studyRequests  = 70
+	studyRequests  = 75
 	remedyRequests = 25
 	studyWindow    = "300ms"
 	remedyWindow   = "1500ms"

@@ -118,18 +118,9 @@ func (l *Level) decide(before []Level) {
 
 // systemCalls is the level above all functions. What waits is not followed.
 func (d *detective) systemCalls() (l Level, err error) {
-	a, err := d.watch([]string{d.spec("", entryPattern, "entry", "")})
+	called, err := d.calledFromUser()
 	if err != nil {
 		return l, err
-	}
-	var called []string
-	for _, p := range a.Points {
-		if p.Value != nil && p.Value.Bits > 0 {
-			called = append(called, p.Symbol)
-		}
-	}
-	if len(called) == 0 {
-		return l, fmt.Errorf("process %d made no system call within %v", d.pid, d.window)
 	}
 	l.Callees, err = d.measure(called, nil)
 	if err != nil {
@@ -152,6 +143,33 @@ func (d *detective) systemCalls() (l Level, err error) {
 	}
 	l.Next = l.Callees[k].Function
 	return l, nil
+}
+
+// calledFromUser are the functions of the system calls that the process made in one window.
+func (d *detective) calledFromUser() (called []string, err error) {
+	specs := []string{d.spec("", entryPrefix+"*", "entry", "")}
+	if dispatchSpec != "" {
+		specs = []string{dispatchSpec + d.of("count by "+dispatched)}
+	}
+	a, err := d.watch(specs)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range a.Points {
+		switch {
+		case dispatchSpec != "":
+			for _, to := range d.targets(site{spec: p.Spec}, a.Points) {
+				called = append(called, to.function)
+			}
+		case p.Value != nil && p.Value.Bits > 0:
+			called = append(called, p.Symbol)
+		}
+	}
+	if len(called) == 0 {
+		return nil, fmt.Errorf("process %d made no system call within %v", d.pid, d.window)
+	}
+	slices.Sort(called)
+	return called, nil
 }
 
 // level measures one function and what it calls.

@@ -21,6 +21,8 @@ type callGraph map[string]struct {
 	refused bool
 }
 
+var byAddress = names{0x77: "m:read_it", 0x80: entryPrefix + "read", 0x81: entryPrefix + "epoll_wait", 0x82: entryPrefix + "close"}
+
 // answer answers as kinst does.
 func (g callGraph) answer(args ...string) (a answer, err error) {
 	a.Status = "passed"
@@ -37,7 +39,15 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 		}
 		p := ask.Point{Spec: spec, Symbol: f[2]}
 		switch node := g[name]; {
-		case f[2] == entryPattern:
+		case spec == dispatchSpec:
+			var rows []probe.Row
+			for addr, to := range byAddress {
+				if strings.HasPrefix(to, entryPrefix) {
+					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
+				}
+			}
+			p.Actions = []probe.Finding{{Rows: rows}}
+		case f[2] == entryPrefix+"*":
 			for _, at := range []string{"read", "epoll_wait", "close"} {
 				n := g[entryPrefix+at]
 				a.Points = append(a.Points, ask.Point{Spec: entryPrefix + at, Symbol: entryPrefix + at, Value: &probe.Number{Bits: n.all}})
@@ -96,7 +106,7 @@ func TestFollow(t *testing.T) {
 		"get_page":                 {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
 		"schedule":                 {all: 9, elapsed: 0.27},
 	}
-	d := detective{options: options{pid: 7, window: time.Second, deep: 20}, ask: g.answer, names: names{0x77: "m:read_it"}}
+	d := detective{options: options{pid: 7, window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
 	levels, err := d.follow()
 	if err != nil {
 		t.Fatal(err)
