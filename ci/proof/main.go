@@ -74,6 +74,7 @@ var scenarioProofs = []scenarioProof{
 	{"trap-path", "exact", "trap-path.instructions", nil},
 	{"tracers", "exact", "tracers.executed", []class{{"all", "tracers.all.spliced"}}},
 	{"rewrites", "host", "rewrites.points", nil},
+	{"arms", "host", "arms.points", nil},
 	{"unloads", "host", "unloads.points", nil},
 	{"hotplug", "host", "hotplug.points", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/formatter"
+	"github.com/onsi/ginkgo/v2/types"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
@@ -93,8 +94,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	prepared := time.Since(start).Seconds()
 
 	scenarios.Register(env, list)
-	suiteConfig, reporter := ginkgo.GinkgoConfiguration()
-	suiteConfig.RandomSeed, suiteConfig.RandomizeAllSpecs, suiteConfig.Timeout = 1, false, suiteLimit
+	suiteConfig, reporter := suiteConfiguration()
 	reporter.Succinct = true
 	reporter.NoColor = os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stderr)
 	reporter.JUnitReport = filepath.Join(f.out, junitFile)
@@ -122,6 +122,13 @@ func (f *runFlags) runISA(ctx context.Context) error {
 // suiteLimit is when ginkgo gives up: never, as each guest has limits of its own. Its own default,
 // an hour, is less than some of these.
 const suiteLimit = 365 * 24 * time.Hour
+
+// suiteConfiguration is ginkgo's for one ISA: scenarios in their order, for as long as they take.
+func suiteConfiguration() (types.SuiteConfig, types.ReporterConfig) {
+	suite, reporter := ginkgo.GinkgoConfiguration()
+	suite.RandomSeed, suite.RandomizeAllSpecs, suite.Timeout = 1, false, suiteLimit
+	return suite, reporter
+}
 
 // environment makes everything that scenarios run in.
 func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (*scenarios.Env, report.Results, report.Manifest, error) {
