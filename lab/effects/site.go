@@ -355,7 +355,8 @@ func (s *Site) kernel() (*ktext.Text, error) {
 	if s.arch.Name == "amd64" {
 		line(s.lo, "before")
 		for k, pad := range slices.Backward(s.paddings()) {
-			s.write(pad, slices.Repeat([]byte{0x90}, paddingLen))
+			// A function begins with a return: one that begins with a breakpoint has somebody's.
+			s.write(pad, append(slices.Repeat([]byte{0x90}, paddingLen), 0xc3))
 			name := []string{"f", "beside"}[k]
 			line(pad, "__pfx_"+name)
 			line(pad+paddingLen, name)
