@@ -228,20 +228,28 @@ func (fn *function) add(i isa.Insn) {
 	fn.opened = waits(i, fn.opened)
 }
 
-// comesBack is what control goes on behind.
-var comesBack = map[isa.Flow]bool{isa.FlowNone: true, isa.FlowCond: true, isa.FlowCall: true, isa.FlowIndirectCall: true}
-
 // foreign reports whether an instruction is somebody's breakpoint over the first byte of another:
-// one that control comes to from the one before, as it never does to the compiler's, which stand
-// behind what does not come back. Behind it are the insides of what was there: when the breakpoint
-// has gone, nothing begins where they seem to.
+// one that control comes to from the one before. Behind it are the insides of what was there: when
+// the breakpoint has gone, nothing begins where they seem to. (riscv64's kprobes write a breakpoint
+// as long as the instruction: arch/riscv/kernel/probes/kprobes.c, arch_arm_kprobe.)
 func (fn *function) foreign(i isa.Insn) bool {
 	b := fn.text.Arch.Break
 	if fn.text.Arch.Name != "amd64" || !bytes.Equal(fn.code[i.Addr-fn.Addr:][:i.Len], b) {
 		return false
 	}
 	n := len(fn.insns)
-	return n == 0 || comesBack[fn.insns[n-1].Flow]
+	return n == 0 || !mayTrapBehind(fn.insns[n-1], i.End())
+}
+
+// mayTrapBehind reports whether a breakpoint that ends at an address may be the kernel's own, behind
+// an instruction: one that speculation is not to pass (-mharden-sls), what an alternative's shorter
+// jump leaves, or one that a call leads just over, as retpolines do. So somebody's, behind a jump,
+// is taken for one of these: what leads there, no bytes tell.
+func mayTrapBehind(i isa.Insn, end isa.Addr) bool {
+	if i.Flow == isa.FlowCall {
+		return i.Target == end
+	}
+	return i.Flow.Ends() && i.Flow != isa.FlowIndirectCall
 }
 
 // lostAny reports whether the length of any instruction is a guess.
@@ -318,7 +326,11 @@ func (fn *function) boundary(off isa.Off) (int, *Refusal) {
 		return 0, refuse(Undecodable, "%v+%#x: no instruction ends there", fn.Func, off)
 	}
 	if fn.lost >= 0 && fn.lost <= k {
-		return 0, refuse(Undecodable, "%v+%#x: the bytes at +%#x are no known instruction", fn.Func, off, fn.off(fn.lost))
+		what := "are no known instruction"
+		if fn.insns[fn.lost].Traits&isa.Lost == 0 {
+			what = "are a breakpoint of somebody's, which hides where the next instruction begins"
+		}
+		return 0, refuse(Undecodable, "%v+%#x: the bytes at +%#x %s", fn.Func, off, fn.off(fn.lost), what)
 	}
 	if fn.off(k) != off {
 		return 0, refuse(InsideInstruction, "%v+%#x is inside an instruction: one starts at +%#x, the next at +%#x",
