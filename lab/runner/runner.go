@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -260,10 +261,10 @@ func (r *Runner) run(ctx context.Context, g *Guest) {
 		return
 	}
 	if g.Request.Oracle && g.Outcome.Status == status.Passed {
-		g.Oracle, g.Err = readOracle(filepath.Join(dir.Path, oracleFile))
+		g.Oracle, g.Err = readPlugins(filepath.Join(dir.Path, oracleFile), oracle.ReadReport)
 	}
 	if g.Request.Calls && g.Outcome.Status == status.Passed {
-		g.Calls, g.Err = readCalls(filepath.Join(dir.Path, oracleFile))
+		g.Calls, g.Err = readPlugins(filepath.Join(dir.Path, oracleFile), oracle.ReadCalls)
 	}
 	if g.Request.Plugin != nil && g.Outcome.Status == status.Passed {
 		g.Err = g.Request.Plugin(filepath.Join(dir.Path, oracleFile), g.Outcome)
@@ -377,22 +378,14 @@ func (q Request) followable() error {
 	return nil
 }
 
-func readOracle(file string) (oracle.Report, error) {
+// readPlugins reads what a plugin wrote.
+func readPlugins[T any](file string, read func(io.Reader) (T, error)) (none T, err error) {
 	f, err := untrusted.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("oracle: %w", err)
+		return none, fmt.Errorf("oracle: %w", err)
 	}
 	defer f.Close()
-	return oracle.ReadReport(f)
-}
-
-func readCalls(file string) (*oracle.Call, error) {
-	f, err := untrusted.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("oracle: %w", err)
-	}
-	defer f.Close()
-	return oracle.ReadCalls(f)
+	return read(f)
 }
 
 // keep copies what a person may want to see from the run directory.

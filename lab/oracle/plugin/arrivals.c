@@ -28,7 +28,7 @@
  *
  * Freestanding, as plugin.h has it.
  */
-#include "plugin.h"
+#include "output.h"
 
 /* As guest/bench/mark.S has them. */
 #define MARK_END	(MARK_BASE + 0x40)
@@ -60,43 +60,7 @@ static u64 least;		/* 0: points are told */
 
 static int active;		/* measurements under way */
 static int ncpus;
-static int out = -1;
 static u64 nibbles;		/* the last sixteen, shifted in from the right */
-
-#define LONGEST	512		/* more than any line has: 16 counts of 20 digits */
-static char line[16 * LONGEST];
-static unsigned long used;
-
-static void flush(void)
-{
-	unsigned long at = 0;
-
-	while (at < used) {
-		long n = write(out, line + at, used - at);
-
-		if (n <= 0)
-			break;
-		at += n;
-	}
-	used = 0;
-}
-
-static void put(const char *s)
-{
-	while (*s && used < sizeof(line))
-		line[used++] = *s++;
-}
-
-static void put_number(u64 n, unsigned int base)
-{
-	char digits[21], *d = digits + sizeof(digits) - 1;
-
-	*d = 0;
-	do
-		*--d = "0123456789abcdef"[n % base];
-	while (n /= base);
-	put(d);
-}
 
 static u64 arrivals(const struct point *p, int cpu)
 {
@@ -108,15 +72,10 @@ static void report_all(void)
 	for (unsigned int i = 0; i < 2 * MAX_INSNS; i++) {
 		if (insns[i].n < least)
 			continue;
-		put("arrivals 0x");
-		put_number(insns[i].addr, 16);
-		put(" ");
-		put_number(insns[i].n, 10);
-		put(" ");
-		put_number(insns[i].n, 10);
+		put_number("arrivals 0x", insns[i].addr, 16);
+		put_number(" ", insns[i].n, 10);
+		put_number(" ", insns[i].n, 10);
 		put("\n");
-		if (used > sizeof(line) - LONGEST)
-			flush();
 	}
 	flush();
 }
@@ -136,17 +95,11 @@ static void report(void)
 		/* Each read once: another vCPU may be counting, if the report is none to keep. */
 		for (int c = 0; c < ncpus; c++)
 			total += of[c] = arrivals(&points[i], c);
-		put("arrivals 0x");
-		put_number(points[i].addr, 16);
-		put(" ");
-		put_number(total, 10);
-		for (int c = 0; c < ncpus; c++) {
-			put(" ");
-			put_number(of[c], 10);
-		}
+		put_number("arrivals 0x", points[i].addr, 16);
+		put_number(" ", total, 10);
+		for (int c = 0; c < ncpus; c++)
+			put_number(" ", of[c], 10);
 		put("\n");
-		if (used > sizeof(line) - LONGEST)
-			flush();
 	}
 	flush();
 }

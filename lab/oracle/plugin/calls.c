@@ -31,7 +31,7 @@
  *
  * Freestanding, as plugin.h has it.
  */
-#include "plugin.h"
+#include "output.h"
 
 /* As guest/bench/mark.S has them. */
 #define MARK_END	(MARK_BASE + 0x40)
@@ -122,50 +122,11 @@ static int in_user;
 static const struct block *last;	/* of the task's in the kernel; 0: none that leads anywhere */
 static u64 left_at, elsewhere;		/* instructions: when it was left; of all others */
 
-static int out = -1;
 static int broken;
 static int interface;			/* version of it that QEMU has */
 static enum ending (*ending_of)(const unsigned char *code, struct block *b);
 
 /* output ------------------------------------------------------------------ */
-
-#define LONGEST	256
-static char line[64 * LONGEST];
-static unsigned long used;
-
-static void flush(void)
-{
-	unsigned long at = 0;
-
-	while (at < used) {
-		long n = write(out, line + at, used - at);
-
-		if (n <= 0)
-			break;
-		at += n;
-	}
-	used = 0;
-}
-
-static void put(const char *s)
-{
-	if (used > sizeof(line) - LONGEST)
-		flush();
-	while (*s)
-		line[used++] = *s++;
-}
-
-static void put_number(const char *before, u64 n, unsigned int base)
-{
-	char digits[21], *d = digits + sizeof(digits) - 1;
-
-	*d = 0;
-	do
-		*--d = "0123456789abcdef"[n % base];
-	while (n /= base);
-	put(before);
-	put(d);
-}
 
 /* Once: what is told afterwards would be of no use. */
 static void fail(const char *why)
