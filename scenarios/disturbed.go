@@ -12,8 +12,8 @@ import (
 )
 
 // rewrites, arms, unloads: while batches are written and undone, windows among them, the kernel
-// rewrites sites beside what they write, kprobes come and go there, or a module that they are in comes and goes. A
-// batch is made whole, or refused whole with what was in its way.
+// rewrites sites beside what they write, kprobes come and go there, or a module that they are in
+// comes and goes. A batch is made whole, or refused whole with what was in its way.
 
 // disturbance is something that another does again and again meanwhile.
 type disturbance struct {

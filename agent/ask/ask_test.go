@@ -234,11 +234,11 @@ func TestPrint(t *testing.T) {
 // TestListClocks: what virtual time needs besides is in the listing, behind the points.
 func TestListClocks(t *testing.T) {
 	r := &Request{List: true}
-	res := &wire.Result{Step: stepSplice, Points: []*wire.PointResult{{Spec: "kinst::p:8", Address: 8, Instruction: "nop", Mechanism: "jump"}},
+	res := &wire.Result{Step: stepSplice, Points: []*wire.PointResult{{Spec: "kinst::p:8", Address: 8, Instruction: "call 0x77", LeadsTo: "f", Mechanism: "jump"}},
 		Planned: &wire.Planned{Clocks: &wire.PointResult{Spec: "kinst::switch:4", Address: 12, Instruction: "ret", Mechanism: "trap"}}}
 	var b strings.Builder
 	r.Print(&b, r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: res}}}))
-	const want = "kinst::p:8       0x8  nop  jump\nkinst::switch:4  0xc  ret  trap\n(kinst::switch:4 is spliced besides, to keep the clocks of vtime: each switch of tasks comes by)\n"
+	const want = "kinst::p:8       0x8  call 0x77 <f>  jump\nkinst::switch:4  0xc  ret            trap\n(kinst::switch:4 is spliced besides, to keep the clocks of vtime: each switch of tasks comes by)\n"
 	if b.String() != want {
 		t.Errorf("%swant\n%s", b.String(), want)
 	}

@@ -24,9 +24,9 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		}
 		next := req
 		next.Mechanism, next.rung = m.m, k+1
-		if m.m == Pun && least >= 0 { // to move an instruction away is dearer, and to look for where takes longest
-			next.Still = true
-		}
+		// Who has another way in moves no instruction away for a pun: who comes by that takes two
+		// instructions more, and to look for where it may go takes longest of all.
+		next.Still = next.Still || m.m == Pun && least >= 0
 		off, added, all := fn.leastAdded(next, last)
 		switch {
 		case added < 0:

@@ -102,6 +102,7 @@ const patience = 30 * time.Second
 
 // dial waits for a daemon that does not listen yet, and says that it does.
 func dial() (conn net.Conn, err error) {
+	// Nothing tells when somebody begins to listen at a socket that need not be there yet.
 	for begun, said := time.Now(), false; ; time.Sleep(100 * time.Millisecond) {
 		conn, err = net.Dial("unix", daemon.Socket)
 		starting := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
