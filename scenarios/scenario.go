@@ -76,7 +76,7 @@ func All() []Scenario {
 	return slices.Concat(
 		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
 		lmbenches(), lmbenchProbes(),
-		squid(), squidProbes(), squidBroken(),
+		squid(), squidProbes(), squidBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
 		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios())
 }

@@ -13,7 +13,7 @@ disk() {
 	echo 1 >$dev/memory_backed && echo "$1" >$dev/size && echo 4096 >$dev/blocksize &&
 	echo 2 >$dev/irqmode && echo 100000 >$dev/completion_nsec && echo 1 >$dev/power || exit
 	/usr/sbin/mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 /dev/squid || exit
-	mkdir -p $store && mount -t ext4 -o dirsync /dev/squid $store && chown nobody $store || exit
+	mkdir -p $store && mount -t ext4 -o ${2:-dirsync} /dev/squid $store && chown nobody $store || exit
 	grep " $store " /proc/mounts
 }
 
@@ -24,7 +24,7 @@ configure() {
 	visible_hostname proxy
 	cache_effective_user nobody
 	cache_effective_group nogroup
-	cache_dir ufs $store 192 16 256
+	cache_dir ${2:-ufs $store 192 16 256}
 	cache_mem 1 MB
 	maximum_object_size_in_memory 8 KB
 	maximum_object_size 4 MB
@@ -57,9 +57,9 @@ await() {
 
 start() {
 	ip link set lo up
-	configure "$1"
+	configure "$1" "$2"
 	/usr/sbin/squid-gnutls -N -z -f $conf >/run/squid.out 2>&1 &&
-	{ setsid /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
+	{ setsid $3 /usr/sbin/squid-gnutls -N -f $conf </dev/null >>/run/squid.out 2>&1 & } &&
 	echo $! >/run/squid.pid && await $proxy $! && return
 	echo "Squid does not start:" >&2
 	cat /run/squid.out >&2
@@ -92,6 +92,41 @@ drive() {
 	tail -n 20 $log >&2
 	df $store >&2
 	exit 1
+}
+
+# Has a daemon ready, which puts the module back.
+daemon() {
+	setsid /sbin/kerninstd -serve </dev/null >/run/kerninstd.out 2>&1 &
+	echo $! >/run/kerninstd.pid
+	kinst -l kinst::vfs_read:entry
+}
+
+undaemon() {
+	kill $(cat /run/kerninstd.pid) && while kill -0 $(cat /run/kerninstd.pid) 2>/dev/null; do sleep 0.1; done
+	cat /run/kerninstd.out
+	rmmod kerninst
+}
+
+# Drives in the background, while something else looks at Squid.
+drive_on() {
+	rm -f /run/drive.status
+	{ drive "$@" >/run/drive.out 2>/run/drive.err; echo $? >/run/drive.status; } &
+	sleep 0.2 # until each client has a connection
+}
+
+# Waits until that has ended, and says what it said.
+drive_ends() {
+	while [ ! -e /run/drive.status ]; do sleep 0.1; done
+	cat /run/drive.err >&2
+	cat /run/drive.out
+	exit $(cat /run/drive.status)
+}
+
+# Follows the time of Squid's, without getting in its way.
+detective() {
+	[ ! -e /run/drive.status ] || { echo "the clients had ended before" >&2; exit 1; }
+	/programs/detective -pid $(cat /run/squid.pid) -nice 0 -json "$@" || exit
+	[ ! -e /run/drive.status ] || { echo "the clients ended meanwhile" >&2; exit 1; }
 }
 
 # Says of each of Squid's system calls how many there were and how long they took, in

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kerninst/agent/ask"
+	"kerninst/agent/probe"
+)
+
+// callGraph is a kernel: what each function calls, how often a window, and how long threads are
+// in it.
+type callGraph map[string]struct {
+	calls   map[string]uint64
+	byReg   bool // by a register
+	all     uint64
+	elapsed float64
+	refused bool
+}
+
+var byAddress = names{0x77: "m:read_it", 0x80: entryPrefix + "read", 0x81: entryPrefix + "epoll_wait", 0x82: entryPrefix + "close"}
+
+// answer answers as kinst does.
+func (g callGraph) answer(args ...string) (a answer, err error) {
+	a.Status = "passed"
+	list := args[0] == "-l"
+	for _, arg := range args {
+		spec, rest, _ := strings.Cut(arg, " ")
+		if !strings.HasPrefix(spec, "kinst:") {
+			continue
+		}
+		f := strings.Split(spec, ":")
+		name := f[2]
+		if f[1] != "" {
+			name = f[1] + ":" + name
+		}
+		p := ask.Point{Spec: spec, Symbol: f[2]}
+		switch node := g[name]; {
+		case spec == dispatchSpec:
+			var rows []probe.Row
+			for addr, to := range byAddress {
+				if strings.HasPrefix(to, entryPrefix) {
+					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
+				}
+			}
+			p.Actions = []probe.Finding{{Rows: rows}}
+		case f[2] == entryPrefix+"*":
+			for _, at := range []string{"read", "epoll_wait", "close"} {
+				n := g[entryPrefix+at]
+				a.Points = append(a.Points, ask.Point{Spec: entryPrefix + at, Symbol: entryPrefix + at, Value: &probe.Number{Bits: n.all}})
+			}
+			continue
+		case list && f[3] == "call":
+			for k, to := range g.callees(name) {
+				q := ask.Point{Spec: fmt.Sprintf("kinst:%s:%s:%d", f[1], f[2], k), LeadsTo: to}
+				if node.byReg {
+					q.LeadsTo, q.LeadsBy = "", "x8"
+				}
+				a.Points = append(a.Points, q)
+			}
+			continue
+		case list:
+			continue
+		case f[3] == "entry" && node.refused:
+			p.Refusal = &ask.Refusal{Reason: "reserved", Detail: "entry code"}
+		case f[3] == "entry":
+			action := rest[strings.LastIndexByte(rest, ' ')+1:]
+			inside := map[string]float64{"time": node.elapsed, "vtime": node.elapsed / 2}[action]
+			a.Times = append(a.Times, ask.Times{Function: kinstName(name), Action: action, Rows: []probe.Timed{{Calls: node.all, Inside: inside}}})
+		default:
+			var k int
+			fmt.Sscan(f[3], &k)
+			to := g.callees(name)[k]
+			n := node.calls[to]
+			if p.Value = (&probe.Number{Bits: n}); node.byReg {
+				p.Value, p.Actions = nil, []probe.Finding{{Rows: []probe.Row{{Keys: []string{"0x77"}, Hits: n}}}}
+			}
+		}
+		a.Points = append(a.Points, p)
+	}
+	return a, nil
+}
+
+func (g callGraph) callees(f string) (out []string) {
+	for to := range g[f].calls {
+		out = append(out, to)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestFollow: from the system call that does not wait, by calls of all kinds, to where a task
+// sleeps. What is dear but mostly called by others is not followed.
+func TestFollow(t *testing.T) {
+	g := callGraph{
+		entryPrefix + "epoll_wait": {all: 9, elapsed: 0.6},
+		entryPrefix + "close":      {all: 9, elapsed: 0.01},
+		entryPrefix + "read":       {all: 10, elapsed: 0.3, calls: map[string]uint64{"vfs_read": 10, "fput": 10, "never": 0}},
+		"fput":                     {all: 1000, elapsed: 0.4},
+		"vfs_read":                 {all: 12, elapsed: 0.3, byReg: true, calls: map[string]uint64{"m:read_it": 12}},
+		"m:read_it":                {all: 12, elapsed: 0.29, calls: map[string]uint64{"get_page": 12, "hidden": 12}},
+		"hidden":                   {refused: true},
+		"get_page":                 {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
+		"schedule":                 {all: 9, elapsed: 0.27},
+	}
+	d := detective{options: options{pid: 7, window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
+	levels, err := d.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var path []string
+	for _, l := range levels {
+		path = append(path, l.Function)
+	}
+	if want := []string{"", entryPrefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
+		t.Errorf("followed %q, want %q", path, want)
+	}
+	if last := levels[len(levels)-1]; last.Why != "it sleeps, in schedule" {
+		t.Errorf("it ended for %q", last.Why)
+	}
+	if c := levels[1].Callees; len(c) != 2 || c[1].Function != "fput" || c[1].Share < 0.0039 || c[1].Share > 0.0041 || c[0].Virtual != 0.15 {
+		t.Errorf("callees of read: %+v", c)
+	}
+	if c := levels[3].Callees; len(c) != 2 || c[1].Refused != "reserved: entry code" {
+		t.Errorf("callees of read_it: %+v", c)
+	}
+	var text strings.Builder
+	levels[3].print(&text)
+	for _, want := range []string{"m:read_it: 12 calls/s, 0.2900 inside", "hidden (refused: reserved: entry code)", "-> get_page"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+}
+
+// TestNames: the first of a function's names, with its module.
+func TestNames(t *testing.T) {
+	n := names{}
+	for _, line := range []string{"ffffffff81000000 T first", "ffffffff81000000 t second", "ffffffff81000010 d data", "ffffffffc0000000 t inner\t[ext4]"} {
+		n.add(line)
+	}
+	if len(n) != 2 || n[0xffffffff81000000] != "first" || n[0xffffffffc0000000] != "ext4:inner" {
+		t.Errorf("%v", n)
+	}
+}

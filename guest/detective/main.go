@@ -1,0 +1,72 @@
+// Detective follows the time that a process spends in the kernel, from its system calls down to
+// the function that takes it, while the process runs on; as KernInst's authors did by hand with
+// Squid (OSDI '99, section 4.2). It runs in a guest and puts its questions to kerninstd by kinst,
+// as anybody can:
+//
+//	detective -pid N [-from FUNCTION] [-window TIME] [-json]
+//
+// At each level it measures, for one window, the function that it is at, and all that this one
+// calls: how often, how many threads are inside in the mean (concurrency, which of a process with
+// one thread is the share of elapsed time), and the part of that in which they have a CPU. Then it
+// goes on at what has most of the time.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	o := options{}
+	flag.IntVar(&o.pid, "pid", 0, "the process that is followed")
+	flag.StringVar(&o.from, "from", "", "the function to begin at; empty: the process's system calls")
+	flag.DurationVar(&o.window, "window", 500*time.Millisecond, "how long is looked at a time; each level takes two")
+	flag.IntVar(&o.deep, "deep", 24, "levels at the most")
+	nice := flag.Int("nice", 19, "by how much it and the daemon stand back")
+	asJSON := flag.Bool("json", false, "print the levels as JSON")
+	flag.Parse()
+	err := unix.Setpriority(unix.PRIO_PROCESS, 0, *nice)
+	if err == nil {
+		err = investigate(o, *asJSON)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "detective:", err)
+		os.Exit(1)
+	}
+}
+
+func investigate(o options, asJSON bool) error {
+	if o.pid <= 0 || o.window <= 0 || o.deep <= 0 || flag.NArg() > 0 {
+		return fmt.Errorf("want -pid, the number of a process, and a window and levels above 0")
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", o.pid)); err != nil {
+		return fmt.Errorf("no process %d: %w", o.pid, err)
+	}
+	stop, err := serve()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	names, err := readNames()
+	if err != nil {
+		return err
+	}
+	d := detective{options: o, ask: kinst, names: names}
+	if !asJSON {
+		d.found = func(l Level) { l.print(os.Stdout) }
+	}
+	levels, err := d.follow()
+	if asJSON {
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", " ")
+		if e := out.Encode(levels); err == nil {
+			err = e
+		}
+	}
+	return err
+}

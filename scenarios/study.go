@@ -1,0 +1,262 @@
+package scenarios
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/oracle"
+	"kerninst/lab/report"
+)
+
+// squid-study: where the time goes that Squid spends in the kernel, found by a program that asks
+// as KernInst's authors did by hand (OSDI '99, section 4.2), and what becomes of it by remedies.
+//
+// A guest has no splices, and Squid's calls are followed outside it. In another, the detective
+// goes from system calls down, at each level to what has most of the time, while the same clients
+// ask for the same documents. It has to name what the other guest's profile has most of, at each
+// level, and the clients must hardly notice. Then come the remedies, each beside the original:
+//
+//   - The directories' changes are written later, not before a file's creation ends: the store is
+//     mounted without dirsync, as Linux does unless told otherwise. In 1999, UFS wrote them at once.
+//   - Squid keeps all documents in one file, as the paper suggests: its rock store.
+func studies() []Scenario {
+	return []Scenario{{Name: "squid-study", Title: "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it",
+		Labels: []string{"workload", "proof"}, Guests: studyGuests, Check: checkStudy}}
+}
+
+const detectivePackage = "guest/detective"
+
+// studyRequests are those of a client in each phase: enough for the detective to come to its end.
+// Who only looks at opens needs less.
+const (
+	studyRequests  = 75
+	remedyRequests = 25
+	studyWindow    = "300ms"
+	remedyWindow   = "1500ms"
+)
+
+// store is how Squid keeps documents.
+type store struct {
+	mount string // options of the file system's; empty: dirsync
+	dir   string // Squid's cache_dir; empty: ufs
+}
+
+// remedies are what is done about what is found; the first two are nothing, twice.
+var remedies = []struct {
+	name  string
+	seed  uint64 // added to the run's
+	store store
+}{
+	{"before", 0, store{}},
+	{"again", 1, store{}},
+	{"later", 0, store{mount: "data=ordered"}},
+	{"rock", 0, store{dir: "rock /var/spool/squid 160"}},
+}
+
+// studied is a guest in which clients ask Squid while something looks at it.
+func studied(name string, s store, requests int, looks ...*wire.Step) Guest {
+	g := squidGuest(name)
+	g.Programs = []string{detectivePackage}
+	g.Job = job(slices.Concat(
+		storeBegins(s, requests, ""),
+		[]*wire.Step{
+			module("unload", wire.Module_UNLOAD),
+			squidPart("daemon", "daemon"),
+			squidPart("begin", "drive_on", strconv.Itoa(squidClients), strconv.Itoa(requests), "1"),
+		},
+		looks,
+		[]*wire.Step{
+			squidPart("work", "drive_ends"),
+			squidPart("undaemon", "undaemon"),
+			module("load", wire.Module_LOAD),
+			squidPart("stop", "stop"),
+		})...)
+	return g
+}
+
+// storeBegins is all that comes before the clients; by is what starts Squid.
+func storeBegins(s store, requests int, by string) []*wire.Step {
+	megabytes := 128 + max(squidClients*requests/4, 200)
+	return []*wire.Step{
+		squidPart("disk", "disk", strconv.Itoa(megabytes), s.mount),
+		squidPart("start", "start", "", s.dir, by),
+		squidPart("serve", "serve", strconv.Itoa(squidDelay)),
+	}
+}
+
+// profiled is a guest in which Squid's calls are followed from outside.
+func profiled() Guest {
+	g := squidGuest("profile")
+	g.Calls = true
+	g.Job = job(slices.Concat(
+		[]*wire.Step{watchCalls()},
+		storeBegins(store{}, studyRequests, markProgram+" watch"),
+		[]*wire.Step{
+			sendNames("names"),
+			run("begin", markProgram, "begin"), squidWork("drive", studyRequests), run("end", markProgram, "end"),
+			squidPart("stop", "stop"),
+		})...)
+	return g
+}
+
+func studyGuests(arch string) []Guest {
+	guests := []Guest{profiled(), studied("diagnosed", store{}, studyRequests, squidPart("levels", "detective", "-window", studyWindow))}
+	for _, r := range remedies {
+		g := studied(r.name, r.store, remedyRequests, squidPart("levels", "detective", "-window", remedyWindow, "-from", syscallEntry(arch, "openat"), "-deep", "1"))
+		g.Seed = r.seed
+		guests = append(guests, g)
+	}
+	return guests
+}
+
+// level is one of guest/detective's.
+type level struct {
+	Function string
+	Inside   threads
+	Callees  []struct {
+		Function string
+		threads
+		Here    uint64
+		Share   float64
+		Refused string
+	}
+	Next, Why string
+}
+
+// threads are those that are inside a function.
+type threads struct {
+	PerSecond            float64 `json:"per_second"`
+	Concurrency, Virtual float64
+}
+
+func (t *T) levels(guest string) (all []level) {
+	t.noError(guest+": levels", json.Unmarshal(t.ran(guest, "levels")[0], &all))
+	t.atLeast(guest+": levels", float64(len(all)), 1)
+	return all
+}
+
+// checks -----------------------------------------------------------------------
+
+// leastKept is what of the requests per second is left while the detective asks.
+const leastKept = 0.97
+
+// remedied is how many times less of the time a remedy leaves for opening files; unchanged is by
+// how much two runs of nothing may differ, as a part.
+const (
+	remedied  = 5
+	unchanged = 0.15
+)
+
+func checkStudy(t *T) {
+	found := t.levels("diagnosed")
+	tree, names := t.Guests["profile"].Calls, t.names("profile", "names")
+	t.callsFile(tree, names)
+	t.Grid = &report.Grid{Title: "Squid's time in the kernel, from its system calls down", Rows: "function",
+		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of elapsed time, seen outside"}}
+	at := []*oracle.Call{tree}
+	for k, l := range found {
+		at = t.compareLevel(l, at, tree, names, k == len(found)-1)
+	}
+	t.atLeast("levels that the detective went down", float64(len(found)), 6)
+	t.undisturbed()
+	t.remedies()
+}
+
+// compareLevel holds that what comes next is what the profile has most of, and files what was
+// found; at are the places in the profile, and so is what it answers, of the next level.
+func (t *T) compareLevel(l level, at []*oracle.Call, tree *oracle.Call, names oracle.Names, last bool) (next []*oracle.Call) {
+	seen := map[string]uint64{}
+	for _, c := range at {
+		for _, d := range c.Children {
+			if !d.Exception {
+				seen[names.Of(d.Addr)] += d.NS
+			}
+		}
+	}
+	most := mostOf(seen)
+	t.fileLevel(l, seen, float64(tree.NS))
+	if last {
+		return nil
+	}
+	t.equal(fmt.Sprintf("what %s spends most time in", orAll(l.Function)), withoutModule(l.Next), most)
+	for _, c := range at {
+		for _, d := range c.Children {
+			if names.Of(d.Addr) == most {
+				next = append(next, d)
+			}
+		}
+	}
+	return next
+}
+
+// fileLevel files what was found of a level, and of what it calls.
+func (t *T) fileLevel(l level, seen map[string]uint64, all float64) {
+	for _, c := range l.Callees {
+		share := float64(seen[withoutModule(c.Function)]) / all
+		if c.Function != l.Next && max(share, c.Share) < 0.01 {
+			continue
+		}
+		row := report.GridRow{Name: orAll(l.Function) + " → " + c.Function}
+		for _, v := range []float64{c.PerSecond, c.Share, c.Virtual} {
+			if c.Refused != "" {
+				row.Cells = append(row.Cells, report.GridCell{Why: c.Refused})
+				continue
+			}
+			row.Cells = append(row.Cells, report.GridCell{Value: &v})
+		}
+		row.Cells = append(row.Cells, report.GridCell{Value: &share})
+		t.Grid.Lines = append(t.Grid.Lines, row)
+	}
+}
+
+func orAll(function string) string {
+	if function == "" {
+		return "system calls"
+	}
+	return function
+}
+
+func withoutModule(function string) string { return function[strings.IndexByte(function, ':')+1:] }
+
+// mostOf is the function with the most time, of several with as much the first by name.
+func mostOf(seen map[string]uint64) (most string) {
+	for _, f := range slices.Sorted(maps.Keys(seen)) {
+		if most == "" || seen[f] > seen[most] {
+			most = f
+		}
+	}
+	return most
+}
+
+// undisturbed holds how many requests there were each second while the detective asked.
+func (t *T) undisturbed() {
+	bare, asked := t.proxied("profile"), t.proxied("diagnosed")
+	for phase, units := range bare.phases {
+		kept := asked.phases[phase]["req/s"] / units["req/s"]
+		t.Metrics["study."+phase+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}
+		t.atLeast(phase+": requests per second while the detective asks, of those without", kept, leastKept)
+	}
+}
+
+// remedies holds what becomes of the time in which files are opened.
+func (t *T) remedies() {
+	share := map[string]float64{}
+	for _, r := range remedies {
+		l := t.levels(r.name)[0]
+		share[r.name] = l.Inside.Concurrency
+		t.Metrics["study.openat."+r.name] = report.Metric{Value: l.Inside.Concurrency, Unit: "ratio", N: 1}
+		for phase, units := range t.proxied(r.name).phases {
+			t.Metrics["study."+r.name+"."+phase+".rate"] = report.Metric{Value: units["req/s"], Unit: "req/s", N: 1}
+		}
+	}
+	t.atLeast("part of the time in which Squid opens files", share["before"], 0.01)
+	t.atMost("the same again: what it changes by, of itself", max(share["again"]/share["before"], share["before"]/share["again"])-1, unchanged)
+	for _, name := range []string{"later", "rock"} {
+		t.atLeast(name+": how many times less", share["before"]/share[name], remedied)
+	}
+}
