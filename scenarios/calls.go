@@ -238,9 +238,15 @@ func sendNames(step string) *wire.Step {
 
 // names are those that a guest has sent.
 func (t *T) names(guest, step string) oracle.Names {
-	r, err := gzip.NewReader(bytes.NewReader(t.ran(guest, step)[0]))
-	t.noError(guest+": names", err)
-	names, err := oracle.ReadNames(r)
+	names, err := readNames(t.ran(guest, step)[0])
 	t.noError(guest+": names", err)
 	return names
+}
+
+func readNames(packed []byte) (oracle.Names, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return oracle.ReadNames(r)
 }

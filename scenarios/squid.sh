@@ -129,6 +129,30 @@ detective() {
 	[ ! -e /run/drive.status ] || { echo "the clients ended meanwhile" >&2; exit 1; }
 }
 
+# Has calls of one function from another wait for $1 microseconds before they begin: of the pairs
+# that follow, the first that can be. Says which.
+plant() {
+	delay=$1 && shift
+	while [ $# -gt 1 ]; do
+		range=$(awk -v name=$1 '$2 ~ /^[tT]$/ && NF == 3 {
+				if ($3 == name) at = $1
+				else if ($1 > at && (end == "" || $1 < end) && at != "") end = $1
+			} END { print at, end }' /proc/kallsyms)
+		at=${range% *} end=${range#* }
+		size=$((0x${end#????????} - 0x${at#????????})) # all of the kernel is within 2 GiB
+		if kinst -l kinst::$1:entry kinst::$1:return >/run/plant.out 2>&1 && ! grep refused /run/plant.out >&2 &&
+			insmod /lib/kerninst/peer.ko kind=ftrace function=$2 delay=$delay addr=0x$at size=$size; then
+			echo $1 $2
+			return
+		fi
+		echo "$1 is not planted" >&2
+		shift 2
+	done
+	exit 1
+}
+
+unplant() { rmmod peer; }
+
 # Says of each of Squid's system calls how many there were and how long they took, in
 # microseconds.
 trace() {

@@ -14,9 +14,23 @@ import (
 type options struct {
 	pid    int
 	from   string
+	by     string // one of measures
 	window time.Duration
 	deep   int
 }
+
+// measures are what may be followed: all time, or that in which there was a CPU. Time in which
+// nothing is done is nobody's; who follows what CPUs did has none of it.
+var measures = map[string]struct {
+	of    func(Inside) float64
+	waits []string
+}{
+	"elapsed": {func(in Inside) float64 { return in.Concurrency }, waits},
+	"virtual": {func(in Inside) float64 { return in.Virtual }, nil},
+}
+
+// most is what there is of a function, of what is followed.
+func (d *detective) most(in Inside) float64 { return measures[d.by].of(in) }
 
 // Level is what was found of one function, and of what it calls.
 type Level struct {
@@ -44,7 +58,8 @@ type Callee struct {
 	Inside
 	// Here is how many of the calls were from the function of the level.
 	Here uint64 `json:"here"`
-	// Share is the part of elapsed time that these have, taken to be as long as any other.
+	// Share is what these have of the time that is followed, taken to be as long as any other, as a
+	// part of elapsed time.
 	Share float64 `json:"share"`
 	// Refused is why nothing is known of it.
 	Refused string `json:"refused,omitempty"`
@@ -82,7 +97,7 @@ func (d *detective) follow() (levels []Level, err error) {
 		if l, err = d.level(l.Function); err != nil {
 			return levels, err
 		}
-		l.decide(levels)
+		l.decide(d.most(l.Inside), levels)
 		levels = d.add(levels, l)
 		l = Level{Function: l.Next}
 	}
@@ -97,7 +112,7 @@ func (d *detective) add(levels []Level, l Level) []Level {
 }
 
 // decide chooses what comes next: what has most of the time, if that is at least half of it.
-func (l *Level) decide(before []Level) {
+func (l *Level) decide(time float64, before []Level) {
 	if len(l.Callees) == 0 {
 		l.Why = "it calls nothing"
 		return
@@ -107,7 +122,7 @@ func (l *Level) decide(before []Level) {
 	switch {
 	case slices.Contains(sleeps, most.Function):
 		l.Why = "it sleeps, in " + most.Function
-	case most.Share < half*l.Inside.Concurrency || most.Share == 0:
+	case most.Share < half*time || most.Share == 0:
 		l.Why = "nothing that it calls has half of its time"
 	case most.Function == l.Function || slices.ContainsFunc(before, over):
 		l.Why = most.Function + " calls itself"
@@ -127,7 +142,7 @@ func (d *detective) systemCalls() (l Level, err error) {
 		return l, err
 	}
 	for k, c := range l.Callees {
-		l.Callees[k].Here, l.Callees[k].Share = c.Calls, c.Concurrency
+		l.Callees[k].Here, l.Callees[k].Share = c.Calls, d.most(c.Inside)
 		l.Inside.Calls += c.Calls
 		l.Inside.PerSecond += c.PerSecond
 		l.Inside.Concurrency += c.Concurrency
@@ -135,7 +150,7 @@ func (d *detective) systemCalls() (l Level, err error) {
 	}
 	byShare(l.Callees)
 	k := slices.IndexFunc(l.Callees, func(c Callee) bool {
-		return c.Refused == "" && !slices.Contains(waits, strings.TrimPrefix(c.Function, entryPrefix))
+		return c.Refused == "" && !slices.Contains(measures[d.by].waits, strings.TrimPrefix(c.Function, entryPrefix))
 	})
 	if k < 0 {
 		l.Why = fmt.Sprintf("process %d did nothing but wait", d.pid)
@@ -298,7 +313,7 @@ func (d *detective) measure(functions []string, sites []site) (out []Callee, err
 	for _, f := range functions {
 		c := Callee{Function: f, Inside: d.inside(f, a.Times), Here: here[f], Refused: refused(f, a)}
 		if c.Calls > 0 {
-			c.Share = c.Concurrency * min(1, float64(c.Here)/float64(c.Calls))
+			c.Share = d.most(c.Inside) * min(1, float64(c.Here)/float64(c.Calls))
 		}
 		out = append(out, c)
 	}

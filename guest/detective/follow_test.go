@@ -106,7 +106,7 @@ func TestFollow(t *testing.T) {
 		"get_page":                 {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
 		"schedule":                 {all: 9, elapsed: 0.27},
 	}
-	d := detective{options: options{pid: 7, window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
 	levels, err := d.follow()
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@
 // Squid (OSDI '99, section 4.2). It runs in a guest and puts its questions to kerninstd by kinst,
 // as anybody can:
 //
-//	detective -pid N [-from FUNCTION] [-window TIME] [-json]
+//	detective -pid N [-from FUNCTION] [-by elapsed|virtual] [-window TIME] [-json]
 //
 // At each level it measures, for one window, the function that it is at, and all that this one
 // calls: how often, how many threads are inside in the mean (concurrency, which of a process with
@@ -25,6 +25,7 @@ func main() {
 	o := options{}
 	flag.IntVar(&o.pid, "pid", 0, "the process that is followed")
 	flag.StringVar(&o.from, "from", "", "the function to begin at; empty: the process's system calls")
+	flag.StringVar(&o.by, "by", "elapsed", "the time that is followed: elapsed, or virtual, in which there was a CPU")
 	flag.DurationVar(&o.window, "window", 500*time.Millisecond, "how long is looked at a time; each level takes two")
 	flag.IntVar(&o.deep, "deep", 24, "levels at the most")
 	nice := flag.Int("nice", 19, "by how much it and the daemon stand back")
@@ -41,6 +42,9 @@ func main() {
 }
 
 func investigate(o options, asJSON bool) error {
+	if _, ok := measures[o.by]; !ok {
+		return fmt.Errorf("-by %s: want elapsed or virtual", o.by)
+	}
 	if o.pid <= 0 || o.window <= 0 || o.deep <= 0 || flag.NArg() > 0 {
 		return fmt.Errorf("want -pid, the number of a process, and a window and levels above 0")
 	}

@@ -7,6 +7,8 @@
  *   insmod peer.ko kind=kprobes addrs=0x...,0x...         many, each with its own count
  *   insmod peer.ko kind=kretprobe addr=FUNCTION           its entry and return
  *   insmod peer.ko kind=ftrace function=NAME              its entry
+ *   insmod peer.ko kind=ftrace function=NAME delay=200 addr=0x... size=N
+ *                                                         the same, and what calls it from there waits
  *   cat /sys/module/peer/parameters/hits
  *   cat /proc/peer                                        of many: address, hits, error
  *   rmmod peer
@@ -20,6 +22,7 @@
  * so change what is measured. /sys/kernel/debug/kprobes/list shows what the
  * kernel did.
  */
+#include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
@@ -48,6 +51,14 @@ MODULE_PARM_DESC(addrs, "addresses of instructions, for kind=kprobes");
 static char *function;
 module_param(function, charp, 0400);
 MODULE_PARM_DESC(function, "name of the function that ftrace is asked for");
+
+static unsigned int delay;
+module_param(delay, uint, 0400);
+MODULE_PARM_DESC(delay, "microseconds that a caller in [addr, addr+size) waits, for kind=ftrace");
+
+static unsigned long size;
+module_param(size, ulong, 0400);
+MODULE_PARM_DESC(size, "bytes of the caller that waits");
 
 /* Per CPU: an increment that two CPUs share would lose updates, or cost more. */
 static DEFINE_PER_CPU(unsigned long, hit);
@@ -111,6 +122,8 @@ static void notrace entered(unsigned long ip, unsigned long parent,
 			    struct ftrace_ops *ops, struct ftrace_regs *fregs)
 {
 	this_cpu_inc(hit);
+	if (delay && parent - addr < size)
+		udelay(delay);
 }
 
 /* One of many kprobes: its own count, per CPU as that of a single one. */
@@ -200,7 +213,7 @@ static int register_ftrace_peer(void)
 {
 	int err;
 
-	if (!function)
+	if (!function || delay > 1000)	/* nothing else gets the CPU meanwhile */
 		return -EINVAL;
 	err = ftrace_set_filter(&tracer, function, strlen(function), 1);
 	return err ? err : register_ftrace_function(&tracer);
