@@ -162,7 +162,9 @@ type threads struct {
 }
 
 func (t *T) levels(guest string) (all []level) {
-	t.noError(guest+": levels", json.Unmarshal(t.ran(guest, "levels")[0], &all))
+	text := t.ran(guest, "levels")[0]
+	t.Files[guest+".json"] = text
+	t.noError(guest+": levels", json.Unmarshal(text, &all))
 	t.atLeast(guest+": levels", float64(len(all)), 1)
 	return all
 }
@@ -182,6 +184,11 @@ const (
 func checkStudy(t *T) {
 	tree, names := t.Guests["profile"].Calls, t.names("profile", "names")
 	t.callsFile(tree, names)
+	for _, g := range slices.Sorted(maps.Keys(t.Guests)) { // also of one that is not right
+		if g != "profile" {
+			t.levels(g)
+		}
+	}
 	t.Grid = &report.Grid{Title: "Squid's time in the kernel, from its system calls down", Rows: "function",
 		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of the time followed, by splices", "seen outside"}}
 	for _, w := range followings {

@@ -136,6 +136,23 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowVirtual: who follows what CPUs did follows it into what waits for others, too.
+func TestFollowVirtual(t *testing.T) {
+	g := callGraph{
+		entryPrefix + "epoll_wait": {all: 9, elapsed: 0.6, calls: map[string]uint64{"look": 9}},
+		entryPrefix + "close":      {all: 9, elapsed: 0.01},
+		"look":                     {all: 18, elapsed: 0.8},
+	}
+	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
+	levels, err := d.follow()
+	if err != nil || len(levels) != 3 || levels[0].Next != entryPrefix+"epoll_wait" {
+		t.Fatalf("%v, %v", levels, err)
+	}
+	if c := levels[1].Callees[0]; c.Function != "look" || c.Share < 0.199 || c.Share > 0.201 {
+		t.Errorf("of half of look's calls: %+v", c)
+	}
+}
+
 // TestNames: the first of a function's names, with its module.
 func TestNames(t *testing.T) {
 	n := names{}
