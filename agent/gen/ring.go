@@ -151,7 +151,18 @@ func lowRiscv64(records, _ uint8) uint8 { return 32 - records }
 func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	c := l.ring(i)
 	at, n := l.tmp[0], l.tmp[1]
-	l.ringRiscv64(at, n, c.Ring, l.cell(i.Cell, 0))
+	if c.Fields == 0 {
+		l.emit(riscv64.LoadNear(at, l.pc(), l.cell(i.Cell, 0)))
+	} else { // the cell is needed for the stamp
+		l.addressRiscv64(l.tmp[2], l.cell(i.Cell, 0))
+		l.one(riscv64.LoadAt(at, l.tmp[2], 0, 8, false))
+	}
+	if c.Ring.Each { // as ringArm64
+		l.one(riscv64.LoadAt(n, riscv64.TP, c.Ring.CPU, 4, false))
+		l.one(riscv64.ShiftImm(true, false, n, n, 3))
+		l.one(riscv64.ALUReg(riscv64.Add, at, at, n))
+		l.one(riscv64.LoadAt(at, at, 0, 8, false))
+	}
 	l.one(riscv64.LoadAt(n, at, 8*snippet.RingStep, 8, false))
 	l.one(riscv64.AtomicOp(riscv64.AtomicSum, n, n, at))
 	full := l.ahead(func(from, to isa.Addr) ([]byte, error) {
@@ -166,21 +177,10 @@ func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
 		load(n, c.Ring.Word())
 	} else {
 		l.one(riscv64.ReadTime(n))
-		l.emit(riscv64.LoadNear(l.tmp[2], l.pc(), l.cell(i.Cell, 1)))
+		l.one(riscv64.LoadAt(l.tmp[2], l.tmp[2], 8, 8, false))
 		l.one(riscv64.ALUReg(riscv64.Add, n, n, l.tmp[2]))
 		l.put(riscv64.FenceStores())
 	}
 	l.one(riscv64.StoreAt(at, 8*snippet.RingHead, n))
 	full()
-}
-
-// ringRiscv64 is what ringArm64 is.
-func (l *lowering) ringRiscv64(at, t isa.Reg, ring snippet.Ring, cell isa.Addr) {
-	l.emit(riscv64.LoadNear(at, l.pc(), cell))
-	if ring.Each {
-		l.one(riscv64.LoadAt(t, riscv64.TP, ring.CPU, 4, false))
-		l.one(riscv64.ShiftImm(true, false, t, t, 3))
-		l.one(riscv64.ALUReg(riscv64.Add, at, at, t))
-		l.one(riscv64.LoadAt(at, at, 0, 8, false))
-	}
 }
