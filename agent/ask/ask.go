@@ -79,7 +79,7 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.Live, "live", false, "show what is counted while the workload runs; what the daemon does for that is counted as well, if it comes by")
 	f.DurationVar(&r.Interval, "interval", 500*time.Millisecond, "of --live, how often, in guest time")
 	f.BoolVar(&r.Sampled, "series", false, "with --json, also how what is counted grew while the workload ran")
-	f.Uint32Var(&r.RingKiB, "ring", 1024, "`KIB` of records of a trace that each CPU has room for until they are read: a power of two, 4 at least")
+	f.Uint32Var(&r.RingKiB, "ring", 1024, "`KIB` of records of a trace that each CPU has room for until they are read, of trace() half as much: a power of two, 4 at least")
 	f.StringVar(&r.TraceTo, "trace-to", "", "write what is traced to `FILE` as it comes, a line of JSON for each record; -: to stdout")
 	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
 	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
@@ -195,6 +195,9 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	}
 	if r.TraceTo != "" && !r.compiled.Traces() {
 		return nil, errors.New("--trace-to: nothing is traced: ask for it, as in --do 'trace(tid, comm)'")
+	}
+	if r.Sampled && r.compiled.Untimed() {
+		return nil, errors.New("--series: what trace() keeps has no time: ask for count beside it, or for something to be kept, as in --do 'trace(tid)'")
 	}
 	splice := &wire.Step{Name: stepSplice, Do: &wire.Step_Splice{Splice: sp}}
 	if r.List {

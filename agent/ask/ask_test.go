@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"kerninst/agent/ktypes"
 	"kerninst/agent/ktypes/ktypestest"
 	"kerninst/agent/probe"
+	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 )
 
@@ -133,6 +135,56 @@ func TestTrace(t *testing.T) {
 		if notes := strings.Join(r.Notes(a), "\n"); !strings.Contains(notes, "3 records were lost") || !strings.Contains(notes, "3 records were not written") {
 			t.Errorf("%q", notes)
 		}
+	}
+}
+
+// TestUntimed: records that have no time are in order on each CPU, are told without one, and those
+// that were lost are known.
+func TestUntimed(t *testing.T) {
+	const action = "trace()"
+	words := func(tags ...uint16) (out []byte) {
+		for _, tag := range tags {
+			out = binary.LittleEndian.AppendUint64(out, snippet.Ring{Tag: tag}.Word())
+		}
+		return out
+	}
+	trace := func(x *wire.Trace) *wire.Record { return &wire.Record{Body: &wire.Record_Trace{Trace: x}} }
+	said := []*wire.Record{
+		{Body: &wire.Record_Hello{Hello: &wire.Hello{Arch: "riscv64"}}},
+		{Body: &wire.Record_Result{Result: &wire.Result{Step: "splice", Points: []*wire.PointResult{
+			{Spec: "p", Actions: []string{action}, Tags: []uint32{7}}, {Spec: "q", Actions: []string{action}, Tags: []uint32{0xfffe}}}}}},
+		trace(&wire.Trace{Cycles: 5, Ns: 7}),
+		trace(&wire.Trace{Cpu: 1, Records: words(7, 7), Cycles: 6, Ns: 8, Came: 2}),
+		trace(&wire.Trace{Cpu: 0, Records: words(0xfffe, 7, 9), Cycles: 6, Ns: 8, Came: 3}), // nobody has tag 9
+		trace(&wire.Trace{Cpu: 1, Records: words(0xfffe), Cycles: 9, Ns: 11, Came: 8, Lost: 4, Unfinished: 1}),
+	}
+	r := &Request{Timeout: time.Second, Do: []string{action}, Specs: []string{"kinst::p:8", "kinst::q:8"}, Shell: "true"}
+	if _, err := r.Job(probe.At{}); err != nil {
+		t.Fatal(err)
+	}
+	read := &wire.Record{Body: &wire.Record_Result{Result: &wire.Result{Step: "read", Values: []*wire.Value{{Spec: "p", Action: action}, {Spec: "q", Action: action}}}}}
+	a := r.Answer(append(said, read))
+	if a.Wrong != "" || a.Trace == nil || a.Trace.Traced != (probe.Traced{Records: 5, Lost: 4, Unfinished: 1}) {
+		t.Fatalf("%+v, %q", a.Trace, a.Wrong)
+	}
+	if a.Points[0].Actions[0].Hits != 3 || a.Points[1].Actions[0].Hits != 2 {
+		t.Errorf("%+v", a.Points)
+	}
+	var text bytes.Buffer
+	a.Trace.print(&text)
+	if want := "no time  CPU 0  q\nno time  CPU 0  p\nno time  CPU 1  p\nno time  CPU 1  p\nno time  CPU 1  q\n"; text.String() != want {
+		t.Errorf("%swant\n%s", &text, want)
+	}
+	line, err := json.Marshal(a.Trace.Events[0])
+	if want := `{"cpu":1,"spec":"p","action":"trace()","fields":[]}`; err != nil || string(line) != want {
+		t.Errorf("%s, %v; want %s", line, err, want)
+	}
+	if line, err := json.Marshal(probe.Event{}); err != nil || !strings.HasPrefix(string(line), `{"ns":0,`) {
+		t.Errorf("%s, %v: a record at the begin has a time", line, err)
+	}
+	r = &Request{Timeout: time.Second, Do: []string{"count", action}, Specs: []string{"kinst::p:8"}, Shell: "true", Sampled: true, Interval: time.Second}
+	if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), "has no time") {
+		t.Errorf("%v, want that records without a time have no series", err)
 	}
 }
 

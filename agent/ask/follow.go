@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"kerninst/agent/probe"
@@ -86,7 +87,8 @@ func (f *Follower) See(rec *wire.Record) {
 // Trace is what was traced.
 type Trace struct {
 	probe.Traced
-	// Events are the records in order of time, unless they were written as they came.
+	// Events are the records in order of time, or where they have none, of each CPU in order; unless
+	// they were written as they came.
 	Events []probe.Event `json:"events,omitempty"`
 }
 
@@ -110,16 +112,27 @@ func (a *Answer) trace(r *Request, records []*wire.Record) {
 	a.Trace = &Trace{Traced: all, Events: f.events}
 }
 
-// print writes the records in order of time.
+// print writes the records in that order, those without a time first, one CPU's behind the other's.
 func (t *Trace) print(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	several := slices.ContainsFunc(t.Events, func(e probe.Event) bool { return e.Action != t.Events[0].Action })
-	for _, e := range t.Events {
-		fmt.Fprintf(w, "%.9f s\tCPU %d\t%s\t", float64(e.NS)/1e9, e.CPU, e.Spec)
-		if several {
-			fmt.Fprintf(w, "%s\t", e.Action)
+	events := slices.Clone(t.Events)
+	slices.SortStableFunc(events, func(a, b probe.Event) int {
+		if a.NS != probe.NoTime && b.NS != probe.NoTime {
+			return 0
 		}
-		fmt.Fprintln(w, e.Text())
+		return cmp.Or(cmp.Compare(a.NS, b.NS), cmp.Compare(a.CPU, b.CPU))
+	})
+	for _, e := range events {
+		when := "no time"
+		if e.NS != probe.NoTime {
+			when = fmt.Sprintf("%.9f s", float64(e.NS)/1e9)
+		}
+		columns := []string{when, fmt.Sprintf("CPU %d", e.CPU), e.Spec}
+		if several {
+			columns = append(columns, e.Action)
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(append(columns, e.Text()), "\t"), "\t"))
 	}
 	w.Flush()
 }

@@ -124,12 +124,12 @@ func (a *Answer) series(r *Request, samples []*wire.Sample) {
 	if len(samples) == 0 {
 		return
 	}
-	came := map[string][]int64{}
+	came := map[string][]probe.Moment{}
 	for _, e := range r.followed.events { // in order of time
 		came[e.Spec+"  "+e.Action] = append(came[e.Spec+"  "+e.Action], e.NS)
 	}
 	f := followed{r: r, traced: func(v *wire.Value, ns uint64) uint64 {
-		n, _ := slices.BinarySearch(came[v.Spec+"  "+v.Action], int64(ns)+1)
+		n, _ := slices.BinarySearch(came[v.Spec+"  "+v.Action], probe.Moment(ns)+1)
 		return uint64(n)
 	}}
 	for _, x := range samples {

@@ -121,7 +121,7 @@ func TestSeriesOfTrace(t *testing.T) {
 		if _, err := r.Follow(nil, false); err != nil {
 			t.Fatal(err)
 		}
-		for _, ns := range []int64{100, 200, 300} {
+		for _, ns := range []probe.Moment{100, 200, 300} {
 			r.followed.got(probe.Event{NS: ns, Spec: spec, Action: action})
 		}
 		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepWorkload, Samples: []*wire.Sample{sample(0), sample(200), sample(1000)}}}}})

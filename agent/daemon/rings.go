@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/snippet"
@@ -141,20 +142,23 @@ func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
 	for d.info.CPUs*(bytes+d.info.PageSize) > kdev.MaxArea {
 		bytes /= 2
 	}
-	got, err := d.dev.AllocRings(bytes+d.info.PageSize, d.info.CPUs)
+	c := snippet.Cell{Kind: snippet.InRing, Fields: fields}
+	// Records that have no time have room for as many as the shortest that do.
+	c.Records = min(snippet.MaxRing, bytes/(8*max(2, c.Stride())))
+	pages := (8*c.RingWords() + d.info.PageSize - 1) / d.info.PageSize
+	got, err := d.dev.AllocRings(pages*d.info.PageSize, d.info.CPUs)
 	if err != nil {
 		return nil, fmt.Errorf("rings of %d bytes for what is traced: %w", bytes, err)
 	}
-	c := snippet.Cell{Kind: snippet.InRing, Fields: fields}
-	c.Records = bytes / (8 * c.Stride())
 	c.Ring = snippet.Ring{At: uint64(got.Each), Each: true, CPU: int32(d.info.TaskCPU)}
 	if got.Each == 0 { // one for all CPUs
 		c.Ring = snippet.Ring{At: uint64(got.At)}
 	}
+	c = gen.Form(d.arch, c)
 	set := &ringSet{cell: c, rings: got, readers: make([]snippet.Reader, len(got.CPUs)), last: make([]*chunk, len(got.CPUs))}
 	set.since = slices.Clone(set.readers)
 	for _, ring := range got.CPUs {
-		ring[0] = c.RingStart()
+		c.StartRing(ring, 0)
 	}
 	if d.rings.sets == nil {
 		d.rings.sets = map[int]*ringSet{}

@@ -61,8 +61,12 @@ var amd64Machine = machine{
 	}, false, map[snippet.Op]int{snippet.Bits: 1, snippet.Div: 2, snippet.Slot: 4, snippet.Index: 2, snippet.Tally: 2, snippet.Top: 2, snippet.Clock: 2, snippet.Switch: 2})),
 	fixed: func(i snippet.Insn) isa.RegSet {
 		switch i.Op {
-		case snippet.Cycles, snippet.Append, snippet.Clock, snippet.Switch:
+		case snippet.Cycles, snippet.Clock, snippet.Switch:
 			return isa.Set(amd64.RAX, amd64.RDX)
+		case snippet.Append:
+			if len(i.Fields) > 0 { // with a time
+				return isa.Set(amd64.RAX, amd64.RDX)
+			}
 		case snippet.Lower, snippet.Raise, snippet.Top, snippet.Slot:
 			return isa.Set(amd64.RAX)
 		case snippet.Div:
@@ -97,7 +101,7 @@ var amd64Machine = machine{
 func recordsAmd64(others func(snippet.Insn) int) func(snippet.Insn) int {
 	return func(i snippet.Insn) int {
 		switch {
-		case i.Op != snippet.Append:
+		case i.Op != snippet.Append || len(i.Fields) == 0:
 			return others(i)
 		case slices.ContainsFunc(i.Fields, func(o snippet.Operand) bool { return o.IsConst }):
 			return 2
@@ -302,36 +306,6 @@ func (l *lowering) poisonFlagsAmd64() {
 		return
 	}
 	l.put(amd64.ALUReg(amd64.Cmp, amd64.RSP, amd64.RSP))
-}
-
-// appendAmd64 reserves a record in a ring, fills it in, and stamps it: stores are seen in
-// order (SDM volume 3, 9.2.2). A task that goes to another CPU in between writes to the ring
-// of the one that it was on, as it would if it were interrupted there. The time is read
-// first, so that a register is enough for what leads to the record: who is interrupted behind
-// that has a record that is stamped a bit before it was asked for.
-func (l *lowering) appendAmd64(i snippet.Insn, load func(isa.Reg, uint64)) {
-	c := l.s.Cells[i.Cell]
-	ring, n := l.tmp[0], amd64.RDX
-	l.put(amd64.ReadTime())
-	l.put(amd64.AddLower(amd64.RDX, int32(c.Ring.Tag)<<16))
-	l.put(amd64.ShiftImm(true, false, amd64.RDX, 32))
-	l.put(amd64.ALUReg(amd64.Or, amd64.RAX, amd64.RDX))
-	if c.Ring.Each {
-		code, err := amd64.LocalLoad(ring, isa.Addr(c.Ring.At))
-		l.one(code, reach(err))
-	} else {
-		load(ring, c.Ring.At)
-	}
-	load(n, c.Step())
-	l.put(amd64.LockExchangeAddAt(n, ring))
-	l.put(amd64.ALUImm(amd64.Cmp, n, 0))
-	full := l.ahead(jumpIfAmd64(snippet.GE, snippet.S64))
-	l.put(amd64.ALUImm(amd64.And, n, int32(c.RingMask())))
-	for k, o := range i.Fields {
-		l.put(amd64.StoreIndexed(ring, n, int8(8*(snippet.RingHead+1+k)), l.operand(o, l.tmp[len(l.tmp)-1], load)))
-	}
-	l.put(amd64.StoreIndexed(ring, n, 8*snippet.RingHead, amd64.RAX))
-	full()
 }
 
 // reserveAmd64 takes a record: where it is, its number, and what to call where those go on

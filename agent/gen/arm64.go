@@ -280,47 +280,6 @@ func (l *lowering) aluArm64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint64
 	}
 }
 
-// appendArm64 is what appendAmd64 is. It changes no flags.
-func (l *lowering) appendArm64(i snippet.Insn, load func(isa.Reg, uint64)) {
-	c := l.s.Cells[i.Cell]
-	at, n := l.tmp[0], l.tmp[1]
-	l.ringArm64(at, n, c.Ring.Each, l.cell(i.Cell, 0))
-	l.one(arm64.LoadTwice(n, log2(8*c.Stride())))
-	l.one(arm64.AtomicFetchAdd(n, n, at))
-	full := l.ahead(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfPositive(n, from, to) })
-	l.one(arm64.KeepLow(n, n, log2(c.Records)+log2(8*c.Stride())))
-	l.one(arm64.ALUReg(arm64.Add, at, at, n, 0))
-	const first = 8 * snippet.RingHead
-	for k := 0; k < len(i.Fields); k++ {
-		o, off := i.Fields[k], first+8+8*k
-		if next := k + 1; next < len(i.Fields) && !o.IsConst && !i.Fields[next].IsConst {
-			l.one(arm64.StorePairAt(at, off, l.regs[o.Value], l.regs[i.Fields[next].Value]))
-			k = next
-			continue
-		}
-		l.one(arm64.StoreAt(at, off, l.operand(o, n, load)))
-	}
-	l.one(arm64.ReadTime(n))
-	l.one(arm64.PutHigh(n, c.Ring.Tag))
-	l.one(arm64.AddImm(at, at, first))
-	l.one(arm64.StoreRelease(at, n))
-	full()
-}
-
-// ringArm64 puts the address of the ring that a cell leads to into a register: what the cell
-// holds, or what it says where in this CPU's memory.
-func (l *lowering) ringArm64(at, t isa.Reg, each bool, cell isa.Addr) {
-	if !each {
-		code, err := arm64.LoadLiteral(at, l.pc(), cell)
-		l.one(code, reach(err))
-		return
-	}
-	code, err := arm64.LoadLiteral(t, l.pc(), cell)
-	l.one(code, reach(err))
-	l.one(arm64.ReadPerCPU(at))
-	l.one(arm64.LoadIndexed(at, at, t))
-}
-
 // reserveArm64 is what reserveAmd64 is.
 func (l *lowering) reserveArm64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {
 	at, n, t := l.tmp[0], l.tmp[1], l.tmp[2]

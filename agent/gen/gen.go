@@ -190,12 +190,15 @@ type generator struct {
 	locals    bool // has cells in per-CPU memory
 	addresses bool // counts in units of a cell's address: see Unit
 	over      bool // puts tags over the upper bits of stamps: see snippet.Stamp
+	// low and after are how the states of its rings count records: see Form.
+	low   func(records, record uint8) uint8
+	after bool
 }
 
 var generators = map[string]*generator{
-	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true, false, false},
-	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false, true, true},
-	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false, true, false},
+	"amd64":   {countAmd64, backAmd64, entryAmd64, orderAmd64, 64, true, false, false, lowAmd64, true},
+	"arm64":   {countArm64, backArm64, entryArm64, orderArm64, 64, false, true, true, lowArm64, false},
+	"riscv64": {countRiscv64, backRiscv64, entryRiscv64, orderRiscv64, 64, false, true, false, lowRiscv64, false},
 }
 
 // StampsOver reports how an ISA's stamps are to be taken apart: snippet.Stamp.

@@ -29,6 +29,8 @@ var programs = []struct{ name, text string }{
 	{"smallest and largest", "c0 min u64\nc1 max s64\nv0 u64 = arg 2\nlower c0 v0\nv1 s64 = extend 8 v0\nraise c1 v1"},
 	{"sum with arithmetic", "c0 sum\nv0 u64 = arg 0\nv1 u64 = arg 1\nv2 u64 = sub v0 v1\nv3 u64 = shl v2 3\nv4 u64 = add v3 0x123456789\ncount c0 v4"},
 	{"record", "c0 ring 32768 2\nv0 u64 = arg 0\nv1 u64 = arg 1\nappend c0 v0 v1"},
+	{"record without a time", "c0 ring 65536 0\nappend c0"},
+	{"record without a time, of a small ring", "c0 ring 512 0\nappend c0"},
 	{"loads", "c0 sum\nc1 faults\nv0 u64 = arg 0\nv1 u64 = load 8 v0 16 c1\nv2 s64 = load 2 v1 -0x12345 c1\nv3 u64 = extend 8 v2\ncount c0 v3"},
 	{"stack", "c0 stacks 64 15\nstack c0"},
 	{"of one process", "c0 sum\nv0 u64 = task 4 2468\nif v0 ne 42 goto 3\ncount c0 1\n3:"},

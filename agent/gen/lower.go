@@ -41,6 +41,7 @@ var machines = map[string]*machine{"amd64": &amd64Machine, "arm64": &arm64Machin
 // are saved before anything is changed, and taken back where all branches meet.
 type lowering struct {
 	*builder
+	arch      *isa.Arch
 	m         *machine
 	s         snippet.Snippet
 	regs      []isa.Reg // of each value
@@ -63,7 +64,7 @@ type encoder func(from, to isa.Addr) ([]byte, error)
 
 // lower emits the snippet with its saves.
 func lower(b *builder, arch *isa.Arch, s snippet.Snippet) {
-	l := &lowering{builder: b, m: machines[arch.Name], s: s, flagsIn: noReg}
+	l := &lowering{builder: b, arch: arch, m: machines[arch.Name], s: s, flagsIn: noReg}
 	if err := l.allocate(arch); err != nil {
 		b.err = err
 		return

@@ -17,7 +17,12 @@ func temporaries(fits func(snippet.Insn) bool, cells bool, records map[snippet.O
 		switch i.Op {
 		case snippet.Stack:
 			return 3
-		case snippet.Append, snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top, snippet.Clock, snippet.Switch:
+		case snippet.Append:
+			if len(i.Fields) == 0 { // where the ring is, and what the addition gives
+				return 2
+			}
+			return records[i.Op]
+		case snippet.Task, snippet.Bits, snippet.Div, snippet.Slot, snippet.Index, snippet.Tally, snippet.Top, snippet.Clock, snippet.Switch:
 			return records[i.Op]
 		case snippet.Add, snippet.Sub, snippet.And, snippet.Or, snippet.Xor, snippet.If:
 			if i.B.IsConst && !fits(i) {

@@ -238,39 +238,6 @@ func (l *lowering) aluRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint
 	l.one(riscv64.ALUReg(aluRiscv64[i.Op], d, a, l.constantRiscv64(i.B, 0, load)))
 }
 
-// appendRiscv64 is what appendAmd64 is.
-func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
-	c := l.s.Cells[i.Cell]
-	at, n, cell := l.tmp[0], l.tmp[1], l.tmp[2]
-	word := func(d isa.Reg, k int32) { l.one(riscv64.LoadAt(d, cell, 8*k, 8, false)) }
-	l.addressRiscv64(cell, l.cell(i.Cell, 0))
-	word(at, 0)
-	if c.Ring.Each {
-		l.one(riscv64.LoadAt(n, riscv64.TP, c.Ring.CPU, 4, false))
-		l.one(riscv64.ShiftImm(true, false, n, n, 3))
-		l.one(riscv64.ALUReg(riscv64.Add, at, at, n))
-		l.one(riscv64.LoadAt(at, at, 0, 8, false))
-	}
-	word(n, 1)
-	l.one(riscv64.AtomicOp(riscv64.AtomicSum, n, n, at))
-	full := l.ahead(func(from, to isa.Addr) ([]byte, error) {
-		return riscv64.JumpIf(riscv64.GreaterEqual, n, 0, from, to)
-	})
-	above := 64 - log2(c.Records) - log2(8*c.Stride())
-	l.one(riscv64.ShiftImm(true, false, n, n, above))
-	l.one(riscv64.ShiftImm(false, false, n, n, above))
-	l.one(riscv64.ALUReg(riscv64.Add, at, at, n))
-	for k, o := range i.Fields {
-		l.one(riscv64.StoreAt(at, 8*(snippet.RingHead+1+k), l.operand(o, n, load)))
-	}
-	l.one(riscv64.ReadTime(n))
-	word(cell, 2)
-	l.one(riscv64.ALUReg(riscv64.Add, n, n, cell))
-	l.put(riscv64.FenceStores())
-	l.one(riscv64.StoreAt(at, 8*snippet.RingHead, n))
-	full()
-}
-
 // reserveRiscv64 is what reserveAmd64 is, but that the record is 8 bytes behind at: as far
 // as the first is behind the cell's number, so that the address of one does for both.
 func (l *lowering) reserveRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) (at, n isa.Reg, full func()) {

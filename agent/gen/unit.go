@@ -30,14 +30,5 @@ func CountsAddresses(arch *isa.Arch) bool { return generators[arch.Name].address
 // 50 million additions a second: these bits last for two months.
 const hitBits = 48
 
-// Hits is how often a unit was added to a word that began with 0: the word divided by
-// the unit in 2-adic arithmetic.
-func Hits(word, unit uint64) uint64 {
-	z := bits.TrailingZeros64(unit)
-	odd := unit >> z
-	inverse := odd // of the low three bits; each step doubles them (Newton)
-	for range 5 {
-		inverse *= 2 - odd*inverse
-	}
-	return word >> z * inverse << z >> z
-}
+// Hits is how often a unit was added to a word that began with 0.
+func Hits(word, unit uint64) uint64 { return snippet.Times(word, unit) }

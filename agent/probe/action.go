@@ -12,7 +12,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry, or of each block, time, vtime and concurrency, with or without \"by pid\", tid or comm"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), trace(), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry, or of each block, time, vtime and concurrency, with or without \"by pid\", tid or comm"
 
 // stacks is how many stacks are kept: the first that come.
 const stacks = 128
@@ -55,7 +55,8 @@ func Compile(predicate, action string) (snippet.Snippet, error) {
 // itself.
 //
 // The cells of count and sum are one sum, of avg two; of min and max what they say and,
-// behind it, the sum of how many came; of a histogram an array; of trace what leads to a ring; of
+// behind it, the sum of how many came; of a histogram an array; of trace what leads to a ring,
+// of whose records those of trace() have no time; of
 // stack(N) stacks of N addresses, the point's and those that its function and each other
 // returns to, and of stack of as many as there may be. With keys it is a map, and behind it
 // the sum of those that had no room. Those of time and concurrency are as of avg(cycles), and of
@@ -236,6 +237,9 @@ func (c *compiler) action(e ast.Expr) error {
 		name, args = callee(x), x.Args
 	}
 	if name == "trace" {
+		if args == nil && show(e) == name {
+			return errors.New("trace takes what is to be kept, as in trace(arg0, comm), or nothing, as in trace()")
+		}
 		return c.trace(args)
 	}
 	a, ok := actions[name]
@@ -437,9 +441,6 @@ func (c *compiler) trace(args []ast.Expr) error {
 		return errors.New("a trace has no keys")
 	}
 	i := snippet.Insn{Op: snippet.Append}
-	if len(args) == 0 {
-		return errors.New("trace takes what is to be kept, as in trace(arg0, comm)")
-	}
 	for _, e := range args {
 		all, form, err := c.shown(e)
 		if err != nil {

@@ -76,6 +76,17 @@ func TestCompile(t *testing.T) {
 			t.Errorf("%s where %q of %v: %#x, %v; want %#x\n%v", c.action, c.predicate, c.args, cells[0], err, c.want, s)
 		}
 	}
+	for predicate, want := range map[string]int{"": 1, "arg0 == 2": 1, "arg0 == 3": 0} {
+		s, err := Compile(predicate, "trace()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		came := 0
+		env := snippet.Env{Arg: func(int) uint64 { return 2 }, Append: func(_ int, fields []uint64) { came += 1 + len(fields) }}
+		if err := s.Eval(env, s.Starts()); err != nil || came != want {
+			t.Errorf("trace() where %q: %d words, %v; want %d", predicate, came, err, want)
+		}
+	}
 	if s, err := Compile("", "count"); err != nil || !s.IsCounter() {
 		t.Errorf("count is no counter: %v, %v", s, err)
 	}
@@ -134,7 +145,8 @@ func TestCompileErrors(t *testing.T) {
 		{"", "dance(arg0)", "there are count"},
 		{"", "min(arg0, arg1)", "one operand"},
 		{"", "sum()", "one operand"},
-		{"", "trace()", "as in trace(arg0, comm)"},
+		{"", "trace", "as in trace(arg0, comm), or nothing, as in trace()"},
+		{"", "trace() by arg0", "a trace has no keys"},
 		{"", "stack(0)", "from 1 to 15"},
 		{"", "stack(16)", "from 1 to 15"},
 		{"", "stack(arg0)", "takes one constant"},

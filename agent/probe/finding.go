@@ -54,9 +54,12 @@ func (a Action) Found(v *wire.Value) Finding {
 // Traces reports whether the action makes records.
 func (a Action) Traces() bool { return a.Shape.Kind == Trace }
 
+// Untimed reports whether the records that it makes have no time.
+func (a Action) Untimed() bool { return a.Traces() && len(a.Shape.Fields) == 0 }
+
 // Print writes it for people, in columns that a tabwriter aligns: a line with what it comes
 // to, and those of its rows, buckets and stacks. Events are printed with those of others, in
-// order of time.
+// order of time where they have one.
 func (f Finding) Print(t io.Writer, spec, mechanism string) {
 	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", spec, mechanism, f.Action, f.summary())
 	for _, line := range Bars(f.Buckets) {

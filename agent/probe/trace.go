@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -15,13 +16,22 @@ import (
 
 // Event is one record of a trace.
 type Event struct {
-	NS     int64    `json:"ns"` // guest time since the workload began
+	NS     Moment   `json:"ns,omitzero"` // unless it has none, as those of trace()
 	CPU    uint32   `json:"cpu"`
 	Spec   string   `json:"spec"`
 	Action string   `json:"action"`
 	Fields []uint64 `json:"fields"`          // words: a command's name is two
 	Shown  []string `json:"shown,omitempty"` // what is traced, as it is written, if not as it is
 }
+
+// Moment is a guest time since the workload began, in ns, or NoTime.
+type Moment int64
+
+// NoTime is that of what is only known to be behind what came before it on its CPU.
+const NoTime Moment = math.MinInt64
+
+// IsZero is what omitzero leaves out: not the begin, which is a time.
+func (m Moment) IsZero() bool { return m == NoTime }
 
 // Text is what is traced, for people.
 func (e Event) Text() string {
@@ -41,6 +51,16 @@ func (all Compiled) Traces() bool {
 	return false
 }
 
+// Untimed reports whether any of the actions makes records that have no time.
+func (all Compiled) Untimed() bool {
+	for _, a := range all {
+		if a.Untimed() {
+			return true
+		}
+	}
+	return false
+}
+
 // Traced is how much came.
 type Traced struct {
 	Records    uint64 `json:"records"`
@@ -48,8 +68,9 @@ type Traced struct {
 	Unfinished uint64 `json:"unfinished"` // that are not written to their end, or behind one that is not
 }
 
-// Tracer puts what comes from the rings of several CPUs in order of time. See has to be called
-// with all that the daemon says, and End behind the last.
+// Tracer puts what comes from the rings of several CPUs in order of time. What has no time it gives
+// away at once: that of each CPU is in order. See has to be called with all that the daemon says,
+// and End behind the last.
 type Tracer struct {
 	All Compiled    // the actions, by their names
 	Got func(Event) // is called with each record
@@ -113,13 +134,13 @@ func (t *Tracer) trace(x *wire.Trace) {
 		t.flush(t.now.Cycles)
 	}
 	t.now = x
-	if x.Fields == 0 {
+	r := ring{x.Cpu, x.Fields}
+	if _, known := t.rings[r]; x.Fields == 0 && x.Came == 0 && !known { // of no ring: it says the time
 		return
 	}
 	if t.rings == nil {
 		t.rings = map[ring]Traced{}
 	}
-	r := ring{x.Cpu, x.Fields}
 	t.rings[r] = Traced{Records: t.rings[r].Records, Lost: x.Lost, Unfinished: x.Unfinished}
 	for rec := range slices.Chunk(x.Records, 8*int(1+x.Fields)) {
 		if len(rec) < 8*int(1+x.Fields) {
@@ -130,17 +151,25 @@ func (t *Tracer) trace(x *wire.Trace) {
 }
 
 func (t *Tracer) add(r ring, rec []byte) {
-	tag, cycles := snippet.Stamp(binary.LittleEndian.Uint64(rec), t.now.Cycles, t.over)
-	of := t.of[tag]
-	if of == nil { // of a step that is over: nobody asked
+	s := stamped{cpu: r.cpu, fields: make([]uint64, r.fields)}
+	first, tag := binary.LittleEndian.Uint64(rec), uint16(0)
+	if r.fields == 0 {
+		tag = snippet.Tag(first)
+	} else {
+		tag, s.cycles = snippet.Stamp(first, t.now.Cycles, t.over)
+	}
+	if s.of = t.of[tag]; s.of == nil { // of a step that is over: nobody asked
 		return
 	}
-	s := stamped{cycles, r.cpu, of, make([]uint64, r.fields)}
 	for k := range s.fields {
 		s.fields[k] = binary.LittleEndian.Uint64(rec[8+8*k:])
 	}
-	t.waiting = append(t.waiting, s)
-	of.came++
+	if r.fields == 0 {
+		t.give(s, NoTime)
+	} else {
+		t.waiting = append(t.waiting, s)
+	}
+	s.of.came++
 	n := t.rings[r]
 	n.Records++
 	t.rings[r] = n
@@ -161,18 +190,22 @@ func (t *Tracer) flush(before uint64) {
 	slices.SortStableFunc(t.waiting, func(a, b stamped) int { return cmp.Compare(a.cycles, b.cycles) })
 	n, _ := slices.BinarySearchFunc(t.waiting, before, func(s stamped, before uint64) int { return cmp.Compare(s.cycles, before) })
 	for _, s := range t.waiting[:n] {
-		e := Event{NS: t.ns(s.cycles), CPU: s.cpu, Spec: s.of.spec, Action: s.of.action, Fields: s.fields}
-		if forms := t.All[s.of.action].Shape.Fields; slices.ContainsFunc(forms, func(f Form) bool { return f != Unsigned }) {
-			e.Shown = Write(forms, s.fields)
-		}
-		t.Got(e)
+		t.give(s, t.ns(s.cycles))
 	}
 	t.waiting = append(t.waiting[:0], t.waiting[n:]...)
 }
 
+func (t *Tracer) give(s stamped, at Moment) {
+	e := Event{NS: at, CPU: s.cpu, Spec: s.of.spec, Action: s.of.action, Fields: s.fields}
+	if forms := t.All[s.of.action].Shape.Fields; slices.ContainsFunc(forms, func(f Form) bool { return f != Unsigned }) {
+		e.Shown = Write(forms, s.fields)
+	}
+	t.Got(e)
+}
+
 // ns is a time since the workload began, by what the clock showed then and at the last look.
-func (t *Tracer) ns(cycles uint64) int64 {
-	since, sign := cycles-t.began.Cycles, int64(1)
+func (t *Tracer) ns(cycles uint64) Moment {
+	since, sign := cycles-t.began.Cycles, Moment(1)
 	if int64(since) < 0 {
 		since, sign = -since, -1
 	}
@@ -182,7 +215,7 @@ func (t *Tracer) ns(cycles uint64) int64 {
 		return 0 // before the clock has gone on
 	}
 	ns, _ := bits.Div64(hi, lo, whole)
-	return sign * int64(ns)
+	return sign * Moment(ns)
 }
 
 // End gives away what is left, and says how much there was.

@@ -32,7 +32,7 @@ func (k Kind) String() string { return word(kindNames[:], int(k), "kind") }
 // there and not kept: a writer that was overtaken by a whole round could otherwise leave a
 // record of which half is another's. The first word of a record is written last, and is its
 // number plus one: a reader takes no other for whole. A ring is elsewhere; its cell has its
-// address, what one more record adds to its state, and the tag's part of a stamp.
+// address and the tag's part of a stamp.
 //
 // A record of a map is its state, two keys, and its values. It is looked for from where
 // the keys' hash says, in MapProbes places. One that is free is claimed by whoever raises
@@ -50,7 +50,7 @@ type Cell struct {
 	Kind    Kind
 	Type    Type // of Min and Max
 	Records int  // of InRing, Stacks and Map: how many it keeps, a power of two; of Array and Clocks: words
-	Fields  int  // of InRing and Stacks: words that a record holds; of Map: values that it has
+	Fields  int  // of InRing and Stacks: words that a record holds, 0 in a ring for the tag alone; of Map: values that it has
 	Ring    Ring // of InRing: where that is; of Clocks: At is where they are
 }
 
@@ -112,7 +112,7 @@ func (s Snippet) Starts() []uint64 {
 	for k, c := range s.Cells {
 		out[s.Word(k)] = c.Start()
 		if c.Kind == InRing {
-			copy(out[s.Word(k):], []uint64{c.Ring.At, c.Step(), c.Ring.stamp()})
+			copy(out[s.Word(k):], []uint64{c.Ring.At, c.Ring.stamp()})
 		}
 		if c.Kind == Clocks {
 			out[s.Word(k)] = c.Ring.At

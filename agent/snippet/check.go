@@ -70,12 +70,12 @@ func (c Cell) check() error {
 		}
 		return powerOfTwo(c.Records, MaxRecords)
 	case InRing, Stacks:
-		most := MaxFields
+		least, most := 0, MaxFields
 		if c.Kind == Stacks {
-			most = MaxDepth
+			least, most = 1, MaxDepth
 		}
-		if c.Fields < 1 || c.Fields > most {
-			return fmt.Errorf("records of %d fields, not of 1 to %d", c.Fields, most)
+		if c.Fields < least || c.Fields > most {
+			return fmt.Errorf("records of %d fields, not of %d to %d", c.Fields, least, most)
 		}
 		if c.Kind == InRing {
 			return powerOfTwo(c.Records, MaxRing)

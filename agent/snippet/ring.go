@@ -1,37 +1,50 @@
 package snippet
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // A ring is memory that patches fill with records and a reader empties meanwhile. Its cell says
-// where it is and what is added to its state for one record more. It is, in words, the state,
-// RingHead words in all until the records, and then those: each its stamp, which is made of
-// the time as Cycles has it and of the tag of who wrote it, and its fields. The stamp is
-// written last, and back to 0 when the record was read: what has none is being written.
+// where it is. It is, in words, the state, what is added to that for one record more, RingHead
+// words in all until the records, and then those: each its stamp, which is made of the time as
+// Cycles has it and of the tag of who wrote it, and its fields; or, where there are no fields,
+// one word with the tag alone, so that it says that somebody came by, and between whom, and
+// nothing else. The stamp, or that word, is written last, is never 0, and is made 0 when the record
+// was read: what has none is being written.
 //
-// The state's lower half is how far records have been given away, in bytes modulo 2^32; the
-// upper half, which has a sign, is how many bytes there are too few of for one more: it is
-// negative as long as there is room. Both are changed by the one atomic addition that
-// reserves a record, so that who gets an old state with a sign has his place, which nobody
-// else has, and who gets one without knows that he has none, and is counted: what is lost is
-// what the upper half is more than nothing. The reader gives what it has emptied back by
-// comparing and exchanging the state, so it knows of each place that was given away whether
-// somebody has it. Nobody waits, whoever is interrupted where: a record that is not written
-// to its end holds back those behind it, and in the end the room, but no writer. What is not
-// to be overwritten is kept, and the newest is lost: of an old record that its writer, who
+// The state's lower half counts, from its bit Low on, the records that were given away: modulo
+// 2^(32-Low), which is as many as the ring has, or a multiple of that. The upper half, which has a
+// sign, is how many bytes there are too few of for one more: it is negative as long as there is
+// room. Both are changed by the one atomic addition that reserves a record, so that who gets a
+// state with a sign has his place, which nobody else has, and who gets one without knows that he
+// has none, and is counted: what is lost is what the upper half is more than nothing. Which
+// state's sign that is, the one before or the one behind the addition, and where the count
+// begins, is what serves an ISA best (Form in agent/gen). The reader gives what it has emptied
+// back by comparing and exchanging the state, so it knows of each place that was given away
+// whether somebody has it. Nobody waits, whoever is interrupted where: a record that is not
+// written to its end holds back those behind it, and in the end the room, but no writer. What is
+// not to be overwritten is kept, and the newest is lost: of an old record that its writer, who
 // was away for a whole round, finishes at last, nothing could say to which it belongs.
 //
-// Additions may carry from the lower half into the upper, once in 2^32 bytes: a byte's room
-// more or less, of which a record has 16 at least, until the reader sets it right. He has to
-// look before 2^31 bytes have been asked for since he did: then the upper half has a sign again.
+// The count carries into the upper half, once in a round at the most: that is a byte's room
+// less, of which a record has 8 at least, and there are no two rounds of places between two
+// times at which the reader sets it right. How many were asked for is known exactly all the
+// same: a state grows by a multiple of one odd number (see Times). The reader has to look before
+// 2^31 bytes have been asked for since it did: then the upper half has a sign again.
 
-// ringWords is a cell that leads to a ring.
-const ringWords = 3
+// ringWords is a cell that leads to a ring: where it is, and the tag's part of a stamp.
+const ringWords = 2
 
-// RingHead is where a ring's records are, in words behind its state.
-const RingHead = 8
+// RingHead is where a ring's records are, in words behind its state; RingStep is where it says
+// what Step is.
+const (
+	RingHead = 8
+	RingStep = 1
+)
 
 // Step is what is added to a ring's state for one record.
-func (c Cell) Step() uint64 { return uint64(c.size())<<32 | uint64(c.size()) }
+func (c Cell) Step() uint64 { return uint64(c.size())<<32 | 1<<c.Ring.Low }
 
 // size is how many bytes a record takes.
 func (c Cell) size() uint32 { return uint32(8 * c.Stride()) }
@@ -39,14 +52,41 @@ func (c Cell) size() uint32 { return uint32(8 * c.Stride()) }
 // RingWords is how large a ring is.
 func (c Cell) RingWords() int { return RingHead + c.Records*c.Stride() }
 
-// RingMask takes the distance from the first record out of a state.
-func (c Cell) RingMask() uint64 { return uint64(c.Records)*uint64(c.size()) - 1 }
+// StartRing makes a ring of memory that is all 0, in which the first given records are taken
+// to have been read.
+func (c Cell) StartRing(ring []uint64, given uint64) {
+	ring[0], ring[RingStep] = c.state(given, uint64(c.Records)), c.Step()
+}
 
-// RingStart is the state of a ring that is empty. All else is 0.
-func (c Cell) RingStart() uint64 { return state(0, uint32(c.Records)*c.size()) }
+// state is that of a ring of which so many records were given away, with room for so many.
+func (c Cell) state(given, room uint64) uint64 {
+	if c.Ring.After {
+		room++ // the last one's sign is gone when it has been added
+	}
+	return uint64(-uint32(room)*c.size())<<32 | given%uint64(c.Records)<<c.Ring.Low
+}
 
-// state is that of a ring which was given away until at, with room for so many bytes.
-func state(at, room uint32) uint64 { return uint64(-room)<<32 | uint64(at) }
+// taken is where in a ring the record is that the addition to a state reserves; ok is false if
+// there was no room.
+func (c Cell) taken(old uint64) (at int, ok bool) {
+	signed := old
+	if c.Ring.After {
+		signed += c.Step()
+	}
+	return RingHead + int(old>>c.Ring.Low)&(c.Records-1)*c.Stride(), int64(signed) < 0
+}
+
+// Times is how often a unit was added to what was 0: the sum divided by the unit in 2-adic
+// arithmetic, certain modulo 2^(64-z), where z zeros end the unit.
+func Times(sum, unit uint64) uint64 {
+	z := bits.TrailingZeros64(unit)
+	odd := unit >> z
+	inverse := odd // of the low three bits; each step doubles them (Newton)
+	for range 5 {
+		inverse *= 2 - odd*inverse
+	}
+	return sum >> z * inverse << z >> z
+}
 
 // Ring says where a cell's ring is, and who writes to it. It is not in the textual form: where
 // there are rings, the daemon knows.
@@ -57,6 +97,10 @@ type Ring struct {
 	Each bool
 	Tag  uint16 // tells the writers of one ring apart: not 0
 	CPU  int32  // riscv64, with Each: where in a task the number of its CPU is
+	// Low is the bit from which on a state counts records. After says that who has a place is
+	// known by the sign behind the addition, not before it.
+	Low   uint8
+	After bool
 }
 
 // tagShift is where in a stamp the tag is.
@@ -65,6 +109,15 @@ const tagShift = 48
 // stamp is a record's first word, where tags are added to the time. Some ISAs put them there
 // in place of its upper bits: see Stamp.
 func (r Ring) stamp() uint64 { return uint64(r.Tag) << tagShift }
+
+// wordShift is where the tag is in a record that is nothing else.
+const wordShift = 16
+
+// Word is a record without a time: the tag, where each ISA can store it in one instruction.
+func (r Ring) Word() uint64 { return uint64(int32(uint32(r.Tag) << wordShift)) }
+
+// Tag is the tag in such a record. What is above it says nothing.
+func Tag(word uint64) uint16 { return uint16(word >> wordShift) }
 
 // Stamp takes a stamp apart, which was made within 2^47 cycles of now. over says that the tag
 // replaces the time's upper bits; else it is added to them.
@@ -80,11 +133,10 @@ func Stamp(stamp, now uint64, over bool) (tag uint16, time uint64) {
 // Append writes a record into a ring, as generated code does, and reports whether there was
 // room.
 func (c Cell) Append(ring []uint64, stamp uint64, fields []uint64) bool {
-	old := atomic.AddUint64(&ring[0], c.Step()) - c.Step()
-	if int64(old) >= 0 {
+	at, ok := c.taken(atomic.AddUint64(&ring[0], c.Step()) - c.Step())
+	if !ok {
 		return false
 	}
-	at := RingHead + int(uint32(old)/c.size())%c.Records*c.Stride()
 	for k, f := range fields {
 		atomic.StoreUint64(&ring[at+1+k], f)
 	}
@@ -98,9 +150,9 @@ type Reader struct {
 	Lost uint64 // of those, what came when there was no room
 	Read uint64 // of those, what was read
 
-	at     uint32 // where the next record to be read is
-	given  uint32 // until where the state was given away when room was last made,
-	room   uint32 // and how much there was then
+	at     uint64 // the next record to be read, of those that were asked for
+	state  uint64 // that was left when room was last made,
+	room   uint64 // for how many records there was then
 	holes  []hole // given to nobody, behind at
 	opened bool
 }
@@ -110,54 +162,55 @@ type Reader struct {
 func (r *Reader) Unfinished() uint64 { return r.Came - r.Lost - r.Read }
 
 // hole is a part of a ring that nobody writes to, before it comes round again.
-type hole struct{ from, to uint32 }
+type hole struct{ from, to uint64 }
 
 // Drain appends the records that are whole to out, as far as it has room for them, in the order
 // in which they were asked for, each its stamp and its fields; and makes room for as many.
 func (r *Reader) Drain(c Cell, ring, out []uint64) []uint64 {
-	whole := uint32(c.Records) * c.size()
+	whole := uint64(c.Records)
 	if !r.opened {
-		r.opened, r.room = true, whole
+		r.opened, r.room, r.state = true, whole, c.state(0, whole)
 	}
 	for {
 		old := atomic.LoadUint64(&ring[0])
-		asked := uint32(old) - r.given
+		asked := Times(old-r.state, c.Step())
 		had := min(asked, r.room)
-		end := r.given + had // of what has places
+		came, end := r.Came+asked, r.Came+had // end of what has places
 		out = r.read(c, ring, end, out)
 		if asked == 0 && r.room == whole {
 			return out
 		}
 		at := r.at
 		if at == end { // what is lost is skipped at once
-			at = uint32(old)
+			at = came
 		}
-		room := whole - min(whole, uint32(old)-at)
-		if !atomic.CompareAndSwapUint64(&ring[0], old, state(uint32(old), room)) {
+		room := whole - min(whole, came-at)
+		state := c.state(came, room)
+		if !atomic.CompareAndSwapUint64(&ring[0], old, state) {
 			continue // more came
 		}
-		if asked > had && at != uint32(old) {
-			r.holes = append(r.holes, hole{end, uint32(old)})
+		if asked > had && at != came {
+			r.holes = append(r.holes, hole{end, came})
 		}
-		r.Came += uint64(asked / c.size())
-		r.Lost += uint64((asked - had) / c.size())
-		r.at, r.given, r.room = at, uint32(old), room
+		r.Came, r.Lost = came, r.Lost+asked-had
+		r.at, r.state, r.room = at, state, room
 		return out
 	}
 }
 
 // read goes on to the first record that is being written, or to the end, or until out is full.
-func (r *Reader) read(c Cell, ring []uint64, end uint32, out []uint64) []uint64 {
-	size, mask, words := c.size(), uint32(c.RingMask()), 1+c.Fields
+func (r *Reader) read(c Cell, ring []uint64, end uint64, out []uint64) []uint64 {
+	whole, words := uint64(c.Records), 1+c.Fields
 	for r.skip(); r.at != end; r.skip() {
 		to := end // or the next hole, or where the ring goes round
 		if len(r.holes) > 0 {
 			to = r.holes[0].from
 		}
-		n := min(int(to-r.at)/int(size), c.Records-int(r.at&mask/size), (cap(out)-len(out))/words)
+		at := r.at % whole
+		n := int(min(to-r.at, whole-at, uint64((cap(out)-len(out))/words)))
 		read := 0
-		out, read = readRun(ring[RingHead+r.at&mask/8:], n, c.Stride(), words, out)
-		r.Read, r.at = r.Read+uint64(read), r.at+uint32(read)*size
+		out, read = readRun(ring[RingHead+int(at)*c.Stride():], n, c.Stride(), words, out)
+		r.Read, r.at = r.Read+uint64(read), r.at+uint64(read)
 		if read < n || n == 0 {
 			break
 		}

@@ -1,6 +1,8 @@
 package snippet_test
 
 import (
+	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -10,19 +12,37 @@ import (
 	"kerninst/agent/snippet"
 )
 
+// forms are ways in which states count: of records from the lowest bit on, up to the lower half's
+// end, and between; with the sign of before an addition, and of behind it.
+var forms = []snippet.Ring{{}, {Low: 3, After: true}, {Low: 10}, {Low: top}}
+
+const top = 255 // up to the lower half's end
+
+// inForms runs a test with a cell in each form.
+func inForms(t *testing.T, c snippet.Cell, test func(*testing.T, snippet.Cell)) {
+	t.Helper()
+	for _, form := range forms {
+		c.Ring = form
+		if form.Low == top {
+			c.Ring.Low = uint8(32 - bits.Len(uint(c.Records-1)))
+		}
+		t.Run(fmt.Sprintf("%d from bit %d, %v", c.Records, c.Ring.Low, c.Ring.After), func(t *testing.T) { test(t, c) })
+	}
+}
+
 func newRing(c snippet.Cell) []uint64 {
 	r := make([]uint64, c.RingWords())
-	r[0] = c.RingStart()
+	c.StartRing(r, 0)
 	return r
 }
 
 // reserve is the first half of what generated code does; at is 0 where there is no room.
 func reserve(ring []uint64, c snippet.Cell) (at int) {
-	old := atomic.AddUint64(&ring[0], c.Step()) - c.Step()
-	if int64(old) >= 0 {
+	old := atomic.AddUint64(&ring[0], ring[snippet.RingStep]) - ring[snippet.RingStep]
+	if signed := old + map[bool]uint64{true: c.Step()}[c.Ring.After]; int64(signed) >= 0 {
 		return 0
 	}
-	return snippet.RingHead + int(uint32(old)%uint32(8*c.Records*c.Stride()))/8
+	return snippet.RingHead + int(uint32(old)>>c.Ring.Low)%c.Records*c.Stride()
 }
 
 // fill is the second.
@@ -40,7 +60,10 @@ func words(all []uint64, n int) (out [][]uint64) {
 
 // TestRingFull: what has no room is lost, and what was there before is kept.
 func TestRingFull(t *testing.T) {
-	c := snippet.Cell{Kind: snippet.InRing, Records: 4, Fields: 2}
+	inForms(t, snippet.Cell{Kind: snippet.InRing, Records: 4, Fields: 2}, ringFull)
+}
+
+func ringFull(t *testing.T, c snippet.Cell) {
 	m, r := newRing(c), snippet.Reader{}
 	var got []uint64
 	var want, came uint64
@@ -78,7 +101,10 @@ func TestRingFull(t *testing.T) {
 // TestRingSlow: who is away while others go on holds back what is behind him, and in the end
 // the room; nothing is read that is not whole, nor twice.
 func TestRingSlow(t *testing.T) {
-	c := snippet.Cell{Kind: snippet.InRing, Records: 4, Fields: 1}
+	inForms(t, snippet.Cell{Kind: snippet.InRing, Records: 4, Fields: 1}, ringSlow)
+}
+
+func ringSlow(t *testing.T, c snippet.Cell) {
 	m, r := newRing(c), snippet.Reader{}
 	var got []uint64
 	read := func(want ...uint64) {
@@ -119,52 +145,100 @@ func TestRingSlow(t *testing.T) {
 // TestRingTogether: several write and one reads; each record comes once and whole, of each
 // writer in order, and what is lost is what did not come.
 func TestRingTogether(t *testing.T) {
-	const writers, each = 4, 50_000
 	for _, records := range []int{2, 64, 4096} {
-		c := snippet.Cell{Kind: snippet.InRing, Records: records, Fields: 2}
-		m := newRing(c)
-		var all sync.WaitGroup
-		var lost atomic.Uint64
-		for w := range uint64(writers) {
-			all.Go(func() {
-				for n := range uint64(each) {
-					if !c.Append(m, 1, []uint64{w<<32 | n, ^(w<<32 | n)}) {
-						lost.Add(1)
-					}
-				}
-			})
-		}
-		done := make(chan bool)
-		go func() { all.Wait(); close(done) }()
-		var r snippet.Reader
-		var got []uint64
-		for going := true; going; {
-			select {
-			case <-done:
-				going = false
-			default:
+		inForms(t, snippet.Cell{Kind: snippet.InRing, Records: records, Fields: 2}, ringTogether)
+	}
+}
+
+func ringTogether(t *testing.T, c snippet.Cell) {
+	const writers, each = 4, 50_000
+	m := newRing(c)
+	var lost atomic.Uint64
+	r, got := together(c, m, writers, func(w uint64) {
+		for n := range uint64(each) {
+			if !c.Append(m, 1, []uint64{w<<32 | n, ^(w<<32 | n)}) {
+				lost.Add(1)
 			}
-			got = r.Drain(c, m, slices.Grow(got, 3*c.Records))
 		}
-		last := [writers]int64{-1, -1, -1, -1}
-		for _, rec := range words(got, 3) {
-			w, n := rec[1]>>32, int64(uint32(rec[1]))
-			if rec[0] != 1 || rec[2] != ^rec[1] || w >= writers || n <= last[w] {
-				t.Fatalf("%d records: %x after %v", records, rec, last)
+	})
+	last := [writers]int64{-1, -1, -1, -1}
+	for _, rec := range words(got, 3) {
+		w, n := rec[1]>>32, int64(uint32(rec[1]))
+		if rec[0] != 1 || rec[2] != ^rec[1] || w >= writers || n <= last[w] {
+			t.Fatalf("%x after %v", rec, last)
+		}
+		last[w] = n
+	}
+	if r.Came != writers*each || r.Lost != lost.Load() || r.Read+r.Lost != r.Came || r.Read != uint64(len(got)/3) {
+		t.Errorf("%+v, %d lost, %d words", r, lost.Load(), len(got))
+	}
+	t.Logf("%d of %d lost", r.Lost, r.Came)
+}
+
+// together reads while so many write.
+func together(c snippet.Cell, ring []uint64, writers uint64, write func(w uint64)) (r snippet.Reader, got []uint64) {
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() { write(w) })
+	}
+	done := make(chan bool)
+	go func() { all.Wait(); close(done) }()
+	for going := true; going; {
+		select {
+		case <-done:
+			going = false
+		default:
+		}
+		got = r.Drain(c, ring, slices.Grow(got, (1+c.Fields)*c.Records))
+	}
+	return r, got
+}
+
+// TestRingOfWords: records without fields are one word each, and of each writer as many come as
+// had a place.
+func TestRingOfWords(t *testing.T) {
+	for _, records := range []int{2, 64, 4096} {
+		inForms(t, snippet.Cell{Kind: snippet.InRing, Records: records}, ringOfWords)
+	}
+}
+
+func ringOfWords(t *testing.T, c snippet.Cell) {
+	const writers, each = 4, 50_000
+	if c.Stride() != 1 {
+		t.Fatalf("a record takes %d words", c.Stride())
+	}
+	m := newRing(c)
+	var wrote, lost atomic.Uint64
+	r, got := together(c, m, writers, func(w uint64) {
+		ring := snippet.Ring{Tag: uint16(1<<15 - 2 + w)} // about where a word has a sign
+		for range each {
+			if c.Append(m, ring.Word(), nil) {
+				wrote.Add(1 << (16 * w))
+			} else {
+				lost.Add(1)
 			}
-			last[w] = n
 		}
-		if r.Came != writers*each || r.Lost != lost.Load() || r.Read+r.Lost != r.Came || r.Read != uint64(len(got)/3) {
-			t.Errorf("%d records: %+v, %d lost, %d words", records, r, lost.Load(), len(got))
+	})
+	var read uint64
+	for _, word := range got {
+		w := uint64(snippet.Tag(word)) - (1<<15 - 2)
+		if w >= writers {
+			t.Fatalf("a record of %#x", word)
 		}
-		t.Logf("%d records: %d of %d lost", records, r.Lost, r.Came)
+		read += 1 << (16 * w)
+	}
+	if read != wrote.Load() || r.Lost != lost.Load() || r.Came != writers*each || r.Read != uint64(len(got)) || r.Read+r.Lost != r.Came {
+		t.Errorf("%#x were read, %#x written, %d lost, %+v", read, wrote.Load(), lost.Load(), r)
 	}
 }
 
 // TestRingWraps: a state's lower half goes round, and carries into the upper; what is lost
 // makes it go far.
 func TestRingWraps(t *testing.T) {
-	c := snippet.Cell{Kind: snippet.InRing, Records: 64, Fields: 7}
+	inForms(t, snippet.Cell{Kind: snippet.InRing, Records: 64, Fields: 7}, ringWraps)
+}
+
+func ringWraps(t *testing.T, c snippet.Cell) {
 	m, r := newRing(c), snippet.Reader{}
 	var came, lost, read uint64
 	for range 3000 {

@@ -1605,9 +1605,9 @@ func (*Record_Trace) isRecord_Body() {}
 type Trace struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Cpu    uint32                 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`
-	Fields uint32                 `protobuf:"varint,2,opt,name=fields,proto3" json:"fields,omitempty"` // words of a record, behind its stamp
+	Fields uint32                 `protobuf:"varint,2,opt,name=fields,proto3" json:"fields,omitempty"` // words of a record, behind its stamp; 0: records are a tag, and have no time
 	// Records in the order in which they got their places, each of 1 + fields words of 8 bytes,
-	// the lowest byte first: see snippet.Stamp. At most 256 KiB.
+	// the lowest byte first: see snippet.Stamp, and snippet.Tag. At most 256 KiB.
 	Records []byte `protobuf:"bytes,3,opt,name=records,proto3" json:"records,omitempty"`
 	// When the daemon began to look, as snippets read the time, and on the monotonic clock.
 	// What is in none of these messages yet was stamped later, or is still being written.

@@ -3,9 +3,10 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,13 @@ func seeks() int {
 // traced runs seeks with a trace of where they go to, and gives away each record.
 func traced(t *testing.T, arch string, q runner.Request, do string, ringKiB uint32, argv []string, got func(actions.Event)) (sum actions.Traced, run *wire.Result, count uint64) {
 	t.Helper()
+	sum, run, values := tracedAt(t, arch, q, []string{"kinst::generic_file_llseek_size:entry"}, do, ringKiB, argv, got)
+	return sum, run, values[0].Count
+}
+
+// tracedAt does so at several points, and gives the counts of all.
+func tracedAt(t *testing.T, arch string, q runner.Request, specs []string, do string, ringKiB uint32, argv []string, got func(actions.Event)) (sum actions.Traced, run *wire.Result, counts []*wire.Value) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +50,7 @@ func traced(t *testing.T, arch string, q runner.Request, do string, ringKiB uint
 	if err != nil {
 		t.Fatal(err)
 	}
-	asks := &ask.Request{Specs: []string{"kinst::generic_file_llseek_size:entry"}, Do: []string{"count", do}, RingKiB: ringKiB, Argv: argv, Timeout: 10 * time.Minute, Live: true, Interval: time.Hour}
+	asks := &ask.Request{Specs: specs, Do: []string{"count", do}, RingKiB: ringKiB, Argv: argv, Timeout: 10 * time.Minute, Live: true, Interval: time.Hour}
 	if q.Job, err = asks.Job(actions.At{}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +77,8 @@ func traced(t *testing.T, arch string, q runner.Request, do string, ringKiB uint
 	if run.Runs[0].Exit != 0 {
 		t.Fatalf("the workload exits with %d: %s", run.Runs[0].Exit, run.Runs[0].Stderr)
 	}
-	return tracer.End(), run, results["read"].Values[0].Count
+	counts = slices.DeleteFunc(results["read"].Values, func(v *wire.Value) bool { return v.Action != "count" })
+	return tracer.End(), run, counts
 }
 
 // TestRings: each record of a program that makes them as fast as it can is there, once and in
@@ -81,7 +90,7 @@ func TestRings(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			n := seeks()
 			bench := []string{"/lib/kerninst/bench/bench", "seek", strconv.Itoa(n), "1"}
-			next, last := uint64(0), int64(math.MinInt64)
+			next, last := uint64(0), actions.NoTime
 			sum, run, count := traced(t, arch, runner.Request{CPUs: 1, Time: vm.Exact}, "trace(arg1, arg0)", 1024, bench, func(e actions.Event) {
 				if e.NS < last {
 					t.Errorf("a record of %d ns is behind one of %d ns", e.NS, last)
@@ -116,6 +125,70 @@ func TestRings(t *testing.T) {
 				}
 			})
 			if sum.Lost == 0 || sum.Records == 0 || sum.Records+sum.Lost+sum.Unfinished != count || count < 4*n {
+				t.Errorf("%+v, %d were counted", sum, count)
+			}
+			t.Logf("%s: %+v of %d", arch, sum, count)
+		})
+	}
+}
+
+// seekPath is what a seek comes by, in that order.
+func seekPath(arch string) []string {
+	call := map[string]string{"amd64": "__x64_sys_lseek", "arm64": "__arm64_sys_lseek", "riscv64": "__riscv_sys_lseek"}
+	return []string{call[arch], "generic_file_llseek_size"}
+}
+
+// TestWords: records without a time are there, once and in the order in which a program calls
+// functions, which they are all that is known of; as many as come by are read or lost, of each
+// function as many as its counter says where none is lost, though on two CPUs who writes them is
+// interrupted and taken to the other.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			n := seeks()
+			bench := []string{"/lib/kerninst/bench/bench", "seek", strconv.Itoa(n), "1"}
+			path := seekPath(arch)
+			var specs []string
+			for _, f := range path {
+				specs = append(specs, "kinst::"+f+":entry")
+			}
+			came := map[string]uint64{}
+			whole, at := uint64(0), 0 // paths, and how far one is
+			sum, run, counts := tracedAt(t, arch, runner.Request{CPUs: 1, Time: vm.Exact}, specs, "trace()", 1024, bench, func(e actions.Event) {
+				came[e.Spec]++
+				if e.NS != actions.NoTime || len(e.Fields) != 0 {
+					t.Fatalf("%+v has a time, or words", e)
+				}
+				switch {
+				case strings.HasPrefix(e.Spec, "kinst::"+path[at]+":"):
+					at++
+				case strings.HasPrefix(e.Spec, "kinst::"+path[0]+":"):
+					at = 1 // others' seek elsewhere
+				default:
+					at = 0
+				}
+				if at == len(path) {
+					whole, at = whole+1, 0
+				}
+			})
+			all := uint64(0)
+			for _, v := range counts {
+				if all += v.Count; came[v.Spec] != v.Count {
+					t.Errorf("%s: %d records, %d were counted", v.Spec, came[v.Spec], v.Count)
+				}
+			}
+			if len(counts) != len(path) || whole < uint64(2*n) || sum.Lost != 0 || sum.Unfinished != 0 || sum.Records != all {
+				t.Errorf("%d paths of %d, %+v, %d were counted at %d points", whole, 2*n, sum, all, len(counts))
+			}
+			t.Logf("proof words %s %d", arch, sum.Records)
+			t.Logf("%s: %.1f instructions to read and to send a record", arch, float64(run.Stages[0].Ns+run.Stages[1].Ns)/float64(all))
+		})
+		t.Run(arch+", two CPUs, small", func(t *testing.T) {
+			const n = 20_000
+			sh := fmt.Sprintf("b=/lib/kerninst/bench/bench; $b seek %d 1 & $b seek %[1]d 1 & $b seek %[1]d 1; wait", n)
+			sum, _, count := traced(t, arch, runner.Request{CPUs: 2, Time: vm.Host}, "trace()", 4, []string{"/bin/sh", "-c", sh}, func(actions.Event) {})
+			if sum.Lost == 0 || sum.Records == 0 || sum.Records+sum.Lost+sum.Unfinished != count || count < 6*n {
 				t.Errorf("%+v, %d were counted", sum, count)
 			}
 			t.Logf("%s: %+v of %d", arch, sum, count)

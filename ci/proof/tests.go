@@ -35,6 +35,7 @@ var testProofs = []testProof{
 	{"live", "./ci/e2e", "TestWholeKernels/%s/live", "-full", false},
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
 	{"rings", "./ci/e2e", "TestRings", "-full", false},
+	{"words", "./ci/e2e", "TestWords", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},

@@ -80,6 +80,7 @@ func actions(arch string) []action {
 		{name: "time", do: []string{"time", "time"}, load: long, cheap: true, first: true},
 		{name: "trace record", do: []string{"trace(cycles)"}, load: traced},
 		{name: "trace of two words", do: []string{fmt.Sprintf("trace(reg(%q), reg(%q))", kept[arch][0], kept[arch][1])}, load: traced, first: true, cheap: true},
+		{name: "trace record without time", do: []string{"trace()"}, load: traced, first: true, cheap: true},
 		{name: "stack of four", do: []string{"stack(4)"}, load: short, first: true, walks: true},
 		{name: "predicate on pid", predicate: "pid != 0", do: []string{"count"}, load: long, first: true},
 		{name: "predicate on comm", predicate: `comm == "bench"`, do: []string{"count"}, load: long, first: true},

@@ -110,7 +110,7 @@ func TestTable(t *testing.T) {
 		"counter jump 5 25 41000 false", "counter trap 5 25 41000 false", "counter at a jump trap 5 25 41000 false",
 		"predicated counter jump 0 0 0 true", "predicated counter trap 5 25 41000 false", "timer pair jump 5 50 41000 false", "timer pair trap 5 50 41000 false", "time jump 5 50 41000 false",
 		"trace record jump 5 25 24500 false", "trace record trap 5 25 24500 false",
-		"trace of two words jump 5 25 24500 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
+		"trace of two words jump 5 25 24500 false", "trace record without time jump 5 25 24500 false", "stack of four jump 5 25 1000 false", "predicate on pid jump 5 25 41000 false", "predicate on comm jump 5 25 41000 false",
 		"maximum jump 5 25 41000 false", "average jump 5 25 41000 false", "histogram jump 5 25 41000 false", "linear histogram jump 5 25 41000 false",
 		"count by pid jump 5 25 41000 false", "count by comm jump 5 25 41000 false", "histogram by comm jump 5 25 41000 false", "vtime jump 5 50 41000 false",
 		"counter kprobe 5 0 41000 false", "counter at a jump kprobe 5 0 41000 false", "counter kprobe 5 0 41000 false", "counter optprobe 0 0 0 true", "counter ftrace 5 0 41000 false", "counter kretprobe 0 0 0 true",

@@ -81,7 +81,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	c.bind(r)
+	c.bind(arch, r)
 	point := snipPage + snipPoint
 	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipCell,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
@@ -113,13 +113,14 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 
 // bind puts the ring, which may be as good as full, and about to go round, behind the cells,
 // and the clocks behind that.
-func (c *snipCase) bind(r *rand.Rand) {
+func (c *snipCase) bind(arch *isa.Arch, r *rand.Rand) {
 	cell := c.the(snippet.InRing)
 	at := uint64(snipCell) + 8*uint64(c.s.Words())
 	cell.Ring = snippet.Ring{At: at, Tag: uint16(1 + r.IntN(1<<16-1))}
-	c.inRing, c.behind = *cell, make([]uint64, cell.RingWords())
-	c.behind[0] = cell.RingStart() + uint64(r.IntN(cell.Records+2))*cell.Step()
-	c.behind[0] = c.behind[0]&^(1<<32-1) | uint64(uint32(c.behind[0])-uint32(r.IntN(5))*uint32(8*cell.Stride()))
+	c.inRing = gen.Form(arch, *cell)
+	c.behind = make([]uint64, cell.RingWords())
+	c.inRing.StartRing(c.behind, r.Uint64N(5))
+	c.behind[0] += uint64(r.IntN(cell.Records+2)) * c.inRing.Step()
 	cell = c.the(snippet.Clocks)
 	cell.Ring.At = at + 8*uint64(len(c.behind))
 	for range cell.Records {
@@ -164,7 +165,11 @@ var foretold = map[string][]struct{ is, to, becomes uint32 }{
 func (c *snipCase) unstamp(ring, like []uint64) error {
 	for at := snippet.RingHead; at < c.inRing.RingWords(); at += c.inRing.Stride() {
 		if ring[at] != 0 && like[at] != 0 {
-			if tag := uint16(ring[at] >> 48); tag != c.inRing.Ring.Tag {
+			tag := uint16(ring[at] >> 48)
+			if c.inRing.Fields == 0 {
+				tag = snippet.Tag(ring[at])
+			}
+			if tag != c.inRing.Ring.Tag {
 				return fmt.Errorf("the record at word %d has the stamp %#x, not of tag %#x", at, ring[at], c.inRing.Ring.Tag)
 			}
 			ring[at] = like[at]

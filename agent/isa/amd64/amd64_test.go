@@ -331,6 +331,19 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// TestStoreImm: a constant goes to any base and index as text and decoder say.
+func TestStoreImm(t *testing.T) {
+	for want, b := range map[string][]byte{
+		"movq $0x12340000,0x40(%rax,%rcx)": StoreImmIndexed(RAX, RCX, 64, 0x12340000),
+		"movq $-0x10000,-0x8(%r13,%r12)":   StoreImmIndexed(R13, R12, -8, -0x10000),
+		"movq $0x1,(%rsp,%rbp)":         StoreImmIndexed(RSP, RBP, 0, 1),
+	} {
+		if i := Decode(b, 0); Text(b, 0) != want || i.Len != len(b) || i.Writes != 0 || i.Flow != isa.FlowNone {
+			t.Errorf("%x: %s, %+v; want %s", b, Text(b, 0), i, want)
+		}
+	}
+}
+
 // TestScan looks for targets of every kind, at the piece's last byte too.
 func TestScan(t *testing.T) {
 	const a isa.Addr = 0xffffffff81000000

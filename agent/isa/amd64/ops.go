@@ -122,6 +122,7 @@ const (
 	NotEqual     byte = 5
 	BelowEqual   byte = 6
 	Above        byte = 7
+	Positive     byte = 9 // or 0: jns
 	Less         byte = 12
 	GreaterEqual byte = 13
 	LessEqual    byte = 14

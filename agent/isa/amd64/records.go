@@ -33,6 +33,15 @@ func StoreIndexed(base, index isa.Reg, off int8, s isa.Reg) []byte {
 	return []byte{0x48 | byte(s>>3)<<2 | byte(index>>3)<<1 | byte(base>>3), 0x89, 0x44 | byte(s&7)<<3, byte(index&7)<<3 | byte(base&7), byte(off)}
 }
 
+// StoreImmIndexed encodes movq imm, off(base,index), of which index is not RSP; imm is extended by
+// its sign.
+//
+//	REX.WXB | c7 | 01 000 100 | 00 index base | disp8 | imm32
+func StoreImmIndexed(base, index isa.Reg, off int8, imm int32) []byte {
+	out := []byte{0x48 | byte(index>>3)<<1 | byte(base>>3), 0xc7, 0x44, byte(index&7)<<3 | byte(base&7), byte(off)}
+	return isa.ByteOrder.AppendUint32(out, uint32(imm))
+}
+
 // LockExchangeAddAt encodes lock xadd s, (base): see LockExchangeAdd.
 func LockExchangeAddAt(s, base isa.Reg) []byte {
 	return append([]byte{0xf0}, based([]byte{0x0f, 0xc1}, false, s, base, 0)...)

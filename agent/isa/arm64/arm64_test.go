@@ -195,6 +195,8 @@ func TestSnippetText(t *testing.T) {
 		{must(Push(5)), "str x5, [sp,#-16]!", "x5,sp", "sp"},
 		{must(StorePairAt(3, 504, 1, 2)), "stp x1, x2, [x3,#504]", "x1,x2,x3", ""},
 		{must(StorePairAt(3, -512, 1, 1)), "stp x1, x1, [x3,#-512]", "x1,x3", ""},
+		{must(AddHalf(3, 4, 5, 0)), "add x3, x4, w5, uxth", "x4,x5", "x3"},
+		{must(AddHalf(17, 16, 17, 4)), "add x17, x16, w17, uxth #4", "x16,x17", "x17"},
 		{must(JumpThrough(16)), "br x16", "x16", ""},
 		{must(JumpIfZero(16, 0, 0x10)), "cbz x16, 0x10", "x16", ""},
 		{must(Pop(5)), "ldr x5, [sp],#16", "sp", "x5,sp"},
@@ -207,6 +209,9 @@ func TestSnippetText(t *testing.T) {
 	}
 	if _, err := Push(1, 1); err == nil {
 		t.Error("stp of one register twice was encoded")
+	}
+	if _, err := AddHalf(3, 4, 5, 5); err == nil {
+		t.Error("a half word shifted by 5 bits was encoded")
 	}
 	for _, off := range []int{4, 512, -520} {
 		if _, err := StorePairAt(3, off, 1, 2); err == nil {

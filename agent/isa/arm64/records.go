@@ -47,12 +47,15 @@ func LoadLiteral(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
 	return near("ldr", 0x58000000|uint32(rt), from, to)
 }
 
-// LoadTwice encodes mov rd, #1<<bit | 1<<(32+bit), an orr with a pattern of 32 bits of which
-// one is set.
+// AddHalf encodes add rd, rn, wm, uxth #shift: of rm the lower half word alone is added, shifted
+// left by 4 bits at the most.
 //
-//	1 01 100100 0 | immr | imms | 11111 | Rd
-func LoadTwice(rd isa.Reg, bit uint8) ([]byte, error) {
-	return emit(0xb2000000 | uint32(32-bit)&31<<16 | 31<<5 | uint32(rd)), general("orr", rd)
+//	1 00 01011 00 1 | Rm | 001 | imm3 | Rn | Rd
+func AddHalf(rd, rn, rm isa.Reg, shift uint8) ([]byte, error) {
+	if shift > 4 {
+		return nil, fmt.Errorf("add: half word shifted by %d", shift)
+	}
+	return emit(0x8b202000 | uint32(rm)<<16 | uint32(shift)<<10 | uint32(rn)<<5 | uint32(rd)), general("add", rd, rn, rm)
 }
 
 // KeepLow encodes and rd, rn, #1<<bits - 1, of which there are 1 to 63.

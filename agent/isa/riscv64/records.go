@@ -31,3 +31,23 @@ func LoadAt(rd, base isa.Reg, off int32, bytes int, signed bool) ([]byte, error)
 
 // FenceLoads encodes fence r,r: what is read behind it is not read before.
 func FenceLoads() []byte { return emit32(0x0220000f) }
+
+// LoadNear encodes auipc rd; ld rd, lo(rd), the load of the word at to. It returns the number of
+// instructions.
+func LoadNear(rd isa.Reg, a, to isa.Addr) ([]byte, int, error) {
+	hi, lo, err := split("load", a, to)
+	if err != nil {
+		return nil, 0, err
+	}
+	load, err := LoadAt(rd, rd, lo, 8, false)
+	return append(auipc(rd, hi), load...), 2, err
+}
+
+// ShiftRightLower encodes srliw rd, rs1, n: of the lower half what is left above, the upper half
+// is 0 but for n of 0, which is refused.
+func ShiftRightLower(rd, rs1 isa.Reg, n uint8) ([]byte, error) {
+	if n < 1 || n > 31 {
+		return nil, fmt.Errorf("shift of a lower half by %d", n)
+	}
+	return immediate(int32(n), rs1, 5, rd, 0x1b), general("shift", rd, rs1)
+}

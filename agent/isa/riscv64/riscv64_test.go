@@ -125,6 +125,24 @@ func TestEncode(t *testing.T) {
 	if _, err := FarJump(0, a, a); err == nil {
 		t.Error("far jump through x0 was encoded")
 	}
+	for _, d := range []isa.Addr{0, 0x12340, 0x800, ^isa.Addr(7)} {
+		b, n, err := LoadNear(7, a, a+d)
+		up, load := Decode(b, a), Decode(b[4:], a+4)
+		if err != nil || n != 2 || up.Writes != isa.Set(7) || load.Reads != isa.Set(7) || load.Writes != isa.Set(7) || Text(b, a) == Text(b[4:], a) {
+			t.Errorf("load of %#x behind: %x, %d instructions, %v", d, b, n, err)
+		}
+	}
+	if b, _, err := LoadNear(7, a, a+0x12345678); err != nil || Text(b, a) != "auipc x7,0x12345" || Text(b[4:], a) != "ld x7,1656(x7)" {
+		t.Errorf("load: %x, %v: %s, %s", b, err, Text(b, a), Text(b[4:], a))
+	}
+	if b, err := ShiftRightLower(7, 6, 13); err != nil || Text(b, a) != "srliw x7,x6,0xd" {
+		t.Errorf("shift: %x, %v: %s", b, err, Text(b, a))
+	}
+	for _, n := range []uint8{0, 32} {
+		if _, err := ShiftRightLower(7, 6, n); err == nil {
+			t.Errorf("srliw by %d was encoded", n)
+		}
+	}
 	for _, d := range []int64{0, 2, -2, 1<<20 - 2, -1 << 20, 0x1554, -0x2aaaa} {
 		b, err := Jump(a, a+isa.Addr(d))
 		if err != nil {

@@ -20,7 +20,7 @@ func Random(r *rand.Rand, regs []string, addresses []uint64) snippet.Snippet {
 	g.s.Cells = []snippet.Cell{
 		{Kind: snippet.Sum}, {Kind: snippet.Min, Type: snippet.U64}, {Kind: snippet.Max, Type: snippet.U64},
 		{Kind: snippet.Min, Type: snippet.S64}, {Kind: snippet.Max, Type: snippet.S64},
-		{Kind: snippet.InRing, Records: 4, Fields: 1 + r.IntN(3)},
+		{Kind: snippet.InRing, Records: 4, Fields: r.IntN(4)},
 		{Kind: snippet.Array, Records: 1 + r.IntN(70)}, {Kind: snippet.Map, Records: 2 << r.IntN(5), Fields: 1 + r.IntN(6)},
 		{Kind: snippet.Clocks, Records: 2 << r.IntN(4)}, {Kind: snippet.Faults},
 	}
