@@ -31,15 +31,24 @@ func (d *Daemon) leads(a isa.Addr) (to, by string) {
 	return "", ""
 }
 
-// destination names what is at an address that is not inside f. A thunk's name ends in the
-// register that it jumps by (amd64: arch/x86/lib/retpoline.S).
+// What the names of amd64's thunks begin with, and what comes behind that of all of them, which is
+// one of the first one's (arch/x86/lib/retpoline.S). What comes behind those of one is its register.
+const thunkPrefix, allThunks = "__x86_indirect_", "array"
+
+// destination names what is at an address that is not inside f, or the register by which a thunk
+// jumps that is there.
 func (d *Daemon) destination(f ktext.Func, a isa.Addr) (to, by string) {
 	at, ok := d.text.Locate(a)
 	switch {
 	case !ok || at.Addr == f.Addr && a != f.Addr:
 		return "", ""
-	case strings.HasPrefix(at.Name, "__x86_indirect_"):
-		return "", at.Name[strings.LastIndexByte(at.Name, '_')+1:]
+	case strings.HasPrefix(at.Name, thunkPrefix):
+		for _, name := range d.text.Aliases(at) {
+			if r := name[strings.LastIndexByte(name, '_')+1:]; strings.HasPrefix(name, thunkPrefix) && r != allThunks {
+				by = r
+			}
+		}
+		return "", by
 	case a != at.Addr:
 		return "", "" // into the middle of something
 	}

@@ -167,10 +167,12 @@ func led(points []*wire.PointResult) map[string]bool {
 	return out
 }
 
-// TestLeadsByThunk: where amd64 calls by a register, a thunk's name says by which.
+// TestLeadsByThunk: where amd64 calls by a register, a thunk's name says by which; the first has
+// that of all of them, too.
 func TestLeadsByThunk(t *testing.T) {
 	k := ktexttest.Load(t, "amd64")
 	lo, _ := k.Text(t).Bounds()
+	k.Add("__x86_indirect_thunk_array", lo+0x8000, []byte("\x41\xff\xe3\xcc"))
 	k.Add("__x86_indirect_thunk_r11", lo+0x8000, []byte("\x41\xff\xe3\xcc"))
 	k.Add("caller", lo+0x8100, []byte("\xe8\xfb\xfe\xff\xff\xc3"))
 	d := &Daemon{arch: k.Arch, text: k.Text(t)}
