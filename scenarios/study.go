@@ -56,9 +56,9 @@ const detectivePackage = "guest/detective"
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
 // Who only looks at opens needs less.
 const (
-	studyRequests  = 75
+	studyRequests  = 130
 	remedyRequests = 25
-	studyWindow    = "300ms"
+	studyWindow    = "200ms"
 	remedyWindow   = "1500ms"
 )
 
@@ -265,10 +265,10 @@ func withoutModule(function string) string { return function[strings.IndexByte(f
 // undisturbed holds how many requests there were each second while the detective asked.
 func (t *T) undisturbed(guest string) {
 	bare, asked := t.proxied("profile"), t.proxied(guest)
-	for phase, units := range bare.phases {
-		kept := asked.phases[phase]["req/s"] / units["req/s"]
-		t.Metrics["study."+guest+"."+phase+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}
-		t.atLeast(guest+": "+phase+": requests per second while the detective asks, of those without", kept, leastKept)
+	for _, phase := range squidPhases {
+		kept := asked.phases[phase.name]["req/s"] / bare.phases[phase.name]["req/s"]
+		t.Metrics["study."+guest+"."+phase.name+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}
+		t.atLeast(guest+": "+phase.name+": requests per second while the detective asks, of those without", kept, leastKept)
 	}
 }
 

@@ -70,7 +70,9 @@ type detective struct {
 	options
 	ask   func(args ...string) (answer, error)
 	names names
-	found func(Level) // each level, as it is found; may be nil
+	// entries are those of the ISA that it runs on.
+	entries entryNames
+	found   func(Level) // each level, as it is found; may be nil
 }
 
 // waits are system calls that wait for others to do something: time in them is nobody's.
@@ -150,7 +152,7 @@ func (d *detective) systemCalls() (l Level, err error) {
 	}
 	byShare(l.Callees)
 	k := slices.IndexFunc(l.Callees, func(c Callee) bool {
-		return c.Refused == "" && !slices.Contains(measures[d.by].waits, strings.TrimPrefix(c.Function, entryPrefix))
+		return c.Refused == "" && !slices.Contains(measures[d.by].waits, strings.TrimPrefix(c.Function, d.entries.prefix))
 	})
 	if k < 0 {
 		l.Why = fmt.Sprintf("process %d did nothing but wait", d.pid)
@@ -162,9 +164,9 @@ func (d *detective) systemCalls() (l Level, err error) {
 
 // calledFromUser are the functions of the system calls that the process made in one window.
 func (d *detective) calledFromUser() (called []string, err error) {
-	specs := []string{d.spec("", entryPrefix+"*", "entry", "")}
-	if dispatchSpec != "" {
-		specs = []string{dispatchSpec + d.of("count by "+dispatched)}
+	specs := []string{d.spec("", d.entries.prefix+"*", "entry", "")}
+	if d.entries.dispatch != "" {
+		specs = []string{d.entries.dispatch + d.of("count by "+d.entries.function)}
 	}
 	a, err := d.watch(specs)
 	if err != nil {
@@ -172,7 +174,7 @@ func (d *detective) calledFromUser() (called []string, err error) {
 	}
 	for _, p := range a.Points {
 		switch {
-		case dispatchSpec != "":
+		case d.entries.dispatch != "":
 			for _, to := range d.targets(site{spec: p.Spec}, a.Points) {
 				called = append(called, to.function)
 			}

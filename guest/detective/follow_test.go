@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +22,10 @@ type callGraph map[string]struct {
 	refused bool
 }
 
-var byAddress = names{0x77: "m:read_it", 0x80: entryPrefix + "read", 0x81: entryPrefix + "epoll_wait", 0x82: entryPrefix + "close"}
+// someEntries are those of an ISA on which all come by one place.
+var someEntries = entriesOf["amd64"]
+
+var byAddress = names{0x77: "m:read_it", 0x80: someEntries.prefix + "read", 0x81: someEntries.prefix + "epoll_wait", 0x82: someEntries.prefix + "close"}
 
 // answer answers as kinst does.
 func (g callGraph) answer(args ...string) (a answer, err error) {
@@ -39,18 +43,19 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 		}
 		p := ask.Point{Spec: spec, Symbol: f[2]}
 		switch node := g[name]; {
-		case spec == dispatchSpec:
+		case spec == someEntries.dispatch:
 			var rows []probe.Row
 			for addr, to := range byAddress {
-				if strings.HasPrefix(to, entryPrefix) {
+				if strings.HasPrefix(to, someEntries.prefix) {
 					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
 				}
 			}
 			p.Actions = []probe.Finding{{Rows: rows}}
-		case f[2] == entryPrefix+"*":
-			for _, at := range []string{"read", "epoll_wait", "close"} {
-				n := g[entryPrefix+at]
-				a.Points = append(a.Points, ask.Point{Spec: entryPrefix + at, Symbol: entryPrefix + at, Value: &probe.Number{Bits: n.all}})
+		case strings.HasSuffix(f[2], "*"):
+			for _, at := range slices.Sorted(maps.Keys(g)) {
+				if strings.HasPrefix(at, strings.TrimSuffix(f[2], "*")) {
+					a.Points = append(a.Points, ask.Point{Spec: at, Symbol: at, Value: &probe.Number{Bits: g[at].all}})
+				}
 			}
 			continue
 		case list && f[3] == "call":
@@ -92,30 +97,35 @@ func (g callGraph) callees(f string) (out []string) {
 	return out
 }
 
+// followed is where the detective went.
+func followed(levels []Level) (path []string) {
+	for _, l := range levels {
+		path = append(path, l.Function)
+	}
+	return path
+}
+
 // TestFollow: from the system call that does not wait, by calls of all kinds, to where a task
 // sleeps. What is dear but mostly called by others is not followed.
 func TestFollow(t *testing.T) {
 	g := callGraph{
-		entryPrefix + "epoll_wait": {all: 9, elapsed: 0.6},
-		entryPrefix + "close":      {all: 9, elapsed: 0.01},
-		entryPrefix + "read":       {all: 10, elapsed: 0.3, calls: map[string]uint64{"vfs_read": 10, "fput": 10, "never": 0}},
-		"fput":                     {all: 1000, elapsed: 0.4},
-		"vfs_read":                 {all: 12, elapsed: 0.3, byReg: true, calls: map[string]uint64{"m:read_it": 12}},
-		"m:read_it":                {all: 12, elapsed: 0.29, calls: map[string]uint64{"get_page": 12, "hidden": 12}},
-		"hidden":                   {refused: true},
-		"get_page":                 {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
-		"schedule":                 {all: 9, elapsed: 0.27},
+		someEntries.prefix + "epoll_wait": {all: 9, elapsed: 0.6},
+		someEntries.prefix + "close":      {all: 9, elapsed: 0.01},
+		someEntries.prefix + "read":       {all: 10, elapsed: 0.3, calls: map[string]uint64{"vfs_read": 10, "fput": 10, "never": 0}},
+		"fput":                            {all: 1000, elapsed: 0.4},
+		"vfs_read":                        {all: 12, elapsed: 0.3, byReg: true, calls: map[string]uint64{"m:read_it": 12}},
+		"m:read_it":                       {all: 12, elapsed: 0.29, calls: map[string]uint64{"get_page": 12, "hidden": 12}},
+		"hidden":                          {refused: true},
+		"get_page":                        {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
+		"schedule":                        {all: 9, elapsed: 0.27},
 	}
-	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: someEntries}
 	levels, err := d.follow()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var path []string
-	for _, l := range levels {
-		path = append(path, l.Function)
-	}
-	if want := []string{"", entryPrefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
+	path := followed(levels)
+	if want := []string{"", someEntries.prefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
 		t.Errorf("followed %q, want %q", path, want)
 	}
 	if last := levels[len(levels)-1]; last.Why != "it sleeps, in schedule" {
@@ -139,17 +149,28 @@ func TestFollow(t *testing.T) {
 // TestFollowVirtual: who follows what CPUs did follows it into what waits for others, too.
 func TestFollowVirtual(t *testing.T) {
 	g := callGraph{
-		entryPrefix + "epoll_wait": {all: 9, elapsed: 0.6, calls: map[string]uint64{"look": 9}},
-		entryPrefix + "close":      {all: 9, elapsed: 0.01},
-		"look":                     {all: 18, elapsed: 0.8},
+		someEntries.prefix + "epoll_wait": {all: 9, elapsed: 0.6, calls: map[string]uint64{"look": 9}},
+		someEntries.prefix + "close":      {all: 9, elapsed: 0.01},
+		"look":                            {all: 18, elapsed: 0.8},
 	}
-	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress}
+	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: someEntries}
 	levels, err := d.follow()
-	if err != nil || len(levels) != 3 || levels[0].Next != entryPrefix+"epoll_wait" {
+	if err != nil || len(levels) != 3 || levels[0].Next != someEntries.prefix+"epoll_wait" {
 		t.Fatalf("%v, %v", levels, err)
 	}
 	if c := levels[1].Callees[0]; c.Function != "look" || c.Share < 0.199 || c.Share > 0.201 {
 		t.Errorf("of half of look's calls: %+v", c)
+	}
+}
+
+// TestFollowEach: where there is no one place, all functions of system calls are asked for.
+func TestFollowEach(t *testing.T) {
+	g := callGraph{
+		"__x_read": {all: 10, elapsed: 0.3}, "__x_epoll_wait": {all: 9, elapsed: 0.6}, "__x_close": {all: 9, elapsed: 0.01},
+	}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: entryNames{prefix: "__x_"}}
+	if levels, err := d.follow(); err != nil || !slices.Equal(followed(levels), []string{"", "__x_read"}) || len(levels[0].Callees) != 3 {
+		t.Errorf("%+v, %v", levels, err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,7 @@ func investigate(o options, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	d := detective{options: o, ask: kinst, names: names}
+	d := detective{options: o, ask: kinst, names: names, entries: entriesOf[runtime.GOARCH]}
 	if !asJSON {
 		d.found = func(l Level) { l.print(os.Stdout) }
 	}

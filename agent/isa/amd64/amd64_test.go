@@ -336,7 +336,7 @@ func TestStoreImm(t *testing.T) {
 	for want, b := range map[string][]byte{
 		"movq $0x12340000,0x40(%rax,%rcx)": StoreImmIndexed(RAX, RCX, 64, 0x12340000),
 		"movq $-0x10000,-0x8(%r13,%r12)":   StoreImmIndexed(R13, R12, -8, -0x10000),
-		"movq $0x1,(%rsp,%rbp)":         StoreImmIndexed(RSP, RBP, 0, 1),
+		"movq $0x1,(%rsp,%rbp)":            StoreImmIndexed(RSP, RBP, 0, 1),
 	} {
 		if i := Decode(b, 0); Text(b, 0) != want || i.Len != len(b) || i.Writes != 0 || i.Flow != isa.FlowNone {
 			t.Errorf("%x: %s, %+v; want %s", b, Text(b, 0), i, want)
