@@ -48,7 +48,7 @@ const cheapestTrace = "trace(1)"
 const (
 	atSyscalls = "syscalls" // entries of all system calls' functions
 	atEntries  = "entries"  // of all functions on the way
-	atBlocks   = "blocks"   // each basic block of these
+	atBlocks   = "each"     // each basic block of these
 )
 
 var granularities = []granularity{
@@ -125,14 +125,14 @@ func granularGuests(arch string, s granularSuite) []Guest {
 
 // granularPlaces are all points there might be, by where they are.
 func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error) {
-	functions, err := functionsSeen(seen)
+	functions, err := functionsSeen(arch, seen)
 	if err != nil {
 		return nil, err
 	}
 	places := map[string][]*wire.Point{}
 	seen.Text.Functions("", func(f ktext.Func) bool {
-		if strings.HasPrefix(f.Name, syscallEntry(arch, "")) && !isPart(f.Name) {
-			places[atSyscalls] = append(places[atSyscalls], entry(f.Known()))
+		if name := bestName(arch, seen.Text, f); strings.HasPrefix(name, syscallEntry(arch, "")) && !isPart(name) {
+			places[atSyscalls] = append(places[atSyscalls], entry(name))
 		}
 		return true
 	})
@@ -145,11 +145,21 @@ func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error)
 	return places, nil
 }
 
+// bestName is a system call's, of the names that a function has, or the one by which it is asked for.
+func bestName(arch string, text *ktext.Text, f ktext.Func) string {
+	for _, name := range text.Aliases(f) {
+		if strings.HasPrefix(name, syscallEntry(arch, "")) {
+			return name
+		}
+	}
+	return f.Known()
+}
+
 // isPart reports whether a name is of a function's other half, which nobody calls.
 func isPart(name string) bool { return strings.Contains(name, ".cold") }
 
 // functionsSeen are those of which a guest has executed something, by name.
-func functionsSeen(seen *Answer) ([]string, error) {
+func functionsSeen(arch string, seen *Answer) ([]string, error) {
 	lo, hi := seen.Text.Bounds()
 	if uint64(hi-lo) != seen.Hello.TextEnd-seen.Hello.TextStart {
 		return nil, fmt.Errorf("the guest's kernel has %d bytes of text, its dump %d", seen.Hello.TextEnd-seen.Hello.TextStart, hi-lo)
@@ -160,7 +170,7 @@ func functionsSeen(seen *Answer) ([]string, error) {
 			continue
 		}
 		if f, ok := seen.Text.Locate(lo + isa.Addr(a-seen.Hello.TextStart)); ok && !cfg.IsPaddingName(f.Name) {
-			names[f.Known()] = true
+			names[bestName(arch, seen.Text, f)] = true
 		}
 	}
 	if len(names) == 0 {
@@ -210,7 +220,7 @@ func (s granularSuite) spliced(kprobed *Answer) (steps []*wire.Step, err error) 
 				p.Actions = []*wire.Action{{Name: g.action, Snippet: a.String()}}
 			}
 			sp := splice(set.name, set.points...)
-			sp.GetSplice().Brief, sp.GetSplice().RingBytes = g.kprobes == "", granularRing
+			sp.GetSplice().Brief = g.kprobes == ""
 			found := read(set.name + ".read")
 			found.GetRead().Brief = g.kprobes == ""
 			steps = append(steps, sp, s.work(set.name+".work"), found, unsplice(set.name))
@@ -218,10 +228,6 @@ func (s granularSuite) spliced(kprobed *Answer) (steps []*wire.Step, err error) 
 	}
 	return steps, nil
 }
-
-// granularRing has room for the records of a sample: the daemon, which empties it, is then not
-// measured.
-const granularRing = 8 << 20
 
 // granularSet are the places of one splice.
 type granularSet struct {
@@ -324,6 +330,9 @@ func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.
 			return nil, err
 		}
 		work := s.work("").GetRun().Argv
+		if g.at == atSyscalls { // a pattern attaches all at once
+			set.functions = []string{syscallEntry(arch, "*")}
+		}
 		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, work...)...))
 	}
 	return steps, nil
@@ -372,8 +381,8 @@ var rivals = []rival{
 			if arch == "riscv64" { // whose kernel takes no kprobe where a function begins
 				hook = "fentry"
 			}
-			if g.name == "traced" {
-				action = `{ printf("%s\n", func); }`
+			if g.name == "traced" { // what it does to write records must not make any
+				action = `/comm == "lmbench"/ { printf("%s\n", func); }`
 			}
 			return []string{"bpftrace", hook, action}
 		},
@@ -631,6 +640,7 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 	for at, n := range ours {
 		symbols[byName[at]] = max(symbols[byName[at]], n)
 	}
+	t.granularFile(g, ours, byName)
 	getppid := symbols[syscallEntry(t.Arch, planted)]
 	t.atLeast(g.name+": calls of getppid", float64(getppid), float64(1440*(s.samples+1)))
 	t.atMost(g.name+": calls of getppid", float64(getppid), float64(1441*(s.samples+1)))
@@ -647,4 +657,13 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 			file(m, otherwise(ours, t.probesFound(m.guest, g)))
 		}
 	}
+}
+
+// granularFile lists what splices counted, the most often first.
+func (t *T) granularFile(g granularity, ours map[uint64]uint64, names map[uint64]string) {
+	var text strings.Builder
+	for _, at := range slices.SortedFunc(maps.Keys(ours), func(a, b uint64) int { return cmp.Or(cmp.Compare(ours[b], ours[a]), cmp.Compare(a, b)) }) {
+		fmt.Fprintf(&text, "%10d  text+%#x in %s\n", ours[at], at, names[at])
+	}
+	t.Files["granularities-"+g.name+".txt"] = []byte(text.String())
 }

@@ -30,6 +30,6 @@ bpftrace() {
 }
 
 # inside is what bpftrace starts when its probes are there.
-inside() { sleep 3; exec "$@" >/run/bench; }
+inside() { sleep 1; exec "$@" >/run/bench; }
 
 "$@"
