@@ -25,8 +25,8 @@ import (
 	"kerninst/lab/vm"
 )
 
-// granularities: what instrumentation costs from coarse to fine, after figure 8 of JIFL (Olszewski
-// and others, 2007): LMbench's operations with a counter in each system call, in each function on
+// granularities: what instrumentation costs from coarse to fine, after figure 8 of JIFL (EuroSys
+// 2007): LMbench's operations with a counter in each system call, in each function on
 // their whole way, with a record there instead, and with a counter in each basic block; by splices
 // and by what the kernel and Debian have for it, at the same places in guests of one seed.
 //
@@ -186,15 +186,16 @@ func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, e
 	for _, at := range slices.Sorted(maps.Keys(places)) {
 		steps = append(steps, skipping(at, places[at]), unsplice(at))
 	}
-	return append(steps, s.probed()...), err
+	return append(steps, s.probed("true")...), err
 }
 
 // probed are the kernel's probes of each granularity in turn, at the places that are known.
-func (s granularSuite) probed(settle ...*wire.Step) (steps []*wire.Step) {
+// settle is what is waited for before work begins.
+func (s granularSuite) probed(settle string) (steps []*wire.Step) {
 	for _, g := range granularities {
 		place := kprobes(g.name, g.at)
 		place.GetKprobe().Kind = g.kprobes
-		steps = append(append(append(steps, place), settle...), s.work(g.name+".work"))
+		steps = append(steps, place, shell(g.name+".settled", settle), s.work(g.name+".work"))
 		if g.kprobes != "" {
 			steps = append(steps, shell(g.name+".hits", "cat /sys/module/peer/parameters/hits"))
 		}
@@ -289,6 +290,11 @@ func granularSites(kprobed *Answer) (map[string]bool, error) {
 	return out, err
 }
 
+// optimised waits until the kernel makes no more jumps of its probes, 256 at a time, and says of how
+// many it has.
+const optimised = `f=/sys/kernel/debug/kprobes/list n=-1
+while sleep 8; m=$(grep -c OPTIMIZED $f); [ $m != $n ]; do n=$m; done; echo $m; grep -v OPTIMIZED $f | head -n 3`
+
 // optprobed is as kprobed, at the same places, when the kernel has made jumps of what it may.
 func (s granularSuite) optprobed(kprobed *Answer) (steps []*wire.Step, err error) {
 	known := map[string]bool{}
@@ -302,8 +308,7 @@ func (s granularSuite) optprobed(kprobed *Answer) (steps []*wire.Step, err error
 		}
 		known[g.at] = true
 	}
-	settle := shell("optimised", "sleep 5; grep -c OPTIMIZED /sys/kernel/debug/kprobes/list")
-	return append(append(steps, shell("optimise", "echo 1 > /proc/sys/debug/kprobes-optimization")), s.probed(settle)...), nil
+	return append(append(steps, shell("optimise", "echo 1 >/proc/sys/debug/kprobes-optimization")), s.probed(optimised)...), nil
 }
 
 //go:embed granular.sh
@@ -451,6 +456,8 @@ func checkGranular(t *T, s granularSuite) {
 		for _, m := range rivals {
 			t.granularColumn(g.title+", "+m.name, t.granularCells(s, g, m))
 		}
+	}
+	for _, g := range granularities {
 		t.granularCounts(s, g)
 	}
 	for _, l := range granularLimits {
@@ -486,6 +493,11 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 		value(r.of[k])
 	}
 	file(m.name+".points", float64(len(set.points)), "points")
+	if m.name == toolOptprobe {
+		n, err := strconv.Atoi(strings.Fields(string(t.ran(m.guest, g.name+".settled")[0]))[0])
+		t.noError(g.name+": optprobes", err)
+		file(m.name+".optimised", float64(n), "points")
+	}
 	file(m.name+".geomean", r.mean, "x")
 	file(m.name+".over-splice", r.added/ours.added, "x")
 	for k, v := range []float64{r.mean, r.added / ours.added} {
@@ -614,12 +626,16 @@ func (t *T) bpftraceFound(g granularity) map[string]uint64 {
 	return out
 }
 
+// often is how often a place that two compare is come by: others are of interrupts, of which there are
+// as many as there is time for, and of the tools themselves.
+const often = 480
+
 // otherwise is by which part of what came by two have found another number of it, at the places that
-// both have: interrupts come as often as there is time for.
+// both have.
 func otherwise[P comparable](a, b map[P]uint64) float64 {
 	var all, other uint64
 	for p, n := range a {
-		if m, both := b[p]; both {
+		if m, both := b[p]; both && n >= often {
 			all += max(n, m)
 			other += max(n, m) - min(n, m)
 		}
@@ -627,7 +643,7 @@ func otherwise[P comparable](a, b map[P]uint64) float64 {
 	return float64(other) / float64(max(all, 1))
 }
 
-// mostApart is the part by which what interrupts do may differ where all takes many times as long.
+// mostApart is that part at most: where all takes many times as long there are more interrupts.
 const mostApart = 0.02
 
 // granularCounts compares what each mechanism found at the same places with what splices did.

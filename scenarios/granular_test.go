@@ -62,11 +62,11 @@ func TestGranularSets(t *testing.T) {
 }
 
 func TestOtherwise(t *testing.T) {
-	ours := map[string]uint64{"a": 100, "b": 50, "mine": 7}
+	ours := map[string]uint64{"a": 1000, "b": 500, "mine": 700, "seldom": often - 1}
 	for want, theirs := range map[float64]map[string]uint64{
-		0:          {"a": 100, "b": 50, "theirs": 9},
-		10.0 / 150: {"a": 90, "b": 50},
-		50.0 / 200: {"a": 100, "b": 100},
+		0:            {"a": 1000, "b": 500, "theirs": 900, "seldom": 1},
+		100.0 / 1500: {"a": 900, "b": 500},
+		500.0 / 2000: {"a": 1000, "b": 1000},
 	} {
 		if got := otherwise(ours, theirs); got != want {
 			t.Errorf("%v: %v, want %v", theirs, got, want)
