@@ -196,11 +196,11 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
-	{"traced", toolSplice, each(1.25, 1.25, 1.25), nil},
+	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.7, 1.6, 0)},
 	{"blocks", toolSplice, each(1.6, 1.9, 2.2), nil},
 	{"counted", toolKprobe, each(100, 80, 80), nil},
 	{"blocks", toolKprobe, each(100, 80, 80), nil},
-	{"traced", toolKprobe, each(30, 30, 30), nil},
+	{"traced", toolKprobe, each(30, 30, 30), each(17.5, 16.5, 0)},
 	{"counted", toolOptprobe, each(20, 0, 0), nil},
 	{"blocks", toolOptprobe, each(20, 0, 0), nil},
 	{"traced", toolOptprobe, each(6, 0, 0), nil},
@@ -300,7 +300,7 @@ func (t *T) bpftraceFound(g granularity) map[string]uint64 {
 
 // often is how often a place that two compare is come by: others are of interrupts, of which there are
 // as many as there is time for, and of the tools themselves.
-const often = 480
+const often = 2000
 
 // otherwise is by which part of what came by two have found another number of it, at the places that
 // both have.
@@ -317,20 +317,17 @@ func otherwise[P comparable](a, b map[P]uint64) float64 {
 
 // mostApart is that part at most: where all takes many times as long there are more interrupts.
 // bpftrace counts what it does itself, too, while it begins and ends.
-var mostApart = map[string]float64{toolKprobe: 0.02, toolOptprobe: 0.02, toolBpftrace: 0.15}
+var mostApart = map[string]float64{toolKprobe: 0.05, toolOptprobe: 0.05, toolBpftrace: 0.15}
 
 // granularCounts compares what each mechanism found at the same places with what splices did.
 func (t *T) granularCounts(s granularSuite, g granularity) {
 	ours := t.granularFound(g)
-	symbols, byName := map[string]uint64{}, map[uint64]string{}
+	names := map[uint64]string{}
 	for _, p := range t.made("kprobed", g.at) {
-		byName[p.Address-t.Guests["kprobed"].Hello.TextStart] = p.Symbol
+		names[p.Address-t.Guests["kprobed"].Hello.TextStart] = p.Symbol
 	}
-	for at, n := range ours {
-		symbols[byName[at]] = max(symbols[byName[at]], n)
-	}
-	t.granularFile(g, ours, byName)
-	getppid := getppidOf(symbols)
+	t.granularFile(g, ours, names)
+	getppid := getppidOf(byFunction(ours, names))
 	t.atLeast(g.name+": calls of getppid", float64(getppid), float64(1440*(s.samples+1)))
 	t.atMost(g.name+": calls of getppid", float64(getppid), float64(1441*(s.samples+1)))
 	file := func(m rival, part float64) {
@@ -342,12 +339,23 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 		case m.lacks(t.Arch, g) != "" || m.name == toolFtrace:
 		case m.name == toolBpftrace:
 			theirs := t.bpftraceFound(g)
-			file(m, otherwise(symbols, theirs))
+			file(m, otherwise(byFunction(ours, names), theirs))
 			t.equal(g.name+": calls of getppid that bpftrace found", getppidOf(theirs), getppid)
 		case g.kprobes == "":
-			file(m, otherwise(ours, t.probesFound(m.guest, g)))
+			theirs := t.probesFound(m.guest, g)
+			file(m, otherwise(ours, theirs))
+			t.equal(g.name+": calls of getppid that "+m.name+"s found", getppidOf(byFunction(theirs, names)), getppid)
 		}
 	}
+}
+
+// byFunction is how often that place of a function was come by that most came by.
+func byFunction(found map[uint64]uint64, names map[uint64]string) map[string]uint64 {
+	out := map[string]uint64{}
+	for at, n := range found {
+		out[names[at]] = max(out[names[at]], n)
+	}
+	return out
 }
 
 // getppidOf is how often that was called, by whichever of its names.

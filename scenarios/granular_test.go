@@ -62,11 +62,11 @@ func TestGranularSets(t *testing.T) {
 }
 
 func TestOtherwise(t *testing.T) {
-	ours := map[string]uint64{"a": 1000, "b": 500, "mine": 700, "seldom": often - 1}
+	ours := map[string]uint64{"a": 10000, "b": 5000, "mine": 7000, "seldom": often - 1}
 	for want, theirs := range map[float64]map[string]uint64{
-		0:            {"a": 1000, "b": 500, "theirs": 900, "seldom": 1},
-		100.0 / 1500: {"a": 900, "b": 500},
-		500.0 / 2000: {"a": 1000, "b": 1000},
+		0:              {"a": 10000, "b": 5000, "theirs": 9000, "seldom": 1},
+		1000.0 / 15000: {"a": 9000, "b": 5000},
+		5000.0 / 20000: {"a": 10000, "b": 10000},
 	} {
 		if got := otherwise(ours, theirs); got != want {
 			t.Errorf("%v: %v, want %v", theirs, got, want)
