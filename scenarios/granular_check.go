@@ -336,6 +336,10 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 	}
 	for _, m := range rivals[1:] {
 		switch {
+		case m.lacks(t.Arch, g) == "" && g.kprobes != "" && m.of == ofKprobes:
+			n, err := strconv.ParseUint(strings.TrimSpace(string(t.ran(m.guest, g.name+".hits")[0])), 10, 64)
+			t.noError(g.name+": records of "+m.name+"s", err)
+			t.atLeast(g.name+": records of "+m.name+"s, of those of getppid", float64(n), float64(getppid))
 		case m.lacks(t.Arch, g) != "" || m.name == toolFtrace:
 		case m.name == toolBpftrace:
 			theirs := t.bpftraceFound(g)
