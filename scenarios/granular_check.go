@@ -387,8 +387,8 @@ func (t *T) granularFile(g granularity, ours map[uint64]uint64, names map[uint64
 		hits[p.GetMechanism()] += ours[at]
 		fmt.Fprintf(&text, "%10d %4d %-12s text+%#x in %s\n", ours[at], p.GetAdded(), p.GetMechanism(), at, names[at])
 	}
-	for mechanism, n := range hits {
-		t.count(g.name+".hits."+mechanism, n)
+	for _, mechanism := range slices.Sorted(maps.Keys(hits)) {
+		t.count(g.name+".hits."+mechanism, hits[mechanism])
 	}
 	t.Files["granularities-"+g.name+".txt"] = []byte(text.String())
 }
