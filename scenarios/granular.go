@@ -182,13 +182,16 @@ func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, e
 	for _, at := range slices.Sorted(maps.Keys(places)) {
 		steps = append(steps, skipping(at, places[at]), unsplice(at))
 	}
-	return append(steps, s.probed("true")...), err
+	return append(steps, s.probed(arch, "true")...), err
 }
 
 // probed are the kernel's probes of each granularity in turn, at the places that are known.
 // settle is what is waited for before work begins.
-func (s granularSuite) probed(settle string) (steps []*wire.Step) {
+func (s granularSuite) probed(arch, settle string) (steps []*wire.Step) {
 	for _, g := range granularities {
+		if rivalOf(toolKprobe).lacks(arch, g) != "" {
+			continue
+		}
 		place := kprobes(g.name, g.at)
 		place.GetKprobe().Kind = g.kprobes
 		steps = append(steps, place, shell(g.name+".settled", settle), s.work(g.name+".work"))
@@ -304,7 +307,7 @@ func (s granularSuite) optprobed(kprobed *Answer) (steps []*wire.Step, err error
 		}
 		known[g.at] = true
 	}
-	return append(append(steps, shell("optimise", "echo 1 >/proc/sys/debug/kprobes-optimization")), s.probed(optimised)...), nil
+	return append(append(steps, shell("optimise", "echo 1 >/proc/sys/debug/kprobes-optimization")), s.probed("amd64", optimised)...), nil
 }
 
 //go:embed granular.sh

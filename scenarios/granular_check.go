@@ -37,7 +37,12 @@ func never(string, granularity) string { return "" }
 
 var rivals = []rival{
 	{name: toolSplice, guest: "spliced", lacks: never},
-	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: never},
+	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: func(arch string, g granularity) string {
+		if arch == "riscv64" && g.at == atBlocks { // seen at fdget_raw's, which is a block of its own
+			return "riscv64's kernel takes a kprobe at an lr, and traps before the sc behind it, which then fails for ever: the guest hangs"
+		}
+		return ""
+	}},
 	{name: toolOptprobe, guest: "optprobed", of: ofKprobes, lacks: func(arch string, _ granularity) string {
 		if arch != "amd64" {
 			return "the kernel makes jumps of kprobes on amd64 alone"
@@ -216,6 +221,10 @@ func granularLimitOf(granularity, rival string, mean bool) granularLimit {
 	return granularLimit{}
 }
 
+func granularityOf(name string) granularity {
+	return granularities[slices.IndexFunc(granularities, func(g granularity) bool { return g.name == name })]
+}
+
 // limit is what is asserted; 0: nothing.
 func (l granularLimit) limit(arch string) float64 { return cmp.Or(l.held[arch], l.asked[arch]) }
 
@@ -223,7 +232,7 @@ func (t *T) granularLimit(l granularLimit) {
 	limit := l.limit(t.Arch)
 	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
 	switch {
-	case limit == 0:
+	case limit == 0 || rivalOf(l.rival).lacks(t.Arch, granularityOf(l.granularity)) != "":
 	case l.rival == toolSplice:
 		t.atMost(l.granularity+": geometric mean with splices, times bare", figure(".geomean"), limit)
 	default:
