@@ -15,16 +15,15 @@ ftrace() {
 }
 
 # bpftrace HOOK ACTION WORK...: what the workload prints, a line, and for each function how often
-# it was come by. Rings have room for all records: who reads them is not let run meanwhile.
+# it was come by.
 bpftrace() {
 	hook=$1 action=$2; shift 2
 	rm -f $answer /run/bench
 	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"; } >/run/program.bt
-	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536 BPFTRACE_PERF_RB_PAGES=16384
+	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536
 	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
 	[ -s /run/bench ] || { head -c 2000 /run/said >&2; exit 1; }
 	cat /run/bench && echo -- && sed -n 's/^@\[\(.*\)\]: /\1 /p' $answer
-	grep -v -e '^@' -e '^Attach' -e '^$' $answer | sort | uniq -c | awk '{ print $2, $1 }'
 	grep -i -e lost -e warn -e attach /run/said >&2
 	sleep 3
 }

@@ -63,14 +63,16 @@ var rivals = []rival{
 			if arch == "riscv64" { // whose kernel takes no kprobe where a function begins
 				hook = "fentry"
 			}
-			if g.name == "traced" { // what it does to write records must not make any
-				action = `/comm == "lmbench"/ { printf("%s\n", func); }`
-			}
 			return []string{"bpftrace", hook, action}
 		},
-		lacks: func(_ string, g granularity) string {
-			if g.at == atBlocks {
+		lacks: func(arch string, g granularity) string {
+			switch {
+			case g.at == atBlocks:
 				return "not asked: what bpftrace has in the middle of a function is a kprobe, which the column of kprobes has with less behind it"
+			case g.name == "traced":
+				return "not asked: bpftrace prints each record, and who prints comes by what is traced; told to leave itself out, it had one record in a hundred on arm64"
+			case g.at == atEntries && arch == "riscv64":
+				return "riscv64's kernel refuses bpftrace's program at fdget_pos, and bpftrace attaches none then"
 			}
 			return ""
 		}},
