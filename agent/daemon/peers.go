@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
 		list = append(list, fmt.Sprintf("%#x", uint64(at)))
 	}
 	d.stages.enter(stageRegister)
-	err = kdev.Load(ko, "kind=kprobes addrs="+strings.Join(list, ","))
+	err = kdev.Load(ko, "kind="+cmp.Or(k.Kind, "kprobes")+" addrs="+strings.Join(list, ","))
 	d.stages.enter("")
 	if err != nil {
 		return err

@@ -1238,7 +1238,7 @@ type Kprobe struct {
 	Index  uint32                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`  // which of its points
 	Remove bool                   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
 	Start  bool                   `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // where the point's function starts instead
-	Kind   string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe
+	Kind   string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`    // kprobe, kretprobe or ftrace, the last two at a start; empty: kprobe. With all: kprobes, or records, whose handlers write one each instead of counting; empty: kprobes
 	// A kprobe at each of the step's points, or with beside around each of its live splices:
 	// where the function starts, and behind it if each call comes by there; each with its own
 	// count: the result's points say which of them the kernel refuses; when they are removed (with all set as well), its

@@ -2,12 +2,13 @@
 /*
  * lmbench: latencies and bandwidths of a kernel, after what LMbench measures.
  *
- *   lmbench [-whole] [SAMPLES [NAME...]]
+ *   lmbench [-whole] [-roomy] [SAMPLES [NAME...]]
  *
  * Measures each operation of the table, or those that are named, in SAMPLES
  * samples, and prints the results in the format of Go's benchmarks. README.md
  * says how and what. With -whole only what is no system call is subtracted: probes
- * of the kernel are in what is measured, all of them. Each operation has a process of its own, so that no memory,
+ * of the kernel are in what is measured, all of them. With -roomy memory is left as it
+ * is found, for who has each page fault probed, and compares by the tenth. Each operation has a process of its own, so that no memory,
  * descriptor or signal handler of one is there for the next.
  * All of it lies between a begin and an end mark (mark.h).
  */
@@ -37,7 +38,7 @@
 
 static int usage(void)
 {
-	fputs("usage: lmbench [-whole] [SAMPLES [NAME...]], names of", stderr);
+	fputs("usage: lmbench [-whole] [-roomy] [SAMPLES [NAME...]], names of", stderr);
 	for (const struct operation *o = operations; o->name; o++)
 		fprintf(stderr, " %s", o->name);
 	fputs("\n", stderr);
@@ -129,10 +130,12 @@ int main(int argc, char **argv)
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	struct sampling s = { .samples = SAMPLES };
 	char **names = argv + 1, *rest;
-	int good = 1;
+	int good = 1, roomy = 0;
 
 	if (*names && !strcmp(*names, "-whole"))
 		s.whole = !!*names++;
+	if (*names && !strcmp(*names, "-roomy"))
+		roomy = !!*names++;
 	if (*names) {
 		s.samples = strtol(*names++, &rest, 10);
 		if (*rest || s.samples < 2 || s.samples > MAX_SAMPLES)
@@ -144,12 +147,14 @@ int main(int argc, char **argv)
 	no_randomness(argv);
 	in_turn();
 	configuration();
-	occupy();
+	if (!roomy)
+		occupy();
 	ki_mark_begin();
 	for (const struct operation *o = operations; o->name; o++)
 		if (wanted(o, names))
 			good &= apart(o, s, cpus);
 	ki_mark_end();
-	give_back();
+	if (!roomy)
+		give_back();
 	return !good;
 }

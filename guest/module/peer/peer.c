@@ -5,12 +5,15 @@
  *
  *   insmod peer.ko addr=0xffffffff81234567 [offset=4]     kprobe
  *   insmod peer.ko kind=kprobes addrs=0x...,0x...         many, each with its own count
+ *   insmod peer.ko kind=records addrs=0x...,0x...         many, each hit of which is a record
  *   insmod peer.ko kind=kretprobe addr=FUNCTION           its entry and return
  *   insmod peer.ko kind=ftrace function=NAME              its entry
  *   insmod peer.ko kind=ftrace function=NAME delay=200 addr=0x... size=N
  *                                                         the same, and what calls it from there waits
  *   cat /sys/module/peer/parameters/hits
- *   cat /proc/peer                                        of many: address, hits, error
+ *   cat /proc/peer                                        of many: address, hits (of
+ *                                                         records 0: they are in hits
+ *                                                         together), error
  *   rmmod peer
  *
  * Whether the kernel turns the probe into a jump (amd64, optprobes) is the
@@ -40,13 +43,13 @@ MODULE_PARM_DESC(offset, "bytes to add to addr");
 
 static char *kind = "kprobe";
 module_param(kind, charp, 0400);
-MODULE_PARM_DESC(kind, "kprobe, kprobes, kretprobe or ftrace");
+MODULE_PARM_DESC(kind, "kprobe, kprobes, records, kretprobe or ftrace");
 
-#define MANY 8192
+#define MANY 65536
 static unsigned long addrs[MANY];
 static int many;
 module_param_array(addrs, ulong, &many, 0400);
-MODULE_PARM_DESC(addrs, "addresses of instructions, for kind=kprobes");
+MODULE_PARM_DESC(addrs, "addresses of instructions, for kind=kprobes and kind=records");
 
 static char *function;
 module_param(function, charp, 0400);
@@ -140,6 +143,24 @@ static int count_own(struct kprobe *p, struct pt_regs *regs)
 }
 NOKPROBE_SYMBOL(count_own);
 
+/*
+ * A record of a hit is the probe's address, in the CPU's own ring: the newest are written
+ * over the oldest. As many as come are counted in hit.
+ */
+#define RECORDS 2048 /* a power of two; of 8 bytes, so that alloc_percpu has room */
+static unsigned long (__percpu *records)[RECORDS];
+
+static int record(struct kprobe *p, struct pt_regs *regs)
+{
+	unsigned long n = this_cpu_inc_return(hit) - 1;
+
+	(*this_cpu_ptr(records))[n % RECORDS] = (unsigned long)p->addr;
+	return 0;
+}
+NOKPROBE_SYMBOL(record);
+
+static kprobe_pre_handler_t handler = count_own; /* of each of many */
+
 /* One line for each address in the order in which they were given. */
 static int counted_show(struct seq_file *m, void *unused)
 {
@@ -182,7 +203,7 @@ static int register_counted_peers(void)
 	if (!proc_create_single("peer", 0400, NULL, counted_show))
 		goto no_memory;
 	for (i = 0; i < many; i++) {
-		counted[i].probe.pre_handler = count_own;
+		counted[i].probe.pre_handler = handler;
 		counted[i].probe.addr = (kprobe_opcode_t *)addrs[i];
 		counted[i].error = register_kprobe(&counted[i].probe);
 	}
@@ -205,6 +226,26 @@ static void unregister_counted_peers(void)
 	unregister_kprobes(live, n);
 	kvfree(live);
 	free_counted();
+}
+
+static int register_record_peers(void)
+{
+	int err;
+
+	records = __alloc_percpu(sizeof(*records), sizeof(long));
+	if (!records)
+		return -ENOMEM;
+	handler = record;
+	err = register_counted_peers();
+	if (err)
+		free_percpu(records);
+	return err;
+}
+
+static void unregister_record_peers(void)
+{
+	unregister_counted_peers();
+	free_percpu(records);
 }
 
 static struct ftrace_ops tracer = { .func = entered };
@@ -232,6 +273,7 @@ static const struct peer {
 } peers[] = {
 	{ "kprobe", register_kprobe_peer, unregister_kprobe_peer },
 	{ "kprobes", register_counted_peers, unregister_counted_peers },
+	{ "records", register_record_peers, unregister_record_peers },
 	{ "kretprobe", register_kretprobe_peer, unregister_kretprobe_peer },
 	{ "ftrace", register_ftrace_peer, unregister_ftrace_peer },
 };
@@ -250,7 +292,7 @@ static int __init peer_init(void)
 		if (!strcmp(kind, peers[i].kind))
 			peer = &peers[i];
 	if (!peer) {
-		pr_err("peer: kind=%s is not known: kprobe, kprobes, kretprobe or ftrace\n", kind);
+		pr_err("peer: kind=%s is not known: kprobe, kprobes, records, kretprobe or ftrace\n", kind);
 		return -EINVAL;
 	}
 	return peer->begin();

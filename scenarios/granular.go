@@ -1,0 +1,343 @@
+package scenarios
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"kerninst/agent/cfg"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/probe"
+	"kerninst/agent/wire"
+	"kerninst/lab/vm"
+)
+
+// granularities: what instrumentation costs from coarse to fine, after figure 8 of JIFL (EuroSys
+// 2007): LMbench's operations with a counter in each system call, in each function on
+// their whole way, with a record there instead, and with a counter in each basic block; by splices
+// and by what the kernel and Debian have for it, at the same places in guests of one seed.
+//
+// Which functions are on the way is found: all that a first guest executes while the operations
+// run, as an observer outside sees it. So what interrupts execute meanwhile is among them.
+
+// granularity is how finely a kernel is instrumented, and with what.
+type granularity struct {
+	name, title string
+	at          string // which of the places below
+	action      string
+	kprobes     string // the kind of the peer module's that does the same
+}
+
+// cheapestTrace is the least that a record may have in it: which function it is of, its tag says.
+const cheapestTrace = "trace(1)"
+
+// Where granularities are.
+const (
+	atSyscalls = "syscalls" // entries of all system calls' functions
+	atEntries  = "entries"  // of all functions on the way
+	atBlocks   = "each"     // each basic block of these
+)
+
+var granularities = []granularity{
+	{name: "monitored", title: "system calls counted", at: atSyscalls, action: "count"},
+	{name: "counted", title: "calls counted", at: atEntries, action: "count"},
+	{name: "traced", title: "calls traced", at: atEntries, action: cheapestTrace, kprobes: "records"},
+	{name: "blocks", title: "blocks counted", at: atBlocks, action: "count"},
+}
+
+// granularSuite is what is measured: so many samples of some operations, all if none is named.
+type granularSuite struct {
+	samples    int
+	operations []string
+	executed   uint64        // so often, in all samples, at least: what is on the way
+	patience   time.Duration // host time of a guest
+}
+
+func (s granularSuite) work(name string) *wire.Step {
+	return run(name, append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(s.samples)}, s.operations...)...)
+}
+
+func (s granularSuite) names() []string {
+	if s.operations == nil {
+		return allOps()
+	}
+	return s.operations
+}
+
+var (
+	// The rarest operation of the first is done 768 times in a sample, with one that is not counted
+	// in three; of the other once.
+	granularSlice = granularSuite{2, strings.Fields("Null Read Write Fstat"), 3 * 768, 20 * time.Minute}
+	granularWhole = granularSuite{samples: 2, executed: 3, patience: 3 * time.Hour}
+)
+
+func granularScenarios() []Scenario {
+	one := func(name, title, label string, s granularSuite) Scenario {
+		return Scenario{Name: name, Title: title, Labels: []string{label},
+			Guests: func(arch string) []Guest { return granularGuests(arch, s) },
+			Check:  func(t *T) { checkGranular(t, s) },
+		}
+	}
+	return []Scenario{
+		one("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure", granularSlice),
+		one("granularities", "the same of all of LMbench's operations", "proof", granularWhole),
+	}
+}
+
+// guests -----------------------------------------------------------------------
+
+func granularGuests(arch string, s granularSuite) []Guest {
+	guest := func(name, after string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: after,
+			Make: func(a *Answer) (*wire.Job, error) {
+				more, err := steps(a)
+				begin := []*wire.Step{run("script", "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", granularFile, granularScript), noOptprobes(), s.work("bare")}
+				return job(append(begin, more...)...), err
+			}}
+	}
+	out := []Guest{
+		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Job: job(s.work("work"))},
+		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
+		guest("spliced", "kprobed", s.spliced),
+		guest("ftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolFtrace, kprobed) }),
+		guest("bpftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolBpftrace, kprobed) }),
+	}
+	bpf := &out[len(out)-1]
+	bpf.Software, bpf.Boots, bpf.Index = []string{"bpftrace"}, true, false // as in peers
+	if arch == "amd64" {
+		out = append(out, guest("optprobed", "kprobed", s.optprobed))
+	}
+	return out
+}
+
+// granularPlaces are all points there might be, by where they are.
+func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error) {
+	functions, err := functionsSeen(arch, seen)
+	if err != nil {
+		return nil, err
+	}
+	places := map[string][]*wire.Point{}
+	seen.Text.Functions("", func(f ktext.Func) bool {
+		if name := bestName(arch, seen.Text, f); strings.HasPrefix(name, syscallEntry(arch, "")) && !isPart(name) {
+			places[atSyscalls] = append(places[atSyscalls], entry(name))
+		}
+		return true
+	})
+	for _, f := range functions {
+		places[atBlocks] = append(places[atBlocks], &wire.Point{Function: f, Each: wire.Each_BLOCK})
+		if !isPart(f) {
+			places[atEntries] = append(places[atEntries], entry(f))
+		}
+	}
+	return places, nil
+}
+
+// bestName is a system call's, of the names that a function has, or the one by which it is asked for.
+func bestName(arch string, text *ktext.Text, f ktext.Func) string {
+	for _, name := range text.Aliases(f) {
+		if strings.HasPrefix(name, syscallEntry(arch, "")) {
+			return name
+		}
+	}
+	return f.Known()
+}
+
+// isPart reports whether a name is of a function's other half, which nobody calls.
+func isPart(name string) bool { return strings.Contains(name, ".cold") }
+
+// functionsSeen are those of which a guest has executed something, by name.
+func functionsSeen(arch string, seen *Answer) ([]string, error) {
+	lo, hi := seen.Text.Bounds()
+	if uint64(hi-lo) != seen.Hello.TextEnd-seen.Hello.TextStart {
+		return nil, fmt.Errorf("the guest's kernel has %d bytes of text, its dump %d", seen.Hello.TextEnd-seen.Hello.TextStart, hi-lo)
+	}
+	names := map[string]bool{}
+	for a := range seen.Oracle {
+		if a < seen.Hello.TextStart || a >= seen.Hello.TextEnd {
+			continue
+		}
+		if f, ok := seen.Text.Locate(lo + isa.Addr(a-seen.Hello.TextStart)); ok && !cfg.IsPaddingName(f.Name) {
+			names[bestName(arch, seen.Text, f)] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("the observer has told of nothing that was executed")
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// kprobed finds which places splices have, and puts kprobes there.
+func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, err error) {
+	places, err := granularPlaces(arch, seen)
+	steps = append(steps, granularPart("sites", nil, "sites"))
+	for _, at := range slices.Sorted(maps.Keys(places)) {
+		steps = append(steps, skipping(at, places[at]), unsplice(at))
+	}
+	return append(steps, s.probed(arch, "true")...), err
+}
+
+// probed are the kernel's probes of each granularity in turn, at the places that are known.
+// settle is what is waited for before work begins.
+func (s granularSuite) probed(arch, settle string) (steps []*wire.Step) {
+	for _, g := range granularities {
+		if rivalOf(toolKprobe).lacks(arch, g) != "" {
+			continue
+		}
+		place := kprobes(g.name, g.at)
+		place.GetKprobe().Kind = g.kprobes
+		steps = append(steps, place, shell(g.name+".settled", settle), s.work(g.name+".work"))
+		if g.kprobes != "" {
+			steps = append(steps, shell(g.name+".hits", "cat /sys/module/peer/parameters/hits"))
+		}
+		steps = append(steps, unkprobes(g.name))
+	}
+	return steps
+}
+
+// spliced has splices of each granularity in turn: all, and if the kernel has refused some
+// kprobes, at those places again where it has one.
+func (s granularSuite) spliced(kprobed *Answer) (steps []*wire.Step, err error) {
+	for _, g := range granularities {
+		a, err := probe.Compile("", g.action)
+		if err != nil {
+			return nil, err
+		}
+		sets, err := g.sets(kprobed)
+		if err != nil {
+			return nil, err
+		}
+		for _, set := range sets {
+			for _, p := range set.points {
+				p.Actions = []*wire.Action{{Name: g.action, Snippet: a.String()}}
+			}
+			sp := splice(set.name, set.points...)
+			sp.GetSplice().Brief = g.kprobes == ""
+			found := read(set.name + ".read")
+			found.GetRead().Brief = g.kprobes == ""
+			steps = append(steps, sp, s.work(set.name+".work"), found, unsplice(set.name))
+		}
+	}
+	return steps, nil
+}
+
+// granularSet are the places of one splice.
+type granularSet struct {
+	name      string
+	points    []*wire.Point
+	functions []string
+}
+
+// Which of the places that splices have are in a set: all; those at which the kernel takes a
+// kprobe; and entries of functions by whose names others' tracers find them, and no other.
+const (
+	ofKprobes = ".kprobes"
+	ofNames   = ".named"
+)
+
+// sets are those of all places that can be spliced, and those of others, if these have not all.
+func (g granularity) sets(kprobed *Answer) ([]granularSet, error) {
+	named, err := granularSites(kprobed)
+	refused := map[uint64]bool{}
+	for _, p := range kprobed.Results[g.name].GetPoints() {
+		refused[p.Address] = p.Refusal != nil
+	}
+	sets := []granularSet{{name: g.name}, {name: g.name + ofKprobes}, {name: g.name + ofNames}}
+	for _, p := range kprobed.Results[g.at].GetPoints() {
+		for k, has := range []bool{p.Refusal == nil, !refused[p.Address], g.at != atBlocks && named[p.Symbol]} {
+			if s := &sets[k]; p.Refusal == nil && has {
+				s.points = append(s.points, &wire.Point{Text: p.Address - kprobed.Hello.TextStart + 1})
+				s.functions = append(s.functions, p.Symbol)
+			}
+		}
+	}
+	return slices.DeleteFunc(sets, func(s granularSet) bool {
+		return s.name != g.name && len(s.points) == len(sets[0].points)
+	}), err
+}
+
+// set is the one of a kind.
+func (g granularity) set(kprobed *Answer, of string) (granularSet, error) {
+	sets, err := g.sets(kprobed)
+	k := slices.IndexFunc(sets, func(s granularSet) bool { return s.name == g.name+of })
+	return sets[max(k, 0)], err
+}
+
+// granularSites are names by which ftrace finds one function.
+func granularSites(kprobed *Answer) (map[string]bool, error) {
+	out := map[string]bool{}
+	runs := kprobed.Results["sites"].GetRuns()
+	if len(runs) != 1 || runs[0].Exit != 0 || runs[0].Truncated {
+		return nil, fmt.Errorf("guest kprobed has not listed where ftrace's sites are: %v", runs)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(runs[0].Stdout))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(r)
+	for _, f := range strings.Fields(string(text)) {
+		out[f] = !strings.Contains(f, ".") // bpftrace takes no such name
+	}
+	return out, err
+}
+
+// optimised waits until the kernel makes no more jumps of its probes, 256 at a time, and says of how
+// many it has.
+const optimised = `f=/sys/kernel/debug/kprobes/list n=-1
+while sleep 8; m=$(grep -c OPTIMIZED $f); [ $m != $n ]; do n=$m; done; echo $m; grep -v OPTIMIZED $f | head -n 3`
+
+// optprobed is as kprobed, at the same places, when the kernel has made jumps of what it may.
+func (s granularSuite) optprobed(kprobed *Answer) (steps []*wire.Step, err error) {
+	known := map[string]bool{}
+	for _, g := range granularities {
+		set, err := g.set(kprobed, "")
+		if err != nil {
+			return nil, err
+		}
+		if !known[g.at] {
+			steps = append(steps, skipping(g.at, set.points), unsplice(g.at))
+		}
+		known[g.at] = true
+	}
+	return append(append(steps, shell("optimise", "echo 1 >/proc/sys/debug/kprobes-optimization")), s.probed("amd64", optimised)...), nil
+}
+
+//go:embed granular.sh
+var granularScript string
+
+const granularFile = "/run/granular.sh"
+
+// granularPart runs a part of the script, of functions.
+func granularPart(name string, functions []string, argv ...string) *wire.Step {
+	s := run(name, append([]string{"/bin/sh", granularFile}, argv...)...)
+	s.GetRun().Stdin = []byte(strings.Join(functions, "\n") + "\n")
+	return s
+}
+
+// named has a tool trace functions by their names, for each granularity that it has.
+func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.Step, err error) {
+	for _, g := range granularities {
+		ask := rivalOf(tool).asks(arch, g)
+		if ask == nil {
+			continue
+		}
+		set, err := g.set(kprobed, ofNames)
+		if err != nil {
+			return nil, err
+		}
+		work := s.work("").GetRun().Argv
+		if g.at == atSyscalls { // a pattern attaches all at once
+			set.functions = []string{syscallEntry(arch, "*")}
+		}
+		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, work...)...))
+	}
+	return steps, nil
+}

@@ -1,0 +1,34 @@
+# What the scenario granularities does in its guests besides splices and kprobes: other tracers
+# of functions that are named on standard input, around a workload. The first word says which.
+
+tracing=/sys/kernel/tracing answer=/run/answer
+
+# sites are what ftrace's filter takes, of names that one function has.
+sites() { awk 'NF == 1 { n[$1]++ } END { for (f in n) if (n[f] == 1) print f }' $tracing/available_filter_functions | sort | gzip; }
+
+# ftrace WORK...: what the workload prints, a line, and how many functions were traced.
+ftrace() {
+	cd $tracing || exit
+	awk 'NR == FNR { asked[$1]; next } $1 in asked { print FNR }' - available_filter_functions >set_ftrace_filter &&
+		echo function >current_tracer && "$@" && echo -- && grep -vc '^#' set_ftrace_filter
+	echo nop >current_tracer; echo >set_ftrace_filter
+}
+
+# bpftrace HOOK ACTION WORK...: what the workload prints, a line, and for each function how often
+# it was come by.
+bpftrace() {
+	hook=$1 action=$2; shift 2
+	rm -f $answer /run/bench
+	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"; } >/run/program.bt
+	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536
+	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
+	[ -s /run/bench ] || { head -c 2000 /run/said >&2; exit 1; }
+	cat /run/bench && echo -- && sed -n 's/^@\[\(.*\)\]: /\1 /p' $answer
+	grep -i -e lost -e warn -e attach /run/said >&2
+	sleep 3
+}
+
+# inside is what bpftrace starts when its probes are there.
+inside() { sleep 1; exec "$@" >/run/bench; }
+
+"$@"

@@ -1,0 +1,412 @@
+package scenarios
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/measure"
+	"kerninst/lab/report"
+)
+
+// checks -----------------------------------------------------------------------
+
+// rival is a mechanism: the guest that has it, which of the places, and what is done with it.
+type rival struct {
+	name, guest, of string
+	// lacks says why it has no such granularity; empty: it has.
+	lacks func(arch string, g granularity) string
+	// asks are the script's words for it, of a tool that finds functions by names.
+	does func(arch string, g granularity) []string
+}
+
+const (
+	toolKprobe   = "kprobe"
+	toolOptprobe = "optprobe"
+	toolFtrace   = "ftrace"
+	toolBpftrace = "bpftrace"
+)
+
+func never(string, granularity) string { return "" }
+
+var rivals = []rival{
+	{name: toolSplice, guest: "spliced", lacks: never},
+	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: func(arch string, g granularity) string {
+		if arch == "riscv64" && g.at == atBlocks { // seen at fdget_raw's, which is a block of its own
+			return "riscv64's kernel takes a kprobe at an lr, and traps before the sc behind it, which then fails for ever: the guest hangs"
+		}
+		return ""
+	}},
+	{name: toolOptprobe, guest: "optprobed", of: ofKprobes, lacks: func(arch string, _ granularity) string {
+		if arch != "amd64" {
+			return "the kernel makes jumps of kprobes on amd64 alone"
+		}
+		return ""
+	}},
+	{name: toolFtrace, guest: "ftraced", of: ofNames,
+		does: func(string, granularity) []string { return []string{"ftrace"} },
+		lacks: func(_ string, g granularity) string {
+			if g.name != "traced" {
+				return "the function tracer keeps records of functions that begin: it has no counts, and nothing of blocks"
+			}
+			return ""
+		}},
+	{name: toolBpftrace, guest: "bpftraced", of: ofNames,
+		does: func(arch string, g granularity) []string {
+			hook, action := "kprobe", "{ @[func] = count(); }"
+			if arch == "riscv64" { // whose kernel takes no kprobe where a function begins
+				hook = "fentry"
+			}
+			return []string{"bpftrace", hook, action}
+		},
+		lacks: func(arch string, g granularity) string {
+			switch {
+			case g.at == atBlocks:
+				return "not asked: what bpftrace has in the middle of a function is a kprobe, which the column of kprobes has with less behind it"
+			case g.name == "traced":
+				return "not asked: bpftrace prints each record, and who prints comes by what is traced; told to leave itself out, it had one record in a hundred on arm64"
+			case g.at == atEntries && arch == "riscv64":
+				return "riscv64's kernel refuses bpftrace's program at fdget_pos, and bpftrace attaches none then"
+			}
+			return ""
+		}},
+}
+
+func rivalOf(name string) rival {
+	return rivals[slices.IndexFunc(rivals, func(r rival) bool { return r.name == name })]
+}
+
+// asks are the script's words; none where there is no such granularity.
+func (r rival) asks(arch string, g granularity) []string {
+	if r.lacks(arch, g) != "" {
+		return nil
+	}
+	return r.does(arch, g)
+}
+
+// granularRun is what operations take under one mechanism, of what they took bare before.
+type granularRun struct {
+	of    []float64 // times bare, in their order
+	mean  float64   // geometric
+	added float64   // instructions, samples of all operations together
+}
+
+func (t *T) granularRun(s granularSuite, guest, step string) granularRun {
+	bare, with := t.suite(s, guest, "bare"), t.suite(s, guest, step)
+	r := granularRun{mean: 1}
+	for k, o := range with {
+		of := o.NS / bare[k].NS
+		r.of = append(r.of, of)
+		r.mean *= math.Pow(of, 1/float64(len(with)))
+		r.added += (o.NS - bare[k].NS) * float64(o.N)
+	}
+	return r
+}
+
+// suite is what a step printed of its operations.
+func (t *T) suite(s granularSuite, guest, step string) []*measure.Operation {
+	text, _, _ := bytes.Cut(t.ran(guest, step)[0], []byte("--\n"))
+	suite, err := measure.ParseSuite(text)
+	t.noError(guest+": "+step, err)
+	var names []string
+	for _, o := range suite.Operations {
+		names = append(names, o.Name)
+	}
+	t.equal(guest+": "+step+": operations", names, s.names())
+	return suite.Operations
+}
+
+// Rows of the table below those of operations.
+var granularRows = []string{"geometric mean", "at most, as asked", "added, of what splices add", "at least, as asked"}
+
+func checkGranular(t *T, s granularSuite) {
+	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation"}
+	for _, name := range slices.Concat(s.names(), granularRows) {
+		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
+	}
+	t.granularRefused()
+	for _, g := range granularities {
+		for _, m := range rivals {
+			t.granularColumn(g.title+", "+m.name, t.granularCells(s, g, m))
+		}
+	}
+	for _, g := range granularities {
+		t.granularCounts(s, g)
+	}
+	for _, l := range granularLimits {
+		t.granularLimit(l)
+	}
+}
+
+func (t *T) granularColumn(name string, cells []report.GridCell) {
+	t.Grid.Columns = append(t.Grid.Columns, name)
+	for k := range t.Grid.Lines {
+		t.Grid.Lines[k].Cells = append(t.Grid.Lines[k].Cells, cells[k])
+	}
+}
+
+// granularCells are a column, of figures or of why there are none. Metrics are named as report
+// looks for them that draws bars.
+func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []report.GridCell) {
+	if why := m.lacks(t.Arch, g); why != "" {
+		return slices.Repeat([]report.GridCell{{Why: why}}, len(t.Grid.Lines))
+	}
+	set, err := g.set(t.Guests["kprobed"], m.of)
+	t.noError(g.name+": places that "+m.name+" has", err)
+	r := t.granularRun(s, m.guest, g.name+".work")
+	ours := t.granularRun(s, "spliced", set.name+".work")
+	file := func(name string, v float64, unit string) {
+		t.Metrics[g.name+"."+name] = report.Metric{Value: v, Unit: unit, N: s.samples, Order: len(t.Metrics) + 1}
+	}
+	value := func(v float64) { cells = append(cells, report.GridCell{Value: &v}) }
+	for k, o := range t.suite(s, m.guest, "bare") {
+		name := strings.ReplaceAll(o.Name, "/", ".")
+		file(name+".bare", o.NS, unitOf(o.Name))
+		file(name+"."+m.name+".ratio", r.of[k], "x")
+		value(r.of[k])
+	}
+	file(m.name+".points", float64(len(set.points)), "points")
+	if m.name == toolOptprobe {
+		n, err := strconv.Atoi(strings.Fields(string(t.ran(m.guest, g.name+".settled")[0]))[0])
+		t.noError(g.name+": optprobes", err)
+		file(m.name+".optimised", float64(n), "points")
+	}
+	file(m.name+".geomean", r.mean, "x")
+	file(m.name+".over-splice", r.added/ours.added, "x")
+	for k, v := range []float64{r.mean, r.added / ours.added} {
+		value(v)
+		if l := granularLimitOf(g.name, m.name, k == 0); l.asked[t.Arch] > 0 {
+			value(l.asked[t.Arch])
+		} else {
+			cells = append(cells, report.GridCell{Why: "nothing is asked of it"})
+		}
+	}
+	return cells
+}
+
+// granularLimit bounds a figure of a granularity and a mechanism: what operations take, times bare,
+// if it is of splices, or else what it adds, times what splices add at the same places. What is
+// asked of it is in the table; what is held is asserted, and is that unless it is known to be missed.
+type granularLimit struct {
+	granularity, rival string
+	asked, held        map[string]float64
+}
+
+func each(amd64, arm64, riscv64 float64) map[string]float64 {
+	return map[string]float64{"amd64": amd64, "arm64": arm64, "riscv64": riscv64}
+}
+
+var granularLimits = []granularLimit{
+	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.7, 1.6, 0)},
+	{"blocks", toolSplice, each(1.6, 1.9, 2.2), nil},
+	{"counted", toolKprobe, each(100, 80, 80), nil},
+	{"blocks", toolKprobe, each(100, 80, 80), nil},
+	{"traced", toolKprobe, each(30, 30, 30), each(17.5, 16.5, 0)},
+	{"counted", toolOptprobe, each(20, 0, 0), nil},
+	{"blocks", toolOptprobe, each(20, 0, 0), nil},
+	{"traced", toolOptprobe, each(6, 0, 0), nil},
+}
+
+// granularLimitOf is the limit of one figure, mean or else what is added; none if it has none.
+func granularLimitOf(granularity, rival string, mean bool) granularLimit {
+	for _, l := range granularLimits {
+		if l.granularity == granularity && l.rival == rival && (rival == toolSplice) == mean {
+			return l
+		}
+	}
+	return granularLimit{}
+}
+
+func granularityOf(name string) granularity {
+	return granularities[slices.IndexFunc(granularities, func(g granularity) bool { return g.name == name })]
+}
+
+// limit is what is asserted; 0: nothing.
+func (l granularLimit) limit(arch string) float64 { return cmp.Or(l.held[arch], l.asked[arch]) }
+
+func (t *T) granularLimit(l granularLimit) {
+	limit := l.limit(t.Arch)
+	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
+	switch {
+	case limit == 0 || rivalOf(l.rival).lacks(t.Arch, granularityOf(l.granularity)) != "":
+	case l.rival == toolSplice:
+		t.atMost(l.granularity+": geometric mean with splices, times bare", figure(".geomean"), limit)
+	default:
+		t.atLeast(l.granularity+": added by "+l.rival+"s, of what splices add at the same places", figure(".over-splice"), limit)
+	}
+}
+
+// granularRefused says which of the places no splice has, and why.
+func (t *T) granularRefused() {
+	var text strings.Builder
+	for _, at := range []string{atSyscalls, atEntries, atBlocks} {
+		why := map[string]int{}
+		for _, p := range t.done("kprobed", at).Points {
+			if p.Refusal == nil {
+				why[cmp.Or(p.Mechanism, "spliced")]++
+				continue
+			}
+			why[p.Refusal.Reason]++
+			fmt.Fprintf(&text, "%s\t%s\t%s\t%s\n", at, p.Spec, p.Refusal.Reason, p.Refusal.Detail)
+			if at == atEntries {
+				t.point("kprobed", p)
+			}
+		}
+		for reason, n := range why {
+			t.Metrics["places."+at+"."+slug(reason)] = report.Metric{Value: float64(n), Unit: "points", N: 1}
+		}
+	}
+	t.Files["granularities-refused.txt"] = []byte(text.String())
+}
+
+// granularFound is how often places were come by, from the begin of the kernel's text on, as
+// splices found it.
+func (t *T) granularFound(g granularity) map[uint64]uint64 {
+	found, begin, out := t.done("spliced", g.name+".read"), t.Guests["spliced"].Hello.TextStart, map[uint64]uint64{}
+	for k, a := range found.Addresses {
+		out[a-begin] = found.Counts[k]
+	}
+	at := map[string]uint64{}
+	for _, p := range t.done("spliced", g.name).Points {
+		at[p.Spec] = p.Address - begin
+	}
+	for _, v := range found.Values {
+		t.equal(g.name+": records of "+v.Spec+" that were lost", v.Dropped+v.Holes, uint64(0))
+		out[at[v.Spec]] += v.Count
+	}
+	return out
+}
+
+// probesFound is the same of the kernel's probes.
+func (t *T) probesFound(guest string, g granularity) map[uint64]uint64 {
+	at, out := map[string]uint64{}, map[uint64]uint64{}
+	for _, p := range t.done(guest, g.name).Points {
+		at[p.Spec] = p.Address - t.Guests[guest].Hello.TextStart
+	}
+	for _, v := range t.done(guest, "un"+g.name).Values {
+		out[at[v.Spec]] += v.Count
+	}
+	return out
+}
+
+// bpftraceFound is the same by functions.
+func (t *T) bpftraceFound(g granularity) map[string]uint64 {
+	_, said, _ := strings.Cut(string(t.ran("bpftraced", g.name+".work")[0]), "--\n")
+	out := map[string]uint64{}
+	for line := range strings.Lines(said) {
+		var name string
+		var n uint64
+		_, err := fmt.Sscanf(line, "%s %d", &name, &n)
+		t.noError("bpftrace: "+line, err)
+		out[name] = n
+	}
+	return out
+}
+
+// often is how often a place that two compare is come by: others are of interrupts, of which there are
+// as many as there is time for, and of the tools themselves.
+const often = 2000
+
+// otherwise is by which part of what came by two have found another number of it, at the places that
+// both have.
+func otherwise[P comparable](a, b map[P]uint64) float64 {
+	var all, other uint64
+	for p, n := range a {
+		if m, both := b[p]; both && n >= often {
+			all += max(n, m)
+			other += max(n, m) - min(n, m)
+		}
+	}
+	return float64(other) / float64(max(all, 1))
+}
+
+// mostApart is that part at most: where all takes many times as long there are more interrupts.
+// bpftrace counts what it does itself, too, while it begins and ends.
+var mostApart = map[string]float64{toolKprobe: 0.05, toolOptprobe: 0.05, toolBpftrace: 0.15}
+
+// granularCounts compares what each mechanism found at the same places with what splices did.
+func (t *T) granularCounts(s granularSuite, g granularity) {
+	ours := t.granularFound(g)
+	names := map[uint64]string{}
+	for _, p := range t.made("kprobed", g.at) {
+		names[p.Address-t.Guests["kprobed"].Hello.TextStart] = p.Symbol
+	}
+	t.granularFile(g, ours, names)
+	getppid := getppidOf(byFunction(ours, names))
+	t.atLeast(g.name+": calls of getppid", float64(getppid), float64(1440*(s.samples+1)))
+	t.atMost(g.name+": calls of getppid", float64(getppid), float64(1441*(s.samples+1)))
+	file := func(m rival, part float64) {
+		t.Metrics[g.name+"."+m.name+".apart"] = report.Metric{Value: 100 * part, Unit: "%", N: 1}
+		t.atMost(g.name+": part of what "+m.name+"s find otherwise than splices", part, mostApart[m.name])
+	}
+	judge := func(m rival, n uint64) {
+		t.atLeast(g.name+": calls of getppid that "+m.name+"s found", float64(n), float64(getppid))
+		t.atMost(g.name+": calls of getppid that "+m.name+"s found", float64(n), float64(getppid+shells))
+	}
+	for _, m := range rivals[1:] {
+		switch {
+		case m.lacks(t.Arch, g) == "" && g.kprobes != "" && m.of == ofKprobes:
+			n, err := strconv.ParseUint(strings.TrimSpace(string(t.ran(m.guest, g.name+".hits")[0])), 10, 64)
+			t.noError(g.name+": records of "+m.name+"s", err)
+			t.atLeast(g.name+": records of "+m.name+"s, of those of getppid", float64(n), float64(getppid))
+		case m.lacks(t.Arch, g) != "" || m.name == toolFtrace:
+		case m.name == toolBpftrace:
+			theirs := t.bpftraceFound(g)
+			file(m, otherwise(byFunction(ours, names), theirs))
+			judge(m, getppidOf(theirs))
+		case g.kprobes == "":
+			theirs := t.probesFound(m.guest, g)
+			file(m, otherwise(ours, theirs))
+			judge(m, getppidOf(byFunction(theirs, names)))
+		}
+	}
+}
+
+// shells are at most as many as are started besides, while a tool counts: each calls getppid once.
+const shells = 4
+
+// byFunction is how often that place of a function was come by that most came by.
+func byFunction(found map[uint64]uint64, names map[uint64]string) map[string]uint64 {
+	out := map[string]uint64{}
+	for at, n := range found {
+		out[names[at]] = max(out[names[at]], n)
+	}
+	return out
+}
+
+// getppidOf is how often that was called, by whichever of its names.
+func getppidOf(found map[string]uint64) (n uint64) {
+	for name, of := range found {
+		if strings.HasSuffix(name, "_sys_"+planted) {
+			n += of
+		}
+	}
+	return n
+}
+
+// granularFile lists what splices counted, the dearest first: hits, instructions that a patch adds
+// (a breakpoint's own not included), mechanism, place.
+func (t *T) granularFile(g granularity, ours map[uint64]uint64, names map[uint64]string) {
+	points, begin := map[uint64]*wire.PointResult{}, t.Guests["spliced"].Hello.TextStart
+	for _, p := range t.done("spliced", g.name).Points {
+		points[p.Address-begin] = p
+	}
+	cost := func(at uint64) uint64 { return ours[at] * uint64(points[at].GetAdded()) }
+	var text strings.Builder
+	hits := map[string]uint64{}
+	for _, at := range slices.SortedFunc(maps.Keys(ours), func(a, b uint64) int { return cmp.Or(cmp.Compare(cost(b), cost(a)), cmp.Compare(a, b)) }) {
+		p := points[at]
+		hits[p.GetMechanism()] += ours[at]
+		fmt.Fprintf(&text, "%10d %4d %-12s text+%#x in %s\n", ours[at], p.GetAdded(), p.GetMechanism(), at, names[at])
+	}
+	for _, mechanism := range slices.Sorted(maps.Keys(hits)) {
+		t.count(g.name+".hits."+mechanism, hits[mechanism])
+	}
+	t.Files["granularities-"+g.name+".txt"] = []byte(text.String())
+}

@@ -1,0 +1,101 @@
+package scenarios
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+)
+
+// granularKprobed is a guest that has found four places: of which one is refused to splices, one to
+// kprobes, and one is in a function that has its name from the compiler.
+func granularKprobed(t *testing.T) *Answer {
+	t.Helper()
+	var sites bytes.Buffer
+	w := gzip.NewWriter(&sites)
+	fmt.Fprint(w, "a\nb\nc.isra.0\nd\n")
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const text = 0x1000
+	at := func(k uint64, refused bool) *wire.PointResult {
+		p := &wire.PointResult{Symbol: []string{"a", "b", "c.isra.0", "d"}[k], Address: text + 16*k}
+		if refused {
+			p.Refusal = &wire.Refusal{Reason: "reserved text"}
+		}
+		return p
+	}
+	return &Answer{Hello: &wire.Hello{TextStart: text}, Results: map[string]*wire.Result{
+		"sites":   {Runs: []*wire.RunResult{{Stdout: sites.Bytes()}}},
+		atEntries: {Points: []*wire.PointResult{at(0, false), at(1, false), at(2, false), at(3, true)}},
+		"counted": {Points: []*wire.PointResult{at(0, false), at(1, true), at(2, false)}},
+	}}
+}
+
+func TestGranularSets(t *testing.T) {
+	g := granularities[1]
+	sets, err := g.sets(granularKprobed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, s := range sets {
+		got += fmt.Sprintf("%s %s %d; ", s.name, strings.Join(s.functions, ","), s.points[len(s.points)-1].Text)
+	}
+	if want := "counted a,b,c.isra.0 33; counted.kprobes a,c.isra.0 33; counted.named a,b 17; "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// Where kprobes may be everywhere, there is nothing to measure twice.
+	k := granularKprobed(t)
+	k.Results["counted"].Points[1].Refusal = nil
+	if s, err := g.set(k, ofKprobes); err != nil || s.name != "counted" {
+		t.Errorf("%v, %v", s, err)
+	}
+	k.Results["sites"].Runs[0].Exit = 1
+	if _, err := g.sets(k); err == nil {
+		t.Error("sets without ftrace's sites")
+	}
+}
+
+func TestOtherwise(t *testing.T) {
+	ours := map[string]uint64{"a": 10000, "b": 5000, "mine": 7000, "seldom": often - 1}
+	for want, theirs := range map[float64]map[string]uint64{
+		0:              {"a": 10000, "b": 5000, "theirs": 9000, "seldom": 1},
+		1000.0 / 15000: {"a": 9000, "b": 5000},
+		5000.0 / 20000: {"a": 10000, "b": 10000},
+	} {
+		if got := otherwise(ours, theirs); got != want {
+			t.Errorf("%v: %v, want %v", theirs, got, want)
+		}
+	}
+}
+
+// Each limit holds at what is held, and not beyond; what nothing is asked of is not judged.
+func TestGranularLimits(t *testing.T) {
+	for _, l := range granularLimits {
+		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+			limit := l.limit(arch)
+			figure, worse := ".geomean", 1.01
+			if l.rival != toolSplice {
+				figure, worse = ".over-splice", 0.99
+			}
+			for _, v := range []float64{limit, limit * worse} {
+				got := failure(func(fail func(string)) {
+					x := NewT(arch, "", nil, fail)
+					x.Metrics[l.granularity+"."+l.rival+figure] = report.Metric{Value: v}
+					x.granularLimit(l)
+				})
+				if judged := rivalOf(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
+					t.Errorf("%s, %s of %s at %v: %q", arch, l.granularity, l.rival, v, got)
+				}
+			}
+		}
+		if l.asked["amd64"] == 0 {
+			t.Errorf("%s of %s: nothing is asked", l.granularity, l.rival)
+		}
+	}
+}
