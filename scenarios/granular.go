@@ -38,7 +38,7 @@ type granularity struct {
 }
 
 // cheapestTrace is the least that a record may have in it: which function it is of, its tag says.
-const cheapestTrace = "trace(1)"
+const cheapestTrace = "trace()"
 
 // Where granularities are.
 const (

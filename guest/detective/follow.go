@@ -58,8 +58,8 @@ type Callee struct {
 	Inside
 	// Here is how many of the calls were from the function of the level.
 	Here uint64 `json:"here"`
-	// Share is what these have of the time that is followed, taken to be as long as any other, as a
-	// part of elapsed time.
+	// Share is what these have of the time that is followed, as a part of elapsed time: taken to be
+	// as long as any other, or so long that nothing else could have had it.
 	Share float64 `json:"share"`
 	// Refused is why nothing is known of it.
 	Refused string `json:"refused,omitempty"`
@@ -208,8 +208,24 @@ func (d *detective) level(function string) (l Level, err error) {
 	if all[0].Refused != "" {
 		return l, fmt.Errorf("%s cannot be timed: %s", function, all[0].Refused)
 	}
+	if d.by == "elapsed" {
+		l.asleep()
+	}
 	byShare(l.Callees)
 	return l, nil
+}
+
+// asleep gives each callee at least the time of the level that nothing else can have had: while a
+// function has no CPU it sleeps in something that it calls. Calls from here may sleep, and all
+// others, which are as many, not.
+func (l *Level) asleep() {
+	left := l.Inside.Concurrency - l.Inside.Virtual
+	for _, c := range l.Callees {
+		left -= c.Concurrency
+	}
+	for k, c := range l.Callees {
+		l.Callees[k].Share = max(c.Share, min(left+c.Concurrency, c.Concurrency))
+	}
 }
 
 func byShare(all []Callee) {

@@ -163,6 +163,25 @@ func TestFollowVirtual(t *testing.T) {
 	}
 }
 
+// TestAsleep: what sleeps here, of calls of which most are from elsewhere and do not sleep.
+func TestAsleep(t *testing.T) {
+	l := Level{Inside: Inside{Concurrency: 0.15, Virtual: 0.03}, Callees: []Callee{
+		{Function: "stop", Inside: Inside{Concurrency: 0.12}, Share: 0.04},
+		{Function: "add", Inside: Inside{Concurrency: 0.02}, Share: 0.02},
+		{Function: "lookup", Inside: Inside{Concurrency: 0.01}, Share: 0.005},
+	}}
+	l.asleep()
+	for k, want := range []float64{0.09, 0.02, 0.005} {
+		if got := l.Callees[k].Share; got < want-1e-9 || got > want+1e-9 {
+			t.Errorf("%s has %.4f, want %.4f", l.Callees[k].Function, got, want)
+		}
+	}
+	l = Level{Inside: Inside{Concurrency: 0.03, Virtual: 0.03}, Callees: []Callee{{Inside: Inside{Concurrency: 0.5}, Share: 0.01}}}
+	if l.asleep(); l.Callees[0].Share != 0.01 {
+		t.Errorf("what does not sleep has slept: %+v", l.Callees)
+	}
+}
+
 // TestFollowEach: where there is no one place, all functions of system calls are asked for.
 func TestFollowEach(t *testing.T) {
 	g := callGraph{
