@@ -203,14 +203,14 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
-	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.7, 1.6, 0)},
-	{"blocks", toolSplice, each(1.6, 1.9, 2.2), nil},
+	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.7, 1.6, 1.7)},
+	{"blocks", toolSplice, each(1.6, 1.9, 2.2), each(0, 0, 3.8)},
 	{"counted", toolKprobe, each(100, 80, 80), nil},
 	{"blocks", toolKprobe, each(100, 80, 80), nil},
-	{"traced", toolKprobe, each(30, 30, 30), each(17.5, 16.5, 0)},
+	{"traced", toolKprobe, each(30, 30, 30), each(17.5, 16.5, 18)},
 	{"counted", toolOptprobe, each(20, 0, 0), nil},
 	{"blocks", toolOptprobe, each(20, 0, 0), nil},
-	{"traced", toolOptprobe, each(6, 0, 0), nil},
+	{"traced", toolOptprobe, each(6, 0, 0), each(5.5, 0, 0)},
 }
 
 // granularLimitOf is the limit of one figure, mean or else what is added; none if it has none.
@@ -359,7 +359,11 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 		case m.name == toolBpftrace:
 			theirs := t.bpftraceFound(g)
 			file(m, otherwise(byFunction(ours, names), theirs))
-			judge(m, getppidOf(theirs))
+			// Of a system call without arguments amd64's tables of names have one that is no 64-bit
+			// call's, which the pattern leaves out, and the set of places with it.
+			if set, err := g.set(t.Guests["kprobed"], m.of); err == nil && contains(set.functions, syscallEntry(t.Arch, planted)) {
+				judge(m, getppidOf(theirs))
+			}
 		case g.kprobes == "":
 			theirs := t.probesFound(m.guest, g)
 			file(m, otherwise(ours, theirs))
