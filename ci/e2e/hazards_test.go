@@ -99,9 +99,7 @@ func TestPeers(t *testing.T)        { scenario(t, "peers-slice", 30, []string{"r
 func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 130, []string{"arm64"}) }
 
 // From counting system calls to counting blocks, by splices and by others' probes.
-func TestGranularities(t *testing.T) {
-	scenario(t, "granularities-slice", 60, []string{"arm64", "riscv64"})
-}
+func TestGranularities(t *testing.T) { scenario(t, "granularities-slice", 200, arches) }
 
 // Coverage takes itself away, and finds what counters find.
 func TestCover(t *testing.T) { scenario(t, "cover", 7, []string{"arm64"}) }
