@@ -203,14 +203,14 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
-	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.33, 1.6, 1.7)},
+	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.33, 1.6, 1.28)},
 	{"blocks", toolSplice, each(1.6, 1.9, 2.2), each(0, 0, 3.8)},
 	{"counted", toolKprobe, each(100, 80, 80), nil},
 	{"blocks", toolKprobe, each(100, 80, 80), nil},
-	{"traced", toolKprobe, each(30, 30, 30), each(0, 16.5, 18)},
+	{"traced", toolKprobe, each(30, 30, 30), each(0, 16.5, 0)},
 	{"counted", toolOptprobe, each(20, 0, 0), nil},
 	{"blocks", toolOptprobe, each(20, 0, 0), nil},
-	{"traced", toolOptprobe, each(6, 0, 0), each(5.5, 0, 0)},
+	{"traced", toolOptprobe, each(6, 0, 0), nil},
 }
 
 // granularLimitOf is the limit of one figure, mean or else what is added; none if it has none.
