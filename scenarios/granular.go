@@ -82,13 +82,13 @@ var (
 
 func granularScenarios() []Scenario {
 	one := func(name, title, label string, s granularSuite) Scenario {
-		return Scenario{Name: name, Title: title, Labels: []string{label},
+		return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
 			Guests: func(arch string) []Guest { return granularGuests(arch, s) },
 			Check:  func(t *T) { checkGranular(t, s) },
 		}
 	}
 	return []Scenario{
-		one("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure", granularSlice),
+		one("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure proof", granularSlice),
 		one("granularities", "the same of all of LMbench's operations", "proof", granularWhole),
 	}
 }

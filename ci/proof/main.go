@@ -70,6 +70,7 @@ var scenarioProofs = []scenarioProof{
 	{"density-kernel", "exact", "density.counted", []class{{"flow", "density.flow.sums.came"}}},
 	{"peers", "exact", "peers.answers", nil},
 	{"granularities", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
+	{"granularities-slice", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},
