@@ -41,7 +41,7 @@
 
 #define MAX_FUNCTIONS	(1u << 18)
 #define MAX_BLOCKS	(1u << 18)
-#define MAX_NODES	(1u << 17)
+#define MAX_NODES	(1u << 19)
 #define MAX_DEPTH	512
 #define MAX_RANGES	1024
 #define SWITCH_BYTES	256	/* of the function that switches tasks, at most */
@@ -208,7 +208,7 @@ static unsigned int child(unsigned int parent, u64 addr, int exception)
 		if (*at)
 			continue;
 		if (nnodes == MAX_NODES) {
-			fail("more than 131072 paths");
+			fail("more than 524288 paths");
 			return 0;
 		}
 		*at = nnodes;
