@@ -25,10 +25,11 @@ bpftrace() {
 	[ -s /run/bench ] || { head -c 2000 /run/said >&2; exit 1; }
 	cat /run/bench && echo -- && sed -n 's/^@\[\(.*\)\]: /\1 /p' $answer
 	grep -i -e lost -e warn -e attach /run/said >&2
-	sleep 3
+	sleep 3 # what is put off when probes go comes meanwhile
 }
 
-# inside is what bpftrace starts when its probes are there.
+# inside is what bpftrace starts when its probes are there; what these are made faster by comes a
+# moment later.
 inside() { sleep 1; exec "$@" >/run/bench; }
 
 "$@"

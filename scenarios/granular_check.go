@@ -22,7 +22,7 @@ type rival struct {
 	name, guest, of string
 	// lacks says why it has no such granularity; empty: it has.
 	lacks func(arch string, g granularity) string
-	// asks are the script's words for it, of a tool that finds functions by names.
+	// does is what the script is told, of a tool that finds functions by names.
 	does func(arch string, g granularity) []string
 }
 
@@ -331,6 +331,23 @@ func otherwise[P comparable](a, b map[P]uint64) float64 {
 // it begins and ends.
 var mostApart = map[string]float64{toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15}
 
+// granularApart lists the places that come into it at which another mechanism found another number,
+// those first that are furthest apart: what it found more, what splices found, place.
+func (t *T) granularApart(g granularity, m rival, ours, theirs map[uint64]uint64, names map[uint64]string) {
+	more := map[uint64]int64{}
+	for at, n := range ours {
+		if other, both := theirs[at]; both && n >= often && other != n {
+			more[at] = int64(other - n)
+		}
+	}
+	far := func(at uint64) int64 { return max(more[at], -more[at]) }
+	var text strings.Builder
+	for _, at := range slices.SortedFunc(maps.Keys(more), func(a, b uint64) int { return cmp.Or(cmp.Compare(far(b), far(a)), cmp.Compare(a, b)) }) {
+		fmt.Fprintf(&text, "%10d %10d text+%#x in %s\n", more[at], ours[at], at, names[at])
+	}
+	t.Files["granularities-"+g.name+"-"+m.name+".txt"] = []byte(text.String())
+}
+
 // granularCounts compares what each mechanism found at the same places with what splices did.
 func (t *T) granularCounts(s granularSuite, g granularity) {
 	ours := t.granularFound(g)
@@ -367,6 +384,7 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 			}
 		case g.kprobes == "":
 			theirs := t.probesFound(m.guest, g)
+			t.granularApart(g, m, ours, theirs, names)
 			file(m, otherwise(ours, theirs))
 			judge(m, getppidOf(byFunction(theirs, names)))
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 )
@@ -132,14 +133,7 @@ func entry(function string) *wire.Point {
 	return &wire.Point{Function: function, Entry: true}
 }
 
-// syscallEntry is the function of a system call without arguments, which the
-// compiler may or may not inline into its wrapper: the wrapper is always there.
-func syscallEntry(arch, name string) string {
-	return map[string]string{
-		"amd64":   "__x64_sys_",
-		"arm64":   "__arm64_sys_",
-		"riscv64": "__riscv_sys_",
-	}[arch] + name
-}
+// syscallEntry is the function of a system call, which many scenarios splice.
+func syscallEntry(arch, name string) string { return ktext.Syscall(arch, name) }
 
 func nth(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }

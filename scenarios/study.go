@@ -51,6 +51,9 @@ func follows(by string) *wire.Step {
 	return squidPart("levels", "detective", "-window", studyWindow, "-by", by)
 }
 
+// profileGuest is the one that is followed from outside.
+const profileGuest = "profile"
+
 const detectivePackage = "guest/detective"
 
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
@@ -113,7 +116,7 @@ func storeBegins(s store, requests int, by string) []*wire.Step {
 
 // profiled is a guest in which Squid's calls are followed from outside.
 func profiled() Guest {
-	g := squidGuest("profile")
+	g := squidGuest(profileGuest)
 	g.Calls = true
 	g.Job = job(slices.Concat(
 		[]*wire.Step{watchCalls()},
@@ -128,7 +131,7 @@ func profiled() Guest {
 
 func studyGuests(arch string) []Guest {
 	planted := studied("planted", store{}, studyRequests)
-	planted.Job, planted.After, planted.Make = nil, "profile", plantedJob(arch)
+	planted.Job, planted.After, planted.Make = nil, profileGuest, plantedJob(arch)
 	guests := []Guest{profiled(), planted}
 	for _, w := range followings {
 		guests = append(guests, studied(w.guest, store{}, studyRequests, follows(w.by)))
@@ -161,11 +164,21 @@ type threads struct {
 	Concurrency, Virtual float64
 }
 
-func (t *T) levels(guest string) (all []level) {
-	text := t.ran(guest, "levels")[0]
-	t.Files[guest+".json"] = text
-	t.noError(guest+": levels", json.Unmarshal(text, &all))
-	t.atLeast(guest+": levels", float64(len(all)), 1)
+// levels are what the detective found in each guest that it was in; filed as it said it, also of a
+// guest that is not right.
+func (t *T) levels() map[string][]level {
+	all := map[string][]level{}
+	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		if guest == profileGuest {
+			continue
+		}
+		text := t.ran(guest, "levels")[0]
+		t.Files[guest+".json"] = text
+		var found []level
+		t.noError(guest+": levels", json.Unmarshal(text, &found))
+		t.atLeast(guest+": levels", float64(len(found)), 1)
+		all[guest] = found
+	}
 	return all
 }
 
@@ -182,21 +195,17 @@ const (
 )
 
 func checkStudy(t *T) {
-	tree, names := t.Guests["profile"].Calls, t.names("profile", "names")
+	tree, names := t.Guests[profileGuest].Calls, t.names(profileGuest, "names")
 	t.callsFile(tree, names)
-	for _, g := range slices.Sorted(maps.Keys(t.Guests)) { // also of one that is not right
-		if g != "profile" {
-			t.levels(g)
-		}
-	}
+	found := t.levels()
 	t.Grid = &report.Grid{Title: "Squid's time in the kernel, from its system calls down", Rows: "function",
 		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of the time followed, by splices", "seen outside"}}
 	for _, w := range followings {
-		t.sameWay(w.guest, callProfile{tree, names, t.Arch, w.in})
+		t.sameWay(w.guest, found[w.guest], callProfile{tree, names, t.Arch, w.in})
 		t.undisturbed(w.guest)
 	}
-	t.foundPlanted(callProfile{tree, names, t.Arch, virtualIn})
-	t.remedies()
+	t.foundPlanted(found["planted"], callProfile{tree, names, t.Arch, virtualIn})
+	t.remedies(found)
 }
 
 // leastLevels is how far down the detective has to go.
@@ -204,8 +213,7 @@ const leastLevels = 6
 
 // sameWay holds that what comes next at each level is what the profile has most of, and files
 // what was found.
-func (t *T) sameWay(guest string, p callProfile) {
-	found := t.levels(guest)
+func (t *T) sameWay(guest string, found []level, p callProfile) {
 	at := p.systemCalls()
 	for k, l := range found {
 		seen := p.called(at)
@@ -264,7 +272,7 @@ func withoutModule(function string) string { return function[strings.IndexByte(f
 
 // undisturbed holds how many requests there were each second while the detective asked.
 func (t *T) undisturbed(guest string) {
-	bare, asked := t.proxied("profile"), t.proxied(guest)
+	bare, asked := t.proxied(profileGuest), t.proxied(guest)
 	for _, phase := range squidPhases {
 		kept := asked.phases[phase.name]["req/s"] / bare.phases[phase.name]["req/s"]
 		t.Metrics["study."+guest+"."+phase.name+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}
@@ -273,10 +281,10 @@ func (t *T) undisturbed(guest string) {
 }
 
 // remedies holds what becomes of the time in which files are opened.
-func (t *T) remedies() {
+func (t *T) remedies(found map[string][]level) {
 	share := map[string]float64{}
 	for _, r := range remedies {
-		l := t.levels(r.name)[0]
+		l := found[r.name][0]
 		share[r.name] = l.Inside.Concurrency
 		t.Metrics["study.openat."+r.name] = report.Metric{Value: l.Inside.Concurrency, Unit: "ratio", N: 1}
 		for phase, units := range t.proxied(r.name).phases {

@@ -207,19 +207,21 @@ func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 }
 
 // foundPlanted holds that the detective ends where the delay is.
-func (t *T) foundPlanted(p callProfile) {
-	all := p.drawnDelays(t.Guests["profile"].Seed)
+func (t *T) foundPlanted(found []level, p callProfile) {
+	all := p.drawnDelays(t.Guests[profileGuest].Seed)
 	var words []string
 	for _, d := range all {
 		words = append(words, fmt.Sprintf("%s > %s (%d calls)", d.function, d.callee, d.calls))
 	}
 	said := strings.Fields(string(t.ran("planted", "plant")[0]))
-	text, err := json.MarshalIndent(struct{ Drawn, Planted []string }{words, said}, "", " ")
+	text, err := json.MarshalIndent(struct {
+		Drawn, Planted []string
+		Why            string // others were not
+	}{words, said, string(t.done("planted", "plant").Runs[0].Stderr)}, "", " ")
 	t.noError("planted", err)
 	t.Files["planted.json"] = text
 	k := slices.IndexFunc(all, func(d delayed) bool { return len(said) == 2 && d.function == said[0] && d.callee == said[1] })
 	t.atLeast("functions that were drawn, of which one was planted", float64(k), 0)
-	found := t.levels("planted")
 	t.wentDown("planted", len(found), 2)
 	t.equal("the function that was drawn, and delayed", withoutModule(found[len(found)-1].Function), all[k].function)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kerninst/agent/ask"
+	"kerninst/agent/ktext"
 	actions "kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -134,8 +135,7 @@ func TestRings(t *testing.T) {
 
 // seekPath is what a seek comes by, in that order.
 func seekPath(arch string) []string {
-	call := map[string]string{"amd64": "__x64_sys_lseek", "arm64": "__arm64_sys_lseek", "riscv64": "__riscv_sys_lseek"}
-	return []string{call[arch], "generic_file_llseek_size"}
+	return []string{ktext.Syscall(arch, "lseek"), "generic_file_llseek_size"}
 }
 
 // TestWords: records without a time are there, once and in the order in which a program calls

@@ -46,9 +46,6 @@ var busy = []string{
 	"seq_read_iter", "proc_reg_read_iter", "show_map_vma", "cap_capable", "security_file_permission", "fdget_pos", "__fdget_pos", "close_fd", "alloc_fd", "do_fcntl", "vfs_statx", "cp_new_stat", "wp_page_copy", "finish_fault", "do_fault",
 }
 
-// entryPrefix is what the functions of system calls begin with.
-var entryPrefix = map[string]string{"amd64": "__x64_sys_", "arm64": "__arm64_sys_", "riscv64": "__riscv_sys_"}
-
 // threads splice, each with patch memory of its own: the module does their calls in turn.
 const threads = 3
 
@@ -143,7 +140,7 @@ func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, err
 		_ = t.splicer.ReserveLocal() // cells that all CPUs share will do
 	}
 	t.victim = &victims[n]
-	name := entryPrefix[runtime.GOARCH] + t.victim.name
+	name := ktext.Syscall(runtime.GOARCH, t.victim.name)
 	for _, m := range plan.Ladder(k.arch.Name) {
 		req := k.request(t)
 		req.Function, req.Mechanism = name, m

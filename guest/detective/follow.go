@@ -68,11 +68,11 @@ type Callee struct {
 // detective is one investigation.
 type detective struct {
 	options
-	ask   func(args ...string) (answer, error)
-	names names
-	// entries are those of the ISA that it runs on.
-	entries entryNames
-	found   func(Level) // each level, as it is found; may be nil
+	ask      func(args ...string) (answer, error)
+	names    names
+	prefix   string      // of the functions of system calls
+	dispatch dispatcher  // may be none
+	found    func(Level) // each level, as it is found; may be nil
 }
 
 // waits are system calls that wait for others to do something: time in them is nobody's.
@@ -152,7 +152,7 @@ func (d *detective) systemCalls() (l Level, err error) {
 	}
 	byShare(l.Callees)
 	k := slices.IndexFunc(l.Callees, func(c Callee) bool {
-		return c.Refused == "" && !slices.Contains(measures[d.by].waits, strings.TrimPrefix(c.Function, d.entries.prefix))
+		return c.Refused == "" && !slices.Contains(measures[d.by].waits, strings.TrimPrefix(c.Function, d.prefix))
 	})
 	if k < 0 {
 		l.Why = fmt.Sprintf("process %d did nothing but wait", d.pid)
@@ -164,9 +164,9 @@ func (d *detective) systemCalls() (l Level, err error) {
 
 // calledFromUser are the functions of the system calls that the process made in one window.
 func (d *detective) calledFromUser() (called []string, err error) {
-	specs := []string{d.spec("", d.entries.prefix+"*", "entry", "")}
-	if d.entries.dispatch != "" {
-		specs = []string{d.entries.dispatch + d.of("count by "+d.entries.function)}
+	specs := []string{d.spec(d.prefix+"*", "entry", "")}
+	if d.dispatch.spec != "" {
+		specs = []string{d.dispatch.spec + d.of("count by "+d.dispatch.function)}
 	}
 	a, err := d.watch(specs)
 	if err != nil {
@@ -174,7 +174,7 @@ func (d *detective) calledFromUser() (called []string, err error) {
 	}
 	for _, p := range a.Points {
 		switch {
-		case d.entries.dispatch != "":
+		case d.dispatch.spec != "":
 			for _, to := range d.targets(site{spec: p.Spec}, a.Points) {
 				called = append(called, to.function)
 			}
@@ -316,7 +316,7 @@ func (d *detective) targets(s site, points []ask.Point) (out []target) {
 func (d *detective) measure(functions []string, sites []site) (out []Callee, err error) {
 	var specs []string
 	for _, f := range functions {
-		specs = append(specs, d.spec("", f, "entry", "time"), d.spec("", f, "entry", "vtime"))
+		specs = append(specs, d.spec(f, "entry", "time"), d.spec(f, "entry", "vtime"))
 	}
 	a, err := d.watch(append(specs, d.counts(sites)...))
 	if err != nil {
@@ -377,8 +377,8 @@ func (d *detective) watch(specs []string) (answer, error) {
 }
 
 // spec is a probe of a function's, for this process alone.
-func (d *detective) spec(module, function, name, action string) string {
-	return "kinst:" + kinstName(module+function) + ":" + name + d.of(action)
+func (d *detective) spec(function, name, action string) string {
+	return "kinst:" + kinstName(function) + ":" + name + d.of(action)
 }
 
 func (d *detective) of(action string) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kerninst/agent/ask"
+	"kerninst/agent/ktext"
 	"kerninst/agent/probe"
 )
 
@@ -22,10 +23,13 @@ type callGraph map[string]struct {
 	refused bool
 }
 
-// someEntries are those of an ISA on which all come by one place.
-var someEntries = entriesOf["amd64"]
+// Of an ISA on which all come by one place.
+var (
+	somePrefix   = ktext.Syscall("amd64", "")
+	someDispatch = dispatchers["amd64"]
+)
 
-var byAddress = names{0x77: "m:read_it", 0x80: someEntries.prefix + "read", 0x81: someEntries.prefix + "epoll_wait", 0x82: someEntries.prefix + "close"}
+var byAddress = names{0x77: "m:read_it", 0x80: somePrefix + "read", 0x81: somePrefix + "epoll_wait", 0x82: somePrefix + "close"}
 
 // answer answers as kinst does.
 func (g callGraph) answer(args ...string) (a answer, err error) {
@@ -43,10 +47,10 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 		}
 		p := ask.Point{Spec: spec, Symbol: f[2]}
 		switch node := g[name]; {
-		case spec == someEntries.dispatch:
+		case spec == someDispatch.spec:
 			var rows []probe.Row
 			for addr, to := range byAddress {
-				if strings.HasPrefix(to, someEntries.prefix) {
+				if strings.HasPrefix(to, somePrefix) {
 					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
 				}
 			}
@@ -109,23 +113,23 @@ func followed(levels []Level) (path []string) {
 // sleeps. What is dear but mostly called by others is not followed.
 func TestFollow(t *testing.T) {
 	g := callGraph{
-		someEntries.prefix + "epoll_wait": {all: 9, elapsed: 0.6},
-		someEntries.prefix + "close":      {all: 9, elapsed: 0.01},
-		someEntries.prefix + "read":       {all: 10, elapsed: 0.3, calls: map[string]uint64{"vfs_read": 10, "fput": 10, "never": 0}},
-		"fput":                            {all: 1000, elapsed: 0.4},
-		"vfs_read":                        {all: 12, elapsed: 0.3, byReg: true, calls: map[string]uint64{"m:read_it": 12}},
-		"m:read_it":                       {all: 12, elapsed: 0.29, calls: map[string]uint64{"get_page": 12, "hidden": 12}},
-		"hidden":                          {refused: true},
-		"get_page":                        {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
-		"schedule":                        {all: 9, elapsed: 0.27},
+		somePrefix + "epoll_wait": {all: 9, elapsed: 0.6},
+		somePrefix + "close":      {all: 9, elapsed: 0.01},
+		somePrefix + "read":       {all: 10, elapsed: 0.3, calls: map[string]uint64{"vfs_read": 10, "fput": 10, "never": 0}},
+		"fput":                    {all: 1000, elapsed: 0.4},
+		"vfs_read":                {all: 12, elapsed: 0.3, byReg: true, calls: map[string]uint64{"m:read_it": 12}},
+		"m:read_it":               {all: 12, elapsed: 0.29, calls: map[string]uint64{"get_page": 12, "hidden": 12}},
+		"hidden":                  {refused: true},
+		"get_page":                {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
+		"schedule":                {all: 9, elapsed: 0.27},
 	}
-	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: someEntries}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: somePrefix, dispatch: someDispatch}
 	levels, err := d.follow()
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := followed(levels)
-	if want := []string{"", someEntries.prefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
+	if want := []string{"", somePrefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
 		t.Errorf("followed %q, want %q", path, want)
 	}
 	if last := levels[len(levels)-1]; last.Why != "it sleeps, in schedule" {
@@ -149,13 +153,13 @@ func TestFollow(t *testing.T) {
 // TestFollowVirtual: who follows what CPUs did follows it into what waits for others, too.
 func TestFollowVirtual(t *testing.T) {
 	g := callGraph{
-		someEntries.prefix + "epoll_wait": {all: 9, elapsed: 0.6, calls: map[string]uint64{"look": 9}},
-		someEntries.prefix + "close":      {all: 9, elapsed: 0.01},
-		"look":                            {all: 18, elapsed: 0.8},
+		somePrefix + "epoll_wait": {all: 9, elapsed: 0.6, calls: map[string]uint64{"look": 9}},
+		somePrefix + "close":      {all: 9, elapsed: 0.01},
+		"look":                    {all: 18, elapsed: 0.8},
 	}
-	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: someEntries}
+	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: somePrefix, dispatch: someDispatch}
 	levels, err := d.follow()
-	if err != nil || len(levels) != 3 || levels[0].Next != someEntries.prefix+"epoll_wait" {
+	if err != nil || len(levels) != 3 || levels[0].Next != somePrefix+"epoll_wait" {
 		t.Fatalf("%v, %v", levels, err)
 	}
 	if c := levels[1].Callees[0]; c.Function != "look" || c.Share < 0.199 || c.Share > 0.201 {
@@ -187,7 +191,7 @@ func TestFollowEach(t *testing.T) {
 	g := callGraph{
 		"__x_read": {all: 10, elapsed: 0.3}, "__x_epoll_wait": {all: 9, elapsed: 0.6}, "__x_close": {all: 9, elapsed: 0.01},
 	}
-	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, entries: entryNames{prefix: "__x_"}}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: "__x_"}
 	if levels, err := d.follow(); err != nil || !slices.Equal(followed(levels), []string{"", "__x_read"}) || len(levels[0].Callees) != 3 {
 		t.Errorf("%+v, %v", levels, err)
 	}

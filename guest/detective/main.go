@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kerninst/agent/ktext"
 )
 
 func main() {
@@ -61,7 +63,7 @@ func investigate(o options, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	d := detective{options: o, ask: kinst, names: names, entries: entriesOf[runtime.GOARCH]}
+	d := detective{options: o, ask: kinst, names: names, prefix: ktext.Syscall(runtime.GOARCH, ""), dispatch: dispatchers[runtime.GOARCH]}
 	if !asJSON {
 		d.found = func(l Level) { l.print(os.Stdout) }
 	}

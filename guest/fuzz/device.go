@@ -28,8 +28,6 @@ type victim struct {
 // names begin with.
 var never = []string{"swapoff", "acct", "quotactl", "mincore", "vhangup", "lookup_dcookie", "pivot_root", "settimeofday", "adjtimex", "sethostname"}
 
-var entryPrefix = map[string]string{"amd64": "__x64_sys_", "arm64": "__arm64_sys_", "riscv64": "__riscv_sys_"}
-
 // kernel is what is known of the kernel before anything is called.
 type kernel struct {
 	Info    kdev.Info
@@ -63,7 +61,7 @@ func look() (*kernel, error) {
 		return nil, err
 	}
 	for _, name := range never {
-		fn, err := text.Function("", entryPrefix[runtime.GOARCH]+name)
+		fn, err := text.Function("", ktext.Syscall(runtime.GOARCH, name))
 		if err != nil {
 			continue // this kernel has none
 		}

@@ -23,12 +23,8 @@ const peerFile = "/lib/kerninst/peer.ko"
 // riscv64 little enough for a jal to reach it and its cells.
 var areaSize = map[string]int{"amd64": kdev.ArenaLen, "arm64": 16 << 10, "riscv64": 16 << 10}[runtime.GOARCH]
 
-// functions are what getppid runs in the kernel.
-var functions = map[string]string{
-	"amd64":   "__x64_sys_getppid",
-	"arm64":   "__arm64_sys_getppid",
-	"riscv64": "__riscv_sys_getppid",
-}
+// victim is the system call whose function is under test.
+const victim = "getppid"
 
 // env is the opened device with an area in reach of the function under test, and, but
 // on riscv64, of all of the kernel's text.
@@ -67,7 +63,7 @@ func open() (*env, error) {
 	if e.text, err = ktext.New(e.arch, bytes.NewReader(kallsyms), e.dev.Read, ktext.Options{}); err != nil {
 		return nil, err
 	}
-	if e.fn, err = e.text.Function("", functions[e.arch.Name]); err != nil {
+	if e.fn, err = e.text.Function("", ktext.Syscall(e.arch.Name, victim)); err != nil {
 		return nil, err
 	}
 	if err := e.reserve(); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 	"kerninst/guest/check"
 )
@@ -28,13 +29,9 @@ const (
 	napLimit = 20 * time.Second
 )
 
-// sleepable are functions in which a task may sleep: getppid has an RCU read
+// sleepable is a system call in which a task may sleep: getppid has an RCU read
 // section. Nobody else in the guest calls umask.
-var sleepable = map[string]string{
-	"amd64":   "__x64_sys_umask",
-	"arm64":   "__arm64_sys_umask",
-	"riscv64": "__riscv_sys_umask",
-}
+const sleepable = "umask"
 
 // sleepers: a task that is asleep inside a patch keeps its memory, not its
 // point, and keeps the module when everybody else lets go.
@@ -75,7 +72,7 @@ func (e *env) sleepers() error {
 // one's plan writes at the point leads to it.
 func (e *env) sleeper() (kdev.Splice, *plan.Plan, error) {
 	fail := func(err error) (kdev.Splice, *plan.Plan, error) { return kdev.Splice{}, nil, err }
-	fn, err := e.text.Function("", sleepable[e.arch.Name])
+	fn, err := e.text.Function("", ktext.Syscall(e.arch.Name, sleepable))
 	if err != nil {
 		return fail(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/snippet"
@@ -131,7 +132,7 @@ const later = 16
 
 // function is a system call without arguments.
 func function(arch string) string {
-	return map[string]string{"amd64": "__x64_sys_getppid", "arm64": "__arm64_sys_getppid", "riscv64": "__riscv_sys_getppid"}[arch]
+	return ktext.Syscall(arch, "getppid")
 }
 
 // load is how much is done: operations in a sample, samples, and how often that, each
