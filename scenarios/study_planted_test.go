@@ -32,6 +32,10 @@ func TestPlantable(t *testing.T) {
 		t.Errorf("plantable: %q, want %q", got, want)
 	}
 	p := pretended()
+	p.names[11] = "leaf"
+	if again := p.plantable(); len(again) != 1 || again[0].callee != "copy" {
+		t.Errorf("with two functions called leaf: %v", again)
+	}
 	if most := mostOf(p.called(p.systemCalls())); most != "__x64_sys_read" {
 		t.Errorf("without a delay the most is of %s", most)
 	}

@@ -224,7 +224,7 @@ func (l *Level) asleep() {
 		left -= c.Concurrency
 	}
 	for k, c := range l.Callees {
-		l.Callees[k].Share = max(c.Share, min(left+c.Concurrency, c.Concurrency))
+		l.Callees[k].Share = max(c.Share, c.Concurrency+min(left, 0)) // above 0: what cannot be timed slept, too
 	}
 }
 

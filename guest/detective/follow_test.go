@@ -180,6 +180,10 @@ func TestAsleep(t *testing.T) {
 			t.Errorf("%s has %.4f, want %.4f", l.Callees[k].Function, got, want)
 		}
 	}
+	l = Level{Inside: Inside{Concurrency: 0.15, Virtual: 0.03}, Callees: []Callee{{Inside: Inside{Concurrency: 0.05}}, {Refused: "reserved"}}}
+	if l.asleep(); l.Callees[0].Share != 0.05 {
+		t.Errorf("more than its own time: %+v", l.Callees)
+	}
 	l = Level{Inside: Inside{Concurrency: 0.03, Virtual: 0.03}, Callees: []Callee{{Inside: Inside{Concurrency: 0.5}, Share: 0.01}}}
 	if l.asleep(); l.Callees[0].Share != 0.01 {
 		t.Errorf("what does not sleep has slept: %+v", l.Callees)
