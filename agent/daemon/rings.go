@@ -40,6 +40,9 @@ const (
 	// 64 MiB, or 512 KiB if they are sent as they come: fresh memory costs more than what is
 	// used again.
 	chunkWords, keptChunks, liveChunks = 16 << 10, 512, 4
+	// warmChunks are there before programs start: 4 MiB, each page of which has been written to,
+	// since the kernel takes a thousand instructions to clear one.
+	warmChunks = 32
 	mostTags                           = 1<<16 - 1
 )
 
@@ -252,6 +255,15 @@ func (r *rings) give(chunks ...*chunk) {
 	}
 }
 
+// warm has memory ready for so many chunks.
+func (r *rings) warm(chunks int) {
+	for len(r.spare) < chunks { // nobody sends yet
+		w := make([]uint64, chunkWords)
+		clear(w) // what the runtime has from the kernel is 0 and not there yet
+		r.give(&chunk{w: w})
+	}
+}
+
 // restart forgets what came before counting began.
 func (r *rings) restart() {
 	r.drain()
@@ -295,6 +307,11 @@ func (d *Daemon) traced(out *stream) {
 func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
 		return func() {}
+	}
+	if of.Live {
+		d.rings.warm(liveChunks)
+	} else {
+		d.rings.warm(warmChunks)
 	}
 	t := &tracer{d: d, live: of.Live, sent: time.Now(), to: make(chan []*chunk)}
 	began := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID)

@@ -222,6 +222,9 @@ func (r *Reader) read(c Cell, ring []uint64, end uint64, out []uint64) []uint64 
 // written. Nobody writes to one that has a stamp. It is what a record takes a daemon, so it
 // keeps to indices.
 func readRun(from []uint64, n, stride, words int, out []uint64) ([]uint64, int) {
+	if words == 1 && stride == 1 {
+		return readWords(from[:n], out)
+	}
 	to, all := len(out), out[:cap(out)]
 	for k, at := 0, 0; k < n; k, at = k+1, at+stride {
 		stamp := atomic.LoadUint64(&from[at])
@@ -237,6 +240,21 @@ func readRun(from []uint64, n, stride, words int, out []uint64) ([]uint64, int) 
 		atomic.StoreUint64(&from[at], 0)
 	}
 	return all[:to], n
+}
+
+// readWords is readRun of records that are their stamps alone: a patch for these is a handful of
+// instructions, and to read one is not to be many times that.
+func readWords(from, out []uint64) ([]uint64, int) {
+	to := out[len(out) : len(out)+len(from)]
+	for k := range to {
+		stamp := atomic.LoadUint64(&from[k])
+		if stamp == 0 {
+			return out[:len(out)+k], k
+		}
+		to[k] = stamp
+		atomic.StoreUint64(&from[k], 0)
+	}
+	return out[:len(out)+len(from)], len(from)
 }
 
 // skip passes what was given to nobody.
