@@ -42,6 +42,7 @@ type page struct {
 	Runs      []runView
 	Matrix    []matrixRow
 	Troubles  []trouble
+	Published publishedView
 	Costs     []costView
 	Ratios    []ratioView
 	Compared  []comparedView
@@ -144,6 +145,7 @@ func htmlPage(runs []run) ([]byte, error) {
 		Rerun:     rerun(runs),
 		Matrix:    matrix(runs),
 		Troubles:  troubles(runs),
+		Published: publishedOf(runs),
 		Grids:     gridViews(runs),
 		Counts:    countViews(runs),
 		Splices:   spliceViews(runs),

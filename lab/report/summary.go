@@ -21,6 +21,7 @@ func summary(runs []run) []byte {
 	l := looks[overall(runs)]
 	fmt.Fprintf(&b, "## %s Lab run: %s\n\n%s\n\n", l.Glyph, l.Words, md(ranWith(runs)))
 	summaryTable(&b, runs)
+	summaryPublished(&b, runs)
 	for _, name := range scenarioNames(runs) {
 		summaryCompared(&b, runs, name)
 		summaryGrids(&b, runs, name)

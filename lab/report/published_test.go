@@ -1,0 +1,41 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"kerninst/lab/status"
+)
+
+// TestPublished: a figure of a paper's stands beside what each ISA has, or why it has nothing.
+func TestPublished(t *testing.T) {
+	of := func(arch string, scenarios ...Scenario) run {
+		return run{Arch: Arch{Results: Results{Arch: arch, Status: status.Passed, Scenarios: scenarios}}}
+	}
+	ran := Scenario{Name: "granularities-slice", Status: status.Passed, Metrics: map[string]Metric{
+		"counted.kprobe.over-splice": {Value: 164, Unit: "x"}, "counted.optprobe.over-splice": {Value: 54.25, Unit: "x"},
+	}}
+	studied := Scenario{Name: "squid-study", Status: status.Passed, Metrics: map[string]Metric{"study.openat.before": {Value: 0.4, Unit: "ratio"}}}
+	failed := ran
+	failed.Status, failed.Metrics = status.Failed, nil
+	only := ran
+	only.Metrics = map[string]Metric{"counted.kprobe.over-splice": {Value: 128, Unit: "x"}}
+	v := publishedOf([]run{of("amd64", ran, studied), of("arm64", only), of("riscv64", failed)})
+	for paper, want := range map[string][]string{
+		djprobe + ", sample overheads (x86-64)": {"164 ×, 54.25 ×", "128 ×, – (not on this ISA)", "granularities-slice: failed"},
+		kernInst + ", figure 11":                {"40 %", "not run", "not run"},
+	} {
+		if !slices.ContainsFunc(v.Rows, func(r publishedRow) bool { return r.Where == paper && slices.Equal(r.Here, want) }) {
+			t.Errorf("%s: none is %q among %+v", paper, want, v.Rows)
+		}
+	}
+	for _, r := range v.Rows {
+		if strings.Contains(r.Again, "apache") || !strings.Contains(r.Again, "--arch amd64,arm64,riscv64 --scenario ") {
+			t.Errorf("%s: again by %s", r.What, r.Again)
+		}
+	}
+	if got := publishedOf([]run{of("amd64", Scenario{Name: "smoke"})}); got.Rows != nil {
+		t.Errorf("what no paper has is beside %+v", got.Rows)
+	}
+}
