@@ -89,6 +89,31 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// TestHalfAddresses: what an auipc leaves for the next instruction to complete is no address; what
+// that makes of it is, and so is what nobody completes.
+func TestHalfAddresses(t *testing.T) {
+	const base = 0xffffffff80002000
+	code := words(
+		0x00000013, // f: nop
+		0x00000097, // auipc ra, 0
+		0x024080e7, // jalr  ra, 0x24(ra): g
+		0x00000013, // nop
+		0x00000517, // auipc a0, 0
+		0x01050513, // addi  a0, a0, 0x10
+		0x00000597, // auipc a1, 0
+		0x00000013, // nop
+		0x00000013, // nop, at what is in a0
+		0x00008067, // ret
+		0x00008067, // g: ret
+	)
+	g := graphOf(t, "riscv64", base, code, "0 f, 28 g")
+	for off, want := range map[isa.Addr]bool{0: true, 4: false, 0xc: true, 0x10: false, 0x18: true, 0x20: true, 0x28: true} {
+		if _, begins := g.Begins(base + off); begins != want {
+			t.Errorf("a block begins at f+%#x: %v", uint64(off), begins)
+		}
+	}
+}
+
 // armGraph builds and checks the graph of arm64 code at base.
 func armGraph(t *testing.T, base isa.Addr, code []byte, syms string) *Graph {
 	t.Helper()

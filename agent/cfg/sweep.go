@@ -146,6 +146,7 @@ type sweeper struct {
 	region *Region
 	last   isa.Op // of the instruction before
 	lastAt Pos    // its end
+	half   isa.Op // that one, if it has put what may be an address into a register
 }
 
 func (w *sweeper) insn(p Pos) {
@@ -169,6 +170,7 @@ func (w *sweeper) flush() {
 func (w *sweeper) span(f span) {
 	r := &w.g.Regions[f.region]
 	w.region = r
+	defer w.formed()
 	if f.data {
 		f.words = f.hi - f.lo
 	}
@@ -328,15 +330,35 @@ func (w *sweeper) aim(rec *record, a isa.Addr) {
 	}
 }
 
-// forms notes an address that an instruction, or it and the one before, puts
-// into a register.
+// forms notes an address that an instruction, or it and the one before, puts into a register.
+// One that the next instruction adds to in place, or calls or loads from at a distance, has half an
+// address in it, which may be anywhere within two KiB of what is meant: riscv64's auipc has one for
+// each call of a function that is far away.
 func (w *sweeper) forms(op, before isa.Op, joined bool) {
+	half := joined && before.Kind == isa.OpConst && before.Dst == op.A
 	switch {
-	case op.Kind == isa.OpConst:
-		w.take(isa.Addr(op.Imm))
-	case op.Kind == isa.OpAdd && joined && before.Kind == isa.OpConst && before.Dst == op.A:
+	case half && op.Kind == isa.OpAdd:
 		w.take(isa.Addr(before.Imm + op.Imm))
+		half = op.Dst == before.Dst
+	case half && (op.Kind == isa.OpJump || op.Kind == isa.OpLoad):
+	default:
+		half = false
 	}
+	if !half {
+		w.formed()
+	}
+	w.half = isa.Op{}
+	if op.Kind == isa.OpConst {
+		w.half = op
+	}
+}
+
+// formed notes the address that the last instruction has put into a register, if it has.
+func (w *sweeper) formed() {
+	if w.half.Kind == isa.OpConst {
+		w.take(isa.Addr(w.half.Imm))
+	}
+	w.half = isa.Op{}
 }
 
 func (w *sweeper) take(a isa.Addr) {

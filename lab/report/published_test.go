@@ -23,7 +23,7 @@ func TestPublished(t *testing.T) {
 	only.Metrics = map[string]Metric{"counted.kprobe.over-splice": {Value: 128, Unit: "x"}}
 	v := publishedOf([]run{of("amd64", ran, studied), of("arm64", only), of("riscv64", failed)})
 	for paper, want := range map[string][]string{
-		djprobe + ", sample overheads (x86-64)": {"164 ×, 54.25 ×", "128 ×, – (not on this ISA)", "granularities-slice: failed"},
+		djprobe + ", sample overheads (x86-64)": {"164 ×, 54.25 ×", "128 ×, – (no such figure)", "granularities-slice: failed"},
 		kernInst + ", figure 11":                {"40 %", "not run", "not run"},
 	} {
 		if !slices.ContainsFunc(v.Rows, func(r publishedRow) bool { return r.Where == paper && slices.Equal(r.Here, want) }) {
