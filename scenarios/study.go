@@ -73,8 +73,8 @@ const detectivePackage = "guest/detective"
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
 // Who only looks at opens needs less.
 const (
-	studyRequests  = 130
-	remedyRequests = 25
+	studyRequests  = 140
+	remedyRequests = 40
 	studyWindow    = "200ms"
 	remedyWindow   = "1500ms"
 )
@@ -187,11 +187,14 @@ type threads struct {
 // levels are what the detective found in each guest that it was in; filed as it said it, also of a
 // guest that is not right.
 func (t *T) levels() map[string][]level {
-	all := map[string][]level{}
-	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
-		if guest == profileGuest {
-			continue
+	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(t.Guests)), func(guest string) bool { return guest == profileGuest })
+	for _, guest := range asked {
+		for _, r := range t.Guests[guest].Results["levels"].GetRuns() {
+			t.Files[guest+".json"] = append(r.Stdout, r.Stderr...)
 		}
+	}
+	all := map[string][]level{}
+	for _, guest := range asked {
 		text := t.ran(guest, "levels")[0]
 		t.Files[guest+".json"] = text
 		var found []level
