@@ -71,7 +71,7 @@ var (
 	// short has no more operations than the peers' buffers have room for.
 	peersShort = peersLoad{4, 1, 0}
 	// traced has samples enough that in some of them the daemon does not empty rings, which it
-	// does when an eighth of one is filled.
+	// does when half of one is filled.
 	peersTraced = peersLoad{1, 20, 0}
 )
 

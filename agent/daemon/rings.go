@@ -26,13 +26,14 @@ const (
 	// ringBytes is how much each CPU's ring has room for unless something else is asked for,
 	// and fewest how much one may be asked to have at least.
 	ringBytes, fewestRingBytes = 1 << 20, 1 << 12
-	// watchPeriod is how often the kernel looks at rings for the daemon, which sleeps until an
-	// eighth of one is filled, and does not wait for more then. So what is put into rings has
-	// seven eighths of one, in that time: none that would take 1.8 ms to fill a ring is lost. In
-	// exact time a CPU that does nothing but trace at each 100 instructions fills less than a
-	// MiB of short records meanwhile.
+	// watchPeriod is how often the kernel looks at rings for the daemon, which sleeps until half of
+	// one is filled, and does not wait for more then: each time it comes, it and Go's runtime take
+	// some hundred thousand instructions, whatever there is. So what is put into rings has the
+	// other half, in that time: none that would take 3.6 ms to fill a ring is lost. In exact time
+	// a CPU that does nothing but trace at each 100 instructions fills a quarter of a MiB of the
+	// shortest records meanwhile.
 	watchPeriod = 1600 * time.Microsecond
-	watchShare  = 8
+	watchShare  = 2
 	// sendAge is how long records wait at most that are sent as they come: sending costs more
 	// than looking.
 	sendAge = 100 * time.Millisecond
@@ -43,7 +44,7 @@ const (
 	// warmChunks are there before programs start: 4 MiB, each page of which has been written to,
 	// since the kernel takes a thousand instructions to clear one.
 	warmChunks = 32
-	mostTags                           = 1<<16 - 1
+	mostTags   = 1<<16 - 1
 )
 
 // rings are those of a device.

@@ -5,6 +5,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/live"
 )
 
 // maxAlone bounds a function that is analysed by itself, in bytes.
@@ -13,9 +14,9 @@ const maxAlone = 1 << 20
 // alone analyses one function without knowing anything of others. Whatever is
 // live elsewhere, everything is live where control leaves the function or may
 // be made to: at calls, returns, jumps to what is no instruction of its own,
-// and at sites that the kernel rewrites. What has a fixup goes on behind itself or
-// there, if that is in the function. A function whose end is not known, or that does
-// not decode, has no free registers.
+// and at sites that the kernel rewrites. Less is, at returns of what only C calls. What
+// has a fixup goes on behind itself or there, if that is in the function. A function whose
+// end is not known, or that does not decode, has no free registers.
 func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 	fn := &Function{Func: f, How: how, arch: v.t.Arch}
 	if f.Size == 0 || f.Size > maxAlone {
@@ -51,8 +52,22 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
+	fn.returned(v.t)
 	fn.solve(list, leaves, fixups)
 	return fn, nil
+}
+
+// returned says what is live at returns where that is known.
+func (f *Function) returned(t *ktext.Text) {
+	reads, ok := live.Returned(t.Arch.Name, t.Aliases(f.Func))
+	if !ok || f.Func.Module != "" {
+		return
+	}
+	for k, i := range f.insns {
+		if i.Flow == isa.FlowReturn {
+			f.before[k] = i.Reads | reads
+		}
+	}
 }
 
 // leaves marks the instructions behind which nothing is known.
@@ -120,6 +135,6 @@ func (f *Function) behindJump(to isa.Addr) isa.RegSet {
 	if f.Traced && to == f.Func.Addr {
 		return f.arch.All
 	}
-	live, _ := f.Before(to) // everything, if none begins there
-	return live
+	reads, _ := f.Before(to) // everything, if none begins there
+	return reads
 }

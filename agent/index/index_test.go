@@ -235,6 +235,40 @@ func TestAloneAtFixup(t *testing.T) {
 	}
 }
 
+// TestAloneAsC: before a return of what only C calls, what C says is lost is free, and what it is
+// handed is not; of all else, nothing is.
+func TestAloneAsC(t *testing.T) {
+	const code = "\x01\x00\x82\x80" // nop, ret
+	const ra, sp, t0, s0, a0, a2 = 1, 2, 5, 8, 10, 12
+	k := ktexttest.Load(t, "riscv64")
+	at, err := k.Text(t).Function("", "__riscv_sys_getppid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range []string{"__memcpy", "memcpy_other", "next"} {
+		k.Add(name, at.Addr+0x8000+isa.Addr(n*len(code)), []byte(code))
+	}
+	v, err := index.NewView(nil, k.Text(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]isa.RegSet{"__memcpy": isa.Set(t0, a2), "memcpy_other": 0} {
+		f, err := k.Text(t).Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn, err := v.Function(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for a := f.Addr; a < f.End(); a += 2 {
+			if got := fn.Free(a) & isa.Set(ra, sp, t0, s0, a0, a2); got != want {
+				t.Errorf("%s at +%d: %s is free, want %s", name, a-f.Addr, k.Arch.Names(got), k.Arch.Names(want))
+			}
+		}
+	}
+}
+
 // exceptionTable is where the recorded kernel's begins.
 func exceptionTable(t *testing.T, k *ktexttest.Kernel) isa.Addr {
 	t.Helper()

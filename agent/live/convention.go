@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 
 	"kerninst/agent/isa"
@@ -86,4 +87,30 @@ func keepsAll(arch string, names []string) bool {
 		}
 	}
 	return false
+}
+
+// asC lists functions that are written in assembly to be called by C, and by nothing else: no
+// compiler has seen what they overwrite, so none keeps anything in a register that C says is lost.
+var asC = []struct{ arch, name, why string }{
+	{"riscv64", "__memcpy", "arch/riscv/lib/memcpy.S, which is also memcpy: string.h"},
+	{"riscv64", "__memmove", "arch/riscv/lib/memmove.S: likewise"},
+	{"riscv64", "__memset", "arch/riscv/lib/memset.S: likewise"},
+	{"riscv64", "strcmp", "arch/riscv/lib/strcmp.S: likewise"},
+	{"riscv64", "strlen", "arch/riscv/lib/strlen.S: likewise"},
+	{"riscv64", "strncmp", "arch/riscv/lib/strncmp.S: likewise"},
+	{"riscv64", "__asm_copy_to_user", "arch/riscv/lib/uaccess.S: asm/uaccess.h"},
+	{"riscv64", "fallback_scalar_usercopy", "likewise, and by enter_vector_usercopy"},
+	{"riscv64", "__clear_user", "likewise"},
+}
+
+// Returned is what may be read behind a return from a function with these names, if it is known to be
+// called by C alone. Who sees all of a kernel does without it, and may know less than by this.
+func Returned(arch string, names []string) (reads isa.RegSet, ok bool) {
+	for _, f := range asC {
+		if f.arch == arch && slices.Contains(names, f.name) {
+			c := conventions[arch]
+			return c.saved | c.results, true
+		}
+	}
+	return 0, false
 }
