@@ -43,9 +43,9 @@ var findings = []finding{
 	{jifl + ", figure 8", "system calls counted, times bare: a probe at each; JIFL's copies take 0.07 more on average", "– (drawn only)", granular, []string{"monitored.kprobe.geomean", "monitored.splice.geomean"}},
 	{jifl + ", figure 8", "calls traced: how many times more than the instrumentation itself kprobes add", "almost 10 times", granular, []string{"traced.kprobe.over-splice"}},
 	{jifl + ", figure 8", "basic blocks counted: how many times more kprobes add", "close to 100 times", granular, []string{"blocks.kprobe.over-splice"}},
-	{jifl + ", figure 11", "Apache's requests per second with system calls counted, of those without", "93 % (2 % for the copies, 5 % more)", apacheStudy, []string{"monitored.Throughput.splice.kept"}},
-	{jifl + ", figure 11", "the same with calls traced", "93 %", apacheStudy, []string{"traced.Throughput.splice.kept"}},
-	{jifl + ", figure 11", "the same with basic blocks counted", "81 % (2 % for the copies, 17 % more)", apacheStudy, []string{"blocks.Throughput.splice.kept"}},
+	{jifl + ", figure 11", "a request of Apache's, times bare, with system calls counted", "1.08: of throughput, 2 % for the copies, 5 % more", apacheStudy, []string{"monitored.Request.splice.ratio"}},
+	{jifl + ", figure 11", "the same with calls traced; and what kprobes take", "1.08; kprobes an order of magnitude", apacheStudy, []string{"traced.Request.splice.ratio", "traced.Request.kprobe.ratio"}},
+	{jifl + ", figure 11", "the same with basic blocks counted; and what kprobes take", "1.23: 2 % for the copies, 17 % more; kprobes an order of magnitude", apacheStudy, []string{"blocks.Request.splice.ratio", "blocks.Request.kprobe.ratio"}},
 	{djprobe + ", sample overheads (x86-64)", "a hit of a kprobe and of a jump-optimised one; here how many times a splice's they add", "1.05 µs and 0.07 µs", granular, []string{"counted.kprobe.over-splice", "counted.optprobe.over-splice"}},
 }
 
