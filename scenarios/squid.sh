@@ -94,9 +94,9 @@ drive() {
 	exit 1
 }
 
-# Has a daemon ready, which puts the module back.
+# Has a daemon ready, which puts the module back, and gives way to who wants a CPU.
 daemon() {
-	setsid /sbin/kerninstd -serve </dev/null >/run/kerninstd.out 2>&1 &
+	setsid /programs/detective /sbin/kerninstd -serve </dev/null >/run/kerninstd.out 2>&1 &
 	echo $! >/run/kerninstd.pid
 	kinst -l kinst::vfs_read:entry
 }
@@ -125,7 +125,7 @@ drive_ends() {
 # Follows the time of Squid's, without getting in its way.
 detective() {
 	[ ! -e /run/drive.status ] || { echo "the clients had ended before" >&2; exit 1; }
-	/programs/detective -pid $(cat /run/squid.pid) -nice 0 -json "$@" || exit
+	/programs/detective -pid $(cat /run/squid.pid) -json "$@" || exit
 	[ ! -e /run/drive.status ] || { echo "the clients ended meanwhile" >&2; exit 1; }
 }
 

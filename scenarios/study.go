@@ -73,8 +73,8 @@ const detectivePackage = "guest/detective"
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
 // Who only looks at opens needs less.
 const (
-	studyRequests  = 140
-	remedyRequests = 40
+	studyRequests  = 200
+	remedyRequests = 60
 	studyWindow    = "200ms"
 	remedyWindow   = "1500ms"
 )

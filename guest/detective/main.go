@@ -4,6 +4,9 @@
 // as anybody can:
 //
 //	detective -pid N [-from FUNCTION] [-by elapsed|virtual] [-window TIME] [-json]
+//	detective COMMAND...
+//
+// With a command it only becomes that, as one that stands back for whoever wants a CPU.
 //
 // At each level it measures, for one window, the function that it is at, and all that this one
 // calls: how often, how many threads are inside in the mean (concurrency, which of a process with
@@ -17,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,17 +35,42 @@ func main() {
 	flag.StringVar(&o.by, "by", "elapsed", "the time that is followed: elapsed, or virtual, in which there was a CPU")
 	flag.DurationVar(&o.window, "window", 500*time.Millisecond, "how long is looked at a time; each level takes two")
 	flag.IntVar(&o.deep, "deep", 24, "levels at the most")
-	nice := flag.Int("nice", 19, "by how much it and the daemon stand back")
+	idle := flag.Bool("idle", true, "it and the daemon run only while nobody else wants the CPU")
 	asJSON := flag.Bool("json", false, "print the levels as JSON")
 	flag.Parse()
-	err := unix.Setpriority(unix.PRIO_PROCESS, 0, *nice)
-	if err == nil {
+	var err error
+	if *idle {
+		err = standBack()
+	}
+	switch {
+	case err == nil && flag.NArg() > 0:
+		err = unix.Exec(flag.Arg(0), flag.Args(), os.Environ())
+	case err == nil:
 		err = investigate(o, *asJSON)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "detective:", err)
 		os.Exit(1)
 	}
+}
+
+// standBack has all threads that there are, and so those that come, give way to whoever is ready: who
+// is only nice keeps a CPU that was idle until his slice ends, some milliseconds of each.
+func standBack() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		n, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetAttr(n, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil && err != unix.ESRCH {
+			return fmt.Errorf("stand back for others (sched_setattr): %w", err)
+		}
+	}
+	return nil
 }
 
 func investigate(o options, asJSON bool) error {
