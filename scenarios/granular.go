@@ -54,42 +54,88 @@ var granularities = []granularity{
 	{name: "blocks", title: "blocks counted", at: atBlocks, action: "count"},
 }
 
-// granularSuite is what is measured: so many samples of some operations, all if none is named.
+// granularSuite is what is measured: so many samples of a workload's operations, by some mechanisms.
 type granularSuite struct {
+	name       string   // of what is filed for other programs
+	operations []string // that the workload prints
+	together   []string // of these, what comes into means and what is added; none: all
+	unit       func(operation string) string
 	samples    int
-	operations []string
 	executed   uint64        // so often, in all samples, at least: what is on the way
 	patience   time.Duration // host time of a guest
+	software   []string
+	begins     []*wire.Step // before anything is measured
+	argv       []string     // of the workload
+	ends       []*wire.Step
+	rivals     []string // mechanisms beside splices; none: all
+	limits     []granularLimit
+	// answers checks what the workload printed besides times; nil: nothing.
+	answers func(t *T, guest, step string, text []byte)
+	known   []knownCalls
+	often   uint64             // a place that two compare is come by so often
+	apart   map[string]float64 // part that mechanisms may find otherwise at these
+	// published are figures of others', for the table beside ours.
+	published []publishedFigure
 }
 
-func (s granularSuite) work(name string) *wire.Step {
-	return run(name, append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(s.samples)}, s.operations...)...)
+// knownCalls are how often a system call is made while one granularity is measured, by whatever
+// mechanism; others are of what starts the workload: at most as many as beside says.
+type knownCalls struct {
+	call                string
+	least, most, beside uint64
 }
 
-func (s granularSuite) names() []string {
-	if s.operations == nil {
-		return allOps()
+// publishedFigure is a column with a figure of an operation's, or words about it.
+type publishedFigure struct {
+	granularity, column string
+	of                  map[string]float64 // operations
+	why                 string             // of the others
+}
+
+func (s granularSuite) work(name string) *wire.Step { return run(name, s.argv...) }
+
+// has are the mechanisms, splices first.
+func (s granularSuite) has() (out []rival) {
+	for _, m := range rivals {
+		if m.name == toolSplice || s.rivals == nil || contains(s.rivals, m.name) {
+			out = append(out, m)
+		}
 	}
-	return s.operations
+	return out
+}
+
+// lmbenchSuite are some of LMbench's operations, all if none is named.
+func lmbenchSuite(samples int, executed uint64, patience time.Duration, operations ...string) granularSuite {
+	s := granularSuite{
+		name: "granularities", operations: operations, unit: unitOf, samples: samples, executed: executed, patience: patience,
+		argv:   append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(samples)}, operations...),
+		limits: granularLimits, often: often, apart: mostApart,
+		known: []knownCalls{{planted, uint64(1440 * (samples + 1)), uint64(1441 * (samples + 1)), shells}},
+	}
+	if operations == nil {
+		s.operations = allOps()
+	}
+	return s
 }
 
 var (
 	// The rarest operation of the first is done 768 times in a sample, with one that is not counted
 	// in three; of the other once.
-	granularSlice = granularSuite{2, strings.Fields("Null Read Write Fstat"), 3 * 768, 20 * time.Minute}
-	granularWhole = granularSuite{samples: 2, executed: 3, patience: 3 * time.Hour}
+	granularSlice = lmbenchSuite(2, 3*768, 20*time.Minute, strings.Fields("Null Read Write Fstat")...)
+	granularWhole = lmbenchSuite(2, 3, 3*time.Hour)
 )
 
-func granularScenarios() []Scenario {
-	one := func(name, title, label string, s granularSuite) Scenario {
-		return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
-			Guests: func(arch string) []Guest { return granularGuests(arch, s) },
-			Check:  func(t *T) { checkGranular(t, s) },
-		}
+func (s granularSuite) scenario(name, title, label string) Scenario {
+	return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
+		Guests: func(arch string) []Guest { return granularGuests(arch, s) },
+		Check:  func(t *T) { checkGranular(t, s) },
 	}
+}
+
+func granularScenarios() []Scenario {
 	return []Scenario{
-		one("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure proof", granularSlice),
-		one("granularities", "the same of all of LMbench's operations", "proof", granularWhole),
+		granularSlice.scenario("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure proof"),
+		granularWhole.scenario("granularities", "the same of all of LMbench's operations", "proof"),
 	}
 }
 
@@ -97,26 +143,36 @@ func granularScenarios() []Scenario {
 
 func granularGuests(arch string, s granularSuite) []Guest {
 	guest := func(name, after string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
-		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: after,
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: after, Software: s.software,
 			Make: func(a *Answer) (*wire.Job, error) {
 				more, err := steps(a)
-				begin := []*wire.Step{run("script", "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", granularFile, granularScript), noOptprobes(), s.work("bare")}
-				return job(append(begin, more...)...), err
+				return job(slices.Concat([]*wire.Step{script(granularFile, granularScript), noOptprobes()}, s.begins, []*wire.Step{s.work("bare")}, more, s.ends)...), err
 			}}
 	}
+	seen := job(slices.Concat(s.begins, []*wire.Step{s.work("work")}, s.ends)...)
 	out := []Guest{
-		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Job: job(s.work("work"))},
+		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software, Job: seen},
 		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
 		guest("spliced", "kprobed", s.spliced),
 		guest("ftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolFtrace, kprobed) }),
 		guest("bpftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolBpftrace, kprobed) }),
 	}
 	bpf := &out[len(out)-1]
-	bpf.Software, bpf.Boots, bpf.Index = []string{"bpftrace"}, true, false // as in peers
+	bpf.Software, bpf.Boots, bpf.Index = append([]string{"bpftrace"}, s.software...), true, false // as in peers
 	if arch == "amd64" {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
-	return out
+	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
+}
+
+// asks reports whether a guest has a mechanism that is asked for.
+func (s granularSuite) asks(guest string) bool {
+	return slices.ContainsFunc(s.has(), func(m rival) bool { return m.guest == guest })
+}
+
+// script has a guest hold one.
+func script(file, text string) *wire.Step {
+	return run("script "+file, "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", file, text)
 }
 
 // granularPlaces are all points there might be, by where they are.
@@ -333,11 +389,10 @@ func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.
 		if err != nil {
 			return nil, err
 		}
-		work := s.work("").GetRun().Argv
 		if g.at == atSyscalls { // a pattern attaches all at once
 			set.functions = []string{syscallEntry(arch, "*")}
 		}
-		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, work...)...))
+		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, s.argv...)...))
 	}
 	return steps, nil
 }

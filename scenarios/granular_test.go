@@ -67,8 +67,9 @@ func TestOtherwise(t *testing.T) {
 		0:              {"a": 10000, "b": 5000, "theirs": 9000, "seldom": 1},
 		1000.0 / 15000: {"a": 9000, "b": 5000},
 		5000.0 / 20000: {"a": 10000, "b": 10000},
+		1:              {"theirs": 9000},
 	} {
-		if got := otherwise(ours, theirs); got != want {
+		if got := otherwise(ours, theirs, often); got != want {
 			t.Errorf("%v: %v, want %v", theirs, got, want)
 		}
 	}

@@ -78,7 +78,7 @@ func All() []Scenario {
 		lmbenches(), lmbenchProbes(),
 		squid(), squidProbes(), squidBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
-		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios())
+		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), apaches())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels
