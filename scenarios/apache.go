@@ -27,7 +27,7 @@ const (
 	apacheProcesses = 8
 	apacheBytes     = 8192 // of the document
 	apacheFile      = "/run/apache.sh"
-	apacheWarm      = 4 * apacheProcesses // requests before any is measured
+	apacheWarm      = 2 * apacheProcesses // requests before any is measured
 )
 
 //go:embed apache.sh
@@ -63,6 +63,7 @@ func apacheSuite(samples, requests int, patience time.Duration, rivals ...string
 		samples: samples, executed: uint64(samples * requests), patience: patience,
 		software: []string{"apache"}, begins: apacheBegins(""), ends: []*wire.Step{apachePart("stop", "stop")},
 		argv:    []string{"/bin/sh", apacheFile, "work", strconv.Itoa(samples), strconv.Itoa(requests), strconv.Itoa(apacheProcesses)},
+		metered: true,
 		rivals:  rivals,
 		limits:  apacheLimits,
 		answers: func(t *T, guest, step string, text []byte) { t.apacheAnswers(guest, step, text, samples, requests) },
@@ -78,7 +79,7 @@ func apacheSuite(samples, requests int, patience time.Duration, rivals ...string
 func apaches() []Scenario {
 	const title = "Apache asked by ab, with system calls, calls and blocks counted and calls traced, by splices and by "
 	return []Scenario{
-		apacheSuite(2, 50, 20*time.Minute, toolKprobe).scenario("apache-slice", title+"kprobes; few requests", "measure proof"),
+		apacheSuite(2, 20, 20*time.Minute, toolKprobe).scenario("apache-slice", title+"kprobes; few requests", "measure proof"),
 		apacheSuite(3, 500, 3*time.Hour).scenario("apache", title+"others' probes: throughput and latency", "proof"),
 	}
 }

@@ -66,6 +66,7 @@ type granularSuite struct {
 	software   []string
 	begins     []*wire.Step // before anything is measured
 	argv       []string     // of the workload
+	metered    bool         // which does not tell the observer outside itself when it begins and ends
 	ends       []*wire.Step
 	rivals     []string // mechanisms beside splices; none: all
 	limits     []granularLimit
@@ -149,7 +150,9 @@ func granularGuests(arch string, s granularSuite) []Guest {
 				return job(slices.Concat([]*wire.Step{script(granularFile, granularScript), noOptprobes()}, s.begins, []*wire.Step{s.work("bare")}, more, s.ends)...), err
 			}}
 	}
-	seen := job(slices.Concat(s.begins, []*wire.Step{s.work("work")}, s.ends)...)
+	work := s.work("work")
+	work.GetRun().Metered = s.metered
+	seen := job(slices.Concat(s.begins, []*wire.Step{work}, s.ends)...)
 	out := []Guest{
 		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software, Job: seen},
 		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
