@@ -16,6 +16,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/vm"
@@ -61,12 +62,13 @@ type granularSuite struct {
 	together   []string // of these, what comes into means and what is added; none: all
 	unit       func(operation string) string
 	samples    int
-	executed   uint64        // so often, in all samples, at least: what is on the way
+	seen       *wire.Step    // what executes, and tells an observer outside when, what is on the way
+	executed   uint64        // so often at least
+	come       bool          // of blocks on the way, only those that are executed as often
 	patience   time.Duration // host time of a guest
 	software   []string
 	begins     []*wire.Step // before anything is measured
 	argv       []string     // of the workload
-	metered    bool         // which does not tell the observer outside itself when it begins and ends
 	ends       []*wire.Step
 	rivals     []string // mechanisms beside splices; none: all
 	limits     []granularLimit
@@ -116,6 +118,7 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 	if operations == nil {
 		s.operations = allOps()
 	}
+	s.seen = s.work("work")
 	return s
 }
 
@@ -150,9 +153,7 @@ func granularGuests(arch string, s granularSuite) []Guest {
 				return job(slices.Concat([]*wire.Step{script(granularFile, granularScript), noOptprobes()}, s.begins, []*wire.Step{s.work("bare")}, more, s.ends)...), err
 			}}
 	}
-	work := s.work("work")
-	work.GetRun().Metered = s.metered
-	seen := job(slices.Concat(s.begins, []*wire.Step{work}, s.ends)...)
+	seen := job(slices.Concat(s.begins, []*wire.Step{s.seen}, s.ends)...)
 	out := []Guest{
 		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software, Job: seen},
 		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
@@ -178,8 +179,8 @@ func script(file, text string) *wire.Step {
 	return run("script "+file, "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", file, text)
 }
 
-// granularPlaces are all points there might be, by where they are.
-func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error) {
+// places are all points there might be, by where they are.
+func (s granularSuite) places(arch string, seen *Answer) (map[string][]*wire.Point, error) {
 	functions, err := functionsSeen(arch, seen)
 	if err != nil {
 		return nil, err
@@ -197,7 +198,45 @@ func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error)
 			places[atEntries] = append(places[atEntries], entry(f))
 		}
 	}
+	if s.come {
+		places[atBlocks] = blocksSeen(seen)
+	}
 	return places, nil
+}
+
+// blocksSeen are those blocks of which a guest has executed the begin, as often as it tells of; of a
+// function whose blocks are not known here, all that a guest finds.
+func blocksSeen(seen *Answer) (points []*wire.Point) {
+	lo, _ := seen.Text.Bounds()
+	executed := func(a isa.Addr) bool {
+		_, ok := seen.Oracle[uint64(a-lo)+seen.Hello.TextStart]
+		return ok
+	}
+	known := &plan.Functions{}
+	seen.Text.Functions("", func(f ktext.Func) bool {
+		if !slices.ContainsFunc(span(f), executed) || cfg.IsPaddingName(f.Name) {
+			return true
+		}
+		offsets, refused := plan.OffsetsAt(seen.Text, f, plan.Request{Known: known}, plan.EachBlock)
+		if refused != nil {
+			points = append(points, &wire.Point{Function: bestName(seen.Text.Arch.Name, seen.Text, f), Each: wire.Each_BLOCK})
+		}
+		for _, off := range offsets {
+			if executed(f.Addr + isa.Addr(off)) {
+				points = append(points, &wire.Point{Text: uint64(f.Addr+isa.Addr(off)-lo) + 1})
+			}
+		}
+		return true
+	})
+	return points
+}
+
+// span are all addresses in a function.
+func span(f ktext.Func) (out []isa.Addr) {
+	for a := f.Addr; a < f.Addr+isa.Addr(f.Size); a++ {
+		out = append(out, a)
+	}
+	return out
 }
 
 // bestName is a system call's, of the names that a function has, or the one by which it is asked for.
@@ -236,7 +275,7 @@ func functionsSeen(arch string, seen *Answer) ([]string, error) {
 
 // kprobed finds which places splices have, and puts kprobes there.
 func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, err error) {
-	places, err := granularPlaces(arch, seen)
+	places, err := s.places(arch, seen)
 	steps = append(steps, granularPart("sites", nil, "sites"))
 	for _, at := range slices.Sorted(maps.Keys(places)) {
 		steps = append(steps, skipping(at, places[at]), unsplice(at))

@@ -160,7 +160,7 @@ func checkGranular(t *T, s granularSuite) {
 func (t *T) granularAnswers(s granularSuite) {
 	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
 		for _, step := range slices.Sorted(maps.Keys(t.Guests[guest].Results)) {
-			if s.answers != nil && (step == "work" || step == "bare" || strings.HasSuffix(step, ".work")) {
+			if s.answers != nil && (step == "bare" || strings.HasSuffix(step, ".work")) {
 				text, _, _ := bytes.Cut(t.ran(guest, step)[0], []byte("--\n"))
 				s.answers(t, guest, step, text)
 			}
