@@ -75,6 +75,7 @@ func apacheSuite(samples, requests int, patience time.Duration, rivals ...string
 		software: []string{"apache"}, begins: apacheBegins(""), ends: []*wire.Step{apachePart("stop", "stop")},
 		argv:    []string{"/bin/sh", apacheFile, "work", strconv.Itoa(samples), strconv.Itoa(requests), strconv.Itoa(apacheProcesses)},
 		rivals:  rivals,
+		also:    func(t *T) { t.apacheShare() },
 		limits:  apacheLimits,
 		answers: func(t *T, guest, step string, text []byte) { t.apacheAnswers(guest, step, text, samples, requests) },
 		often:   uint64(samples * requests), apart: apacheApart, published: jiflFigures,
@@ -151,4 +152,16 @@ func (t *T) apacheAnswers(guest, step string, text []byte, samples, requests int
 	suite, err := measure.ParseSuite(text)
 	t.noError(guest+": "+step, err)
 	t.Metrics["rate."+guest+"."+strings.TrimSuffix(step, ".work")] = report.Metric{Value: 1e9 / suite.Operations[0].NS, Unit: "req/s", Better: report.Higher, N: requests}
+}
+
+// apacheShare files which part of a bare request's time the kernel has: what comes by in each, of the
+// time that is never idle.
+func (t *T) apacheShare() {
+	var kernel uint64
+	for _, n := range t.Guests["seen"].Oracle {
+		kernel += n.Total
+	}
+	share := float64(kernel) / apacheSeenRequests / t.Metrics["monitored.Request.bare"].Value
+	t.Metrics["kernel.share"] = report.Metric{Value: 100 * share, Unit: "%", N: apacheSeenRequests}
+	t.atMost("part of a request's time that the kernel has", share, 1)
 }

@@ -72,6 +72,7 @@ type granularSuite struct {
 	ends       []*wire.Step
 	rivals     []string // mechanisms beside splices; none: all
 	limits     []granularLimit
+	also       func(t *T)
 	// answers checks what the workload printed besides times; nil: nothing.
 	answers func(t *T, guest, step string, text []byte)
 	known   []knownCalls

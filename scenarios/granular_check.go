@@ -154,6 +154,9 @@ func checkGranular(t *T, s granularSuite) {
 			t.granularLimit(l)
 		}
 	}
+	if s.also != nil {
+		s.also(t)
+	}
 }
 
 // granularAnswers has the suite look at what each run of the workload printed besides times.
