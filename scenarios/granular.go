@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"errors"
@@ -70,7 +71,8 @@ type granularSuite struct {
 	begins     []*wire.Step // before anything is measured
 	argv       []string     // of the workload
 	ends       []*wire.Step
-	rivals     []string // mechanisms beside splices; none: all
+	rivals     []string          // mechanisms beside splices; none: all
+	unasked    map[string]string // why not all is asked of these mechanisms, by granularity
 	limits     []granularLimit
 	also       func(t *T)
 	// answers checks what the workload printed besides times; nil: nothing.
@@ -101,11 +103,24 @@ func (s granularSuite) work(name string) *wire.Step { return run(name, s.argv...
 // has are the mechanisms, splices first.
 func (s granularSuite) has() (out []rival) {
 	for _, m := range rivals {
+		if m.name != toolSplice {
+			lacks := m.lacks
+			m.lacks = func(arch string, g granularity) string { return cmp.Or(lacks(arch, g), s.unasked[g.name]) }
+		}
 		if m.name == toolSplice || s.rivals == nil || contains(s.rivals, m.name) {
 			out = append(out, m)
 		}
 	}
 	return out
+}
+
+// rival is a mechanism; what is not asked for has nothing.
+func (s granularSuite) rival(name string) rival {
+	all := s.has()
+	if k := slices.IndexFunc(all, func(m rival) bool { return m.name == name }); k >= 0 {
+		return all[k]
+	}
+	return rival{name: name, lacks: func(string, granularity) string { return "not asked" }}
 }
 
 // lmbenchSuite are some of LMbench's operations, all if none is named.
@@ -288,7 +303,7 @@ func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, e
 // settle is what is waited for before work begins.
 func (s granularSuite) probed(arch, settle string) (steps []*wire.Step) {
 	for _, g := range granularities {
-		if rivalOf(toolKprobe).lacks(arch, g) != "" {
+		if s.rival(toolKprobe).lacks(arch, g) != "" {
 			continue
 		}
 		place := kprobes(g.name, g.at)
@@ -424,7 +439,7 @@ func granularPart(name string, functions []string, argv ...string) *wire.Step {
 // named has a tool trace functions by their names, for each granularity that it has.
 func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.Step, err error) {
 	for _, g := range granularities {
-		ask := rivalOf(tool).asks(arch, g)
+		ask := s.rival(tool).asks(arch, g)
 		if ask == nil {
 			continue
 		}

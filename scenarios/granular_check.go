@@ -78,10 +78,6 @@ var rivals = []rival{
 		}},
 }
 
-func rivalOf(name string) rival {
-	return rivals[slices.IndexFunc(rivals, func(r rival) bool { return r.name == name })]
-}
-
 // asks are the script's words; none where there is no such granularity.
 func (r rival) asks(arch string, g granularity) []string {
 	if r.lacks(arch, g) != "" {
@@ -150,9 +146,7 @@ func checkGranular(t *T, s granularSuite) {
 		t.granularCounts(s, g)
 	}
 	for _, l := range s.limits {
-		if slices.ContainsFunc(s.has(), func(m rival) bool { return m.name == l.rival }) {
-			t.granularLimit(l)
-		}
+		t.granularLimit(l, s.rival(l.rival))
 	}
 	if s.also != nil {
 		s.also(t)
@@ -269,11 +263,11 @@ func granularityOf(name string) granularity {
 // limit is what is asserted; 0: nothing.
 func (l granularLimit) limit(arch string) float64 { return cmp.Or(l.held[arch], l.asked[arch]) }
 
-func (t *T) granularLimit(l granularLimit) {
+func (t *T) granularLimit(l granularLimit, m rival) {
 	limit := l.limit(t.Arch)
 	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
 	switch {
-	case limit == 0 || rivalOf(l.rival).lacks(t.Arch, granularityOf(l.granularity)) != "":
+	case limit == 0 || m.lacks(t.Arch, granularityOf(l.granularity)) != "":
 	case l.rival == toolSplice:
 		t.atMost(l.granularity+": geometric mean with splices, times bare", figure(".geomean"), limit)
 	default:

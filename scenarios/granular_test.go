@@ -88,9 +88,9 @@ func TestGranularLimits(t *testing.T) {
 				got := failure(func(fail func(string)) {
 					x := NewT(arch, "", nil, fail)
 					x.Metrics[l.granularity+"."+l.rival+figure] = report.Metric{Value: v}
-					x.granularLimit(l)
+					x.granularLimit(l, granularSlice.rival(l.rival))
 				})
-				if judged := rivalOf(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
+				if judged := granularSlice.rival(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
 					t.Errorf("%s, %s of %s at %v: %q", arch, l.granularity, l.rival, v, got)
 				}
 			}
