@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -144,12 +145,11 @@ func (t *T) apacheAnswers(guest, step string, text []byte, samples, requests int
 			said[key] = append(said[key], value)
 		}
 	}
-	for key, want := range map[string]int{"complete": requests, "failed": 0, "length": apacheBytes, "html": apacheBytes * requests, "logged": requests} {
-		var all []string
-		for range samples {
-			all = append(all, strconv.Itoa(want))
-		}
-		t.equal(guest+": "+step+": "+key, said[key], all)
+	for _, of := range []struct {
+		key  string
+		want int
+	}{{"complete", requests}, {"failed", 0}, {"length", apacheBytes}, {"html", apacheBytes * requests}, {"logged", requests}} {
+		t.equal(guest+": "+step+": "+of.key, said[of.key], slices.Repeat([]string{strconv.Itoa(of.want)}, samples))
 	}
 	t.equal(guest+": "+step+": SHA-256 of the document that came", said["sum"], []string{fmt.Sprintf("%x", sha256.Sum256(apacheDocument()))})
 	suite, err := measure.ParseSuite(text)
