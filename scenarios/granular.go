@@ -85,10 +85,10 @@ type granularSuite struct {
 }
 
 // knownCalls are how often a system call is made while one granularity is measured, by whatever
-// mechanism; others are of what starts the workload: at most as many as beside says.
+// mechanism; another finds at most as many less than splices, or more, beside what it was to find.
 type knownCalls struct {
-	call                string
-	least, most, beside uint64
+	call                      string
+	least, most, less, beside uint64
 }
 
 // publishedFigure is a column with a figure of an operation's, or words about it.
@@ -129,7 +129,7 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 		name: "granularities", operations: operations, unit: unitOf, samples: samples, executed: executed, patience: patience,
 		argv:   append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(samples)}, operations...),
 		limits: granularLimits, often: often, apart: mostApart,
-		known: []knownCalls{{planted, uint64(1440 * (samples + 1)), uint64(1441 * (samples + 1)), shells}},
+		known: []knownCalls{{planted, uint64(1440 * (samples + 1)), uint64(1441 * (samples + 1)), 0, shells}},
 	}
 	if operations == nil {
 		s.operations = allOps()

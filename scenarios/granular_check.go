@@ -408,7 +408,7 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 	judge := func(m rival, theirs map[string]uint64, has func(function string) bool) {
 		for _, k := range s.known {
 			if n := callsOf(t.Arch, theirs, k.call); has(syscallEntry(t.Arch, k.call)) {
-				t.atLeast(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call)))
+				t.atLeast(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call))-float64(k.less))
 				t.atMost(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call)+k.beside))
 			}
 		}
