@@ -31,7 +31,7 @@ func soon(what string) string {
 
 var apacheBreakages = []apacheBreakage{
 	{name: "configuration", more: "EnableSendfiles On", fails: "start", says: []string{"Apache does not start:", "Invalid command 'EnableSendfiles'"}},
-	{name: "port", more: "Listen 127.0.0.1:65536", fails: "start", says: []string{"Apache does not start:", "Listen"}},
+	{name: "port", more: "Listen 127.0.0.1:65536", fails: "start", says: []string{"Apache does not start:", "Invalid address or port"}},
 	{name: "missing", before: "rm /srv/www/index.html", says: []string{"ab has not had", "Non-2xx responses:", "Apache's own words:"}},
 	{name: "short", before: soon("echo short >/srv/www/index.html"), says: []string{"ab has not had", "Failed requests:"}},
 	{name: "other", before: "tr 0 1 </srv/www/index.html >/run/other; sed -i 's/sum <.root/sum <\\/run\\/other #/' " + apacheFile, says: []string{"The document that came has SHA-256"}},
