@@ -51,6 +51,19 @@ var softwares = map[string]software{
 		programs: []string{"/usr/sbin/squid-gnutls", "/usr/lib/squid/unlinkd", "/usr/sbin/mke2fs"},
 		folders:  []string{"/usr/share/squid", "/usr/share/squid-langpack/en", "/etc/mke2fs.conf"},
 	},
+	// A web server, with the modules that it has a choice of, and its own benchmark.
+	"apache": {
+		packages: []string{
+			"apache2-bin", "apache2-utils", "libapr1t64", "libaprutil1t64", "libc6", "libcrypt1", "libexpat1",
+			"libpcre2-8-0", "libssl3t64", "libuuid1", "libzstd1", "media-types", "zlib1g",
+		},
+		programs: []string{
+			"/usr/sbin/apache2", "/usr/bin/ab", "/usr/lib/apache2/modules/mod_mpm_prefork.so",
+			"/usr/lib/apache2/modules/mod_mpm_event.so", "/usr/lib/apache2/modules/mod_mime.so",
+			"/usr/lib/apache2/modules/mod_authz_core.so",
+		},
+		folders: []string{"/etc/mime.types"},
+	},
 	// The tracer that our answers are compared with. A compiler is a part of it.
 	"bpftrace": {
 		packages: []string{

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/vm"
@@ -54,42 +56,106 @@ var granularities = []granularity{
 	{name: "blocks", title: "blocks counted", at: atBlocks, action: "count"},
 }
 
-// granularSuite is what is measured: so many samples of some operations, all if none is named.
+// granularSuite is what is measured: so many samples of a workload's operations, by some mechanisms.
 type granularSuite struct {
+	name       string   // of what is filed for other programs
+	operations []string // that the workload prints
+	together   []string // of these, what comes into means and what is added; none: all
+	unit       func(operation string) string
 	samples    int
-	operations []string
-	executed   uint64        // so often, in all samples, at least: what is on the way
+	seen       *wire.Step    // what executes, and tells an observer outside when, what is on the way
+	executed   uint64        // so often at least
+	come       bool          // of blocks on the way, only those that are executed as often
 	patience   time.Duration // host time of a guest
+	software   []string
+	begins     []*wire.Step // before anything is measured
+	argv       []string     // of the workload
+	ends       []*wire.Step
+	rivals     []string          // mechanisms beside splices; none: all
+	unasked    map[string]string // why not all is asked of these mechanisms, by granularity
+	limits     []granularLimit
+	also       func(t *T)
+	// answers checks what the workload printed besides times; nil: nothing.
+	answers func(t *T, guest, step string, text []byte)
+	known   []knownCalls
+	often   uint64             // a place that two compare is come by so often
+	apart   map[string]float64 // part that mechanisms may find otherwise at these
+	// published are figures of others', for the table beside ours.
+	published []publishedFigure
 }
 
-func (s granularSuite) work(name string) *wire.Step {
-	return run(name, append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(s.samples)}, s.operations...)...)
+// knownCalls are how often a system call is made while one granularity is measured, by whatever
+// mechanism; another finds at most as many less than splices, or more, beside what it was to find.
+type knownCalls struct {
+	call                      string
+	least, most, less, beside uint64
 }
 
-func (s granularSuite) names() []string {
-	if s.operations == nil {
-		return allOps()
+// publishedFigure is a column with a figure of an operation's, or words about it.
+type publishedFigure struct {
+	granularity, column string
+	of                  map[string]float64 // operations
+	why                 string             // of the others
+}
+
+func (s granularSuite) work(name string) *wire.Step { return run(name, s.argv...) }
+
+// has are the mechanisms, splices first.
+func (s granularSuite) has() (out []rival) {
+	for _, m := range rivals {
+		if m.name != toolSplice {
+			lacks := m.lacks
+			m.lacks = func(arch string, g granularity) string { return cmp.Or(lacks(arch, g), s.unasked[g.name]) }
+		}
+		if m.name == toolSplice || s.rivals == nil || contains(s.rivals, m.name) {
+			out = append(out, m)
+		}
 	}
-	return s.operations
+	return out
+}
+
+// rival is a mechanism; what is not asked for has nothing.
+func (s granularSuite) rival(name string) rival {
+	all := s.has()
+	if k := slices.IndexFunc(all, func(m rival) bool { return m.name == name }); k >= 0 {
+		return all[k]
+	}
+	return rival{name: name, lacks: func(string, granularity) string { return "not asked" }}
+}
+
+// lmbenchSuite are some of LMbench's operations, all if none is named.
+func lmbenchSuite(samples int, executed uint64, patience time.Duration, operations ...string) granularSuite {
+	s := granularSuite{
+		name: "granularities", operations: operations, unit: unitOf, samples: samples, executed: executed, patience: patience,
+		argv:   append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(samples)}, operations...),
+		limits: granularLimits, often: often, apart: mostApart,
+		known: []knownCalls{{planted, uint64(1440 * (samples + 1)), uint64(1441 * (samples + 1)), 0, shells}},
+	}
+	if operations == nil {
+		s.operations = allOps()
+	}
+	s.seen = s.work("work")
+	return s
 }
 
 var (
 	// The rarest operation of the first is done 768 times in a sample, with one that is not counted
 	// in three; of the other once.
-	granularSlice = granularSuite{2, strings.Fields("Null Read Write Fstat"), 3 * 768, 20 * time.Minute}
-	granularWhole = granularSuite{samples: 2, executed: 3, patience: 3 * time.Hour}
+	granularSlice = lmbenchSuite(2, 3*768, 20*time.Minute, strings.Fields("Null Read Write Fstat")...)
+	granularWhole = lmbenchSuite(2, 3, 3*time.Hour)
 )
 
-func granularScenarios() []Scenario {
-	one := func(name, title, label string, s granularSuite) Scenario {
-		return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
-			Guests: func(arch string) []Guest { return granularGuests(arch, s) },
-			Check:  func(t *T) { checkGranular(t, s) },
-		}
+func (s granularSuite) scenario(name, title, label string) Scenario {
+	return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
+		Guests: func(arch string) []Guest { return granularGuests(arch, s) },
+		Check:  func(t *T) { checkGranular(t, s) },
 	}
+}
+
+func granularScenarios() []Scenario {
 	return []Scenario{
-		one("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure proof", granularSlice),
-		one("granularities", "the same of all of LMbench's operations", "proof", granularWhole),
+		granularSlice.scenario("granularities-slice", "what counting system calls, calls and blocks, and tracing calls, adds to some of LMbench's operations, by splices and by others' probes", "measure proof"),
+		granularWhole.scenario("granularities", "the same of all of LMbench's operations", "proof"),
 	}
 }
 
@@ -97,30 +163,40 @@ func granularScenarios() []Scenario {
 
 func granularGuests(arch string, s granularSuite) []Guest {
 	guest := func(name, after string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
-		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: after,
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: after, Software: s.software,
 			Make: func(a *Answer) (*wire.Job, error) {
 				more, err := steps(a)
-				begin := []*wire.Step{run("script", "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", granularFile, granularScript), noOptprobes(), s.work("bare")}
-				return job(append(begin, more...)...), err
+				return job(slices.Concat([]*wire.Step{script(granularFile, granularScript), noOptprobes()}, s.begins, []*wire.Step{s.work("bare")}, more, s.ends)...), err
 			}}
 	}
+	seen := job(slices.Concat(s.begins, []*wire.Step{s.seen}, s.ends)...)
 	out := []Guest{
-		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Job: job(s.work("work"))},
+		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software, Job: seen},
 		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
 		guest("spliced", "kprobed", s.spliced),
 		guest("ftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolFtrace, kprobed) }),
 		guest("bpftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolBpftrace, kprobed) }),
 	}
 	bpf := &out[len(out)-1]
-	bpf.Software, bpf.Boots, bpf.Index = []string{"bpftrace"}, true, false // as in peers
+	bpf.Software, bpf.Boots, bpf.Index = append([]string{"bpftrace"}, s.software...), true, false // as in peers
 	if arch == "amd64" {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
-	return out
+	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
 }
 
-// granularPlaces are all points there might be, by where they are.
-func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error) {
+// asks reports whether a guest has a mechanism that is asked for.
+func (s granularSuite) asks(guest string) bool {
+	return slices.ContainsFunc(s.has(), func(m rival) bool { return m.guest == guest })
+}
+
+// script has a guest hold one.
+func script(file, text string) *wire.Step {
+	return run("script "+file, "/bin/sh", "-c", `printf '%s\n' "$2" >"$1"`, "sh", file, text)
+}
+
+// places are all points there might be, by where they are.
+func (s granularSuite) places(arch string, seen *Answer) (map[string][]*wire.Point, error) {
 	functions, err := functionsSeen(arch, seen)
 	if err != nil {
 		return nil, err
@@ -138,7 +214,45 @@ func granularPlaces(arch string, seen *Answer) (map[string][]*wire.Point, error)
 			places[atEntries] = append(places[atEntries], entry(f))
 		}
 	}
+	if s.come {
+		places[atBlocks] = blocksSeen(seen)
+	}
 	return places, nil
+}
+
+// blocksSeen are those blocks of which a guest has executed the begin, as often as it tells of; of a
+// function whose blocks are not known here, all that a guest finds.
+func blocksSeen(seen *Answer) (points []*wire.Point) {
+	lo, _ := seen.Text.Bounds()
+	executed := func(a isa.Addr) bool {
+		_, ok := seen.Oracle[uint64(a-lo)+seen.Hello.TextStart]
+		return ok
+	}
+	known := &plan.Functions{}
+	seen.Text.Functions("", func(f ktext.Func) bool {
+		if !slices.ContainsFunc(span(f), executed) || cfg.IsPaddingName(f.Name) {
+			return true
+		}
+		offsets, refused := plan.OffsetsAt(seen.Text, f, plan.Request{Known: known}, plan.EachBlock)
+		if refused != nil {
+			points = append(points, &wire.Point{Function: bestName(seen.Text.Arch.Name, seen.Text, f), Each: wire.Each_BLOCK})
+		}
+		for _, off := range offsets {
+			if executed(f.Addr + isa.Addr(off)) {
+				points = append(points, &wire.Point{Text: uint64(f.Addr+isa.Addr(off)-lo) + 1})
+			}
+		}
+		return true
+	})
+	return points
+}
+
+// span are all addresses in a function.
+func span(f ktext.Func) (out []isa.Addr) {
+	for a := f.Addr; a < f.Addr+isa.Addr(f.Size); a++ {
+		out = append(out, a)
+	}
+	return out
 }
 
 // bestName is a system call's, of the names that a function has, or the one by which it is asked for.
@@ -177,7 +291,7 @@ func functionsSeen(arch string, seen *Answer) ([]string, error) {
 
 // kprobed finds which places splices have, and puts kprobes there.
 func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, err error) {
-	places, err := granularPlaces(arch, seen)
+	places, err := s.places(arch, seen)
 	steps = append(steps, granularPart("sites", nil, "sites"))
 	for _, at := range slices.Sorted(maps.Keys(places)) {
 		steps = append(steps, skipping(at, places[at]), unsplice(at))
@@ -189,7 +303,7 @@ func (s granularSuite) kprobed(arch string, seen *Answer) (steps []*wire.Step, e
 // settle is what is waited for before work begins.
 func (s granularSuite) probed(arch, settle string) (steps []*wire.Step) {
 	for _, g := range granularities {
-		if rivalOf(toolKprobe).lacks(arch, g) != "" {
+		if s.rival(toolKprobe).lacks(arch, g) != "" {
 			continue
 		}
 		place := kprobes(g.name, g.at)
@@ -325,7 +439,7 @@ func granularPart(name string, functions []string, argv ...string) *wire.Step {
 // named has a tool trace functions by their names, for each granularity that it has.
 func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.Step, err error) {
 	for _, g := range granularities {
-		ask := rivalOf(tool).asks(arch, g)
+		ask := s.rival(tool).asks(arch, g)
 		if ask == nil {
 			continue
 		}
@@ -333,11 +447,10 @@ func (s granularSuite) named(arch, tool string, kprobed *Answer) (steps []*wire.
 		if err != nil {
 			return nil, err
 		}
-		work := s.work("").GetRun().Argv
 		if g.at == atSyscalls { // a pattern attaches all at once
 			set.functions = []string{syscallEntry(arch, "*")}
 		}
-		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, work...)...))
+		steps = append(steps, granularPart(g.name+".work", set.functions, append(ask, s.argv...)...))
 	}
 	return steps, nil
 }

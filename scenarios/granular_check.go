@@ -78,10 +78,6 @@ var rivals = []rival{
 		}},
 }
 
-func rivalOf(name string) rival {
-	return rivals[slices.IndexFunc(rivals, func(r rival) bool { return r.name == name })]
-}
-
 // asks are the script's words; none where there is no such granularity.
 func (r rival) asks(arch string, g granularity) []string {
 	if r.lacks(arch, g) != "" {
@@ -99,13 +95,17 @@ type granularRun struct {
 
 func (t *T) granularRun(s granularSuite, guest, step string) granularRun {
 	bare, with := t.suite(s, guest, "bare"), t.suite(s, guest, step)
-	r := granularRun{mean: 1}
+	r, n := granularRun{mean: 1}, 0
 	for k, o := range with {
 		of := o.NS / bare[k].NS
 		r.of = append(r.of, of)
-		r.mean *= math.Pow(of, 1/float64(len(with)))
-		r.added += (o.NS - bare[k].NS) * float64(o.N)
+		if s.together == nil || contains(s.together, o.Name) {
+			n++
+			r.mean *= of
+			r.added += (o.NS - bare[k].NS) * float64(o.N)
+		}
 	}
+	r.mean = math.Pow(r.mean, 1/float64(n))
 	return r
 }
 
@@ -118,7 +118,7 @@ func (t *T) suite(s granularSuite, guest, step string) []*measure.Operation {
 	for _, o := range suite.Operations {
 		names = append(names, o.Name)
 	}
-	t.equal(guest+": "+step+": operations", names, s.names())
+	t.equal(guest+": "+step+": operations", names, s.operations)
 	return suite.Operations
 }
 
@@ -127,21 +127,54 @@ var granularRows = []string{"geometric mean", "at most, as asked", "added, of wh
 
 func checkGranular(t *T, s granularSuite) {
 	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation"}
-	for _, name := range slices.Concat(s.names(), granularRows) {
+	for _, name := range slices.Concat(s.operations, granularRows) {
 		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
 	}
-	t.granularRefused()
+	t.granularRefused(s)
+	t.granularAnswers(s)
 	for _, g := range granularities {
-		for _, m := range rivals {
+		for _, m := range s.has() {
 			t.granularColumn(g.title+", "+m.name, t.granularCells(s, g, m))
+		}
+		for _, p := range s.published {
+			if p.granularity == g.name {
+				t.granularColumn(g.title+", "+p.column, p.cells(t.Grid.Lines))
+			}
 		}
 	}
 	for _, g := range granularities {
 		t.granularCounts(s, g)
 	}
-	for _, l := range granularLimits {
-		t.granularLimit(l)
+	for _, l := range s.limits {
+		t.granularLimit(l, s.rival(l.rival))
 	}
+	if s.also != nil {
+		s.also(t)
+	}
+}
+
+// granularAnswers has the suite look at what each run of the workload printed besides times.
+func (t *T) granularAnswers(s granularSuite) {
+	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		for _, step := range slices.Sorted(maps.Keys(t.Guests[guest].Results)) {
+			if s.answers != nil && (step == "bare" || strings.HasSuffix(step, ".work")) {
+				text, _, _ := bytes.Cut(t.ran(guest, step)[0], []byte("--\n"))
+				s.answers(t, guest, step, text)
+			}
+		}
+	}
+}
+
+// cells are a column of what others have published.
+func (p publishedFigure) cells(lines []report.GridRow) (cells []report.GridCell) {
+	for _, l := range lines {
+		if v, ok := p.of[l.Name]; ok {
+			cells = append(cells, report.GridCell{Value: &v})
+		} else {
+			cells = append(cells, report.GridCell{Why: p.why})
+		}
+	}
+	return cells
 }
 
 func (t *T) granularColumn(name string, cells []report.GridCell) {
@@ -167,7 +200,7 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 	value := func(v float64) { cells = append(cells, report.GridCell{Value: &v}) }
 	for k, o := range t.suite(s, m.guest, "bare") {
 		name := strings.ReplaceAll(o.Name, "/", ".")
-		file(name+".bare", o.NS, unitOf(o.Name))
+		file(name+".bare", o.NS, s.unit(o.Name))
 		file(name+"."+m.name+".ratio", r.of[k], "x")
 		value(r.of[k])
 	}
@@ -181,7 +214,7 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 	file(m.name+".over-splice", r.added/ours.added, "x")
 	for k, v := range []float64{r.mean, r.added / ours.added} {
 		value(v)
-		if l := granularLimitOf(g.name, m.name, k == 0); l.asked[t.Arch] > 0 {
+		if l := s.limitOf(g.name, m.name, k == 0); l.asked[t.Arch] > 0 {
 			value(l.asked[t.Arch])
 		} else {
 			cells = append(cells, report.GridCell{Why: "nothing is asked of it"})
@@ -213,9 +246,9 @@ var granularLimits = []granularLimit{
 	{"traced", toolOptprobe, each(6, 0, 0), nil},
 }
 
-// granularLimitOf is the limit of one figure, mean or else what is added; none if it has none.
-func granularLimitOf(granularity, rival string, mean bool) granularLimit {
-	for _, l := range granularLimits {
+// limitOf is the limit of one figure, mean or else what is added; none if it has none.
+func (s granularSuite) limitOf(granularity, rival string, mean bool) granularLimit {
+	for _, l := range s.limits {
 		if l.granularity == granularity && l.rival == rival && (rival == toolSplice) == mean {
 			return l
 		}
@@ -230,11 +263,11 @@ func granularityOf(name string) granularity {
 // limit is what is asserted; 0: nothing.
 func (l granularLimit) limit(arch string) float64 { return cmp.Or(l.held[arch], l.asked[arch]) }
 
-func (t *T) granularLimit(l granularLimit) {
+func (t *T) granularLimit(l granularLimit, m rival) {
 	limit := l.limit(t.Arch)
 	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
 	switch {
-	case limit == 0 || rivalOf(l.rival).lacks(t.Arch, granularityOf(l.granularity)) != "":
+	case limit == 0 || m.lacks(t.Arch, granularityOf(l.granularity)) != "":
 	case l.rival == toolSplice:
 		t.atMost(l.granularity+": geometric mean with splices, times bare", figure(".geomean"), limit)
 	default:
@@ -243,7 +276,7 @@ func (t *T) granularLimit(l granularLimit) {
 }
 
 // granularRefused says which of the places no splice has, and why.
-func (t *T) granularRefused() {
+func (t *T) granularRefused(s granularSuite) {
 	var text strings.Builder
 	for _, at := range []string{atSyscalls, atEntries, atBlocks} {
 		why := map[string]int{}
@@ -262,7 +295,7 @@ func (t *T) granularRefused() {
 			t.Metrics["places."+at+"."+slug(reason)] = report.Metric{Value: float64(n), Unit: "points", N: 1}
 		}
 	}
-	t.Files["granularities-refused.txt"] = []byte(text.String())
+	t.Files[s.name+"-refused.txt"] = []byte(text.String())
 }
 
 // granularFound is how often places were come by, from the begin of the kernel's text on, as
@@ -314,8 +347,8 @@ func (t *T) bpftraceFound(g granularity) map[string]uint64 {
 const often = 2000
 
 // otherwise is by which part of what came by two have found another number of it, at the places that
-// both have.
-func otherwise[P comparable](a, b map[P]uint64) float64 {
+// both have, of those that come into it.
+func otherwise[P comparable](a, b map[P]uint64, often uint64) float64 {
 	var all, other uint64
 	for p, n := range a {
 		if m, both := b[p]; both && n >= often {
@@ -323,7 +356,10 @@ func otherwise[P comparable](a, b map[P]uint64) float64 {
 			other += max(n, m) - min(n, m)
 		}
 	}
-	return float64(other) / float64(max(all, 1))
+	if all == 0 { // who has nothing to compare has found nothing
+		return 1
+	}
+	return float64(other) / float64(all)
 }
 
 // mostApart is that part at most. Splices count what the daemon does for itself while they are
@@ -335,10 +371,10 @@ var mostApart = map[string]float64{toolKprobe: 0.1, toolOptprobe: 0.25, toolBpft
 
 // granularApart lists the places that come into it at which another mechanism found another number,
 // those first that are furthest apart: what it found more, what splices found, place.
-func (t *T) granularApart(g granularity, m rival, ours, theirs map[uint64]uint64, names map[uint64]string) {
+func (t *T) granularApart(s granularSuite, g granularity, m rival, ours, theirs map[uint64]uint64, names map[uint64]string) {
 	more := map[uint64]int64{}
 	for at, n := range ours {
-		if other, both := theirs[at]; both && n >= often && other != n {
+		if other, both := theirs[at]; both && n >= s.often && other != n {
 			more[at] = int64(other - n)
 		}
 	}
@@ -347,7 +383,7 @@ func (t *T) granularApart(g granularity, m rival, ours, theirs map[uint64]uint64
 	for _, at := range slices.SortedFunc(maps.Keys(more), func(a, b uint64) int { return cmp.Or(cmp.Compare(far(b), far(a)), cmp.Compare(a, b)) }) {
 		fmt.Fprintf(&text, "%10d %10d text+%#x in %s\n", more[at], ours[at], at, names[at])
 	}
-	t.Files["granularities-"+g.name+"-"+m.name+".txt"] = []byte(text.String())
+	t.Files[s.name+"-"+g.name+"-"+m.name+".txt"] = []byte(text.String())
 }
 
 // granularCounts compares what each mechanism found at the same places with what splices did.
@@ -357,38 +393,46 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 	for _, p := range t.made("kprobed", g.at) {
 		names[p.Address-t.Guests["kprobed"].Hello.TextStart] = p.Symbol
 	}
-	t.granularFile(g, ours, names)
-	getppid := getppidOf(byFunction(ours, names))
-	t.atLeast(g.name+": calls of getppid", float64(getppid), float64(1440*(s.samples+1)))
-	t.atMost(g.name+": calls of getppid", float64(getppid), float64(1441*(s.samples+1)))
+	t.granularFile(s, g, ours, names)
+	of := byFunction(ours, names)
+	var calls uint64
+	for _, k := range s.known {
+		calls += callsOf(t.Arch, of, k.call)
+		t.atLeast(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.least))
+		t.atMost(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.most))
+	}
 	file := func(m rival, part float64) {
 		t.Metrics[g.name+"."+m.name+".apart"] = report.Metric{Value: 100 * part, Unit: "%", N: 1}
-		t.atMost(g.name+": part of what "+m.name+"s find otherwise than splices", part, mostApart[m.name])
+		t.atMost(g.name+": part of what "+m.name+"s find otherwise than splices", part, s.apart[m.name])
 	}
-	judge := func(m rival, n uint64) {
-		t.atLeast(g.name+": calls of getppid that "+m.name+"s found", float64(n), float64(getppid))
-		t.atMost(g.name+": calls of getppid that "+m.name+"s found", float64(n), float64(getppid+shells))
+	judge := func(m rival, theirs map[string]uint64, has func(function string) bool) {
+		for _, k := range s.known {
+			if n := callsOf(t.Arch, theirs, k.call); has(syscallEntry(t.Arch, k.call)) {
+				t.atLeast(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call))-float64(k.less))
+				t.atMost(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call)+k.beside))
+			}
+		}
 	}
-	for _, m := range rivals[1:] {
+	for _, m := range s.has()[1:] {
 		switch {
 		case m.lacks(t.Arch, g) == "" && g.kprobes != "" && m.of == ofKprobes:
 			n, err := strconv.ParseUint(strings.TrimSpace(string(t.ran(m.guest, g.name+".hits")[0])), 10, 64)
 			t.noError(g.name+": records of "+m.name+"s", err)
-			t.atLeast(g.name+": records of "+m.name+"s, of those of getppid", float64(n), float64(getppid))
+			t.atLeast(g.name+": records of "+m.name+"s, of those of system calls that are known", float64(n), float64(calls))
 		case m.lacks(t.Arch, g) != "" || m.name == toolFtrace:
 		case m.name == toolBpftrace:
 			theirs := t.bpftraceFound(g)
-			file(m, otherwise(byFunction(ours, names), theirs))
+			file(m, otherwise(of, theirs, s.often))
 			// Of a system call without arguments amd64's tables of names have one that is no 64-bit
 			// call's, which the pattern leaves out, and the set of places with it.
-			if set, err := g.set(t.Guests["kprobed"], m.of); err == nil && contains(set.functions, syscallEntry(t.Arch, planted)) {
-				judge(m, getppidOf(theirs))
-			}
+			set, err := g.set(t.Guests["kprobed"], m.of)
+			t.noError(g.name+": places that "+m.name+" has", err)
+			judge(m, theirs, func(function string) bool { return contains(set.functions, function) })
 		case g.kprobes == "":
 			theirs := t.probesFound(m.guest, g)
-			t.granularApart(g, m, ours, theirs, names)
-			file(m, otherwise(ours, theirs))
-			judge(m, getppidOf(byFunction(theirs, names)))
+			t.granularApart(s, g, m, ours, theirs, names)
+			file(m, otherwise(ours, theirs, s.often))
+			judge(m, byFunction(theirs, names), func(string) bool { return true })
 		}
 	}
 }
@@ -405,19 +449,15 @@ func byFunction(found map[uint64]uint64, names map[uint64]string) map[string]uin
 	return out
 }
 
-// getppidOf is how often that was called, by whichever of its names.
-func getppidOf(found map[string]uint64) (n uint64) {
-	for name, of := range found {
-		if strings.HasSuffix(name, "_sys_"+planted) {
-			n += of
-		}
-	}
-	return n
+// callsOf is how often a system call was made, by whichever names of its function programs of either
+// word's length reach it by.
+func callsOf(arch string, found map[string]uint64, call string) uint64 {
+	return found[syscallEntry(arch, call)] + found["__ia32_sys_"+call]
 }
 
 // granularFile lists what splices counted, the dearest first: hits, instructions that a patch adds
 // (a breakpoint's own not included), mechanism, place.
-func (t *T) granularFile(g granularity, ours map[uint64]uint64, names map[uint64]string) {
+func (t *T) granularFile(s granularSuite, g granularity, ours map[uint64]uint64, names map[uint64]string) {
 	points, begin := map[uint64]*wire.PointResult{}, t.Guests["spliced"].Hello.TextStart
 	for _, p := range t.done("spliced", g.name).Points {
 		points[p.Address-begin] = p
@@ -433,5 +473,5 @@ func (t *T) granularFile(g granularity, ours map[uint64]uint64, names map[uint64
 	for _, mechanism := range slices.Sorted(maps.Keys(hits)) {
 		t.count(g.name+".hits."+mechanism, hits[mechanism])
 	}
-	t.Files["granularities-"+g.name+".txt"] = []byte(text.String())
+	t.Files[s.name+"-"+g.name+".txt"] = []byte(text.String())
 }

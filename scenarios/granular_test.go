@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,8 +68,9 @@ func TestOtherwise(t *testing.T) {
 		0:              {"a": 10000, "b": 5000, "theirs": 9000, "seldom": 1},
 		1000.0 / 15000: {"a": 9000, "b": 5000},
 		5000.0 / 20000: {"a": 10000, "b": 10000},
+		1:              {"theirs": 9000},
 	} {
-		if got := otherwise(ours, theirs); got != want {
+		if got := otherwise(ours, theirs, often); got != want {
 			t.Errorf("%v: %v, want %v", theirs, got, want)
 		}
 	}
@@ -76,7 +78,7 @@ func TestOtherwise(t *testing.T) {
 
 // Each limit holds at what is held, and not beyond; what nothing is asked of is not judged.
 func TestGranularLimits(t *testing.T) {
-	for _, l := range granularLimits {
+	for _, l := range slices.Concat(granularLimits, apacheLimits) {
 		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 			limit := l.limit(arch)
 			figure, worse := ".geomean", 1.01
@@ -87,9 +89,9 @@ func TestGranularLimits(t *testing.T) {
 				got := failure(func(fail func(string)) {
 					x := NewT(arch, "", nil, fail)
 					x.Metrics[l.granularity+"."+l.rival+figure] = report.Metric{Value: v}
-					x.granularLimit(l)
+					x.granularLimit(l, granularSlice.rival(l.rival))
 				})
-				if judged := rivalOf(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
+				if judged := limit > 0 && granularSlice.rival(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
 					t.Errorf("%s, %s of %s at %v: %q", arch, l.granularity, l.rival, v, got)
 				}
 			}

@@ -76,9 +76,9 @@ func All() []Scenario {
 	return slices.Concat(
 		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
 		lmbenches(), lmbenchProbes(),
-		squid(), squidProbes(), squidBroken(), studies(),
+		squid(), squidProbes(), squidBroken(), apacheBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
-		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios())
+		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), apaches())
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels

@@ -71,6 +71,8 @@ var scenarioProofs = []scenarioProof{
 	{"peers", "exact", "peers.answers", nil},
 	{"granularities", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
 	{"granularities-slice", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
+	{"apache", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
+	{"apache-slice", "exact", "blocks.splice.points", []class{{"calls", "counted.splice.points"}}},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
 	{"trap-path", "exact", "trap-path.instructions", nil},
