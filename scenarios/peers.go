@@ -113,7 +113,7 @@ func peersGuests(arch string, all []question, installed bool) []Guest {
 	if installed {
 		// It boots: its state would be four times as large as others, which would have to go
 		// from the cache for it.
-		asked.Software, asked.Boots, asked.Taps = []string{"bpftrace", "systemtap"}, true, tapScripts(arch)
+		asked.Software, asked.Boots, asked.Taps = []string{"bpftrace", "systemtap"}, true, tapScripts(arch, all)
 		if images.SoftwareUnlocked("perf", arch) == "" {
 			asked.Software = append(asked.Software, "perf")
 		}
@@ -291,12 +291,11 @@ func (q question) words(arch string, middle uint64) *strings.Replacer {
 // tapName is what the module of its script is called.
 func (q question) tapName() string { return strings.ReplaceAll(q.name, " ", "_") }
 
-// tapScripts are the scripts of all questions, whichever are asked: modules are made before guests
-// are, and together. Where the middle is, the first guest finds; SystemTap takes no offset
-// there, whatever it is.
-func tapScripts(arch string) map[string]string {
+// tapScripts are those of questions. Their modules are made before the first guest finds where the
+// middle is; SystemTap takes no offset there, whatever it is.
+func tapScripts(arch string, all []question) map[string]string {
 	out := map[string]string{}
-	for _, q := range questions {
+	for _, q := range all {
 		out[q.tapName()] = q.words(arch, 4).Replace(q.tap.script)
 	}
 	return out
