@@ -16,8 +16,10 @@ const tapTranslator = "systemtap-translator"
 // TapFolder is where SystemTap's modules are in a guest.
 const TapFolder = "/lib/kerninst/systemtap/"
 
-// tapArches are the kernel's ISAs in SystemTap's words.
-var tapArches = map[string]string{"amd64": "x86_64", "arm64": "arm64", "riscv64": "riscv"}
+// tapArches are the kernel's ISAs in SystemTap's words, and what its makefiles are told besides: of
+// riscv64, one of the functions that read arguments has no prototype, which is a warning, and all
+// warnings are errors.
+var tapArches = map[string]string{"amd64": "x86_64", "arm64": "arm64", "riscv64": "riscv -B KCFLAGS=-Wno-error=missing-prototypes"}
 
 // tapName is what SystemTap takes for a module's name.
 var tapName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,40}$`)
@@ -114,8 +116,8 @@ func (b *builder) taps(ctx context.Context, scripts map[string]string) (files, e
 	})
 }
 
-// tapBuild translates each script of the folder: $1 is the release of the kernel, $2 its ISA in
-// SystemTap's words, $3 the prefix of the compilers, $4 the host's triplet. What SystemTap's
+// tapBuild translates each script of the folder: $1 is the release of the kernel, $2 its ISA as in
+// tapArches, $3 the prefix of the compilers, $4 the host's triplet. What SystemTap's
 // checks of the headers have found is kept for the next script. Its temporary folder has a
 // name of its own each time, which would come into the module. Linux 6.12 has no uprobe_unregister
 // any more, which version 5.1 looks for as any module is loaded, also of one without uprobes,
