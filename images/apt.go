@@ -296,7 +296,7 @@ func (a *apt) closure(ctx context.Context, pkgs []string) ([]offer, error) {
 }
 
 // forAll are packages that are for all architectures.
-var forAll = []string{firmwarePackage, "media-types", "squid-common", "squid-langpack"}
+var forAll = []string{firmwarePackage, "media-types", "squid-common", "squid-langpack", "systemtap-common"}
 
 // exactly resolves packages for the target, without what they depend on.
 func (a *apt) exactly(ctx context.Context, pkgs []string) ([]offer, error) {

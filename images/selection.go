@@ -491,6 +491,9 @@ func Refresh(ctx context.Context, opt Options) error {
 			lock[toolchainSet(host, t.name)] = s.Toolchain
 			b.say("%s on %s: kernel %s, %d packages", t.name, host, s.Kernel, len(s.all()))
 			for name, w := range softwares {
+				if w.host && !slices.Contains(lockedHosts, t.name) {
+					continue
+				}
 				offers, err := a.exactly(ctx, w.of(t.name))
 				if err != nil {
 					return err

@@ -26,6 +26,8 @@ type software struct {
 	unlocked map[string]string
 	programs []string // by their paths in the packages, as in the guest
 	folders  []string
+	// host: it is for what makes files for guests, not for them.
+	host bool
 	// memory of a guest that unpacks and runs it, in MiB; 0: the lab's default.
 	memory int
 }
@@ -92,6 +94,32 @@ var softwares = map[string]software{
 		programs: []string{"/usr/bin/perf"},
 		memory:   640, // 53 MiB of files, twice while they are unpacked
 	},
+	// What loads SystemTap's modules, and reads what they find. It is linked with what fetches
+	// debugging information and checks signatures, and asks neither.
+	"systemtap": {
+		packages: append([]string{"systemtap-runtime"}, tapLibraries...),
+		programs: []string{"/usr/bin/staprun", "/usr/lib/systemtap/stapio"},
+	},
+	// What makes these modules, of a script.
+	tapTranslator: {
+		packages: append([]string{
+			"libavahi-client3", "libavahi-common3", "libbz2-1.0", "libcap2", "libdbus-1-3", "libdw1t64", "liblzma5",
+			"libsqlite3-0", "libsystemd0", "systemtap", "systemtap-common",
+		}, tapLibraries...),
+		unlocked: map[string]string{"riscv64": "toolchains are locked for hosts of amd64 and arm64"},
+		programs: []string{"/usr/bin/stap"},
+		folders:  []string{"/usr/share/systemtap/runtime", "/usr/share/systemtap/tapset"},
+		host:     true,
+	},
+}
+
+// tapLibraries are what both of SystemTap's programs are linked with.
+var tapLibraries = []string{
+	"libbrotli1", "libc6", "libcom-err2", "libcurl3t64-gnutls", "libdebuginfod1t64", "libelf1t64", "libffi8", "libgcc-s1",
+	"libgmp10", "libgnutls30t64", "libgssapi-krb5-2", "libhogweed6t64", "libidn2-0", "libjson-c5", "libk5crypto3",
+	"libkeyutils1", "libkrb5-3", "libkrb5support0", "libldap2", "libnettle8t64", "libnghttp2-14", "libnghttp3-9",
+	"libngtcp2-16", "libngtcp2-crypto-gnutls8", "libnspr4", "libnss3", "libp11-kit0", "libpsl5t64", "librtmp1",
+	"libsasl2-2", "libssh2-1t64", "libssl3t64", "libstdc++6", "libtasn1-6", "libunistring5", "libzstd1", "zlib1g",
 }
 
 // softwareSet names a software's packages in the lock.
@@ -106,6 +134,9 @@ func Software(ctx context.Context, opt Options, name string) ([]File, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := CheckSoftware(name); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
 	}
 	made, err := b.software(ctx, name)
 	if err != nil {
@@ -131,12 +162,14 @@ func SoftwarePrograms(name string) (out []File) {
 	return out
 }
 
-// Softwares are the names of those that there are, sorted.
-func Softwares() []string { return slices.Sorted(maps.Keys(softwares)) }
+// Softwares are the names of those that there are for guests, sorted.
+func Softwares() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(softwares)), func(name string) bool { return softwares[name].host })
+}
 
-// CheckSoftware says whether there is one by that name.
+// CheckSoftware says whether there is one for guests by that name.
 func CheckSoftware(name string) error {
-	if _, ok := softwares[name]; !ok {
+	if !slices.Contains(Softwares(), name) {
 		return fmt.Errorf("no software %q: there are %s%s", name, strings.Join(Softwares(), ", "), near.Hint(name, Softwares()))
 	}
 	return nil
@@ -164,9 +197,6 @@ func softwareMode(at string) fs.FileMode {
 
 // software is the files, by their paths in the guest.
 func (b *builder) software(ctx context.Context, name string) (files, error) {
-	if err := CheckSoftware(name); err != nil {
-		return nil, fmt.Errorf("images: %w", err)
-	}
 	want := softwares[name]
 	pkgs, err := b.softwarePackages(ctx, name)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestCheckSoftware(t *testing.T) {
 		}
 	}
 	err := CheckSoftware("bpftrase")
-	if err == nil || !strings.Contains(err.Error(), "apache, bpftrace, perf, squid") || !strings.Contains(err.Error(), "did you mean") {
+	if err == nil || !strings.Contains(err.Error(), "apache, bpftrace, perf, squid, systemtap") || !strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("bpftrase: %v", err)
 	}
 	if m := SoftwareMemory("squid", "bpftrace"); m != softwares["bpftrace"].memory || m == 0 {

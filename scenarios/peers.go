@@ -22,8 +22,8 @@ import (
 	"kerninst/lab/vm"
 )
 
-// peers: the same questions are put to splices, to bpftrace, to kprobe events, and to perf, which
-// makes some of its own, in one guest. All that can answer must say what the workload did; and what
+// peers: the same questions are put to splices, to bpftrace, to SystemTap, to kprobe events, and to
+// perf, which makes some of its own, in one guest. All that can answer must say what the workload did; and what
 // each adds to a hit is measured.
 func peerScenarios() []Scenario {
 	one := func(name, title string, all []question, installed bool, labels ...string) Scenario {
@@ -34,9 +34,9 @@ func peerScenarios() []Scenario {
 	}
 	slice := slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return !q.slice })
 	return []Scenario{
-		one("peers", "splices, bpftrace, perf and kprobe events give the same answers; instructions that each adds to a hit", questions, true, "measure", "proof"),
+		one("peers", "splices, bpftrace, perf, SystemTap and kprobe events give the same answers; instructions that each adds to a hit", questions, true, "measure", "proof"),
 		one("peers-slice", "two of these questions", slice, true, "measure"),
-		one("peers-without", "all of them in a guest without bpftrace and perf: kprobe events alone", questions, false, "measure"),
+		one("peers-without", "all of them in a guest without bpftrace, perf and SystemTap: kprobe events alone", questions, false, "measure"),
 	}
 }
 
@@ -113,7 +113,7 @@ func peersGuests(arch string, all []question, installed bool) []Guest {
 	if installed {
 		// It boots: its state would be four times as large as others, which would have to go
 		// from the cache for it.
-		asked.Software, asked.Boots = []string{"bpftrace"}, true
+		asked.Software, asked.Boots, asked.Taps = []string{"bpftrace", "systemtap"}, true, tapScripts(arch, all)
 		if images.SoftwareUnlocked("perf", arch) == "" {
 			asked.Software = append(asked.Software, "perf")
 		}
@@ -155,6 +155,7 @@ type question struct {
 	events         events
 	// perf is the kprobe event that perf makes and counts, or, if it has fields, records.
 	perf  string
+	tap   tap
 	timed bool
 	slice bool // it is asked in CI, too
 }
@@ -165,6 +166,12 @@ type events struct {
 	read                  func(out []byte) (peers.Answer, error)
 }
 
+// tap is a script of SystemTap's for it, and how what that prints is read.
+type tap struct {
+	script string
+	read   func(out []byte) (peers.Answer, error)
+}
+
 func entryOfSends(string, uint64) *wire.Point { return entry(sends) }
 
 // questions in which $F and $W stand for the functions, $O for the offset, and $0 and $1 for
@@ -172,33 +179,41 @@ func entryOfSends(string, uint64) *wire.Point { return entry(sends) }
 var questions = []question{
 	{name: "count of entries", load: peersLong, action: "count", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = count(); }", fentry: "fentry:$F { @ = count(); }",
-		events: events{"p:peers/e $F", "", "kprobe_profile", profile}, perf: "hit=$F"},
+		events: events{"p:peers/e $F", "", "kprobe_profile", profile}, perf: "hit=$F",
+		tap: tap{`global n; probe kprobe.function("$F") { n <<< 1 } probe end { println(@count(n)) }`, peers.TapNumber}},
 	{name: "sum of an argument", load: peersLong, action: "sum(arg1)", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = sum(arg1); }", fentry: "fentry:$F { @ = sum(args.len); }",
-		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len:vals=len", "events/peers/e/hist", summed}},
+		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len:vals=len", "events/peers/e/hist", summed},
+		tap:    tap{`global n; probe kprobe.function("$F") { n <<< ulong_arg(2) } probe end { println(@sum(n)) }`, peers.TapNumber}},
 	{name: "histogram of an argument", slice: true, load: peersLong, action: "hist(arg1)", at: entryOfSends,
 		kprobe: "kprobe:$F { @ = hist(arg1); }", fentry: "fentry:$F { @ = hist(args.len); }",
-		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len", "events/peers/e/hist", byBucket}},
+		events: events{"p:peers/e $F len=$1:u64", "hist:keys=len", "events/peers/e/hist", byBucket},
+		tap:    tap{`global n; probe kprobe.function("$F") { n <<< ulong_arg(2) } probe end { print(@hist_log(n)) }`, peers.TapHistogram}},
 	{name: "histogram of what is returned", load: peersLong, action: "hist(ret)",
 		at: func(arch string, _ uint64) *wire.Point {
 			return &wire.Point{Function: receives(arch), Each: wire.Each_RETURN}
 		},
 		kprobe: "kretprobe:$W { @ = hist(retval); }", fentry: "fexit:$W { @ = hist(retval); }",
-		events: events{"r:peers/e $W got=$retval:u64", "hist:keys=got", "events/peers/e/hist", byBucket}},
+		events: events{"r:peers/e $W got=$retval:u64", "hist:keys=got", "events/peers/e/hist", byBucket},
+		tap:    tap{`global n; probe kprobe.function("$W").return { n <<< returnval() } probe end { print(@hist_log(n)) }`, peers.TapHistogram}},
 	{name: "count by command", load: peersMixed, action: "count by comm", at: entryOfSends,
 		kprobe: "kprobe:$F { @[comm] = count(); }", fentry: "fentry:$F { @[comm] = count(); }",
-		events: events{"p:peers/e $F", "hist:keys=common_pid.execname", "events/peers/e/hist", byKey}},
+		events: events{"p:peers/e $F", "hist:keys=common_pid.execname", "events/peers/e/hist", byKey},
+		tap:    tap{`global n; probe kprobe.function("$F") { n[execname()] <<< 1 } probe end { foreach (c in n) printf("%s %d\n", c, @count(n[c])) }`, peers.TapKeyed}},
 	{name: "count in the middle", load: peersLong, action: "count",
 		at:     func(_ string, middle uint64) *wire.Point { return at(sends, middle) },
 		kprobe: "kprobe:$F+$O { @ = count(); }", fentry: "fentry:$F+$O { @ = count(); }",
-		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}, perf: "hit=$F+$O"},
+		events: events{"p:peers/e $F+$O", "", "kprobe_profile", profile}, perf: "hit=$F+$O",
+		tap: tap{`global n; probe kprobe.function("$F+$O") { n <<< 1 } probe end { println(@count(n)) }`, peers.TapNumber}},
 	{name: "time inside", load: peersShort, action: "time", at: entryOfSends, timed: true, slice: true,
 		kprobe: "kprobe:$F { @began[tid] = nsecs; } kretprobe:$F { @ = sum(nsecs - @began[tid]); }",
 		fentry: "fentry:$F { @began[tid] = nsecs; } fexit:$F { @ = sum(nsecs - @began[tid]); }",
-		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between}},
+		events: events{"p:peers/b $F\nr:peers/e $F", "", "trace", between},
+		tap:    tap{`global n; probe kprobe.function("$F").return { n <<< ktime_get_ns() - @entry(ktime_get_ns()) } probe end { println(@sum(n)) }`, peers.TapNumber}},
 	{name: "record of two words", load: peersTraced, action: "trace(arg0, arg1)", at: entryOfSends,
 		kprobe: `kprobe:$F { printf("%lu %lu\n", arg0, arg1); }`, fentry: `fentry:$F { printf("%lu %lu\n", (uint64)args.src, args.len); }`,
-		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}, perf: "hit=$F src=$0:x64 len=$1:u64"},
+		events: events{"p:peers/e $F src=$0:x64 len=$1:u64", "", "trace", fields}, perf: "hit=$F src=$0:x64 len=$1:u64",
+		tap: tap{`probe kprobe.function("$F") { printf("%d %d\n", ulong_arg(1), ulong_arg(2)) }`, peers.TapRecords}},
 }
 
 // records reports whether perf has to record, and not to count.
@@ -259,9 +274,10 @@ const (
 	toolPerf    = "perf"
 	toolKprobes = "bpftrace kprobe"
 	toolFentry  = "bpftrace fentry"
+	toolTap     = "systemtap"
 )
 
-var tools = []string{toolSplice, toolEvents, toolPerf, toolKprobes, toolFentry}
+var tools = []string{toolSplice, toolEvents, toolPerf, toolKprobes, toolFentry, toolTap}
 
 // arguments are the registers of the first two, in the kernel's words for probes.
 var arguments = map[string][2]string{"amd64": {"%di", "%si"}, "arm64": {"%x0", "%x1"}, "riscv64": {"%a0", "%a1"}}
@@ -270,6 +286,19 @@ var arguments = map[string][2]string{"amd64": {"%di", "%si"}, "arm64": {"%x0", "
 func (q question) words(arch string, middle uint64) *strings.Replacer {
 	return strings.NewReplacer("$F", sends, "$W", receives(arch), "$O", strconv.FormatUint(middle, 10),
 		"$0", arguments[arch][0], "$1", arguments[arch][1])
+}
+
+// tapName is what the module of its script is called.
+func (q question) tapName() string { return strings.ReplaceAll(q.name, " ", "_") }
+
+// tapScripts are those of questions. Their modules are made before the first guest finds where the
+// middle is; SystemTap takes no offset there, whatever it is.
+func tapScripts(arch string, all []question) map[string]string {
+	out := map[string]string{}
+	for _, q := range all {
+		out[q.tapName()] = q.words(arch, 4).Replace(q.tap.script)
+	}
+	return out
 }
 
 func (q question) step(tool string) string { return q.name + "/" + tool }
@@ -316,6 +345,7 @@ func (q question) others(arch string, middle uint64) (steps []*wire.Step) {
 	}
 	part(toolKprobes, "bpftrace", q.kprobe)
 	part(toolFentry, "bpftrace", q.fentry)
+	part(toolTap, "systemtap", q.tapName())
 	return steps
 }
 
@@ -382,6 +412,10 @@ var silences = []silence{
 		"on riscv64 this kernel takes no kprobe at a function's begin, where ftrace's site is, and so no kretprobe"},
 	{[]string{"riscv64"}, []string{toolKprobes}, nil, "Invalid argument",
 		"on riscv64 this kernel takes no kprobe at a function's begin, where ftrace's site is, and so no kretprobe"},
+	{nil, []string{toolTap}, []string{"count in the middle"}, "semantic error: no match",
+		"without the kernel's debugging information SystemTap knows where functions begin, and absolute addresses, which this kernel settles when it boots"},
+	{[]string{"riscv64"}, []string{toolTap}, nil, "registration error",
+		"on riscv64 this kernel takes no kprobe at a function's begin, where ftrace's site is, and so no kretprobe"},
 }
 
 // notAsked is why a question is not put to perf.
@@ -397,8 +431,9 @@ func unasked() (out []string) {
 	return out
 }
 
-// notInstalled are of a guest without bpftrace and perf.
+// notInstalled are of a guest without bpftrace, perf and SystemTap.
 var notInstalled = []silence{
+	{nil, []string{toolTap}, nil, "systemtap is not installed in this guest", "systemtap is not installed in this guest"},
 	{nil, []string{toolKprobes, toolFentry}, nil, "bpftrace is not installed in this guest", "bpftrace is not installed in this guest"},
 	{nil, []string{toolPerf}, nil, "perf is not installed in this guest", "perf is not installed in this guest"},
 }
@@ -563,6 +598,8 @@ func (t *T) peersRow(q question, tool string) (r peersRow) {
 			r.answer, err = q.events.read([]byte(said))
 		case toolPerf:
 			r.answer, err = q.perfAnswer([]byte(said))
+		case toolTap:
+			r.answer, err = q.tap.read([]byte(said))
 		default:
 			r.answer, err = peers.Bpftrace([]byte(said))
 		}

@@ -44,7 +44,20 @@ perf() {
 	settle
 }
 
-# inside is what bpftrace and perf start when their probes are there.
+# systemtap NAME WORK...: likewise, with a module that was made of a script for this kernel; or
+# what SystemTap said instead of making it.
+systemtap() {
+	[ -x /usr/bin/staprun ] || { echo "systemtap is not installed in this guest" >&2; exit 127; }
+	module=/lib/kerninst/systemtap/$1; shift
+	[ -e $module.ko ] || { cat $module.said >&2; exit 1; }
+	rm -f $answer /run/bench
+	/usr/bin/staprun -o $answer $module.ko -c "/bin/sh /run/peers.sh inside $*" >/run/said 2>&1 &&
+		[ -s /run/bench ] && ! grep -q -e WARNING -e ERROR /run/said || { cat /run/said >&2; exit 1; }
+	cat /run/bench && echo -- && cat $answer
+	settle
+}
+
+# inside is what bpftrace, perf and SystemTap start when their probes are there.
 inside() { settle; work "$@" >/run/bench; }
 
 # tracefs EVENT TRIGGER SHOW WORK...: kprobe events, one a line; a trigger of the last, or

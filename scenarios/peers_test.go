@@ -20,10 +20,10 @@ func asked(q question) map[string]peersRow {
 	}
 	rows := map[string]peersRow{}
 	for k, tool := range tools {
-		r := peersRow{answer: answer, added: []float64{4, 700, 900, 750, 200}[k]}
+		r := peersRow{answer: answer, added: []float64{4, 700, 900, 750, 200, 1100}[k]}
 		if q.timed {
 			bench, _ := q.load.calls()
-			ns := bench * uint64(q.load.rounds) * []uint64{600, 1000, 1100, 1200, 750}[k]
+			ns := bench * uint64(q.load.rounds) * []uint64{600, 1000, 1100, 1200, 750, 1300}[k]
 			r.answer = peers.Answer{Number: &ns}
 		}
 		rows[tool] = r
@@ -136,6 +136,13 @@ func TestSilences(t *testing.T) {
 		{"riscv64", toolPerf, "count of entries", true, "perf is not installed in this guest", true},
 		{"riscv64", toolPerf, "count of entries", true, "", false},
 		{"arm64", toolFentry, "time inside", true, "bpftrace is not installed in this guest", false},
+		{"arm64", toolTap, "time inside", true, "", true},
+		{"arm64", toolTap, "time inside", true, "semantic error: no match", false},
+		{"arm64", toolTap, "time inside", false, "systemtap is not installed in this guest", true},
+		{"arm64", toolTap, "count in the middle", true, "semantic error: no match", true},
+		{"arm64", toolTap, "count in the middle", true, "", false},
+		{"riscv64", toolTap, "time inside", true, "WARNING: probe kprobe.function(\"load_msg\") registration error (rc -22)", true},
+		{"riscv64", toolTap, "time inside", true, "", false},
 	} {
 		c := NewT(tt.arch, "6.12", nil, func(m string) { t.Error(m) })
 		k := slices.IndexFunc(questions, func(q question) bool { return q.name == tt.question })
@@ -191,7 +198,7 @@ func TestMiddle(t *testing.T) {
 func TestQuestionWords(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		for _, q := range questions {
-			for _, text := range []string{q.kprobe, q.fentry, q.events.events, q.perf} {
+			for _, text := range []string{q.kprobe, q.fentry, q.events.events, q.perf, q.tap.script} {
 				if got := q.words(arch, 224).Replace(text); strings.Contains(strings.ReplaceAll(got, "$retval", ""), "$") {
 					t.Errorf("%s: %s", arch, got)
 				}

@@ -37,6 +37,8 @@ type Env struct {
 	Kernel images.File
 	// Software are Debian's files that guests ask for, by name.
 	Software map[string][]images.File
+	// Taps are the modules of SystemTap's that guests ask for, by TapsKey.
+	Taps map[string][]images.File
 	// Modules are the files that load the modules that a guest asks for, by ModulesKey.
 	Modules map[string][]images.File
 	// Lacks says what a kernel has none of, by ModulesKey: scenarios that need it fail, the
@@ -184,6 +186,15 @@ func (env *Env) Requests(list []Scenario) (all []runner.Request) {
 // ModulesKey names a list of modules.
 func ModulesKey(names []string) string { return strings.Join(names, ",") }
 
+// TapsKey names scripts of SystemTap's.
+func TapsKey(scripts map[string]string) string {
+	var key []string
+	for _, name := range slices.Sorted(maps.Keys(scripts)) {
+		key = append(key, name, scripts[name])
+	}
+	return strings.Join(key, "\x00")
+}
+
 // GuestName names a guest among those of all scenarios.
 func GuestName(s Scenario, g Guest) string { return s.Name + "." + g.Name }
 
@@ -205,8 +216,9 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	for _, s := range g.Software {
 		files = runner.WithOthers(files, env.Software[s])
 	}
+	files = append(files, env.Taps[TapsKey(g.Taps)]...)
 	files = append(files, env.Modules[ModulesKey(g.Modules)]...)
-	again := len(g.Programs) == 0 && !g.Index // the kernel's own and Debian's, and no program of today's
+	again := len(g.Programs) == 0 && len(g.Taps) == 0 && !g.Index // the kernel's own and Debian's, and no program of today's
 	if g.Index {
 		files = append(files, env.Index)
 	}

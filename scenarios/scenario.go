@@ -59,6 +59,8 @@ type Guest struct {
 	OwnKernel bool
 	// Software of Debian's that comes along, by its name (images.Software).
 	Software []string
+	// Taps are scripts of SystemTap's, by name, of which it has modules (images.SystemTap).
+	Taps map[string]string
 	// Modules of the kernel that are loaded before anything else, beside the user's.
 	Modules []string
 	// Index: the daemon knows the whole kernel, not only each function by itself.

@@ -38,7 +38,7 @@ func TestCompletion(t *testing.T) {
 		{"run --arch amd64,", []string{"amd64,arm64", "amd64,riscv64"}, []string{"amd64,amd64"}},
 		{"probe --arch a", []string{"amd64", "arm64", "all"}, []string{"riscv64"}},
 		{"run --scenario ", []string{"smoke", "boot"}, nil},
-		{"shell --with ", []string{"apache", "bpftrace", "perf", "squid"}, nil},
+		{"shell --with ", []string{"apache", "bpftrace", "perf", "squid", "systemtap"}, nil},
 		{"run --time ", []string{"exact", "host"}, nil},
 		{"probe --do ", []string{"count", "hist("}, nil},
 		{"probe --no-mechanism trap,", []string{"trap,jump"}, []string{"trap,trap"}},

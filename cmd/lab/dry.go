@@ -127,7 +127,7 @@ func (f *runFlags) planned(ctx context.Context, isas []string) (doc dryDocument,
 	doc = dryDocument{Schema: 1, DryRun: true}
 	for _, isa := range isas {
 		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: f.jobs}, func(r *runner.Runner) []runner.Request {
-			env := scenarios.Env{Arch: isa, Runner: r, Time: vm.Time(f.time), Programs: map[string]images.File{}, Software: map[string][]images.File{}, Modules: map[string][]images.File{}, Index: images.File{Path: daemonIndex}}
+			env := scenarios.Env{Arch: isa, Runner: r, Time: vm.Time(f.time), Programs: map[string]images.File{}, Software: map[string][]images.File{}, Taps: map[string][]images.File{}, Modules: map[string][]images.File{}, Index: images.File{Path: daemonIndex}}
 			for _, s := range list {
 				for _, g := range s.Guests(isa) {
 					for _, p := range g.Programs {
@@ -136,6 +136,7 @@ func (f *runFlags) planned(ctx context.Context, isas []string) (doc dryDocument,
 					for _, name := range g.Software {
 						env.Software[name] = images.SoftwarePrograms(name)
 					}
+					env.Taps[scenarios.TapsKey(g.Taps)] = images.SystemTapModules(g.Taps)
 					if len(g.Modules) > 0 {
 						env.Modules[scenarios.ModulesKey(g.Modules)] = []images.File{{Path: images.ModuleList}}
 					}

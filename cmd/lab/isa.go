@@ -175,6 +175,10 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
+	taps, err := tapped(ctx, opts, list)
+	if err != nil {
+		return nil, none, nil, err
+	}
 	modules, lacks, err := f.loadedBy(ctx, img, opts, list)
 	if err != nil {
 		return nil, none, nil, err
@@ -195,7 +199,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		same += " --kernel " + qemu.Quote([]string{f.kernel})
 	}
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Modules: modules, Lacks: lacks,
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Taps: taps, Modules: modules, Lacks: lacks,
 		Kernel: images.File{Path: scenarios.KernelPath, Mode: 0o444, Source: img.Kernel},
 		Types:  sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) }),
 		Keep:   f.keep, Keeps: f.host == "",
@@ -283,6 +287,24 @@ func broughtSoftware(ctx context.Context, opts images.Options, list []scenarios.
 				if out[name], err = images.Software(ctx, opts, name); err != nil {
 					return nil, err
 				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// tapped are the modules that SystemTap makes of guests' scripts.
+func tapped(ctx context.Context, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
+	out := map[string][]images.File{}
+	for _, s := range list {
+		for _, g := range s.Guests(opts.Arch) {
+			key := scenarios.TapsKey(g.Taps)
+			if _, done := out[key]; done || key == "" {
+				continue
+			}
+			var err error
+			if out[key], err = images.SystemTap(ctx, opts, g.Taps); err != nil {
+				return nil, err
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func TestWrongArguments(t *testing.T) {
 
 		"survey --arch all --each x":       "--each is of one ISA",
 		"survey --dump x --modprobe dummy": "lab image dump --modprobe",
-		"shell --with bpftrase":            "--with: no software \"bpftrase\": there are apache, bpftrace, perf, squid; did you mean bpftrace?",
+		"shell --with bpftrase":            "--with: no software \"bpftrase\": there are apache, bpftrace, perf, squid, systemtap; did you mean bpftrace?",
 		"shell --mem 512 --with bpftrace":  "--mem 512: a guest with bpftrace needs 1536",
 		"run --with ,":                     "--with: no software",
 		"run x":                            "unexpected argument",
