@@ -73,14 +73,27 @@ type Guest struct {
 	BootTimeout, RunTimeout time.Duration
 }
 
+// evaluation is what the label "all" stands for: the papers' evaluations, and what they rest on, as
+// far as they are done within a quarter of an hour.
+var evaluation = []string{
+	"boot", "count", "cost", "undo", "refuse", "calls", "lmbench", "lmbench-probes", "squid", "squid-study-slice",
+	"cover", "peers-slice", "granularities-slice", "apache-slice",
+}
+
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(
+	list := slices.Concat(
 		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
 		lmbenches(), lmbenchProbes(),
 		squid(), squidProbes(), squidBroken(), apacheBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
 		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), apaches())
+	for k := range list {
+		if contains(evaluation, list[k].Name) {
+			list[k].Labels = append(slices.Clip(list[k].Labels), "all")
+		}
+	}
+	return list
 }
 
 // Select returns the scenarios that a comma-separated list of names and labels
