@@ -3,11 +3,16 @@
 conf=/etc/apache.conf log=/run/apache root=/srv/www port=80 document=index.html
 tracing=/sys/kernel/tracing
 
+sum() { sha256sum | cut -d' ' -f1; }
+
 # One process for each connection, as in Apache 2.0, and always as many: none is made or ended
 # while anybody counts. Each request is one line in the log, written at once, and one sendfile.
+# What answers have to be, in the log and as a text, is settled here.
 configure() {
 	mkdir -p $log $root && : >$log/access && : >$log/error
 	awk -v bytes=$2 'BEGIN { while (n < bytes) { line = sprintf("%07d\n", n); printf "%s", line; n += length(line) } }' >$root/$document
+	echo "200 $(wc -c <$root/$document) /$document" >$log/line
+	sum <$root/$document >$log/sum
 	cat >$conf <<-END
 	ServerRoot /usr/lib/apache2
 	ServerName localhost
@@ -54,10 +59,6 @@ start() {
 	exit 1
 }
 
-# What an answer has to be, in the log and as a text.
-line() { echo "200 $(wc -c <$root/$document) /$document"; }
-sum() { sha256sum | cut -d' ' -f1; }
-
 # field NAME: what ab has said behind that.
 field() { sed -n "s/^$1: *\([0-9.]*\).*/\1/p" $log/ab | head -n 1; }
 
@@ -85,15 +86,17 @@ ask() {
 	[ "$(field 'Complete requests')" = $1 ] && [ "$(field 'Failed requests')" = 0 ] &&
 		! grep -q '^Non-2xx' $log/ab || wrong "ab has not had $1 answers that are right."
 	sleep 1 # until all processes wait for the next one
-	[ "$(uniq -c $log/access | sed 's/^ *//')" = "$1 $(line)" ] ||
-		wrong "Apache's log has not $1 times '$(line)': $(sort $log/access | uniq -c | head -n 5)"
+	read -r line <$log/line
+	[ "$(uniq -c $log/access | sed 's/^ *//')" = "$1 $line" ] ||
+		wrong "Apache's log has not $1 times '$line': $(sort $log/access | uniq -c | head -n 5)"
 }
 
-# Asks once more, and holds the text itself against the file.
+# Asks once more, and holds the text itself against the document's.
 fetch() {
 	got=$(printf 'GET /%s HTTP/1.0\r\n\r\n' $document | nc 127.0.0.1 $port | sed '1,/^\r$/d' | sum)
 	sleep 1
-	[ "$got" = $(sum <$root/$document) ] || wrong "The document that came has SHA-256 $got."
+	read -r sum <$log/sum
+	[ "$got" = $sum ] || wrong "The document that came has SHA-256 $got."
 }
 
 # work SAMPLES REQUESTS AT-ONCE: prints times of samples in the format of Go's benchmarks, in

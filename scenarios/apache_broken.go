@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -24,21 +25,22 @@ type apacheBreakage struct {
 	says   []string // on stderr
 }
 
-// soon has a shell do something when ab has begun: a request takes a quarter of a millisecond.
-func soon(what string) string {
-	return "{ sleep 0.02; " + what + "; } </dev/null >/dev/null 2>&1 &"
+// amid has a shell do something when more requests have been answered than before any were measured,
+// and not yet all.
+func amid(what string) string {
+	return fmt.Sprintf("{ until [ $(wc -l </run/apache/access) -gt %d ]; do sleep 0.002; done; %s; } </dev/null >/dev/null 2>&1 &", 2*apacheWarm, what)
 }
 
 var apacheBreakages = []apacheBreakage{
 	{name: "configuration", more: "EnableSendfiles On", fails: "start", says: []string{"Apache does not start:", "Invalid command 'EnableSendfiles'"}},
 	{name: "port", more: "Listen 127.0.0.1:65536", fails: "start", says: []string{"Apache does not start:", "Invalid address or port"}},
 	{name: "missing", before: "rm /srv/www/index.html", says: []string{"ab has not had", "Non-2xx responses:", "Apache's own words:"}},
-	{name: "short", before: soon("echo short >/srv/www/index.html"), says: []string{"ab has not had", "Failed requests:"}},
-	{name: "other", before: "tr 0 1 </srv/www/index.html >/run/other; sed -i 's/sum <.root/sum <\\/run\\/other #/' " + apacheFile, says: []string{"The document that came has SHA-256"}},
-	{name: "unlogged", before: soon(": >/run/apache/access"), says: []string{"Apache's log has not"}},
+	{name: "short", before: amid("echo short >/srv/www/index.html"), says: []string{"ab has not had", "Failed requests:"}},
+	{name: "other", before: "tr 0 1 </srv/www/index.html >/run/other; cp /run/other /srv/www/index.html", says: []string{"The document that came has SHA-256"}},
+	{name: "unlogged", before: amid(": >/run/apache/access"), says: []string{"Apache's log has not"}},
 	{name: "late", before: "kill -STOP $(pidof apache2)", says: []string{"ab fails with exit status", "The timeout specified has expired"}},
 	{name: "dead", before: "kill -KILL $(pidof apache2)", says: []string{"ab fails with exit status", "Connection refused", "Apache was gone."}},
-	{name: "dies", before: soon("kill -KILL $(pidof apache2)"), says: []string{"ab fails with exit status", "Apache was gone.", "Apache's own words:"}},
+	{name: "dies", before: amid("kill -KILL $(pidof apache2)"), says: []string{"ab fails with exit status", "Apache was gone.", "Apache's own words:"}},
 	{name: "crashes", before: "kill -SEGV $(pidof apache2 | tr ' ' '\\n' | grep -vx $(cat /run/apache/started) | head -n 1)", fails: "stop", says: []string{"exit signal Segmentation fault"}},
 }
 

@@ -329,7 +329,7 @@ func (s granularSuite) spliced(kprobed *Answer) (steps []*wire.Step, err error) 
 		if err != nil {
 			return nil, err
 		}
-		for _, set := range sets {
+		for _, set := range slices.DeleteFunc(sets, func(set granularSet) bool { return !s.compares(g, set) }) {
 			for _, p := range set.points {
 				p.Actions = []*wire.Action{{Name: g.action, Snippet: a.String()}}
 			}
@@ -341,6 +341,12 @@ func (s granularSuite) spliced(kprobed *Answer) (steps []*wire.Step, err error) 
 		}
 	}
 	return steps, nil
+}
+
+// compares reports whether anything is to be measured at these places: splices by themselves, or what
+// a mechanism has there.
+func (s granularSuite) compares(g granularity, set granularSet) bool {
+	return set.name == g.name || len(set.points) > 0 && slices.ContainsFunc(s.has(), func(m rival) bool { return set.name == g.name+m.of })
 }
 
 // granularSet are the places of one splice.

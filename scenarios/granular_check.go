@@ -223,14 +223,20 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 	}
 	file(m.name+".geomean", r.mean, "x")
 	file(m.name+".geomean.every", r.every, "x")
-	file(m.name+".over-splice", r.added/ours.added, "x")
 	for k, v := range []float64{r.mean, r.added / ours.added} {
-		value(v)
+		if k == 0 || ours.added > 0 {
+			value(v)
+		} else {
+			cells = append(cells, report.GridCell{Why: "splices add less than what differs by itself"})
+		}
 		if l := s.limitOf(g.name, m.name, k == 0); l.asked[t.Arch] > 0 {
 			value(l.asked[t.Arch])
 		} else {
 			cells = append(cells, report.GridCell{Why: "nothing is asked of it"})
 		}
+	}
+	if ours.added > 0 {
+		file(m.name+".over-splice", r.added/ours.added, "x")
 	}
 	return cells
 }
