@@ -29,11 +29,11 @@ const (
 	ringBytes, fewestRingBytes = 1 << 20, 1 << 12
 	// watchPeriod is how often the kernel looks at rings for the daemon, which sleeps until half of
 	// one is filled, and does not wait for more then: each time it comes, it and Go's runtime take
-	// some hundred thousand instructions, whatever there is. So what is put into rings has the
-	// other half, in that time: none that would take 3.6 ms to fill a ring is lost. In exact time
-	// a CPU that does nothing but trace at each 100 instructions fills a quarter of a MiB of the
-	// shortest records meanwhile.
-	watchPeriod = 1600 * time.Microsecond
+	// some hundred thousand instructions, whatever there is; to look takes the kernel two thousand.
+	// So what is put into rings has the other half, in that time: none that would take 1.2 ms to
+	// fill a ring is lost. In exact time that is a record of the shortest for each 18 instructions;
+	// fork and exit, with all their functions traced, have one for less than 30 at times.
+	watchPeriod = 500 * time.Microsecond
 	watchShare  = 2
 	// sendAge is how long records wait at most that are sent as they come: sending costs more
 	// than looking.

@@ -102,8 +102,7 @@ func TestPeersWithout(t *testing.T) { scenario(t, "peers-without", 130, []string
 // jumps, too; `make proof` has all ISAs.
 func TestGranularities(t *testing.T) { scenario(t, "granularities-slice", 200, []string{"amd64"}) }
 
-// The same of Apache's requests, a few; and what is wrong in its guest is said.
-func TestApache(t *testing.T)       { scenario(t, "apache-slice", 200, []string{"amd64"}) }
+// What is wrong in Apache's guest is said; `make proof` measures its requests.
 func TestApacheBroken(t *testing.T) { scenario(t, "apache-broken", 30, []string{"amd64"}) }
 
 // Coverage takes itself away, and finds what counters find.
