@@ -145,7 +145,7 @@ func checkGranular(t *T, s granularSuite) {
 	t.granularAnswers(s)
 	for _, g := range granularities {
 		for _, m := range s.has() {
-			t.granularColumn(g.title+", "+m.name, t.granularCells(s, g, m))
+			t.granularColumn(g.title+", "+m.name, t.granularCells(s.of(g), g, m))
 		}
 		for _, p := range s.published {
 			if p.granularity == g.name {
@@ -154,7 +154,7 @@ func checkGranular(t *T, s granularSuite) {
 		}
 	}
 	for _, g := range granularities {
-		t.granularCounts(s, g)
+		t.granularCounts(s.of(g), g)
 	}
 	for _, l := range s.limits {
 		t.granularLimit(l, s.rival(l.rival))

@@ -19,7 +19,8 @@ import (
 // A guest has no splices, and Squid's calls are followed outside it. In another, the detective
 // goes from system calls down, at each level to what has most of the time, while the same clients
 // ask for the same documents. It has to name what the other guest's profile has most of, at each
-// level, and the clients must hardly notice.
+// level, and the clients must hardly notice: they come as often as in a guest that is the same but for
+// the detective.
 //
 // A third guest follows the time that Squid has a CPU. In a fourth something has been planted: a
 // function that the seed draws from the profile takes 200 microseconds longer to call another.
@@ -65,15 +66,17 @@ func follows(by string) *wire.Step {
 	return squidPart("levels", "detective", "-window", studyWindow, "-by", by)
 }
 
-// profileGuest is the one that is followed from outside.
-const profileGuest = "profile"
+// profileGuest is the one that is followed from outside; in unaskedGuest all is as where the detective
+// is, who does not come.
+const profileGuest, unaskedGuest = "profile", "unasked"
 
 const detectivePackage = "guest/detective"
 
 // studyRequests are those of a client in each phase: enough for the detective to come to its end.
-// Who only looks at opens needs less.
+// Who only looks at opens needs less, and so does a profile.
 const (
 	studyRequests  = 200
+	seenRequests   = 100
 	remedyRequests = 60
 	studyWindow    = "200ms"
 	remedyWindow   = "1500ms"
@@ -137,17 +140,17 @@ func profiled() Guest {
 	g.Calls = true
 	g.Job = job(slices.Concat(
 		[]*wire.Step{watchCalls()},
-		storeBegins(store{}, studyRequests, markProgram+" watch"),
+		storeBegins(store{}, seenRequests, markProgram+" watch"),
 		[]*wire.Step{
 			sendNames("names"),
-			run("begin", markProgram, "begin"), squidWork("drive", studyRequests), run("end", markProgram, "end"),
+			run("begin", markProgram, "begin"), squidWork("drive", seenRequests), run("end", markProgram, "end"),
 			squidPart("stop", "stop"),
 		})...)
 	return g
 }
 
 func (s squidStudy) guests(arch string) []Guest {
-	guests := []Guest{profiled()}
+	guests := []Guest{profiled(), studied(unaskedGuest, store{}, studyRequests, run("wait", "/bin/sleep", "15"))}
 	if s.planted {
 		planted := studied("planted", store{}, studyRequests)
 		planted.Job, planted.After, planted.Make = nil, profileGuest, plantedJob(arch)
@@ -187,7 +190,7 @@ type threads struct {
 // levels are what the detective found in each guest that it was in; filed as it said it, also of a
 // guest that is not right.
 func (t *T) levels() map[string][]level {
-	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(t.Guests)), func(guest string) bool { return guest == profileGuest })
+	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(t.Guests)), func(guest string) bool { return guest == profileGuest || guest == unaskedGuest })
 	for _, guest := range asked {
 		for _, r := range t.Guests[guest].Results["levels"].GetRuns() {
 			t.Files[guest+".json"] = append(r.Stdout, r.Stderr...)
@@ -297,7 +300,7 @@ func withoutModule(function string) string { return function[strings.IndexByte(f
 
 // undisturbed holds how many requests there were each second while the detective asked.
 func (t *T) undisturbed(guest string) {
-	bare, asked := t.proxied(profileGuest), t.proxied(guest)
+	bare, asked := t.proxied(unaskedGuest), t.proxied(guest)
 	for _, phase := range squidPhases {
 		kept := asked.phases[phase.name]["req/s"] / bare.phases[phase.name]["req/s"]
 		t.Metrics["study."+guest+"."+phase.name+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}

@@ -248,7 +248,8 @@ func TestAloneAsC(t *testing.T) {
 	for n, name := range []string{"__memcpy", "memcpy_other", "next"} {
 		k.Add(name, at.Addr+0x8000+isa.Addr(n*len(code)), []byte(code))
 	}
-	v, err := index.NewView(nil, k.Text(t))
+	all := source(t, k)
+	v, err := index.NewView(nil, all.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,6 +265,9 @@ func TestAloneAsC(t *testing.T) {
 		for a := f.Addr; a < f.End(); a += 2 {
 			if got := fn.Free(a) & isa.Set(ra, sp, t0, s0, a0, a2); got != want {
 				t.Errorf("%s at +%d: %s is free, want %s", name, a-f.Addr, k.Arch.Names(got), k.Arch.Names(want))
+			}
+			if whole, err := all.Live.Free(a); err != nil || want&^whole != 0 {
+				t.Errorf("%s at +%d: %v, %s is free only by itself", name, a-f.Addr, err, k.Arch.Names(want&^whole))
 			}
 		}
 	}

@@ -104,7 +104,7 @@ var asC = []struct{ arch, name, why string }{
 }
 
 // Returned is what may be read behind a return from a function with these names, if it is known to be
-// called by C alone. Who sees all of a kernel does without it, and may know less than by this.
+// called by C alone.
 func Returned(arch string, names []string) (reads isa.RegSet, ok bool) {
 	for _, f := range asC {
 		if f.arch == arch && slices.Contains(names, f.name) {

@@ -45,12 +45,13 @@ func (l *Live) Watched(b cfg.Block) isa.RegSet {
 // What is assumed, for who solves it in another way: an unknown callee may read
 // Given and leaves Lost changed; the callee of an Opaque block need not be C;
 // callers that are not known want Root of a block; what nothing is seen to lead
-// to Follows the entry of its symbol.
+// to Follows the entry of its symbol; of what is wanted of a block, callers read Most.
 func (l *Live) Given() isa.RegSet               { return l.conv.args | l.conv.saved }
 func (l *Live) Lost() isa.RegSet                { return l.conv.scratch }
 func (l *Live) Opaque(b cfg.Block) bool         { return l.opaque[b] }
 func (l *Live) Root(b cfg.Block) isa.RegSet     { return l.roots[b] }
 func (l *Live) Follows(b cfg.Block) []cfg.Block { return l.orphans[b] }
+func (l *Live) Most(b cfg.Block) isa.RegSet     { return l.most[b] }
 
 // Scratch is what an unknown callee, which is C, leaves undefined. Code may still
 // copy it: a function with a variable number of arguments saves those that it was
@@ -154,11 +155,11 @@ func (l *Live) Check() error {
 		}
 		succ = l.g.Succ(b, succ[:0])
 		for _, s := range succ {
-			if l.want[b]&^l.want[s] != 0 {
+			if l.want[b]&^l.want[s]&l.most[s] != 0 {
 				return fmt.Errorf("live: block at %v wants less than the block at %v before it", l.g.Start(s), l.g.Start(b))
 			}
 		}
-		if t := l.g.Target(b); l.wants(b) && l.In(b+1)&^l.want[t] != 0 {
+		if t := l.g.Target(b); l.wants(b) && l.In(b+1)&^l.want[t]&l.most[t] != 0 {
 			return fmt.Errorf("live: the callee at %v does not know of what %v wants", l.g.Start(t), l.g.Start(b+1))
 		}
 	}

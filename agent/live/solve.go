@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 
 	"kerninst/agent/cfg"
@@ -31,9 +32,10 @@ type Live struct {
 	opaque map[cfg.Block]bool // calls of something unknown that need not be C
 	loaded map[cfg.Block]bool // those of them that hand it flags
 
-	// What solveWant starts from.
+	// What solveWant starts from, and what it comes to at most.
 	roots   map[cfg.Block]isa.RegSet
 	orphans map[cfg.Block][]cfg.Block
+	most    []isa.RegSet
 }
 
 // Solve solves a graph. t is the text that it was built from; it names the
@@ -300,8 +302,9 @@ func (l *Live) solveWant(t *ktext.Text) {
 	l.findRoots(t)
 	work := newWorklist(n)
 	l.findOrphans()
+	l.findReturned(t)
 	for b, want := range l.roots {
-		l.want[b] = want
+		l.want[b] = want & l.most[b]
 	}
 	var succ []cfg.Block
 	for work.any() {
@@ -318,6 +321,21 @@ func (l *Live) solveWant(t *ktext.Text) {
 				l.raise(l.g.Target(b), l.In(b+1), work)
 			}
 		})
+	}
+}
+
+// findReturned finds in which blocks less is wanted than whoever calls would read, see Returned.
+func (l *Live) findReturned(t *ktext.Text) {
+	l.most = slices.Repeat([]isa.RegSet{l.all}, l.g.Blocks())
+	for _, p := range l.g.Entries() {
+		f, _ := t.Locate(l.g.Addr(p))
+		reads, ok := Returned(l.g.Arch.Name, t.Aliases(f))
+		if !ok || f.Module != "" {
+			continue
+		}
+		for b := l.g.At(p); int(b) < l.g.Blocks() && l.g.Start(b) >= f.Addr && l.g.Start(b) < f.End(); b++ {
+			l.most[b] = reads & l.all
+		}
 	}
 }
 
@@ -352,6 +370,7 @@ func (l *Live) wants(b cfg.Block) bool {
 
 // raise adds to what is wanted of b.
 func (l *Live) raise(b cfg.Block, want isa.RegSet, work *worklist) {
+	want &= l.most[b]
 	if want&^l.want[b] == 0 {
 		return
 	}

@@ -41,7 +41,7 @@ func Solve(g *cfg.Graph, l *live.Live, r isa.Reg, roots func(cfg.Block) isa.RegS
 		passes: make([]bool, g.Blocks()), reads: make([]bool, g.Blocks()), asked: make([]bool, g.Blocks())}
 	for b := range cfg.Block(g.Blocks()) {
 		n.first[b] = n.access(b)
-		n.asked[b] = roots(b).Has(r)
+		n.asked[b] = (roots(b) & l.Most(b)).Has(r)
 	}
 	n.again(n.passes, n.doesPass)
 	n.again(n.reads, n.doesRead)
@@ -199,7 +199,7 @@ func (n *Naive) ask() {
 	for changed := true; changed; {
 		changed = false
 		tell := func(b cfg.Block) {
-			if !n.asked[b] {
+			if !n.asked[b] && n.l.Most(b).Has(n.r) {
 				n.asked[b], changed = true, true
 			}
 		}
