@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/measure"
 	"kerninst/lab/report"
 )
 
@@ -99,5 +100,37 @@ func TestGranularLimits(t *testing.T) {
 		if l.asked["amd64"] == 0 {
 			t.Errorf("%s of %s: nothing is asked", l.granularity, l.rival)
 		}
+	}
+}
+
+// TestTracedInMoreSamples: all mechanisms have as many of one granularity, as is checked.
+func TestTracedInMoreSamples(t *testing.T) {
+	s := lmbenchSuite(2, 1, 0, "Null", "Read")
+	for _, g := range granularities {
+		want := map[bool]int{false: 2, true: 3}[g.name == "traced"]
+		of := s.of(g)
+		if argv := strings.Join(of.argv[3:], " "); of.samples != want || argv != fmt.Sprintf("%d Null Read", want) || of.known[0].least != uint64(1440*(want+1)) {
+			t.Errorf("%s: %d samples, %s, calls %+v", g.name, of.samples, argv, of.known)
+		}
+	}
+	steps, err := s.spliced(granularKprobed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := map[string]string{}
+	for _, step := range steps {
+		if r := step.GetRun(); r != nil {
+			ran[step.Name] = strings.Join(r.Argv[3:], " ")
+		}
+	}
+	if ran["traced.work"] != "3 Null Read" || ran["counted.work"] != "2 Null Read" {
+		t.Errorf("%q", ran)
+	}
+}
+
+// TestMeanSample: what is subtracted from the shortest sample is from all.
+func TestMeanSample(t *testing.T) {
+	if got := meanSample(&measure.Operation{NS: 90, Samples: []float64{100, 130, 100}}); got != 100 {
+		t.Errorf("%v, want 100", got)
 	}
 }

@@ -90,24 +90,32 @@ func TestSignature(t *testing.T) {
 }
 
 // TestHalfAddresses: what an auipc leaves for the next instruction to complete is no address; what
-// that makes of it is, and so is what nobody completes.
+// that makes of it is, and so is what nobody completes, or keeps beside what is made of it.
 func TestHalfAddresses(t *testing.T) {
 	const base = 0xffffffff80002000
 	code := words(
 		0x00000013, // f: nop
 		0x00000097, // auipc ra, 0
-		0x024080e7, // jalr  ra, 0x24(ra): g
+		0x034080e7, // jalr  ra, 0x34(ra): g
 		0x00000013, // nop
 		0x00000517, // auipc a0, 0
 		0x01050513, // addi  a0, a0, 0x10
 		0x00000597, // auipc a1, 0
 		0x00000013, // nop
 		0x00000013, // nop, at what is in a0
+		0x00000013, // nop
+		0x00000617, // auipc a2, 0
+		0x00860693, // addi  a3, a2, 8
+		0x00008067, // ret, at what is in a3
 		0x00008067, // ret
-		0x00008067, // g: ret
+		0x00000013, // g: nop
+		0x00000517, // auipc a0, 0, and g ends
+		0x00008067, // h: ret
 	)
-	g := graphOf(t, "riscv64", base, code, "0 f, 28 g")
-	for off, want := range map[isa.Addr]bool{0: true, 4: false, 0xc: true, 0x10: false, 0x18: true, 0x20: true, 0x28: true} {
+	g := graphOf(t, "riscv64", base, code, "0 f, 38 g, 40 h")
+	for off, want := range map[isa.Addr]bool{
+		0: true, 4: false, 0xc: true, 0x10: false, 0x18: true, 0x20: true, 0x28: true, 0x30: true, 0x38: true, 0x3c: true, 0x40: true,
+	} {
 		if _, begins := g.Begins(base + off); begins != want {
 			t.Errorf("a block begins at f+%#x: %v", uint64(off), begins)
 		}

@@ -236,38 +236,57 @@ func TestAloneAtFixup(t *testing.T) {
 }
 
 // TestAloneAsC: before a return of what only C calls, what C says is lost is free, and what it is
-// handed is not; of all else, nothing is.
+// handed is not; of all else, nothing is. Who sees the whole kernel says the same, even of a caller
+// that reads what was lost.
 func TestAloneAsC(t *testing.T) {
-	const code = "\x01\x00\x82\x80" // nop, ret
-	const ra, sp, t0, s0, a0, a2 = 1, 2, 5, 8, 10, 12
+	const (
+		code             = "\x01\x00\x82\x80"                 // nop, ret
+		call             = "\x97\x00\x00\x00\xe7\x80\xc0\xff" // auipc ra, 0; jalr ra, -4(ra)
+		reads            = "\x33\x05\x55\x00\x82\x80\x01\x00" // add a0, a0, t0; ret; nop
+		ra, sp, t0       = 1, 2, 5
+		s0, a0, a2       = 8, 10, 12
+		callerLen, apart = 16, 0x100
+	)
 	k := ktexttest.Load(t, "riscv64")
 	at, err := k.Text(t).Function("", "__riscv_sys_getppid")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, name := range []string{"__memcpy", "memcpy_other", "next"} {
-		k.Add(name, at.Addr+0x8000+isa.Addr(n*len(code)), []byte(code))
+	for n, name := range []string{"__memcpy", "memcpy_other"} {
+		to := at.Addr + 0x8000 + isa.Addr(n*apart)
+		k.Add(name, to, []byte(code))
+		k.Add("calls_"+name, to+4, []byte(call+reads))
+		k.Add("next_"+name, to+4+callerLen, []byte(code))
 	}
 	all := source(t, k)
 	v, err := index.NewView(nil, all.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]isa.RegSet{"__memcpy": isa.Set(t0, a2), "memcpy_other": 0} {
-		f, err := k.Text(t).Function("", name)
+	for _, c := range []struct {
+		module, name string
+		free         isa.RegSet
+		whole        bool // t0 is free to who sees all
+	}{
+		{"", "__memcpy", isa.Set(t0, a2), true},
+		{"", "memcpy_other", 0, false},
+		{"m", "__memcpy", 0, true},
+	} {
+		f, err := k.Text(t).Function("", c.name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		f.Module = c.module
 		fn, err := v.Function(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for a := f.Addr; a < f.End(); a += 2 {
-			if got := fn.Free(a) & isa.Set(ra, sp, t0, s0, a0, a2); got != want {
-				t.Errorf("%s at +%d: %s is free, want %s", name, a-f.Addr, k.Arch.Names(got), k.Arch.Names(want))
+			if got := fn.Free(a) & isa.Set(ra, sp, t0, s0, a0, a2); got != c.free {
+				t.Errorf("%v at +%d: %s is free, want %s", f, a-f.Addr, k.Arch.Names(got), k.Arch.Names(c.free))
 			}
-			if whole, err := all.Live.Free(a); err != nil || want&^whole != 0 {
-				t.Errorf("%s at +%d: %v, %s is free only by itself", name, a-f.Addr, err, k.Arch.Names(want&^whole))
+			if whole, err := all.Live.Free(a); err != nil || whole.Has(t0) != c.whole {
+				t.Errorf("%v at +%d: %v, to who sees all %s is free", f, a-f.Addr, err, k.Arch.Names(whole))
 			}
 		}
 	}

@@ -233,6 +233,31 @@ func ringOfWords(t *testing.T, c snippet.Cell) {
 	}
 }
 
+// TestRingOfWordsWaits: a record that is being written is waited for, and so are those behind it.
+func TestRingOfWordsWaits(t *testing.T) {
+	inForms(t, snippet.Cell{Kind: snippet.InRing, Records: 64}, func(t *testing.T, c snippet.Cell) {
+		m, r := newRing(c), snippet.Reader{}
+		for n := range 3 {
+			if ring := (snippet.Ring{Tag: uint16(n + 1)}); !c.Append(m, ring.Word(), nil) {
+				t.Fatal("no room")
+			}
+		}
+		second := snippet.RingHead + 1
+		written := m[second]
+		m[second] = 0
+		for want := range []int{0, 1} { // it is asked for twice, and nothing comes then
+			if got := r.Drain(c, m, make([]uint64, 0, 64)); len(got) != 1-want || r.Read != 1 || r.Unfinished() != 2 {
+				t.Errorf("%x, %+v", got, r)
+			}
+		}
+		m[second] = written
+		got := r.Drain(c, m, make([]uint64, 0, 64))
+		if len(got) != 2 || snippet.Tag(got[0]) != 2 || snippet.Tag(got[1]) != 3 || r.Unfinished() != 0 {
+			t.Errorf("%x, %+v", got, r)
+		}
+	})
+}
+
 // TestRingWraps: a state's lower half goes round, and carries into the upper; what is lost
 // makes it go far.
 func TestRingWraps(t *testing.T) {
