@@ -84,7 +84,7 @@ func apacheSuite(samples, requests int, patience time.Duration, rivals ...string
 		also:    func(t *T) { t.apacheShare() },
 		limits:  apacheLimits,
 		answers: func(t *T, guest, step string, text []byte) { t.apacheAnswers(guest, step, text, samples, requests) },
-		often:   uint64(samples * requests), apart: apacheApart, published: jiflFigures,
+		often:   uint64(samples * requests), apart: apacheApart,
 	}
 	for _, call := range apacheCalls {
 		n := uint64(samples*requests + 1) // the last has its text looked at
@@ -117,27 +117,6 @@ var apacheLimits = []granularLimit{
 // apacheApart is the part that others find otherwise at most: who takes longer has other processes
 // ready when a request comes, and more interrupts.
 var apacheApart = map[string]float64{toolKprobe: 0.25, toolOptprobe: 0.25, toolBpftrace: 0.25}
-
-// jiflFigures are what the text of JIFL's section 4.3 says of figures 11 and 12: parts of throughput
-// that are lost. What its kprobes did is an order of magnitude.
-var jiflFigures = []publishedFigure{
-	jifl("monitored", "JIFL as published", 1/(1-0.05)),
-	jifl("monitored", "kprobes as JIFL published", 0),
-	jifl("traced", "JIFL as published", 1/(1-0.05)),
-	jifl("traced", "kprobes as JIFL published", 10),
-	jifl("blocks", "JIFL as published", 1/(1-0.17)),
-	jifl("blocks", "kprobes as JIFL published", 10),
-}
-
-// jifl is one figure, of what a request takes; 0: there is none.
-func jifl(granularity, column string, times float64) publishedFigure {
-	p := publishedFigure{granularity: granularity, column: column + " (figure 11)", of: map[string]float64{},
-		why: "JIFL's text has no such number; of figure 12 it says that it has figure 11's trend, and of kprobes that count system calls that they cost less than JIFL"}
-	if times != 0 {
-		p.of[apacheOps[0]] = times
-	}
-	return p
-}
 
 // apacheDocument is what the script's file has in it: lines with where they begin.
 func apacheDocument() []byte {

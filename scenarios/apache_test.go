@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"kerninst/lab/report"
 )
 
 // apachePrinted is what the script prints of two samples of 20 requests that were answered.
@@ -72,16 +70,5 @@ func TestApacheAsks(t *testing.T) {
 	}
 	if few.rival(toolFtrace).lacks("amd64", granularities[2]) == "" {
 		t.Error("ftrace is asked")
-	}
-}
-
-// What others have published stands in the row that it is of, and nowhere else.
-func TestApachePublished(t *testing.T) {
-	lines := []report.GridRow{{Name: apacheOps[0]}, {Name: apacheOps[1]}}
-	if c := jifl("blocks", "JIFL", 10).cells(lines); c[0].Value == nil || *c[0].Value != 10 || c[1].Value != nil || c[1].Why == "" {
-		t.Errorf("%+v", c)
-	}
-	if c := jifl("monitored", "kprobes", 0).cells(lines); c[0].Value != nil || c[0].Why == "" {
-		t.Errorf("%+v", c)
 	}
 }

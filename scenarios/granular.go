@@ -81,8 +81,6 @@ type granularSuite struct {
 	known   []knownCalls
 	often   uint64             // a place that two compare is come by so often
 	apart   map[string]float64 // part that mechanisms may find otherwise at these
-	// published are figures of others', for the table beside ours.
-	published []publishedFigure
 	// sampled is the same with so many samples; nil: there are as many of all granularities.
 	sampled func(samples int) granularSuite
 }
@@ -100,13 +98,6 @@ func (s granularSuite) of(g granularity) granularSuite {
 type knownCalls struct {
 	call                      string
 	least, most, less, beside uint64
-}
-
-// publishedFigure is a column with a figure of an operation's, or words about it.
-type publishedFigure struct {
-	granularity, column string
-	of                  map[string]float64 // operations
-	why                 string             // of the others
 }
 
 func (s granularSuite) work(name string) *wire.Step { return run(name, s.argv...) }

@@ -147,11 +147,6 @@ func checkGranular(t *T, s granularSuite) {
 		for _, m := range s.has() {
 			t.granularColumn(g.title+", "+m.name, t.granularCells(s.of(g), g, m))
 		}
-		for _, p := range s.published {
-			if p.granularity == g.name {
-				t.granularColumn(g.title+", "+p.column, p.cells(t.Grid.Lines))
-			}
-		}
 	}
 	for _, g := range granularities {
 		t.granularCounts(s.of(g), g)
@@ -174,18 +169,6 @@ func (t *T) granularAnswers(s granularSuite) {
 			}
 		}
 	}
-}
-
-// cells are a column of what others have published.
-func (p publishedFigure) cells(lines []report.GridRow) (cells []report.GridCell) {
-	for _, l := range lines {
-		if v, ok := p.of[l.Name]; ok {
-			cells = append(cells, report.GridCell{Value: &v})
-		} else {
-			cells = append(cells, report.GridCell{Why: p.why})
-		}
-	}
-	return cells
 }
 
 func (t *T) granularColumn(name string, cells []report.GridCell) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -46,10 +45,6 @@ const (
 	// since the kernel takes a thousand instructions to clear one.
 	warmChunks = 32
 	mostTags   = 1<<16 - 1
-	// tracerMemory is what the daemon may have in bytes before it looks for garbage while it empties
-	// rings. Who looks takes all that Go's runtime runs on, for as long as programs leave him a CPU, and
-	// rings are full meanwhile.
-	tracerMemory = 256 << 20
 )
 
 // rings are those of a device.
@@ -321,7 +316,6 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	}
 	t := &tracer{d: d, live: of.Live, sent: time.Now(), to: make(chan []*chunk)}
 	began := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID)
-	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(tracerMemory)
 	// Who sends is in system calls, of which the runtime takes some time to see that they last.
 	procs := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(procs + 2)
@@ -340,8 +334,6 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 		}
 		ended.Wait()
 		runtime.GOMAXPROCS(procs)
-		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(limit)
 		all := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID) - began
 		d.stages.all = append(d.stages.all, &wire.Stage{Name: stageDrain, Ns: uint64(t.took)}, &wire.Stage{Name: stageSend, Ns: uint64(all - t.took)})
 	}
