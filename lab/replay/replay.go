@@ -221,6 +221,7 @@ func (r *Replayer) edge(p *step, a isa.Addr, s *step) {
 		r.wrong(r.prevAt, "a jump by a table went to %s, which is not in it", r.place(a))
 	case cfg.KindReturn:
 		r.report.Returns++
+		r.poison &= r.l.Most(p.b) // of the rest callers save what they were not given, see Scratch
 		switch {
 		case begins && s.b > 0 && r.g.Kind(s.b-1) == cfg.KindCallNoReturn:
 			r.wrong(a, "returned from a function that never returns")
