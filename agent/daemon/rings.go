@@ -30,8 +30,7 @@ const (
 	// one is filled, and does not wait for more then: each time it comes, it and Go's runtime take
 	// some hundred thousand instructions, whatever there is; to look takes the kernel two thousand.
 	// So what is put into rings has the other half, in that time: none that would take 1.2 ms to
-	// fill a ring is lost. In exact time that is a record of the shortest for each 18 instructions;
-	// fork and exit, with all their functions traced, have one for less than 30 at times.
+	// fill a ring is lost. In exact time that is a record of the shortest for each 18 instructions.
 	watchPeriod = 500 * time.Microsecond
 	watchShare  = 2
 	// sendAge is how long records wait at most that are sent as they come: sending costs more
@@ -293,18 +292,9 @@ type tracer struct {
 	took time.Duration // to empty rings
 }
 
-// traced says when programs are about to start, if anything is traced: from then on the times of
-// records are told. What comes by of what they do has been stamped later.
-func (d *Daemon) traced(out *stream) {
-	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
-		return
-	}
-	if at, err := d.dev.Stats(); err == nil {
-		_ = out.send(&wire.Record{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: at.Cycles, Ns: at.NS}}})
-	}
-}
-
-// tracing empties rings until it is told to stop, at which it does so once more.
+// tracing empties rings from when programs are about to start until it is told to stop, at which it
+// does so once more: a server that has begun fills them in less time than it takes to be ready. It
+// says when that was, if anything is traced: what comes by of what programs do is stamped later.
 func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
 		return func() {}
@@ -313,6 +303,9 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 		d.rings.warm(liveChunks)
 	} else {
 		d.rings.warm(warmChunks)
+	}
+	if at, err := d.dev.Stats(); err == nil {
+		_ = out.send(&wire.Record{Body: &wire.Record_Trace{Trace: &wire.Trace{Cycles: at.Cycles, Ns: at.NS}}})
 	}
 	t := &tracer{d: d, live: of.Live, sent: time.Now(), to: make(chan []*chunk)}
 	began := ownTime(unix.CLOCK_PROCESS_CPUTIME_ID)

@@ -65,11 +65,12 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		}
 		defer m.end()
 	}
-	d.traced(out)
+	drained := d.tracing(s, out)
 	follow := d.sampling(s, out, res) // the first is of before they start
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			follow.stop()
+			drained()
 			for _, started := range programs[:i] {
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
@@ -77,7 +78,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}
-	stop, drained := d.covering(), d.tracing(s, out)
+	stop := d.covering()
 	if len(programs) == 0 {
 		select {
 		case <-d.enough:
