@@ -82,10 +82,10 @@ func unordered(t *testing.T, fset *token.FileSet, files []*ast.File, imp types.I
 	return found
 }
 
-// exported is an importer of what a package is built from.
+// exported is an importer of what a package is built from, as `make test` builds it: else all is compiled again.
 func exported(t *testing.T, dir string) types.Importer {
 	files := map[string]string{}
-	for _, line := range strings.Split(list(t, "-deps", "-export", "-f", "{{.ImportPath}} {{.Export}}", dir), "\n") {
+	for _, line := range strings.Split(list(t, "-trimpath", "-deps", "-export", "-f", "{{.ImportPath}} {{.Export}}", dir), "\n") {
 		if name, file, ok := strings.Cut(line, " "); ok {
 			files[name] = file
 		}

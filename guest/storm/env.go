@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"kerninst/agent/gen"
@@ -179,11 +183,18 @@ func (e *env) unchanged(before *check.Text) error {
 }
 
 // settled waits until nothing is quarantined: a word that lies about on a stack may
-// look like an address in a patch for some time. Each undo looks again.
+// look like an address in a patch for as long as its task sleeps. Each undo looks again; own
+// threads that sleep are woken for something else, and whoever sleeps on is told of.
 func (e *env) settled() (kdev.Stats, error) {
 	for end := time.Now().Add(napLimit); ; time.Sleep(100 * time.Millisecond) {
 		st, err := e.dev.Stats()
-		if err != nil || st.Quarantined == 0 || time.Now().After(end) {
+		if err != nil || st.Quarantined == 0 {
+			return st, err
+		}
+		if time.Now().After(end) {
+			return st, tellSleepers()
+		}
+		if err := stir(); err != nil {
 			return st, err
 		}
 		ids, err := e.dev.Splice([]kdev.Splice{whole(e.one)})
@@ -194,4 +205,43 @@ func (e *env) settled() (kdev.Stats, error) {
 			return st, err
 		}
 	}
+}
+
+// stir has each of the process's threads at once, but the runtime's monitor, read a file: the
+// kernel's functions on the way have other frames than those in which it waits.
+func stir() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	var all, done sync.WaitGroup
+	errs := make([]error, len(threads))
+	for i := range errs {
+		all.Add(1)
+		done.Go(func() {
+			runtime.LockOSThread() // its thread is not another one's before all have one
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+			_, errs[i] = os.ReadFile("/proc/self/stat")
+		})
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}
+
+// tellSleepers prints where each task is, for who looks for the one that keeps a patch.
+func tellSleepers() error {
+	tasks, err := filepath.Glob("/proc/[0-9]*/task/*")
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		name, err := os.ReadFile(t + "/comm")
+		stack, err2 := os.ReadFile(t + "/stack")
+		if err == nil && err2 == nil && len(stack) > 0 {
+			fmt.Fprintf(os.Stderr, "%s %s%s", t, name, stack)
+		}
+	}
+	return nil
 }
