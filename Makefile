@@ -41,7 +41,7 @@ test: ## everything that CI runs
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && "$$GO" vet -trimpath -composites=false ./... && \
 		"$$GO" run -trimpath ./ci/proof -name fuzz $(FUZZING) && \
-		"$$GO" test -trimpath -json -vet=off -count=1 -timeout 40m $(at_once) ./... | "$$GO" run -trimpath ./ci/tally
+		"$$GO" test -trimpath -json -vet=off -count=1 -timeout 70m $(at_once) ./... | "$$GO" run -trimpath ./ci/tally
 
 proof: ## the long proofs, one line each: NAME SEED, and ARCH when it is given
 	@$(setup_test)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
@@ -18,6 +19,7 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	var why refusals
 	var best Request
 	last, least := fn.straight(), -1
+	fewest := fn.fewest(req)
 	for k, m := range mechanisms[text.Arch.Name] {
 		if !req.allows(m.m) || m.m == Trap && least >= 0 {
 			continue
@@ -27,7 +29,7 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		// Who has another way in moves no instruction away for a pun: who comes by that takes two
 		// instructions more, and to look for where it may go takes longest of all.
 		next.Still = next.Still || m.m == Pun && least >= 0
-		off, added, all := fn.leastAdded(next, last)
+		off, added, all := fn.leastAdded(next, last, least, fewest)
 		switch {
 		case added < 0:
 			why = append(why, all...)
@@ -104,27 +106,66 @@ func (fn *function) straight() int {
 }
 
 // leastAdded is the first of those of so many instructions whose patch adds the least, and
-// how much that is; -1, and why, if all are refused. It takes no slot.
-func (fn *function) leastAdded(req Request, of int) (at isa.Off, least int, why refusals) {
+// how much that is; -1, and why, if all are refused or, unless that is -1, add limit or more.
+// It takes no slot.
+func (fn *function) leastAdded(req Request, of, limit int, fewest func(k int) int) (at isa.Off, least int, why refusals) {
 	req.Dry = true
 	least = -1
 	for k := range of {
 		if req.Offset = fn.off(k); req.Offset < fn.sealed { // who jumps behind a landing pad calls, too
 			continue
 		}
+		if limit >= 0 && fewest(k) >= limit {
+			continue
+		}
 		p, r := fn.plan(req)
 		switch {
 		case r != nil:
 			why = append(why, r)
-		case least < 0 || p.Added < least:
-			at, least = req.Offset, p.Added
-			if p.Board != nil && p.Board.Whole && p.Spilled == 0 { // no springboard adds less
-				return at, least, nil
-			}
+		case limit < 0 || p.Added < limit:
+			at, least, limit = req.Offset, p.Added, p.Added
 		}
 	}
-	if least < 0 && len(why) == 0 { // a jump leads to the first instruction
+	if limit < 0 && len(why) == 0 { // a jump leads to the first instruction
 		why = refusals{refuse(TargetInWindow, "a jump leads to where %v starts", fn.Func)}
 	}
 	return at, least, why
+}
+
+// leadIn is how many instructions lead from a point to its patch at least.
+var leadIn = map[string]int{"amd64": 1, "arm64": 1, "riscv64": 2}
+
+// fewest tells how many instructions a patch adds at instruction k at least, whichever the
+// mechanism: it is led to, does what is asked, and leads back, unless it is of several instructions
+// and the last of them is not left behind it. To know that takes a small part of what it takes to
+// look for room for the jumps.
+func (fn *function) fewest(req Request) func(k int) int {
+	known := map[int]int{}
+	return func(k int) int {
+		n, ok := known[k]
+		if !ok {
+			n = fn.fewestAt(req, k)
+			known[k] = n
+		}
+		return n
+	}
+}
+
+func (fn *function) fewestAt(req Request, k int) int {
+	req.counts()
+	in, r := fn.input(req, window{mechanism: Jump, first: k, count: 1})
+	if r != nil {
+		return 0 // elsewhere there may be a slot
+	}
+	out, err := gen.Patch(fn.text.Arch, in)
+	if err != nil {
+		return 0
+	}
+	n := leadIn[fn.text.Arch.Name] + out.Added
+	for next := k + 1; fn.has(next) && fn.off(next)-fn.off(k) < isa.Off(farJumpLen[fn.text.Arch.Name]); next++ {
+		if fn.insns[next].Flow.Ends() {
+			return n - 1
+		}
+	}
+	return n
 }

@@ -88,3 +88,67 @@ func TestEntryRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestEntryAddsLeast: no mechanism by itself adds less at any instruction that each call executes.
+func TestEntryAddsLeast(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		mechanisms := []plan.Mechanism{plan.Jump, plan.Springboard, plan.Pun, plan.Quiesced}
+		tried, less := 0, 0
+		x.Functions("", func(f ktext.Func) bool {
+			if strings.HasPrefix(f.Name, "gap") || f.Size == 0 || tried == 40 {
+				return true
+			}
+			best, r := plan.Entry(x, request(x, f.Name, 0))
+			if r != nil {
+				return true
+			}
+			tried++
+			code, err := x.Code(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for off := 0; off < int(straightEnd(t, x, f)); {
+				for _, m := range mechanisms {
+					req := request(x, f.Name, isa.Off(off))
+					req.Mechanism, req.Dry, req.Still = m, true, true
+					p, r := plan.At(x, f, req)
+					switch {
+					case r != nil || isa.Off(off) > best.Offset && p.Added == best.Added:
+					case p.Added < best.Added:
+						t.Errorf("%s %v: %d added at +%#x, and %d at +%#x by %v", arch, f, best.Added, uint64(best.Offset), p.Added, off, m)
+					default:
+						less++
+					}
+				}
+				off += x.Arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len
+			}
+			return true
+		})
+		t.Logf("%s: %d functions, %d ways that add as much or more", arch, tried, less)
+		if tried == 0 || less == 0 {
+			t.Errorf("%s: nothing was compared", arch)
+		}
+	}
+}
+
+// BenchmarkEntry plans what each call of a function comes to, as who asks for all entries does.
+func BenchmarkEntry(b *testing.B) {
+	for _, arch := range ktexttest.Arches {
+		b.Run(arch, func(b *testing.B) {
+			x := ktexttest.Load(b, arch).Text(b)
+			planned := 0
+			for b.Loop() {
+				x.Functions("", func(f ktext.Func) bool {
+					req := request(x, f.Name, 0)
+					req.Dry = true
+					if _, r := plan.Entry(x, req); r == nil {
+						planned++
+					}
+					return true
+				})
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(planned), "ns/entry")
+		})
+	}
+}

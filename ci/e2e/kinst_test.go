@@ -24,15 +24,15 @@ var behaviours = []struct {
 	name, command string
 	code          int
 	want          string // a regular expression
-	only          string // on this ISA, if not empty
+	where         string // each: on each ISA; amd64: there alone; empty: elsewhere only with -full
 }{
 	{"an instruction by its offset counts arrivals", `kinst -l kinst::GETPPID: | awk '!/refused/ {print $1; exit}' >/tmp/first; kinst "$(cat /tmp/first)" -- BENCH`,
-		0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
+		0, `kinst::GETPPID:\d+ +\w+ +1000\n`, "each"},
 	{"the empty name is every instruction of the function", `kinst kinst::GETPPID: --skip-refused -- BENCH`,
-		0, `(?s)kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n`, ""},
-	{"entry is once a call", `kinst kinst::GETPPID:entry -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
-	{"return is once a call", `kinst kinst::GETPPID:return -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, ""},
-	{"points are listed with what is there", `kinst -l kinst::vfs_read:`, 0, `(?s)kinst::vfs_read:\d+ +0xffff[0-9a-f]+ +\S.*(ret|ret\w*) +\w+\n`, ""},
+		0, `(?s)kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n.*kinst::GETPPID:\d+ .* 1000\n`, "each"},
+	{"entry is once a call", `kinst kinst::GETPPID:entry -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, "each"},
+	{"return is once a call", `kinst kinst::GETPPID:return -- BENCH`, 0, `kinst::GETPPID:\d+ +\w+ +1000\n`, "each"},
+	{"points are listed with what is there", `kinst -l kinst::vfs_read:`, 0, `(?s)kinst::vfs_read:\d+ +0xffff[0-9a-f]+ +\S.*(ret|ret\w*) +\w+\n`, "each"},
 	{"a probe prints process and command, as printf of pid and execname does", `kinst "kinst::GETPPID:entry trace(pid, comm)" -- BENCH`,
 		0, ` 1000 records\n0\.\d{9} s +CPU 0 +kinst::GETPPID:\d+ +(\d+) bench *\n`, ""},
 	{"no record of the workload is of before it began", `for k in 0 1 2 3 4 5 6 7 8 9; do kinst 'kinst::GETPPID:entry /comm == "bench"/ trace(pid)' -- BENCH; done | grep -c "^-"`, 1, `^0\n$`, ""},
@@ -42,7 +42,7 @@ var behaviours = []struct {
 	{"an offset that is no instruction's", `kinst kinst::vfs_read:100001 -- true`, 1, `refused +outside the function: .*`, ""},
 	{"a function that is none", `kinst kinst::vfs_reed:entry -- true`, 1, `no such function: the kernel has no function vfs_reed; there is .*vfs_read`, ""},
 	{"a module that is not there", `kinst kinst:nonsense:vfs_read:entry -- true`, 1, `module nonsense is not loaded`, ""},
-	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, ""},
+	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, "each"},
 	{"an offset that is no number", `kinst kinst::vfs_read:here -- true`, 2, `"here" is neither a byte offset`, ""},
 	{"no field of that name", `kinst 'kinst::vfs_read:entry sum(arg0.f_inod)' -- true`, 2, `column 10: struct file has no field f_inod; did you mean f_inode\?`, ""},
 	{"while the workload runs, a table is drawn anew", `kinst --live --interval 100ms kinst::GETPPID:entry --run 'BENCH; sleep 0.5; BENCH'`, 0,
@@ -72,10 +72,10 @@ var behaviours = []struct {
 	{"a workload that does not end", `kinst --timeout 3s kinst::GETPPID:entry --run 'BENCH; sleep 50'; echo $?; kinst --json --timeout 1s kinst::GETPPID:entry --run 'sleep 50' | grep -c '"status": "timeout"'`, 0,
 		`(?s):\d+ +\w+ +100\d\n.*did not end within 3s: raise --timeout\n5\n.*1\n$`, ""},
 	{"what is in the way of a pun is moved", `kinst --json --mechanism pun kinst::GETPPID:23 -- BENCH | tr -d ' \n'`, 0, `"mechanism":"pun",.*"moved":"__do_sys_getppid\+0x19".*"value":1000`, "amd64"},
-	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, ""},
-	{"with a workload that nobody has, nothing is left spliced", `kinst kinst::GETPPID:entry -- /no/such/program; kinst -l kinst::GETPPID: | diff /tmp/before - && echo same`, 0, `no such file or directory\n(?s).*same\n$`, ""},
-	{"the kernel's text is read", `sh /tmp/text.sh >/tmp/text; wc -c </tmp/text; kinst kinst::GETPPID:entry --run 'sh /tmp/text.sh | cmp - /tmp/text'`, 0, `(?s)^\d{8}\n.* differ: .*workload: exit status 1\n`, ""},
-	{"of a set of which a part is refused nothing is left in it", `kinst 'kinst::vfs_*:' -- true | grep -c refused; sh /tmp/text.sh | cmp - /tmp/text && echo same`, 0, `\n[1-9]\d*\nsame\n$`, ""},
+	{"what was spliced is gone afterwards", `kinst -l kinst::GETPPID: >/tmp/before; kinst kinst::GETPPID: --skip-refused -- BENCH >/dev/null; kinst -l kinst::GETPPID: | diff /tmp/before - && wc -l </tmp/before`, 0, `^\d+\n$`, "each"},
+	{"with a workload that nobody has, nothing is left spliced", `kinst kinst::GETPPID:entry -- /no/such/program; kinst -l kinst::GETPPID: | diff /tmp/before - && echo same`, 0, `no such file or directory\n(?s).*same\n$`, "each"},
+	{"the kernel's text is read", `sh /tmp/text.sh >/tmp/text; wc -c </tmp/text; kinst kinst::GETPPID:entry --run 'sh /tmp/text.sh | cmp - /tmp/text'`, 0, `(?s)^\d{8}\n.* differ: .*workload: exit status 1\n`, "each"},
+	{"of a set of which a part is refused nothing is left in it", `kinst 'kinst::vfs_*:' -- true | grep -c refused; sh /tmp/text.sh | cmp - /tmp/text && echo same`, 0, `\n[1-9]\d*\nsame\n$`, "each"},
 	// Who is interrupted before he knows what to do then (143, and the shell says so) has done nothing.
 	{"nor of one that is interrupted on its way in or out", `for k in 0.3 1 3; do kinst 'kinst::vfs_*:block' --skip-refused -- true >/tmp/until 2>&1 & sleep $k; kill $!; wait $!; echo $?; cat /tmp/until | tail -1; done; sh /tmp/text.sh | cmp - /tmp/text && echo same`, 0, `(?s)(^|\n)130\n.*same\n$`, ""},
 }
@@ -91,7 +91,8 @@ done`
 // noinstr is a function on each ISA that runs where no probe may.
 var noinstr = map[string]string{"amd64": "exc_page_fault", "arm64": "el1h_64_sync_handler", "riscv64": "do_page_fault"}
 
-// TestKinst types into a shell in a guest, as a person does: the examples and the behaviours.
+// TestKinst types into a shell in a guest, as a person does: the examples and the behaviours. What
+// is the same code on each ISA is tried on amd64, and by `make proof` on each.
 func TestKinst(t *testing.T) {
 	t.Parallel()
 	for _, arch := range arches {
@@ -100,15 +101,18 @@ func TestKinst(t *testing.T) {
 			g := openShell(t, arch)
 			tryExamples(t, g, arch)
 			g.run("echo '"+textOf+"' >/tmp/text.sh", 0)
+			tried := 0
 			for k, b := range behaviours {
-				if b.only != "" && b.only != arch {
+				if b.where != "each" && arch != "amd64" && (b.where != "" || !*full) {
 					continue
 				}
+				tried++
 				got, code := g.run(in.Replace(b.command), k)
 				if code != b.code || !regexp.MustCompile(in.Replace(b.want)).MatchString(got) {
 					t.Errorf("%s: %s\nexit status %d, want %d, and what matches %s:\n%s", b.name, in.Replace(b.command), code, b.code, in.Replace(b.want), got)
 				}
 			}
+			t.Logf("proof kinst %s %d", arch, tried)
 		})
 	}
 }

@@ -36,6 +36,8 @@ var testProofs = []testProof{
 	{"trace", "./ci/e2e", "TestTrace", "-full", false},
 	{"rings", "./ci/e2e", "TestRings", "-full", false},
 	{"words", "./ci/e2e", "TestWords", "-full", false},
+	{"kinst", "./ci/e2e", "TestKinst", "-full", false},
+	{"metrics", "./ci/e2e", "TestMetrics", "-full", false},
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
