@@ -42,7 +42,7 @@ var apacheBreakages = []apacheBreakage{
 
 func apacheBroken() []Scenario {
 	return []Scenario{{Name: "apache-broken", Title: "what is wrong with Apache's guest is said by the part that comes upon it: a configuration, answers that are not right, a document that is another, ab that times out, Apache gone",
-		Labels: []string{"workload"}, Guests: apacheBrokenGuests, Check: checkApacheBroken}}
+		Labels: []string{"workload", "proof"}, Guests: apacheBrokenGuests, Check: checkApacheBroken}}
 }
 
 func apacheBrokenGuests(string) (all []Guest) {

@@ -6,6 +6,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"kerninst/agent/wire"
+	"kerninst/lab/report"
 )
 
 // said is what comes of one thing that is wrong with a server's guest: the part that comes upon it
@@ -23,6 +24,7 @@ func (t *T) saysWhatIsWrong(all []said) {
 			t.expect(b.guest+": what "+b.part+" says", string(r.Stderr), s, gomega.ContainSubstring(s))
 		}
 	}
+	t.Metrics["broken.ways"] = report.Metric{Value: float64(len(all)), Unit: "ways", N: 1}
 }
 
 // upTo are steps to the one that fails.

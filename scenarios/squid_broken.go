@@ -39,7 +39,7 @@ var breakages = []breakage{
 
 func squidBroken() []Scenario {
 	return []Scenario{{Name: "squid-broken", Title: "what is wrong with Squid's guest is said by the part that comes upon it: no null_blk, a full disk, clients that time out, Squid gone",
-		Labels: []string{"workload"}, Guests: squidBrokenGuests, Check: checkSquidBroken}}
+		Labels: []string{"workload", "proof"}, Guests: squidBrokenGuests, Check: checkSquidBroken}}
 }
 
 func squidBrokenGuests(string) (all []Guest) {

@@ -84,6 +84,8 @@ var scenarioProofs = []scenarioProof{
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits"}}},
 	{"loads-variants", "host", "loads.nokaslr.process.faults", []class{{"stack", "loads.nokaslr.task-stack.hits"}, {"stack-preempt", "loads.preempt.task-stack.hits"}}},
 	{"squid-long", "exact", "squid.requests", nil},
+	{"squid-broken", "exact", "broken.ways", nil},
+	{"apache-broken", "exact", "broken.ways", nil},
 	{"squid-study", "exact", "study.diagnosed.levels", []class{{"virtual", "study.virtual.levels"}, {"planted", "study.planted.levels"}}},
 	{"equivalence-annex", "exact", "annex.1cpu.runs", []class{{"faults", "annex.1cpu.faults"}, {"forms", "annex.forms.covered"}, {"parts", "annex.apart.apart"}}},
 	{"ab-long", "host", "pairs", nil},
