@@ -96,7 +96,7 @@ func TestEntryAddsLeast(t *testing.T) {
 		mechanisms := []plan.Mechanism{plan.Jump, plan.Springboard, plan.Pun, plan.Quiesced}
 		tried, less := 0, 0
 		x.Functions("", func(f ktext.Func) bool {
-			if strings.HasPrefix(f.Name, "gap") || f.Size == 0 || tried == 40 {
+			if strings.HasPrefix(f.Name, "gap") || f.Size == 0 || tried == 12 {
 				return true
 			}
 			best, r := plan.Entry(x, request(x, f.Name, 0))
