@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"kerninst/agent/cfg"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
@@ -179,22 +178,14 @@ func needsSwitch(name string, why error) error {
 // switchedName is the function that is spliced for that, with what the compiler puts behind
 // its name.
 func (d *Daemon) switchedName() (string, error) {
-	var found []string
-	lo, hi := d.text.Bounds()
-	d.text.Functions("", func(f ktext.Func) bool {
-		for _, name := range d.text.Aliases(f) {
-			rest, ok := strings.CutPrefix(name, switched)
-			if ok && (rest == "" || rest[0] == '.') && !plan.Half(name) && !cfg.IsPaddingName(name) && f.Addr >= lo && f.Addr < hi {
-				found = append(found, name)
-				break
-			}
-		}
-		return true
-	})
+	found := slices.DeleteFunc(d.text.Named("", switched, func(name string) bool {
+		rest := name[len(switched):]
+		return (rest == "" || rest[0] == '.') && !plan.Half(name)
+	}), func(f ktext.Func) bool { return !d.stays(f) })
 	if len(found) != 1 {
 		return "", fmt.Errorf("virtual time needs to see the switch of tasks: this kernel has %d functions %s, not one", len(found), switched)
 	}
-	return found[0], nil
+	return found[0].Name, nil
 }
 
 // dropped are the plans that will not be live.

@@ -182,25 +182,26 @@ func (d *Daemon) matching(p *wire.Point) (out []string, err error) {
 	if p.Module == kdev.ModuleName {
 		return nil, fmt.Errorf("%s is the module that splices", p.Module)
 	}
-	lo, hi := d.text.Bounds()
-	d.text.Functions(p.Module, func(f ktext.Func) bool {
-		if p.Module == "" && (f.Addr < lo || f.Addr >= hi) { // it is gone since boot
-			return true
-		}
-		names := slices.DeleteFunc(d.text.Aliases(f), func(name string) bool {
-			ok, _ := path.Match(p.Function, name)
-			return !ok || cfg.IsPaddingName(name) || plan.Half(name)
-		})
-		if len(names) > 0 {
-			f.Name = names[0]
+	literal := p.Function[:strings.IndexAny(p.Function, `*?[\`)]
+	for _, f := range d.text.Named(p.Module, literal, func(name string) bool {
+		ok, _ := path.Match(p.Function, name)
+		return ok && !cfg.IsPaddingName(name) && !plan.Half(name)
+	}) {
+		if p.Module != "" || d.stays(f) {
 			out = append(out, d.text.Known(f).Known())
 		}
-		return true
-	})
+	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("kinst:%s:%s: no function matches", p.Module, p.Function)
 	}
 	return out, nil
+}
+
+// stays reports whether a function of the kernel's is still there: what only its start needs is
+// gone since boot.
+func (d *Daemon) stays(f ktext.Func) bool {
+	lo, hi := d.text.Bounds()
+	return f.Addr >= lo && f.Addr < hi
 }
 
 // each lists the points of one function. Where they cannot be told, there is one point,

@@ -1,6 +1,7 @@
 package ktext
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -352,6 +353,25 @@ func (t *Text) Functions(module string, visit func(Func) bool) {
 			return
 		}
 	}
+}
+
+// Named lists the functions of a module ("" is the kernel) of which a name begins with prefix and
+// is wanted, in order, by the last such name that each has. Of the others it looks at no more than
+// a few bytes: a kernel has more than a hundred thousand names.
+func (t *Text) Named(module, prefix string, wanted func(name string) bool) (out []Func) {
+	for k := range t.sym.list {
+		y := t.sym.list[k]
+		if !bytes.HasPrefix(t.sym.names[y.name:][:y.length], []byte(prefix)) || t.sym.modules[y.module] != module || !wanted(t.sym.name(k)) {
+			continue
+		}
+		f := t.function(k)
+		if n := len(out); n > 0 && out[n-1].Addr == f.Addr {
+			out[n-1] = f
+		} else {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // Aliases lists every name that the function's address has.

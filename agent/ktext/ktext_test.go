@@ -542,3 +542,33 @@ func TestKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestNamed: what matches, and by which name, is as if all names of each function were looked at.
+func TestNamed(t *testing.T) {
+	found := map[string]int{}
+	for _, x := range []*ktext.Text{load(t, synthetic), ktexttest.Load(t, "amd64").Text(t)} {
+		for _, prefix := range []string{"", "first", "vfs_", "nothing_begins_so"} {
+			for end, module := range map[string]string{"": "", "s": "", "e": "", "er": "mod"} {
+				wanted := func(name string) bool { return strings.HasSuffix(name, end) }
+				var want []ktext.Func
+				x.Functions(module, func(f ktext.Func) bool {
+					for _, name := range x.Aliases(f) {
+						if strings.HasPrefix(name, prefix) && wanted(name) {
+							f.Name = name
+							want = append(want, f)
+							break
+						}
+					}
+					return true
+				})
+				if got := x.Named(module, prefix, wanted); !slices.Equal(got, want) {
+					t.Errorf("%q to %q of %q: %v, want %v", prefix, end, module, got, want)
+				}
+				found[prefix] += len(want)
+			}
+		}
+	}
+	if found["first"] == 0 || found["vfs_"] == 0 || found["nothing_begins_so"] != 0 {
+		t.Errorf("found %v", found)
+	}
+}
