@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,14 +44,42 @@ var errInterrupted = errors.New("interrupted")
 // kinst asks the daemon for what lab probe asks of a guest of its own, and says the same. It
 // answers with the status to exit with.
 func kinst(args []string) int {
+	types := sync.OnceValues(readTypes)
+	if slices.Equal(args, []string{"--batch"}) {
+		return batch(os.Stdin, types)
+	}
+	code, _ := question(args, types)
+	return code
+}
+
+// batch asks one question after the other, each an array of words in JSON, as they would be kinst's
+// own: who asks often reads the kernel's types once. Each answer is shown as the question wants it.
+// One that cannot be asked ends it.
+func batch(from io.Reader, types func() (*ktypes.Types, error)) int {
+	for in := json.NewDecoder(from); ; {
+		var words []string
+		if err := in.Decode(&words); errors.Is(err, io.EOF) {
+			return 0
+		} else if err != nil {
+			fmt.Fprintln(os.Stderr, "kinst: a question is an array of strings in JSON:", err)
+			return exitUsage
+		}
+		if code, answered := question(words, types); !answered {
+			return code
+		}
+	}
+}
+
+// question is one, and whether there was an answer to show.
+func question(args []string, types func() (*ktypes.Types, error)) (code int, answered bool) {
 	var r ask.Request
 	f := pflag.NewFlagSet("kinst", pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	r.Flags(f)
 	err := f.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Printf("kinst SPEC... [-l | --run STRING | -- CMD ARG...]\n\nWithout a workload it goes on until Ctrl-C, which ends a workload, too.\n%s\n\n%s", ask.Help(), f.FlagUsages())
-		return 0
+		fmt.Printf("kinst SPEC... [-l | --run STRING | -- CMD ARG...]\nkinst --batch: each question a JSON array of such words, on standard input\n\nWithout a workload it goes on until Ctrl-C, which ends a workload, too.\n%s\n\n%s", ask.Help(), f.FlagUsages())
+		return 0, true
 	}
 	r.Specs = f.Args()
 	if n := f.ArgsLenAtDash(); n >= 0 {
@@ -61,16 +90,16 @@ func kinst(args []string) int {
 	}
 	var job *wire.Job
 	if err == nil {
-		job, err = r.Job(probe.At{Types: sync.OnceValues(readTypes)})
+		job, err = r.Job(probe.At{Types: types})
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
-		return exitUsage
+		return exitUsage, false
 	}
 	follow, err := r.Follow(os.Stderr, isTerminal(os.Stderr))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)
-		return exitUsage
+		return exitUsage, false
 	}
 	if r.Endless && !r.List {
 		fmt.Fprintln(os.Stderr, "kinst: until Ctrl-C")
@@ -81,11 +110,11 @@ func kinst(args []string) int {
 	}
 	switch {
 	case errors.Is(err, errInterrupted):
-		return exitInterrupted
+		return exitInterrupted, false
 	case err != nil:
-		return exitBroken
+		return exitBroken, false
 	}
-	return show(&r, r.Answer(records))
+	return show(&r, r.Answer(records)), true
 }
 
 func readTypes() (*ktypes.Types, error) {
@@ -134,7 +163,9 @@ func do(job *wire.Job, see func(*wire.Record)) (records []*wire.Record, err erro
 	}
 	var begun, told, ended atomic.Bool
 	var parted wire.Parted
-	go heed(conn, &begun, &told, &ended)
+	done := make(chan struct{})
+	defer close(done)
+	go heed(conn, done, &begun, &told, &ended)
 	for in := bufio.NewReader(conn); ; {
 		rec := &wire.Record{}
 		if err := protodelim.UnmarshalFrom(in, rec); err != nil && ended.Load() {
@@ -168,21 +199,26 @@ const busy = time.Second
 
 // heed says when the job has to wait for another's, and does what Ctrl-C asks for: what runs is to
 // end and what was found to be told, or, a second time or before it has begun, nothing more.
-func heed(conn net.Conn, begun, told, ended *atomic.Bool) {
+func heed(conn net.Conn, done <-chan struct{}, begun, told, ended *atomic.Bool) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, unix.SIGTERM)
-	select {
-	case <-time.After(busy):
-		if !begun.Load() {
-			fmt.Fprintln(os.Stderr, "kinst: waiting for kerninstd, which does another job")
+	defer signal.Stop(signals)
+	late := time.After(busy)
+	for {
+		select {
+		case <-done:
+			return
+		case <-late:
+			if !begun.Load() {
+				fmt.Fprintln(os.Stderr, "kinst: waiting for kerninstd, which does another job")
+			}
+			continue
+		case <-signals:
 		}
-		<-signals
-	case <-signals:
-	}
-	if begun.Load() {
-		told.Store(true)
+		if !begun.Load() || told.Swap(true) {
+			break
+		}
 		_, _ = conn.Write([]byte{0})
-		<-signals
 	}
 	ended.Store(true)
 	conn.Close() // the daemon ends the job

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -66,27 +67,60 @@ func serve() (stop func(), err error) {
 // answer is what of kinst's answer is looked at.
 type answer struct {
 	Status string
+	Reason string
 	Points []ask.Point
 	Times  []ask.Times
 }
 
-// kinst asks. Points that are refused are no error: their refusals are in the answer.
-func kinst(args ...string) (a answer, err error) {
-	var said bytes.Buffer
+// client is a kinst that is asked one question after the other: it reads the kernel's types once, which
+// takes it as long as all else.
+type client struct {
+	cmd       *exec.Cmd
+	questions *json.Encoder
+	answers   *json.Decoder
+	in        io.Closer
+	said      bytes.Buffer
+}
+
+func newClient() (c *client, err error) {
+	c = &client{cmd: exec.Command(clientFile, "--batch")}
+	c.cmd.Stderr = &c.said
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.in, c.questions, c.answers = in, json.NewEncoder(in), json.NewDecoder(out)
+	return c, c.cmd.Start()
+}
+
+// ask asks. Points that are refused are no error: their refusals are in the answer.
+func (c *client) ask(args ...string) (a answer, err error) {
 	begin := time.Now()
-	defer func() {
-		fmt.Fprintf(os.Stderr, "detective: %d words to kinst, %d points: %v\n", len(args), len(a.Points), time.Since(begin).Round(time.Millisecond))
-	}()
-	cmd := exec.Command(clientFile, append([]string{"--json", "--skip-refused"}, args...)...)
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if e := json.Unmarshal(out, &a); e != nil {
-		return a, fmt.Errorf("kinst %q: %w: %v: %s", args, e, err, said.Bytes())
+	if err := c.questions.Encode(append([]string{"--json", "--skip-refused"}, args...)); err != nil {
+		return a, c.died(args, err)
+	}
+	if err := c.answers.Decode(&a); err != nil {
+		return a, c.died(args, err)
 	}
 	if a.Status != "passed" {
-		return a, fmt.Errorf("kinst %q: %s: %v: %s", args, a.Status, err, said.Bytes())
+		return a, fmt.Errorf("kinst %q: %s: %s", args, a.Status, a.Reason)
 	}
+	fmt.Fprintf(os.Stderr, "detective: %d words to kinst, %d points: %v\n", len(args), len(a.Points), time.Since(begin).Round(time.Millisecond))
 	return a, nil
+}
+
+// died is why there is no answer.
+func (c *client) died(args []string, err error) error {
+	ended := c.close() // said is whole then
+	return fmt.Errorf("kinst %q: %w: %v: %s", args, err, ended, c.said.Bytes())
+}
+
+func (c *client) close() error {
+	return errors.Join(c.in.Close(), c.cmd.Wait())
 }
 
 // names are the kernel's functions by address, as specs name them.

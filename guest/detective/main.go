@@ -92,7 +92,12 @@ func investigate(o options, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	d := detective{options: o, ask: kinst, names: names, prefix: ktext.Syscall(runtime.GOARCH, ""), dispatch: dispatchers[runtime.GOARCH]}
+	c, err := newClient()
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	d := detective{options: o, ask: c.ask, names: names, prefix: ktext.Syscall(runtime.GOARCH, ""), dispatch: dispatchers[runtime.GOARCH]}
 	if !asJSON {
 		d.found = func(l Level) { l.print(os.Stdout) }
 	}
