@@ -303,7 +303,7 @@ func (d *detective) targets(s site, points []ask.Point) (out []target) {
 	case s.to == "" && len(points[k].Actions) > 0:
 		for _, row := range points[k].Actions[0].Rows {
 			addr, err := strconv.ParseUint(row.Keys[0], 0, 64)
-			if name := d.names[addr]; err == nil && name != "" {
+			if name := d.names.of(addr); err == nil && name != "" {
 				out = append(out, target{name, row.Hits})
 			}
 		}

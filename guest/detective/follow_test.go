@@ -29,7 +29,8 @@ var (
 	someDispatch = dispatchers["amd64"]
 )
 
-var byAddress = names{0x77: "m:read_it", 0x80: somePrefix + "read", 0x81: somePrefix + "epoll_wait", 0x82: somePrefix + "close"}
+var byAddress = newNames([]byte("0000000000000077 t read_it\t[m]\n0000000000000080 T " + somePrefix + "read\n" +
+	"0000000000000081 T " + somePrefix + "epoll_wait\n0000000000000082 T " + somePrefix + "close\n"))
 
 // answer answers as kinst does.
 func (g callGraph) answer(args ...string) (a answer, err error) {
@@ -49,7 +50,8 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 		switch node := g[name]; {
 		case spec == someDispatch.spec:
 			var rows []probe.Row
-			for addr, to := range byAddress {
+			for _, x := range byAddress.list {
+				addr, to := x.addr, byAddress.of(x.addr)
 				if strings.HasPrefix(to, somePrefix) {
 					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
 				}
@@ -203,11 +205,10 @@ func TestFollowEach(t *testing.T) {
 
 // TestNames: the first of a function's names, with its module.
 func TestNames(t *testing.T) {
-	n := names{}
-	for _, line := range []string{"ffffffff81000000 T first", "ffffffff81000000 t second", "ffffffff81000010 d data", "ffffffffc0000000 t inner\t[ext4]"} {
-		n.add(line)
-	}
-	if len(n) != 2 || n[0xffffffff81000000] != "first" || n[0xffffffffc0000000] != "ext4:inner" {
-		t.Errorf("%v", n)
+	n := newNames([]byte("ffffffff81000000 T first\nffffffff81000000 t second\nffffffff81000010 d data\nffffffffc0abcdef t inner\t[ext4]\n0000000000000000 T hidden\nshort"))
+	for addr, want := range map[uint64]string{0xffffffff81000000: "first", 0xffffffff81000010: "", 0xffffffffc0abcdef: "ext4:inner", 0: "", 1: ""} {
+		if got := n.of(addr); got != want {
+			t.Errorf("%#x: %q, want %q", addr, got, want)
+		}
 	}
 }

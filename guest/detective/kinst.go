@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -123,39 +122,70 @@ func (c *client) close() error {
 	return errors.Join(c.in.Close(), c.cmd.Wait())
 }
 
-// names are the kernel's functions by address, as specs name them.
-type names map[uint64]string
-
-func readNames() (names, error) {
-	f, err := os.Open("/proc/kallsyms")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	out := names{}
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		out.add(sc.Text())
-	}
-	if len(out) == 0 {
-		return nil, errors.New("/proc/kallsyms shows no functions")
-	}
-	return out, nil
+// names are the kernel's functions by address: /proc/kallsyms, of which few lines are ever asked for.
+type names struct {
+	text []byte
+	list []symbol
 }
 
-// add takes a line of /proc/kallsyms. Of several names the first is kept: padding's
-// (__pfx_) have addresses of their own.
-func (n names) add(line string) {
-	first, rest, _ := strings.Cut(line, " ")
-	kind, name, _ := strings.Cut(rest, " ")
-	if !strings.Contains("tTwW", kind) {
-		return
+type symbol struct {
+	addr uint64
+	line int // where its line begins
+}
+
+func readNames() (n names, err error) {
+	text, err := os.ReadFile("/proc/kallsyms")
+	if err != nil {
+		return n, err
 	}
-	addr, err := strconv.ParseUint(first, 16, 64)
-	if err != nil || addr == 0 || n[addr] != "" {
-		return
+	if n = newNames(text); len(n.list) == 0 {
+		return n, errors.New("/proc/kallsyms shows no functions")
 	}
-	if function, module, ok := strings.Cut(name, "\t"); ok {
-		name = strings.Trim(module, "[]") + ":" + function
+	return n, nil
+}
+
+// digits are those of an address there, behind which are a space and the kind of what it is.
+const digits = 16
+
+func newNames(text []byte) names {
+	n := names{text, make([]symbol, 0, len(text)/32)}
+	for at := 0; at < len(text); {
+		line := text[at:]
+		if end := bytes.IndexByte(line, '\n'); end >= 0 {
+			line = line[:end]
+		}
+		if len(line) > digits+3 && bytes.IndexByte([]byte("tTwW"), line[digits+1]) >= 0 {
+			if addr := number(line[:digits]); addr != 0 {
+				n.list = append(n.list, symbol{addr, at})
+			}
+		}
+		at += len(line) + 1
 	}
-	n[addr] = name
+	return n
+}
+
+// number is what hexadecimal digits stand for, which the kernel writes small.
+func number(hex []byte) (n uint64) {
+	for _, c := range hex {
+		if c -= '0'; c > 9 {
+			c -= 'a' - '0' - 10
+		}
+		n = n<<4 | uint64(c)
+	}
+	return n
+}
+
+// of is the function at an address as specs name it; empty: there is none. Of several names it is
+// the first: padding's (__pfx_) have addresses of their own.
+func (n names) of(addr uint64) string {
+	k := slices.IndexFunc(n.list, func(s symbol) bool { return s.addr == addr })
+	if k < 0 {
+		return ""
+	}
+	line, _, _ := bytes.Cut(n.text[n.list[k].line+digits+3:], []byte("\n"))
+	name, module, ok := strings.Cut(string(line), "\t")
+	if ok {
+		name = strings.Trim(module, "[]") + ":" + name
+	}
+	return name
 }
