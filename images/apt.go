@@ -198,14 +198,17 @@ func (a *apt) update(ctx context.Context) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	why := "cannot be reached: without a network, lab image import takes what lab image export wrote elsewhere"
+	return fmt.Errorf("images: mirror %s %s (%s)", a.mirror, aptCause(failed.said, a.of.suite), failed.said)
+}
+
+// aptCause is what is the matter with a mirror by what apt says, where its address is, too.
+func aptCause(said, suite string) string {
 	for _, k := range aptCauses {
-		if k.says.MatchString(failed.said) {
-			why = strings.ReplaceAll(k.means, "$SUITE", a.of.suite)
-			break
+		if k.says.MatchString(said) {
+			return strings.ReplaceAll(k.means, "$SUITE", suite)
 		}
 	}
-	return fmt.Errorf("images: mirror %s %s (%s)", a.mirror, why, failed.said)
+	return "cannot be reached: without a network, lab image import takes what lab image export wrote elsewhere"
 }
 
 // aptCauses puts apt's words into ours, in which $SUITE is replaced; the first that matches counts.
@@ -217,7 +220,7 @@ var aptCauses = []struct {
 		"has Debian $SUITE signed by a key that the host does not have: apt-get install --only-upgrade debian-archive-keyring"},
 	{regexp.MustCompile(`not signed|signatures? (was|were|couldn)|GPG error|Sub-process .*sqv`),
 		"has a Debian $SUITE that is not signed by Debian: use another (MIRROR=)"},
-	{regexp.MustCompile(`does not have a Release file|404|File not found`),
+	{regexp.MustCompile(`does not have a Release file|\b404 +Not Found|File not found`),
 		"has no Debian $SUITE: use another, such as MIRROR=http://mirror.example/debian"},
 	{regexp.MustCompile(`Hash Sum mismatch|unexpected size`),
 		"is being updated or is broken: wait, or use another (MIRROR=)"},
