@@ -186,9 +186,9 @@ func TestBadInput(t *testing.T) {
 func TestAptCause(t *testing.T) {
 	for said, want := range map[string]string{
 		"E: Failed to fetch http://127.0.0.1:40449/debian/dists/trixie/InRelease  Connection failed [IP: 127.0.0.1 40449]": "cannot be reached",
-		"E: Failed to fetch http://m:404/x/InRelease  Could not connect to m:404":                                         "cannot be reached",
-		"E: Failed to fetch http://m/x/InRelease  404  Not Found [IP: 127.0.0.1 40449]":                                   "has no Debian trixie",
-		"E: The repository 'http://m trixie Release' does not have a Release file.":                                       "has no Debian trixie",
+		"E: Failed to fetch http://m:404/x/InRelease  Could not connect to m:404":                                          "cannot be reached",
+		"E: Failed to fetch http://m/x/InRelease  404  Not Found [IP: 127.0.0.1 40449]":                                    "has no Debian trixie",
+		"E: The repository 'http://m trixie Release' does not have a Release file.":                                        "has no Debian trixie",
 	} {
 		if got := aptCause(said, "trixie"); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", said, got, want)
