@@ -94,11 +94,9 @@ drive() {
 	exit 1
 }
 
-# Has a daemon ready, which puts the module back, and gives way to who wants a CPU. The kernel would
-# weigh sessions against each other (CONFIG_SCHED_AUTOGROUP), and it has one of its own.
+# Has a daemon ready, which puts the module back.
 daemon() {
-	echo 0 >/proc/sys/kernel/sched_autogroup_enabled || exit
-	setsid /programs/detective /sbin/kerninstd -serve </dev/null >/run/kerninstd.out 2>&1 &
+	setsid /sbin/kerninstd -serve </dev/null >/run/kerninstd.out 2>&1 &
 	echo $! >/run/kerninstd.pid
 	kinst -l kinst::vfs_read:entry
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kerninst/agent/wire"
 	"kerninst/lab/oracle"
@@ -35,8 +36,8 @@ func studies() []Scenario {
 		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Guests: s.guests, Check: s.check}
 	}
 	return []Scenario{
-		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings, true, remedies}),
-		one("squid-study-slice", "where Squid's elapsed time in the kernel goes, found top down while it serves, and what the larger remedy makes of it", "workload", squidStudy{followings[:1], false, slices.DeleteFunc(slices.Clone(remedies), func(r remedy) bool { return r.name == "again" || r.name == "later" })}),
+		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 3, requests: 560}),
+		one("squid-study-slice", "where Squid's elapsed time in the kernel goes, found top down while it serves, and what the larger remedy makes of it", "workload", squidStudy{followings: followings[:1], requests: 130, remedies: slices.DeleteFunc(slices.Clone(remedies), func(r remedy) bool { return r.name == "again" || r.name == "later" })}),
 	}
 }
 
@@ -45,6 +46,12 @@ type squidStudy struct {
 	followings []following
 	planted    bool
 	remedies   []remedy
+	// rest is how many times as long as a question took the detective waits before the next, and
+	// requests are those of a client in each phase: enough for it to come to its end. It takes two
+	// seconds of a CPU that has nothing to spare, so who goes without a rest takes an eighth of the
+	// requests away, and nothing is held of them.
+	rest     int
+	requests int
 }
 
 // following is a guest in which the detective goes down from system calls, and by which time.
@@ -62,8 +69,8 @@ func elapsedIn(c *oracle.Call) uint64 { return c.NS }
 func virtualIn(c *oracle.Call) uint64 { return c.Insns }
 
 // follows is the detective's way down, by one kind of time.
-func follows(by string) *wire.Step {
-	return squidPart("levels", "detective", "-window", studyWindow, "-by", by)
+func (s squidStudy) follows(by string) *wire.Step {
+	return squidPart("levels", "detective", "-window", studyWindow, "-rest", strconv.Itoa(s.rest), "-by", by)
 }
 
 // profileGuest is the one that is followed from outside; in unaskedGuest all is as where the detective
@@ -72,10 +79,8 @@ const profileGuest, unaskedGuest = "profile", "unasked"
 
 const detectivePackage = "guest/detective"
 
-// studyRequests are those of a client in each phase: enough for the detective to come to its end.
-// Who only looks at opens needs less, and so does a profile.
+// Who only looks at opens needs fewer requests, and so does a profile.
 const (
-	studyRequests  = 200
 	seenRequests   = 100
 	remedyRequests = 60
 	studyWindow    = "200ms"
@@ -107,7 +112,7 @@ var remedies = []remedy{
 // studied is a guest in which clients ask Squid while something looks at it.
 func studied(name string, s store, requests int, looks ...*wire.Step) Guest {
 	g := squidGuest(name)
-	g.Programs = []string{detectivePackage}
+	g.Programs, g.RunTimeout = []string{detectivePackage}, time.Hour
 	g.Job = job(slices.Concat(
 		storeBegins(s, requests, ""),
 		[]*wire.Step{
@@ -151,14 +156,17 @@ func profiled() Guest {
 }
 
 func (s squidStudy) guests(arch string) []Guest {
-	guests := []Guest{profiled(), studied(unaskedGuest, store{}, studyRequests, run("wait", "/bin/sleep", "15"))}
+	guests := []Guest{profiled()}
+	if s.rest > 0 {
+		guests = append(guests, studied(unaskedGuest, store{}, s.requests, run("wait", "/bin/sleep", "60")))
+	}
 	if s.planted {
-		planted := studied("planted", store{}, studyRequests)
-		planted.Job, planted.After, planted.Make = nil, profileGuest, plantedJob(arch)
+		planted := studied("planted", store{}, s.requests)
+		planted.Job, planted.After, planted.Make = nil, profileGuest, s.plantedJob(arch)
 		guests = append(guests, planted)
 	}
 	for _, w := range s.followings {
-		guests = append(guests, studied(w.guest, store{}, studyRequests, follows(w.by)))
+		guests = append(guests, studied(w.guest, store{}, s.requests, s.follows(w.by)))
 	}
 	for _, r := range s.remedies {
 		g := studied(r.name, r.store, remedyRequests, squidPart("levels", "detective", "-window", remedyWindow, "-from", syscallEntry(arch, "openat"), "-deep", "1"))
@@ -225,7 +233,9 @@ func (s squidStudy) check(t *T) {
 		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of the time followed, by splices", "seen outside"}}
 	for _, w := range s.followings {
 		t.sameWay(w.guest, found[w.guest], callProfile{tree, names, t.Arch, w.in})
-		t.undisturbed(w.guest)
+		if s.rest > 0 {
+			t.undisturbed(w.guest)
+		}
 	}
 	if s.planted {
 		t.foundPlanted(found["planted"], callProfile{tree, names, t.Arch, virtualIn})

@@ -185,7 +185,7 @@ func (p callProfile) drawnDelays(seed uint64) []delayed {
 }
 
 // plantedJob is of a guest in which one of these is delayed when the detective begins.
-func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
+func (s squidStudy) plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 	return func(a *Answer) (*wire.Job, error) {
 		r, ok := a.Results["names"]
 		if !ok || len(r.Runs) == 0 {
@@ -202,7 +202,7 @@ func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 		if len(argv) == 2 {
 			return nil, fmt.Errorf("in no function of the profile a delay of %d µs would have the most time", plantedDelay)
 		}
-		return studied("planted", store{}, studyRequests, squidPart("plant", argv...), follows("virtual"), squidPart("unplant", "unplant")).Job, nil
+		return studied("planted", store{}, s.requests, squidPart("plant", argv...), s.follows("virtual"), squidPart("unplant", "unplant")).Job, nil
 	}
 }
 

@@ -17,6 +17,7 @@ type options struct {
 	by     string // one of measures
 	window time.Duration
 	deep   int
+	rest   float64 // how many times as long as a question took
 }
 
 // measures are what may be followed: all time, or that in which there was a CPU. Time in which
@@ -371,8 +372,10 @@ func refused(f string, a answer) string {
 	return "nothing was said of it"
 }
 
-// watch asks while the process goes on for one window.
+// watch asks while the process goes on for one window, and rests.
 func (d *detective) watch(specs []string) (answer, error) {
+	begin := time.Now()
+	defer func() { time.Sleep(time.Duration(d.rest * float64(time.Since(begin)))) }()
 	return d.ask(slices.Concat(specs, []string{"--", "sleep", strconv.FormatFloat(d.window.Seconds(), 'f', -1, 64)})...)
 }
 
