@@ -132,13 +132,11 @@ func (fn *function) leastAdded(req Request, of, limit int, fewest func(k int) in
 	return at, least, why
 }
 
-// leadIn is how many instructions lead from a point to its patch at least.
-var leadIn = map[string]int{"amd64": 1, "arm64": 1, "riscv64": 2}
-
 // fewest tells how many instructions a patch adds at instruction k at least, whichever the
-// mechanism: it is led to, does what is asked, and leads back, unless it is of several instructions
-// and the last of them is not left behind it. To know that takes a small part of what it takes to
-// look for room for the jumps.
+// mechanism: one jump leads to it, it does what is asked, and one jump leads back, unless it is of
+// several instructions and the last of them is not left behind it. To know that takes a small part
+// of what it takes to look for room for the jumps. On riscv64 nothing is known: the way back takes
+// a register, which may be free behind several instructions and not behind the first.
 func (fn *function) fewest(req Request) func(k int) int {
 	known := map[int]int{}
 	return func(k int) int {
@@ -152,6 +150,9 @@ func (fn *function) fewest(req Request) func(k int) int {
 }
 
 func (fn *function) fewestAt(req Request, k int) int {
+	if fn.text.Arch.Far != nil {
+		return 0
+	}
 	req.counts()
 	in, r := fn.input(req, window{mechanism: Jump, first: k, count: 1})
 	if r != nil {
@@ -161,7 +162,7 @@ func (fn *function) fewestAt(req Request, k int) int {
 	if err != nil {
 		return 0
 	}
-	n := leadIn[fn.text.Arch.Name] + out.Added
+	n := 1 + out.Added
 	for next := k + 1; fn.has(next) && fn.off(next)-fn.off(k) < isa.Off(farJumpLen[fn.text.Arch.Name]); next++ {
 		if fn.insns[next].Flow.Ends() {
 			return n - 1
