@@ -70,13 +70,23 @@ func (e *env) waits() error {
 			}
 		}, false},
 	} {
-		fill(r, last, 0)
-		took, err := after(x.do)
-		least, most := waitShort, waitLong-waitShort
+		least, most, times := waitShort, waitLong-waitShort, 3
 		if x.long {
-			least, most = waitLong, time.Minute
+			least, most, times = waitLong, time.Minute, 1
 		}
-		check.Report(x.what, 1, err == nil && took >= least && took <= most, "%v: it took %v, want %v to %v", err, took, least, most)
+		// A host that is busy may keep one from going on for as long as nobody wakes him, but hardly
+		// each time.
+		took := time.Hour
+		for ; err == nil && times > 0; times-- {
+			fill(r, last, 0)
+			var one time.Duration
+			one, err = after(x.do)
+			took = min(took, one)
+		}
+		check.Report(x.what, 1, err == nil && took >= least && took <= most, "%v: the shortest took %v, want %v to %v", err, took, least, most)
+		if err != nil {
+			return err
+		}
 	}
 	fill(r, last, 0)
 	began := time.Now()
