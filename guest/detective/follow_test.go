@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -209,6 +210,21 @@ func TestNames(t *testing.T) {
 	for addr, want := range map[uint64]string{0xffffffff81000000: "first", 0xffffffff81000010: "", 0xffffffffc0abcdef: "ext4:inner", 0: "", 1: ""} {
 		if got := n.of(addr); got != want {
 			t.Errorf("%#x: %q, want %q", addr, got, want)
+		}
+	}
+}
+
+// TestRests: who asked rests as many times as long as it took, also where nothing was answered.
+func TestRests(t *testing.T) {
+	const took = 20 * time.Millisecond
+	for rest, least := range map[float64]time.Duration{0: took, 2: 3 * took} {
+		d := detective{options: options{rest: rest}, ask: func(...string) (answer, error) {
+			time.Sleep(took) // what is looked at is the time that passes
+			return answer{}, errors.New("no answer")
+		}}
+		began := time.Now()
+		if _, err := d.watch(nil); err == nil || time.Since(began) < least {
+			t.Errorf("rest %v: %v after %v, want an error after %v", rest, err, time.Since(began), least)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,22 +156,11 @@ func newNames(text []byte) names {
 			line = line[:end]
 		}
 		if len(line) > digits+3 && bytes.IndexByte([]byte("tTwW"), line[digits+1]) >= 0 {
-			if addr := number(line[:digits]); addr != 0 {
+			if addr, err := strconv.ParseUint(string(line[:digits]), 16, 64); err == nil && addr != 0 {
 				n.list = append(n.list, symbol{addr, at})
 			}
 		}
 		at += len(line) + 1
-	}
-	return n
-}
-
-// number is what hexadecimal digits stand for, which the kernel writes small.
-func number(hex []byte) (n uint64) {
-	for _, c := range hex {
-		if c -= '0'; c > 9 {
-			c -= 'a' - '0' - 10
-		}
-		n = n<<4 | uint64(c)
 	}
 	return n
 }
