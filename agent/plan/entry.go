@@ -33,7 +33,7 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 		switch {
 		case added < 0:
 			why = append(why, all...)
-		case least < 0 || added < least:
+		default:
 			best, least = next, added
 			best.Offset = off
 		}
@@ -105,9 +105,9 @@ func (fn *function) straight() int {
 	return len(fn.insns)
 }
 
-// leastAdded is the first of those of so many instructions whose patch adds the least, and
-// how much that is; -1, and why, if all are refused or, unless that is -1, add limit or more.
-// It takes no slot.
+// leastAdded is the first of those of so many instructions whose patch adds the least, if that is
+// less than limit (-1: any), and how much that is; -1, and why those were refused that were tried, if
+// there is none. It takes no slot.
 func (fn *function) leastAdded(req Request, of, limit int, fewest func(k int) int) (at isa.Off, least int, why refusals) {
 	req.Dry = true
 	least = -1
