@@ -230,18 +230,19 @@ func stir() error {
 	return errors.Join(errs...)
 }
 
-// tellSleepers prints where each task is, for who looks for the one that keeps a patch.
+// tellSleepers has the console say where each task is, for who looks for the one that keeps a patch.
 func tellSleepers() error {
 	tasks, err := filepath.Glob("/proc/[0-9]*/task/*")
 	if err != nil {
 		return err
 	}
+	var all []byte
 	for _, t := range tasks {
 		name, err := os.ReadFile(t + "/comm")
 		stack, err2 := os.ReadFile(t + "/stack")
 		if err == nil && err2 == nil && len(stack) > 0 {
-			fmt.Fprintf(os.Stderr, "%s %s%s", t, name, stack)
+			all = fmt.Appendf(all, "%s %s%s", t, name, stack)
 		}
 	}
-	return nil
+	return os.WriteFile("/dev/console", all, 0)
 }
