@@ -63,7 +63,8 @@ const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
 	"cycles, constants, + - * / %% & | ^ &^ << >> (* / %% << >> with a constant),\n" +
 	"conversions as in int32(arg0), pid, tid, cpu,\n" +
 	"comm, ret at a return, and what the kernel's types say: arg0.f_inode.i_size,\n" +
-	"task.mm, inode(arg1).i_mode. What is found can be kept by keys: count by comm."
+	"task.mm, inode(arg1).i_mode. What is found can be kept by keys: count by comm;\n" +
+	"by ksym(reg(\"NAME\")), or of what else is an address of code, by what is there."
 
 // Help says what a specification, an action and a predicate are.
 func Help() string { return fmt.Sprintf(specHelp, strings.Join(probe.Names(), ", ")) }

@@ -21,6 +21,7 @@ type action struct {
 	snippet snippet.Snippet
 	cell    int // number of its first
 	timed   wire.Timed
+	code    uint32 // which words of its keys are addresses of code
 }
 
 // compound makes one snippet of all actions of a point.
@@ -38,7 +39,7 @@ func compound(all []*wire.Action) (snippet.Snippet, []action, error) {
 		if slices.ContainsFunc(out, func(b action) bool { return b.name == a.Name }) {
 			return snippet.Snippet{}, nil, fmt.Errorf("action %q is given twice", a.Name)
 		}
-		parts, out = append(parts, s), append(out, action{name: a.Name, snippet: s, timed: a.Timed})
+		parts, out = append(parts, s), append(out, action{name: a.Name, snippet: s, timed: a.Timed, code: a.CodeKeys})
 	}
 	whole, first := snippet.Join(parts...)
 	for k := range out {
@@ -82,6 +83,7 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		}
 		for _, row := range r.Rows {
 			v.Rows = append(v.Rows, &wire.Row{Keys: row.Keys[:], Values: row.Values})
+			a.nameKeys(v, row.Keys[:], text)
 		}
 		if !records {
 			r.Records = nil
@@ -96,6 +98,27 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		out = append(out, v)
 	}
 	return out
+}
+
+// nameKeys names those of a row's keys that are addresses of code: functions as probes are asked for
+// there, others with how far in they are. What is nowhere keeps its number.
+func (a action) nameKeys(v *wire.Value, keys []uint64, text *ktext.Text) {
+	for k, at := range keys {
+		if a.code>>k&1 == 0 {
+			continue
+		}
+		f, ok := text.Locate(isa.Addr(at))
+		if !ok {
+			continue
+		}
+		if v.Symbols == nil {
+			v.Symbols = map[uint64]string{}
+		}
+		v.Symbols[at] = text.Known(f).String()
+		if in := at - uint64(f.Addr); in > 0 {
+			v.Symbols[at] += fmt.Sprintf("+%#x", in)
+		}
+	}
 }
 
 // symbols names the addresses of a stack. All but the first are behind calls: one that

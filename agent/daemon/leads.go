@@ -52,7 +52,7 @@ func (d *Daemon) destination(f ktext.Func, a isa.Addr) (to, by string) {
 	case a != at.Addr:
 		return "", "" // into the middle of something
 	}
-	return at.String(), ""
+	return d.text.Known(at).String(), ""
 }
 
 // joined is where an indirect jump goes that one instruction makes together with the one before

@@ -12,7 +12,7 @@ import (
 )
 
 // Actions are the words that Compile knows, as people write them.
-const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), trace(), stack(N), cover, each of the first seven with \"by X\" behind it; of a function's entry, or of each block, time, vtime and concurrency, with or without \"by pid\", tid or comm"
+const Actions = "count, sum(X), min(X), max(X), avg(X), hist(X), lhist(X, LO, HI, STEP), trace(X, ...), trace(), stack(N), cover, each of the first seven with \"by X\" behind it, or \"by ksym(X)\"; of a function's entry, or of each block, time, vtime and concurrency, with or without \"by pid\", tid or comm"
 
 // stacks is how many stacks are kept: the first that come.
 const stacks = 128
@@ -168,7 +168,7 @@ func (c *compiler) keys(text string, from int) error {
 		return fmt.Errorf("by %s: keys are a list, as in by pid, cpu", text)
 	}
 	for _, e := range call.Args {
-		all, form, err := c.shown(e)
+		all, form, err := c.key(e)
 		if err != nil {
 			return err
 		}
@@ -187,6 +187,18 @@ func (c *compiler) keys(text string, from int) error {
 }
 
 const mostKeys = 2
+
+// key computes a key. ksym(X) is X, of which people read what is there, as bpftrace's.
+func (c *compiler) key(e ast.Expr) ([]number, Form, error) {
+	if x, ok := e.(*ast.CallExpr); ok && callee(x) == codeKey && len(x.Args) == 1 {
+		n, err := c.number(x.Args[0])
+		return []number{n}, Symbol, err
+	}
+	return c.shown(e)
+}
+
+// codeKey is what an address of code is put into to be read by the name of what is there.
+const codeKey = "ksym"
 
 // shown computes what is shown of an expression to people: the words, and how they are
 // written.

@@ -152,6 +152,12 @@ func TestCompileErrors(t *testing.T) {
 		{"", "stack(arg0)", "takes one constant"},
 		{"", "trace(1, 2, 3, 4, 5, 6, 7, 8)", "up to 7 words, of which comm is two, not 8"},
 		{"", "sum(sym(jiffies))", "the symbol's name is quoted"},
+		{"", "sum(ksym(arg0))", "column 5: ksym(arg0) is a name, not a number: it can be a key"},
+		{"", "trace(ksym(arg0))", "it can be a key"},
+		{"ksym(arg0) == 1", "count", "column 1: ksym(arg0) is a name"},
+		{"", "count by ksym(arg0, arg1)", "ksym takes one operand"},
+		{"", "count by ksym(7)", "is always the same"},
+		{"", "count by ksym(comm)", "comm is a text"},
 		{"", "sum(cache_misses)", "hardware counters are not read"},
 		{"", "", "action"},
 	} {

@@ -316,6 +316,9 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 	if len(x.Args) != 1 {
 		return number{}, at(x, "%s: %s takes one operand", show(x), name)
 	}
+	if name == codeKey {
+		return number{}, at(x, "%s is a name, not a number: it can be a key, as in count by ksym(arg0); its operand may be compared and traced", show(x))
+	}
 	if name == "reg" {
 		lit, ok := x.Args[0].(*ast.BasicLit)
 		if !ok || lit.Kind != token.STRING {

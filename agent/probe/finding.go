@@ -184,7 +184,7 @@ func (all Compiled) Add(s Spec, predicate string, do []string, apart map[string]
 			name += " of " + s.Function
 		}
 		all[name] = a
-		w := &wire.Action{Name: name, Snippet: a.Snippet.String(), Cover: a.Covers()}
+		w := &wire.Action{Name: name, Snippet: a.Snippet.String(), Cover: a.Covers(), CodeKeys: a.Shape.CodeKeys()}
 		if a.Timed() {
 			w.Timed = wire.Timed_ENTERS
 		}

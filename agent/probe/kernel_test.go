@@ -57,6 +57,9 @@ func inside(t *testing.T, function string) At {
 	return At{Function: function, Types: func() (*ktypes.Types, error) { return ktypestest.Kernel(t), nil }}
 }
 
+// nowhere is an address at which there is no code.
+const nowhere = 9
+
 // found is what an action says after it has been done with each of some first arguments.
 func found(t *testing.T, in At, predicate, action string, args ...uint64) []Row {
 	t.Helper()
@@ -80,6 +83,11 @@ func found(t *testing.T, in At, predicate, action string, args ...uint64) []Row 
 	}
 	for _, row := range r.Rows {
 		v.Rows = append(v.Rows, &wire.Row{Keys: row.Keys[:], Values: row.Values})
+		for k, key := range row.Keys {
+			if a.Shape.CodeKeys()>>k&1 > 0 && key != nowhere {
+				v.Symbols = map[uint64]string{key: fmt.Sprintf("f%d", key)}
+			}
+		}
 	}
 	return a.Shape.Rows(v)
 }
@@ -123,6 +131,8 @@ func TestFound(t *testing.T) {
 		{"", "lhist(arg0, 10, 30, 10)", []uint64{9, 10, 29, 30, minus2}, `[{"hits":5,"buckets":[{"hi":9,"n":1},{"lo":10,"hi":19,"n":1},{"lo":20,"hi":29,"n":1},{"lo":30,"n":2}]}]`},
 		{"", "lhist(int64(arg0), -2, 2, 2)", []uint64{minus2, 0, minus2 - 1}, `[{"hits":3,"buckets":[{"hi":-3,"n":1},{"lo":-2,"hi":-1,"n":1},{"lo":0,"hi":1,"n":1}]}]`},
 		{"", "count by arg0", []uint64{7, 8, 7}, `[{"keys":["0x8"],"value":1,"hits":1},{"keys":["0x7"],"value":2,"hits":2}]`}, // a pointer
+		{"", "count by ksym(arg0)", []uint64{7, nowhere, 7}, `[{"keys":["0x9"],"value":1,"hits":1},{"keys":["f7"],"value":2,"hits":2}]`},
+		{"", "sum(arg0) by tid, ksym(arg0 + 1)", []uint64{7}, `[{"keys":["43","f8"],"value":7,"hits":7}]`},
 		{"", "count by comm", []uint64{7, 8}, `[{"keys":["squid"],"value":2,"hits":2}]`},
 		{"", "sum(arg0) by tid, cpu", []uint64{7, 8}, `[{"keys":["43","1"],"value":15,"hits":15}]`},
 		{"", "avg(arg0) by int32(arg0)", []uint64{1<<32 - 1}, `[{"keys":["-1"],"value":4294967295,"hits":1}]`},

@@ -40,6 +40,7 @@ const (
 	Signed
 	Text    // two words: a command's name
 	Address // as the kernel prints them: in hex
+	Symbol  // an address of code, by what is there
 )
 
 // words is how many words are one.
@@ -124,13 +125,37 @@ func (s Shape) Rows(v *wire.Value) (out []Row) {
 	}
 	for _, r := range v.Rows {
 		row := s.row(r.Values)
-		row.Keys = Write(s.Keys, r.Keys)
+		row.Keys = s.keys(r.Keys, v.Symbols)
 		out = append(out, row)
 	}
 	slices.SortStableFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Hits, b.Hits), slices.Compare(a.Keys, b.Keys))
 	})
 	return out
+}
+
+// keys are those of a row as people read them; symbols are what addresses of code are in.
+func (s Shape) keys(w []uint64, symbols map[uint64]string) []string {
+	out, at := Write(s.Keys, w), 0
+	for k, f := range s.Keys {
+		if f == Symbol && at < len(w) && symbols[w[at]] != "" {
+			out[k] = symbols[w[at]]
+		}
+		at += f.words()
+	}
+	return out
+}
+
+// CodeKeys are the words of keys that are addresses of code, as wire.Action's.
+func (s Shape) CodeKeys() (mask uint32) {
+	at := 0
+	for _, f := range s.Keys {
+		if f == Symbol {
+			mask |= 1 << at
+		}
+		at += f.words()
+	}
+	return mask
 }
 
 // alone is a row without keys.
@@ -223,7 +248,7 @@ func Write(forms []Form, w []uint64) (out []string) {
 			out = append(out, name(w[0], w[1]))
 		case Signed:
 			out = append(out, strconv.FormatInt(int64(w[0]), 10))
-		case Address:
+		case Address, Symbol:
 			out = append(out, fmt.Sprintf("%#x", w[0]))
 		default:
 			out = append(out, strconv.FormatUint(w[0], 10))

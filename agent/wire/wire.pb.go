@@ -812,7 +812,9 @@ type Action struct {
 	Snippet string                 `protobuf:"bytes,2,opt,name=snippet,proto3" json:"snippet,omitempty"` // textual form, see agent/snippet; its cells are as agent/metric reads them
 	Timed   Timed                  `protobuf:"varint,3,opt,name=timed,proto3,enum=kerninst.wire.Timed" json:"timed,omitempty"`
 	// The point is unspliced once something has come by, if nothing else is done there.
-	Cover         bool `protobuf:"varint,4,opt,name=cover,proto3" json:"cover,omitempty"`
+	Cover bool `protobuf:"varint,4,opt,name=cover,proto3" json:"cover,omitempty"`
+	// Which words of its keys are addresses of code, to be named: bit 0 is the first.
+	CodeKeys      uint32 `protobuf:"varint,5,opt,name=code_keys,json=codeKeys,proto3" json:"code_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,6 +875,13 @@ func (x *Action) GetCover() bool {
 		return x.Cover
 	}
 	return false
+}
+
+func (x *Action) GetCodeKeys() uint32 {
+	if x != nil {
+		return x.CodeKeys
+	}
+	return 0
 }
 
 type Unsplice struct {
@@ -2930,8 +2939,9 @@ type Value struct {
 	Function string                 `protobuf:"bytes,16,opt,name=function,proto3" json:"function,omitempty"` // that is entered or left,
 	// Of cover: when it was found that something had come by, in nanoseconds since the
 	// program was started; 0: nothing has.
-	CoveredNs     uint64 `protobuf:"varint,17,opt,name=covered_ns,json=coveredNs,proto3" json:"covered_ns,omitempty"`
-	Block         *Block `protobuf:"bytes,18,opt,name=block,proto3" json:"block,omitempty"` // of it, if that is not the function as a whole
+	CoveredNs     uint64            `protobuf:"varint,17,opt,name=covered_ns,json=coveredNs,proto3" json:"covered_ns,omitempty"`
+	Block         *Block            `protobuf:"bytes,18,opt,name=block,proto3" json:"block,omitempty"`                                                                                // of it, if that is not the function as a whole
+	Symbols       map[uint64]string `protobuf:"bytes,19,rep,name=symbols,proto3" json:"symbols,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // what those keys are in that are addresses of code
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3088,6 +3098,13 @@ func (x *Value) GetCoveredNs() uint64 {
 func (x *Value) GetBlock() *Block {
 	if x != nil {
 		return x.Block
+	}
+	return nil
+}
+
+func (x *Value) GetSymbols() map[uint64]string {
+	if x != nil {
+		return x.Symbols
 	}
 	return nil
 }
@@ -3486,7 +3503,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3498,7 +3515,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,12 +3634,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05until\x18\x10 \x01(\tR\x05until\"/\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05begin\x18\x01 \x01(\x04R\x05begin\x12\x10\n" +
-	"\x03end\x18\x02 \x01(\x04R\x03end\"x\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\"\x95\x01\n" +
 	"\x06Action\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\asnippet\x18\x02 \x01(\tR\asnippet\x12*\n" +
 	"\x05timed\x18\x03 \x01(\x0e2\x14.kerninst.wire.TimedR\x05timed\x12\x14\n" +
-	"\x05cover\x18\x04 \x01(\bR\x05cover\":\n" +
+	"\x05cover\x18\x04 \x01(\bR\x05cover\x12\x1b\n" +
+	"\tcode_keys\x18\x05 \x01(\rR\bcodeKeys\":\n" +
 	"\bUnsplice\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\"\xb1\x01\n" +
@@ -3804,7 +3822,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06stdout\x18\x02 \x01(\fR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\x03 \x01(\fR\x06stderr\x12\x1c\n" +
 	"\ttruncated\x18\x04 \x01(\bR\ttruncated\x12\x1b\n" +
-	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\x8e\x04\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"\x87\x05\n" +
 	"\x05Value\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\tR\x04spec\x12\x16\n" +
 	"\x06symbol\x18\x02 \x01(\tR\x06symbol\x12\x16\n" +
@@ -3825,7 +3843,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\bfunction\x18\x10 \x01(\tR\bfunction\x12\x1d\n" +
 	"\n" +
 	"covered_ns\x18\x11 \x01(\x04R\tcoveredNs\x12*\n" +
-	"\x05block\x18\x12 \x01(\v2\x14.kerninst.wire.BlockR\x05block\"\xbf\x02\n" +
+	"\x05block\x18\x12 \x01(\v2\x14.kerninst.wire.BlockR\x05block\x12;\n" +
+	"\asymbols\x18\x13 \x03(\v2!.kerninst.wire.Value.SymbolsEntryR\asymbols\x1a:\n" +
+	"\fSymbolsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
 	"\x06Moment\x12\x16\n" +
 	"\x06cycles\x18\x01 \x01(\x04R\x06cycles\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\x12\x10\n" +
@@ -3882,7 +3904,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3924,7 +3946,8 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*TextDiff)(nil),        // 37: kerninst.wire.TextDiff
 	(*Range)(nil),           // 38: kerninst.wire.Range
 	(*Looked_Function)(nil), // 39: kerninst.wire.Looked.Function
-	(*Moment_Inside)(nil),   // 40: kerninst.wire.Moment.Inside
+	nil,                     // 40: kerninst.wire.Value.SymbolsEntry
+	(*Moment_Inside)(nil),   // 41: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -3971,14 +3994,15 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	35, // 41: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
 	1,  // 42: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
 	7,  // 43: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	40, // 44: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	38, // 45: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	7,  // 46: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	40, // 44: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
+	41, // 45: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	38, // 46: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	7,  // 47: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -4012,7 +4036,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -70,6 +70,7 @@ var behaviours = []struct {
 	{"what is wrong everywhere", `kinst 'kinst::vfs_read:entry sum(ret)' -- true`, 1, `known only where it does, as in kinst::vfs_read:return`, ""},
 	{"several questions, one after the other", `printf '["kinst::GETPPID:entry /comm == \"bench\"/", "--run", "BENCH"]\n["--json", "-l", "kinst::GETPPID:entry"]\n' | kinst --batch`, 0, `(?s)kinst::GETPPID:\d+ +\w+ +1000\n.*"status": "passed"`, ""},
 	{"one of them cannot be asked", `echo '["kinst::vfs_read:here"] ["kinst::vfs_read:entry", "--", "true"]' | kinst --batch; echo $?; echo kinst | kinst --batch`, 2, `"here" is neither a byte offset(?s).*\n2\nkinst: a question is an array`, ""},
+	{"what is kept by addresses of code has their names", `kinst 'kinst::vfs_read:entry' --do 'count by ksym(arg0.f_op.read_iter)' --do 'count by ksym(arg0)' --run 'echo a | cat'`, 0, `(?s)\n +pipe_read +\d+\n.*\n +0x[0-9a-f]{16} +\d+\n`, ""},
 	{"the workload's status, if asked for", `kinst --exit-with-workload kinst::vfs_read:entry --run 'exit 7'`, 7, `workload: exit status 7`, ""},
 	{"a workload that does not end", `kinst --timeout 3s kinst::GETPPID:entry --run 'BENCH; sleep 50'; echo $?; kinst --json --timeout 1s kinst::GETPPID:entry --run 'sleep 50' | grep -c '"status": "timeout"'`, 0,
 		`(?s):\d+ +\w+ +100\d\n.*did not end within 3s: raise --timeout\n5\n.*1\n$`, ""},

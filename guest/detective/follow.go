@@ -70,7 +70,6 @@ type Callee struct {
 type detective struct {
 	options
 	ask      func(args ...string) (answer, error)
-	names    names
 	prefix   string      // of the functions of system calls
 	dispatch dispatcher  // may be none
 	found    func(Level) // each level, as it is found; may be nil
@@ -167,7 +166,7 @@ func (d *detective) systemCalls() (l Level, err error) {
 func (d *detective) calledFromUser() (called []string, err error) {
 	specs := []string{d.spec(d.prefix+"*", "entry", "")}
 	if d.dispatch.spec != "" {
-		specs = []string{d.dispatch.spec + d.of("count by "+d.dispatch.function)}
+		specs = []string{d.dispatch.spec + d.of("count by ksym("+d.dispatch.function+")")}
 	}
 	a, err := d.watch(specs)
 	if err != nil {
@@ -281,7 +280,7 @@ func (d *detective) counts(sites []site) (specs []string) {
 	for _, s := range sites {
 		action := ""
 		if s.to == "" {
-			action = fmt.Sprintf("count by reg(%q)", s.register)
+			action = fmt.Sprintf("count by ksym(reg(%q))", s.register)
 		}
 		specs = append(specs, s.spec+d.of(action))
 	}
@@ -303,8 +302,7 @@ func (d *detective) targets(s site, points []ask.Point) (out []target) {
 		return []target{{s.to, points[k].Value.Bits}}
 	case s.to == "" && len(points[k].Actions) > 0:
 		for _, row := range points[k].Actions[0].Rows {
-			addr, err := strconv.ParseUint(row.Keys[0], 0, 64)
-			if name := d.names.of(addr); err == nil && name != "" {
+			if name := row.Keys[0]; !strings.HasPrefix(name, "0x") && !strings.Contains(name, "+") { // it is a function's first
 				out = append(out, target{name, row.Hits})
 			}
 		}

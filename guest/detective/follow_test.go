@@ -30,9 +30,6 @@ var (
 	someDispatch = dispatchers["amd64"]
 )
 
-var byAddress = newNames([]byte("0000000000000077 t read_it\t[m]\n0000000000000080 T " + somePrefix + "read\n" +
-	"0000000000000081 T " + somePrefix + "epoll_wait\n0000000000000082 T " + somePrefix + "close\n"))
-
 // answer answers as kinst does.
 func (g callGraph) answer(args ...string) (a answer, err error) {
 	a.Status = "passed"
@@ -51,10 +48,9 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 		switch node := g[name]; {
 		case spec == someDispatch.spec:
 			var rows []probe.Row
-			for _, x := range byAddress.list {
-				addr, to := x.addr, byAddress.of(x.addr)
+			for _, to := range slices.Sorted(maps.Keys(g)) {
 				if strings.HasPrefix(to, somePrefix) {
-					rows = append(rows, probe.Row{Keys: []string{fmt.Sprint(addr)}, Hits: g[to].all})
+					rows = append(rows, probe.Row{Keys: []string{to}, Hits: g[to].all})
 				}
 			}
 			p.Actions = []probe.Finding{{Rows: rows}}
@@ -88,7 +84,7 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 			to := g.callees(name)[k]
 			n := node.calls[to]
 			if p.Value = (&probe.Number{Bits: n}); node.byReg {
-				p.Value, p.Actions = nil, []probe.Finding{{Rows: []probe.Row{{Keys: []string{"0x77"}, Hits: n}}}}
+				p.Value, p.Actions = nil, []probe.Finding{{Rows: []probe.Row{{Keys: []string{"0x77"}, Hits: n}, {Keys: []string{to + "+0x4"}, Hits: n}, {Keys: []string{to}, Hits: n}}}}
 			}
 		}
 		a.Points = append(a.Points, p)
@@ -126,7 +122,7 @@ func TestFollow(t *testing.T) {
 		"get_page":                {all: 12, elapsed: 0.28, calls: map[string]uint64{"schedule": 9}},
 		"schedule":                {all: 9, elapsed: 0.27},
 	}
-	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: somePrefix, dispatch: someDispatch}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, prefix: somePrefix, dispatch: someDispatch}
 	levels, err := d.follow()
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +156,7 @@ func TestFollowVirtual(t *testing.T) {
 		somePrefix + "close":      {all: 9, elapsed: 0.01},
 		"look":                    {all: 18, elapsed: 0.8},
 	}
-	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: somePrefix, dispatch: someDispatch}
+	d := detective{options: options{pid: 7, by: "virtual", window: time.Second, deep: 20}, ask: g.answer, prefix: somePrefix, dispatch: someDispatch}
 	levels, err := d.follow()
 	if err != nil || len(levels) != 3 || levels[0].Next != somePrefix+"epoll_wait" {
 		t.Fatalf("%v, %v", levels, err)
@@ -198,19 +194,9 @@ func TestFollowEach(t *testing.T) {
 	g := callGraph{
 		"__x_read": {all: 10, elapsed: 0.3}, "__x_epoll_wait": {all: 9, elapsed: 0.6}, "__x_close": {all: 9, elapsed: 0.01},
 	}
-	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, names: byAddress, prefix: "__x_"}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, prefix: "__x_"}
 	if levels, err := d.follow(); err != nil || !slices.Equal(followed(levels), []string{"", "__x_read"}) || len(levels[0].Callees) != 3 {
 		t.Errorf("%+v, %v", levels, err)
-	}
-}
-
-// TestNames: the first of a function's names, with its module.
-func TestNames(t *testing.T) {
-	n := newNames([]byte("ffffffff81000000 T first\nffffffff81000000 t second\nffffffff81000010 d data\nffffffffc0abcdef t inner\t[ext4]\n0000000000000000 T hidden\nshort"))
-	for addr, want := range map[uint64]string{0xffffffff81000000: "first", 0xffffffff81000010: "", 0xffffffffc0abcdef: "ext4:inner", 0: "", 1: ""} {
-		if got := n.of(addr); got != want {
-			t.Errorf("%#x: %q, want %q", addr, got, want)
-		}
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"kerninst/agent/ask"
@@ -121,61 +118,4 @@ func (c *client) died(args []string, err error) error {
 
 func (c *client) close() error {
 	return errors.Join(c.in.Close(), c.cmd.Wait())
-}
-
-// names are the kernel's functions by address: /proc/kallsyms, of which few lines are ever asked for.
-type names struct {
-	text []byte
-	list []symbol
-}
-
-type symbol struct {
-	addr uint64
-	line int // where its line begins
-}
-
-func readNames() (n names, err error) {
-	text, err := os.ReadFile("/proc/kallsyms")
-	if err != nil {
-		return n, err
-	}
-	if n = newNames(text); len(n.list) == 0 {
-		return n, errors.New("/proc/kallsyms shows no functions")
-	}
-	return n, nil
-}
-
-// digits are those of an address there, behind which are a space and the kind of what it is.
-const digits = 16
-
-func newNames(text []byte) names {
-	n := names{text, make([]symbol, 0, len(text)/32)}
-	for at := 0; at < len(text); {
-		line := text[at:]
-		if end := bytes.IndexByte(line, '\n'); end >= 0 {
-			line = line[:end]
-		}
-		if len(line) > digits+3 && bytes.IndexByte([]byte("tTwW"), line[digits+1]) >= 0 {
-			if addr, err := strconv.ParseUint(string(line[:digits]), 16, 64); err == nil && addr != 0 {
-				n.list = append(n.list, symbol{addr, at})
-			}
-		}
-		at += len(line) + 1
-	}
-	return n
-}
-
-// of is the function at an address as specs name it; empty: there is none. Of several names it is
-// the first: padding's (__pfx_) have addresses of their own.
-func (n names) of(addr uint64) string {
-	k := slices.IndexFunc(n.list, func(s symbol) bool { return s.addr == addr })
-	if k < 0 {
-		return ""
-	}
-	line, _, _ := bytes.Cut(n.text[n.list[k].line+digits+3:], []byte("\n"))
-	name, module, ok := strings.Cut(string(line), "\t")
-	if ok {
-		name = strings.Trim(module, "[]") + ":" + name
-	}
-	return name
 }

@@ -53,16 +53,12 @@ func investigate(o options, asJSON bool) error {
 		return err
 	}
 	defer stop()
-	names, err := readNames()
-	if err != nil {
-		return err
-	}
 	c, err := newClient()
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	d := detective{options: o, ask: c.ask, names: names, prefix: ktext.Syscall(runtime.GOARCH, ""), dispatch: dispatchers[runtime.GOARCH]}
+	d := detective{options: o, ask: c.ask, prefix: ktext.Syscall(runtime.GOARCH, ""), dispatch: dispatchers[runtime.GOARCH]}
 	if !asJSON {
 		d.found = func(l Level) { l.print(os.Stdout) }
 	}
