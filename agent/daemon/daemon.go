@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -72,6 +73,7 @@ type Daemon struct {
 	rings      rings                     // what is traced is in
 	clocks     clocks                    // of tasks, once virtual time was taken
 	kallsyms   []byte
+	symbolsOf  map[string]loading // the loads of modules whose symbols are in it
 	// moduleFunctions are the lines for Hello. They are found before the job, which may
 	// be measured.
 	moduleFunctions []byte
@@ -108,7 +110,7 @@ func Open(arch string) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if d.kallsyms, err = readKallsyms(); err != nil {
+	if err = d.readSymbols(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.moduleFunctions = ktext.ModuleFunctions(d.kallsyms)
@@ -137,7 +139,7 @@ func (d *Daemon) open() (err error) {
 	}
 	if d.info, err = d.dev.Info(); err == nil {
 		if err = d.prepare(); err == nil {
-			err = d.see(nil)
+			err = d.see(nil, true)
 		}
 	}
 	if err != nil {
@@ -148,14 +150,19 @@ func (d *Daemon) open() (err error) {
 }
 
 // see makes the view of the kernel, with the given sections of modules, and of what
-// hangs on it.
-func (d *Daemon) see(modules []ktext.Section) error {
+// hangs on it; anew: nothing that was found before holds.
+func (d *Daemon) see(modules []ktext.Section, anew bool) error {
 	opt := ktext.Options{Modules: bytes.NewReader(ktext.FormatModules(modules)), OneCPU: d.info.CPUs == 1}
 	if b, err := os.ReadFile(blacklistFile); err == nil {
 		opt.Blacklist = bytes.NewReader(b)
 	}
-	// Through the splicer: code is decoded as it is without our own splices.
-	text, err := ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt)
+	var text *ktext.Text
+	var err error
+	if anew { // through the splicer: code is decoded as it is without our own splices
+		text, err = ktext.New(d.arch, bytes.NewReader(d.kallsyms), d.splicer.Read, opt)
+	} else {
+		text, err = d.text.With(opt)
+	}
 	if err != nil {
 		return err
 	}
@@ -339,6 +346,22 @@ func (d *Daemon) hello() *wire.Hello {
 		Cpus: uint32(d.info.CPUs), TextStart: uint64(lo), TextEnd: uint64(hi),
 		Tainted: uint64(tainted), ModuleFunctions: d.moduleFunctions,
 	}
+}
+
+// readSymbols reads all symbols, and notes of which loads of modules they are.
+func (d *Daemon) readSymbols() error {
+	before, err := loadings(nil)
+	if err != nil {
+		return err
+	}
+	kallsyms, err := readKallsyms()
+	if err != nil {
+		return err
+	}
+	after, err := loadings(nil)
+	maps.DeleteFunc(before, func(name string, l loading) bool { return after[name] != l })
+	d.kallsyms, d.symbolsOf = kallsyms, before
+	return err
 }
 
 // readKallsyms is os.ReadFile, which copies a file without a size several times.

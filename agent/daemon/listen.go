@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ const maxJob = 16 << 20
 
 // Listen does jobs from a unix socket, one after the other, until it breaks.
 func (d *Daemon) Listen(path string) error {
+	d.prepareForAny()
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -44,6 +46,14 @@ func (d *Daemon) Listen(path string) error {
 			fmt.Fprintln(os.Stderr, "kerninstd:", err)
 		}
 	}
+}
+
+// prepareForAny finds out what most jobs need of the kernel, that none of them has to wait for it, or
+// takes a CPU from what it measures. Who needs what cannot be had is told then.
+func (d *Daemon) prepareForAny() {
+	_, _ = d.text.Targets("")
+	_, _ = d.prototypes.types("")
+	runtime.GC()
 }
 
 // gone reports whether all that is wrong is that who asked does not listen any more, as after

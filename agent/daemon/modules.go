@@ -76,7 +76,8 @@ func (d *Daemon) seeModules(names []string) error {
 	return fmt.Errorf("modules %s come and go: try again when they stay", strings.Join(names, ", "))
 }
 
-// seeLoaded reads what is known of modules, and all symbols.
+// seeLoaded reads what is known of modules; all symbols, too, if any module has come or gone since
+// they were read: for the kernel to print them takes as long as to plan some hundred points.
 func (d *Daemon) seeLoaded(modules map[string]loading) (err error) {
 	at := map[string]map[string]addr{}
 	for name := range modules {
@@ -86,13 +87,21 @@ func (d *Daemon) seeLoaded(modules map[string]loading) (err error) {
 		}
 		maps.Copy(at, one)
 	}
-	if d.kallsyms, err = readKallsyms(); err != nil {
+	all, err := loadings(nil)
+	if err != nil {
 		return err
 	}
-	return d.see(ktext.Sections(at, d.dev.Read))
+	anew := !maps.Equal(all, d.symbolsOf)
+	if anew {
+		if err := d.readSymbols(); err != nil {
+			return err
+		}
+	}
+	return d.see(ktext.Sections(at, d.dev.Read), anew)
 }
 
-// loadings are those of some modules that are loaded.
+// loadings are those of some modules that are loaded; nil: of all but our own, which is loaded after
+// the symbols have been read.
 func loadings(names []string) (map[string]loading, error) {
 	f, err := os.Open(modulesFile)
 	if err != nil {
@@ -102,6 +111,10 @@ func loadings(names []string) (map[string]loading, error) {
 	live, err := parseLoaded(f)
 	if err != nil {
 		return nil, err
+	}
+	if names == nil {
+		delete(live, kdev.ModuleName)
+		names = slices.Collect(maps.Keys(live))
 	}
 	out := map[string]loading{}
 	for _, name := range names {

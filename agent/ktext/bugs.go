@@ -18,7 +18,7 @@ const fewestBugs = 100
 // longer or shorter than they are, one of three or four is; the few that are not in any case
 // are of code that is gone after boot.
 func (t *Text) bugs() (layout, error) {
-	return t.bugForm.get(func() (layout, error) {
+	return t.own.bugForm.get(func() (layout, error) {
 		lo, hi, err := t.kernelTable(bugTables[0])
 		if err != nil || lo == 0 || hi-lo < isa.Addr(fewestBugs*bugTables[0].stride) {
 			return bugTables[0], err

@@ -191,6 +191,38 @@ func TestModule(t *testing.T) {
 	}
 }
 
+// TestWith: with other modules a kernel is the same, and its own text is not gone through again.
+func TestWith(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	reads := 0
+	x := k.TextWith(t, func(a isa.Addr, b []byte) error { reads++; return k.Read(a, b) }, ktext.Options{})
+	own, err := x.Targets("")
+	if err != nil || reads == 0 {
+		t.Fatalf("%d reads, %v", reads, err)
+	}
+	reads = 0
+	for _, c := range []struct {
+		modules  string
+		sections int
+	}{{"mod .text 0xffffffffc0000000 0x1000\n", 1}, {"other .text 0xffffffffc0002000 0x1000\n", 0}, {"", 0}} {
+		y, err := x.With(ktext.Options{Modules: strings.NewReader(c.modules), OneCPU: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := y.Targets("")
+		if again != own || err != nil || reads > 0 || len(y.Sections("mod")) != c.sections || !y.OneCPU {
+			t.Errorf("modules %q: %d reads, sections %v, %v", c.modules, reads, y.Sections("mod"), err)
+		}
+		if f, err := y.Function("", "vfs_read"); err != nil {
+			t.Errorf("%v, %v", f, err)
+		}
+		x = y
+	}
+	if _, err := x.With(ktext.Options{Modules: strings.NewReader("mod .text\n")}); err == nil {
+		t.Error("sections without a place")
+	}
+}
+
 func FuzzDump(f *testing.F) {
 	f.Add(dumped(f, ktexttest.Load(f, "riscv64")))
 	var small bytes.Buffer

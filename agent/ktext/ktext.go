@@ -40,17 +40,23 @@ type Text struct {
 	lo    isa.Addr
 	hi    isa.Addr
 
-	indexOnce sync.Once
-	tables    once[*tables]
-	targets   once[*isa.Marks]
-	faults    once[[]Fault]
-	bugForm   once[layout]
+	own *own
 
 	// What the last questions were about: whoever asks, asks of one instruction after the
 	// other.
 	near  atomic.Pointer[nearby]
 	named atomic.Pointer[named]
 	last  atomic.Pointer[decoded]
+}
+
+// own is what is known of the kernel's own text, found when it is first asked for: it is the same
+// whichever modules are looked at.
+type own struct {
+	indexed sync.Once
+	tables  once[*tables]
+	targets once[*isa.Marks]
+	faults  once[[]Fault]
+	bugForm once[layout]
 }
 
 // once computes a value on first use and keeps it and its error.
@@ -71,7 +77,7 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 	if err != nil {
 		return nil, err
 	}
-	t := &Text{Arch: arch, OneCPU: opt.OneCPU, sym: sym, read: read}
+	t := &Text{Arch: arch, sym: sym, read: read, own: &own{}}
 	var ok1, ok2 bool
 	t.lo, ok1 = sym.markers["_stext"]
 	t.hi, ok2 = sym.markers["_etext"]
@@ -79,6 +85,13 @@ func New(arch *isa.Arch, kallsyms io.Reader, read Reader, opt Options) (*Text, e
 		return nil, fmt.Errorf("kallsyms: no _stext below _etext")
 	}
 	t.parts = t.reservedSections()
+	return t.With(opt)
+}
+
+// With is the same kernel with other options. The symbols, those of its modules too, are those that
+// were read, and what has been found out of the kernel's own text is not looked for again.
+func (t *Text) With(opt Options) (_ *Text, err error) {
+	t = &Text{Arch: t.Arch, OneCPU: opt.OneCPU, sym: t.sym, read: t.read, parts: t.parts, lo: t.lo, hi: t.hi, own: t.own}
 	if opt.Modules != nil {
 		if t.mods, err = parseModules(opt.Modules); err != nil {
 			return nil, err
@@ -310,7 +323,7 @@ func (t *Text) Known(f Func) Func {
 // sharing are the functions of a module with this name, as positions in order of address, and
 // which other modules have one.
 func (t *Text) sharing(module, name string) (found []int, elsewhere []string) {
-	t.indexOnce.Do(t.sym.buildIndex)
+	t.own.indexed.Do(t.sym.buildIndex)
 	for _, k := range t.sym.find(name) {
 		y := t.sym.list[k]
 		if other := t.sym.modules[y.module]; other != module {

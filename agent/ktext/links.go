@@ -101,7 +101,7 @@ func (t *Text) Faults(module string, lo, hi isa.Addr) ([]Fault, error) {
 	if module != "" {
 		return t.faultsIn(module, lo, hi)
 	}
-	all, err := t.faults.get(func() ([]Fault, error) {
+	all, err := t.own.faults.get(func() ([]Fault, error) {
 		list, err := t.faultsIn("", 0, ^isa.Addr(0))
 		slices.SortFunc(list, func(a, b Fault) int { return cmp.Compare(a.Site, b.Site) })
 		return list, err

@@ -346,7 +346,7 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	if _, m := t.code(lo); m != nil {
 		return t.siteOf(m, lo, hi)
 	}
-	x, err := t.tables.get(t.loadTables)
+	x, err := t.own.tables.get(t.loadTables)
 	if err != nil {
 		return Reservation{}, false, err
 	}
@@ -539,7 +539,7 @@ func (t *Text) partOfBlacklist(name string) bool {
 	if !part || len(t.traps) == 0 {
 		return false
 	}
-	t.indexOnce.Do(t.sym.buildIndex)
+	t.own.indexed.Do(t.sym.buildIndex)
 	for _, k := range t.sym.find(whole) {
 		a := t.sym.list[k].addr
 		if _, ok := t.byBlacklist(Func{}, a, a+1); ok {

@@ -19,7 +19,7 @@ const maxCode = 1 << 28
 // module's code only through symbols and pointers.
 func (t *Text) Targets(module string) (*isa.Marks, error) {
 	if module == "" {
-		return t.targets.get(t.scan)
+		return t.own.targets.get(t.scan)
 	}
 	m := t.mods[module]
 	if m == nil {
@@ -29,7 +29,7 @@ func (t *Text) Targets(module string) (*isa.Marks, error) {
 }
 
 func (t *Text) scan() (*isa.Marks, error) {
-	x, err := t.tables.get(t.loadTables)
+	x, err := t.own.tables.get(t.loadTables)
 	if err != nil {
 		return nil, err
 	}
