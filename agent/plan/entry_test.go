@@ -140,6 +140,9 @@ func BenchmarkEntry(b *testing.B) {
 			planned := 0
 			for b.Loop() {
 				x.Functions("", func(f ktext.Func) bool {
+					if strings.HasPrefix(f.Name, "gap") { // what the recording leaves out
+						return true
+					}
 					req := request(x, f.Name, 0)
 					req.Dry = true
 					if _, r := plan.Entry(x, req); r == nil {

@@ -13,6 +13,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -62,13 +63,16 @@ func investigate(o options, asJSON bool) error {
 	if !asJSON {
 		d.found = func(l Level) { l.print(os.Stdout) }
 	}
+	all, err := newWorkers(c.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
 	levels, err := d.follow()
+	err = errors.Join(err, all.tell())
 	if asJSON {
 		out := json.NewEncoder(os.Stdout)
 		out.SetIndent("", " ")
-		if e := out.Encode(levels); err == nil {
-			err = e
-		}
+		err = errors.Join(err, out.Encode(levels))
 	}
 	return err
 }
