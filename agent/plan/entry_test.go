@@ -139,12 +139,13 @@ func BenchmarkEntry(b *testing.B) {
 			x := ktexttest.Load(b, arch).Text(b)
 			planned := 0
 			for b.Loop() {
+				known := &plan.Functions{} // as of a step
 				x.Functions("", func(f ktext.Func) bool {
 					if strings.HasPrefix(f.Name, "gap") { // what the recording leaves out
 						return true
 					}
 					req := request(x, f.Name, 0)
-					req.Dry = true
+					req.Dry, req.Known = true, known
 					if _, r := plan.Entry(x, req); r == nil {
 						planned++
 					}
