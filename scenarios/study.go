@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -36,7 +37,7 @@ func studies() []Scenario {
 		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Guests: s.guests, Check: s.check}
 	}
 	return []Scenario{
-		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 3, requests: 560}),
+		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 7, requests: 290}),
 		one("squid-study-slice", "where Squid's elapsed time in the kernel goes, found top down while it serves, and what the larger remedy makes of it", "workload", squidStudy{followings: followings[:1], requests: 130, remedies: slices.DeleteFunc(slices.Clone(remedies), func(r remedy) bool { return r.name == "again" || r.name == "later" })}),
 	}
 }
@@ -47,9 +48,9 @@ type squidStudy struct {
 	planted    bool
 	remedies   []remedy
 	// rest is how many times as long as a question took the detective waits before the next, and
-	// requests are those of a client in each phase: enough for it to come to its end. It takes two
-	// seconds of a CPU that has nothing to spare, so who goes without a rest takes an eighth of the
-	// requests away, and nothing is held of them.
+	// requests are those of a client in each phase: enough for it to come to its end. What it takes
+	// of the CPU nobody has to spare, so who goes without a rest takes a tenth of the requests away,
+	// and nothing is held of them.
 	rest     int
 	requests int
 }
@@ -84,6 +85,7 @@ const (
 	seenRequests   = 100
 	remedyRequests = 60
 	studyWindow    = "200ms"
+	studyMemory    = 2048 // MiB: the disk is in it, with all documents
 	remedyWindow   = "1500ms"
 )
 
@@ -112,7 +114,7 @@ var remedies = []remedy{
 // studied is a guest in which clients ask Squid while something looks at it.
 func studied(name string, s store, requests int, looks ...*wire.Step) Guest {
 	g := squidGuest(name)
-	g.Programs, g.RunTimeout = []string{detectivePackage}, time.Hour
+	g.Programs, g.RunTimeout, g.Memory = []string{detectivePackage}, time.Hour, studyMemory
 	g.Job = job(slices.Concat(
 		storeBegins(s, requests, ""),
 		[]*wire.Step{
@@ -209,12 +211,23 @@ func (t *T) levels() map[string][]level {
 	for _, guest := range asked {
 		text := t.ran(guest, "levels")[0]
 		t.Files[guest+".json"] = text
+		t.cpuTaken(guest)
 		var found []level
 		t.noError(guest+": levels", json.Unmarshal(text, &found))
 		t.atLeast(guest+": levels", float64(len(found)), 1)
 		all[guest] = found
 	}
 	return all
+}
+
+// cpuTaken files how long the detective had a CPU, with kinst and the daemon: what it says last.
+func (t *T) cpuTaken(guest string) {
+	var s float64
+	said := t.Guests[guest].Results["levels"].GetRuns()[0].Stderr
+	_, err := fmt.Sscanf(string(said[max(0, bytes.LastIndex(said, []byte("detective: "))):]), "detective: %f s of CPU", &s)
+	t.noError(guest+": the time that the detective had a CPU", err)
+	t.Metrics["study."+guest+".cpu"] = report.Metric{Value: s, Unit: "s", N: 1}
+	t.Files[guest+".txt"] = said
 }
 
 // checks -----------------------------------------------------------------------
