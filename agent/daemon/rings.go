@@ -120,7 +120,7 @@ func (d *Daemon) bind(p *wire.Point, whole snippet.Snippet, actions []action) er
 				continue
 			}
 			if d.dry { // nothing is written: any place will do
-				c.Ring = snippet.Ring{At: 8, Each: true, Tag: 1}
+				c.Ring = snippet.Ring{At: 8, Each: d.info.CPUs > 1, Tag: 1}
 				continue
 			}
 			set, err := d.ringsFor(c.Fields)
@@ -154,7 +154,7 @@ func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
 		return nil, fmt.Errorf("rings of %d bytes for what is traced: %w", bytes, err)
 	}
 	c.Ring = snippet.Ring{At: uint64(got.Each), Each: true, CPU: int32(d.info.TaskCPU)}
-	if got.Each == 0 { // one for all CPUs
+	if got.Each == 0 || d.info.CPUs == 1 { // one for all CPUs, or for the one that there can ever be
 		c.Ring = snippet.Ring{At: uint64(got.At)}
 	}
 	c = gen.Form(d.arch, c)

@@ -99,6 +99,8 @@ func golden(t *testing.T, a *isa.Arch) string {
 	one := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 64, Fields: 3, Ring: snippet.Ring{At: 0xffffffff_c1000000, Tag: 7}}},
 		Code: []snippet.Insn{{Op: snippet.Append, Fields: []snippet.Operand{snippet.C(1), snippet.C(2), snippet.C(1 << 40)}}}}
 	shown("record of constants, one ring for all CPUs", func(in *Input) { in.Snippet = one })
+	bare := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 65536, Ring: one.Cells[0].Ring}}, Code: []snippet.Insn{{Op: snippet.Append}}}
+	shown("record without a time, one ring for all CPUs", func(in *Input) { in.Snippet = bare })
 	shown("a task's clock, where the kernel preempts itself", func(in *Input) {
 		in.Features.Preempt = true
 		in.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Clocks, Records: 1 << 20}, {Kind: snippet.Sum}},
