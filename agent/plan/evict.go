@@ -329,7 +329,7 @@ func (e *Eviction) check(arch *isa.Arch, p *Plan) error {
 		return fmt.Errorf("the springboard at %v is not in what %s leaves", b.Addr, e.Name())
 	case p.Patch < e.Patch+isa.Addr(e.Slot) && e.Patch < p.Patch+isa.Addr(p.Slot):
 		return fmt.Errorf("the patch at %v lies on the copy of %s", p.Patch, e.Name())
-	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Copy):
+	case uint64(e.Patch)%place.Line != 0 || e.Slot < len(e.Copy) || len(e.Copy) < len(e.Code): // the module wants no shorter one
 		return fmt.Errorf("the copy of %s at %v, in %d bytes", e.Name(), e.Patch, e.Slot)
 	case string(b.Old) != string(e.Code[b.Addr-e.Body:][:len(b.Old)]):
 		return fmt.Errorf("the springboard at %v is not on the bytes of %s", b.Addr, e.Name())

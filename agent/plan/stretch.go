@@ -474,8 +474,8 @@ func moveStretch(arch *isa.Arch, code []byte, from, to isa.Addr, back isa.Reg) (
 		states = append(states, gen.State{Off: len(out), Orig: i.Addr})
 		out, ends, k = append(out, m.Code...), m.Ends, k+i.Len
 	}
-	if ends {
-		return out, states, nil
+	if ends { // a prefix of a jump's, as amd64's kernel puts before one to a thunk, has not been moved
+		return append(out, filling(arch, len(out), len(code))...), states, nil
 	}
 	end := from + isa.Addr(len(code))
 	home, _, err := gen.Entry(arch, to+isa.Addr(len(out)), end, back)

@@ -6,6 +6,7 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
@@ -301,6 +302,36 @@ func TestUnnamed(t *testing.T) {
 				t.Errorf("%x: +%#x: %v", first, off, r)
 			}
 		}
+	}
+}
+
+// TestStretchShrinks: a jump whose prefix is left behind ends a copy that is as long as the stretch
+// all the same, for the kernel's module holds it to that.
+func TestStretchShrinks(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	f, err := k.Text(t).Function("", "vfs_write")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := f.Addr + 0x200
+	far, err := amd64.Jump(at+0x30+5, f.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Add("short", at, []byte("\x90\x31\xc0\x90\xc3"))
+	tail := "\x41\x5d\x41\x5e\x2e" + string(far) // pop %r13; pop %r14; cs jmp
+	k.Add("piece", at+0x30, []byte(tail))
+	k.Add("behind_piece", at+0x30+isa.Addr(len(tail)), []byte("\xc3"))
+	req := request(k.Text(t), "short", 1)
+	req.Mechanism = plan.Springboard
+	req.Taken = func(lo, hi isa.Addr) bool { return lo < at || hi > at+0x100 }
+	p, r := plan.Point(k.Text(t), req)
+	if r != nil {
+		t.Fatal(r)
+	}
+	e := p.Board.In
+	if e == nil || len(e.Copy) != len(e.Code) || e.Copy[len(e.Copy)-1] != 0xcc || p.Check(amd64.Arch) != nil {
+		t.Errorf("%+v in %+v", p.Board, e)
 	}
 }
 
