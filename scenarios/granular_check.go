@@ -237,7 +237,7 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
-	{"traced", toolSplice, each(1.25, 1.25, 1.25), each(1.33, 0, 1.28)},
+	{"traced", toolSplice, each(1.25, 1.25, 1.25), nil},
 	{"blocks", toolSplice, each(1.6, 1.9, 2.2), nil},
 	{"counted", toolKprobe, each(100, 80, 80), nil},
 	{"blocks", toolKprobe, each(100, 80, 80), nil},
