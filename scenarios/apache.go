@@ -107,11 +107,11 @@ func apaches() []Scenario {
 // apacheLimits are of requests' mean time, with a little room: with few requests it is who meets whom
 // that makes up to 2 % of it.
 var apacheLimits = []granularLimit{
-	{"monitored", toolSplice, each(1.03, 0, 0), nil},
-	{"counted", toolSplice, each(1.1, 0, 0), nil},
-	{"traced", toolSplice, each(1.5, 0, 0), nil},
-	{"blocks", toolSplice, each(1.5, 0, 0), nil},
-	{"counted", toolKprobe, each(100, 0, 0), nil},
+	{"monitored", toolSplice, each(1.03, 0, 0)},
+	{"counted", toolSplice, each(1.1, 0, 0)},
+	{"traced", toolSplice, each(1.5, 0, 0)},
+	{"blocks", toolSplice, each(1.5, 0, 0)},
+	{"counted", toolKprobe, each(100, 0, 0)},
 }
 
 // apacheApart is the part that others find otherwise at most: who takes longer has other processes

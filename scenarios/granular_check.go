@@ -226,10 +226,10 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 
 // granularLimit bounds a figure of a granularity and a mechanism: what operations take, times bare,
 // if it is of splices, or else what it adds, times what splices add at the same places. What is
-// asked of it is in the table; what is held is asserted, and is that unless it is known to be missed.
+// asked of it is in the table, and asserted.
 type granularLimit struct {
 	granularity, rival string
-	asked, held        map[string]float64
+	asked              map[string]float64
 }
 
 func each(amd64, arm64, riscv64 float64) map[string]float64 {
@@ -237,14 +237,14 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
-	{"traced", toolSplice, each(1.25, 1.25, 1.25), nil},
-	{"blocks", toolSplice, each(1.6, 1.9, 2.2), nil},
-	{"counted", toolKprobe, each(100, 80, 80), nil},
-	{"blocks", toolKprobe, each(100, 80, 80), nil},
-	{"traced", toolKprobe, each(30, 30, 30), nil},
-	{"counted", toolOptprobe, each(20, 0, 0), nil},
-	{"blocks", toolOptprobe, each(20, 0, 0), nil},
-	{"traced", toolOptprobe, each(6, 0, 0), nil},
+	{"traced", toolSplice, each(1.25, 1.25, 1.25)},
+	{"blocks", toolSplice, each(1.6, 1.9, 2.2)},
+	{"counted", toolKprobe, each(100, 80, 80)},
+	{"blocks", toolKprobe, each(100, 80, 80)},
+	{"traced", toolKprobe, each(30, 30, 30)},
+	{"counted", toolOptprobe, each(20, 0, 0)},
+	{"blocks", toolOptprobe, each(20, 0, 0)},
+	{"traced", toolOptprobe, each(6, 0, 0)},
 }
 
 // limitOf is the limit of one figure, mean or else what is added; none if it has none.
@@ -261,11 +261,8 @@ func granularityOf(name string) granularity {
 	return granularities[slices.IndexFunc(granularities, func(g granularity) bool { return g.name == name })]
 }
 
-// limit is what is asserted; 0: nothing.
-func (l granularLimit) limit(arch string) float64 { return cmp.Or(l.held[arch], l.asked[arch]) }
-
 func (t *T) granularLimit(l granularLimit, m rival) {
-	limit := l.limit(t.Arch)
+	limit := l.asked[t.Arch] // 0: nothing
 	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
 	switch {
 	case limit == 0 || m.lacks(t.Arch, granularityOf(l.granularity)) != "":
