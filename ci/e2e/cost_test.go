@@ -25,8 +25,8 @@ func costOn(t *testing.T, arch string) (table cost.Table) {
 func TestCostOfRecords(t *testing.T) {
 	t.Parallel()
 	for arch, budget := range map[string]map[string]float64{
-		"arm64":   {"trace of two words/jump": 14, "trace record without time/jump": 11},
-		"riscv64": {"trace of two words/quiesced": 22, "trace record without time/quiesced": 17},
+		"arm64":   {"trace of two words/jump": 12, "trace record without time/jump": 9},
+		"riscv64": {"trace of two words/quiesced": 18, "trace record without time/quiesced": 13},
 	} {
 		t.Run(arch, func(t *testing.T) {
 			for _, r := range costOn(t, arch).Rows {
