@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/splice"
@@ -86,5 +88,34 @@ func TestWithout(t *testing.T) {
 	s.points[0].Actions = all[:1]
 	if _, err := s.without("count"); err == nil {
 		t.Error("the only action went")
+	}
+}
+
+// TestNameKeys: a function's first instruction is named as probes ask for it, others with how far in
+// they are; what is nowhere, or no address of code, is not named.
+func TestNameKeys(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	f, err := k.Text(t).Function("", "vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := uint64(f.Addr)
+	k.Add("twin", f.Addr+0x40, make([]byte, 8))
+	k.Add("twin", f.Addr+0x60, make([]byte, 8))
+	for _, c := range []struct {
+		code uint32
+		keys [2]uint64
+		want map[uint64]string
+	}{
+		{1, [2]uint64{at, at + 4}, map[uint64]string{at: "vfs_read"}},
+		{2, [2]uint64{at, at + 4}, map[uint64]string{at + 4: "vfs_read+0x4"}},
+		{3, [2]uint64{at + 0x60, 7}, map[uint64]string{at + 0x60: "twin#2"}},
+		{0, [2]uint64{at, at}, nil},
+	} {
+		v := &wire.Value{}
+		action{code: c.code}.nameKeys(v, c.keys[:], k.Text(t))
+		if !maps.Equal(v.Symbols, c.want) {
+			t.Errorf("%b of %#x: %v, want %v", c.code, c.keys, v.Symbols, c.want)
+		}
 	}
 }

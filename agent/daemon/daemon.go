@@ -350,7 +350,7 @@ func (d *Daemon) hello() *wire.Hello {
 
 // readSymbols reads all symbols, and notes of which loads of modules they are.
 func (d *Daemon) readSymbols() error {
-	before, err := loadings(nil)
+	before, err := loadings(others)
 	if err != nil {
 		return err
 	}
@@ -358,7 +358,7 @@ func (d *Daemon) readSymbols() error {
 	if err != nil {
 		return err
 	}
-	after, err := loadings(nil)
+	after, err := loadings(others)
 	maps.DeleteFunc(before, func(name string, l loading) bool { return after[name] != l })
 	d.kallsyms, d.symbolsOf = kallsyms, before
 	return err

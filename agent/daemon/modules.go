@@ -49,8 +49,8 @@ func (d *Daemon) seeModules(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	wanted := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == kdev.ModuleName })
-	wanted = slices.AppendSeq(wanted, maps.Keys(d.bases))
+	all := slices.AppendSeq(slices.Clone(names), maps.Keys(d.bases))
+	wanted := func(name string) bool { return others(name) && slices.Contains(all, name) }
 	for range seeingTries {
 		now, err := loadings(wanted)
 		if err != nil {
@@ -87,7 +87,7 @@ func (d *Daemon) seeLoaded(modules map[string]loading) (err error) {
 		}
 		maps.Copy(at, one)
 	}
-	all, err := loadings(nil)
+	all, err := loadings(others)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,11 @@ func (d *Daemon) seeLoaded(modules map[string]loading) (err error) {
 	return d.see(ktext.Sections(at, d.dev.Read), anew)
 }
 
-// loadings are those of some modules that are loaded; nil: of all but our own, which is loaded after
-// the symbols have been read.
-func loadings(names []string) (map[string]loading, error) {
+// others are all modules but our own, which is loaded after the symbols have been read.
+func others(name string) bool { return name != kdev.ModuleName }
+
+// loadings are those of the modules that are loaded and wanted.
+func loadings(wanted func(name string) bool) (map[string]loading, error) {
 	f, err := os.Open(modulesFile)
 	if err != nil {
 		return nil, err
@@ -112,14 +114,9 @@ func loadings(names []string) (map[string]loading, error) {
 	if err != nil {
 		return nil, err
 	}
-	if names == nil {
-		delete(live, kdev.ModuleName)
-		names = slices.Collect(maps.Keys(live))
-	}
 	out := map[string]loading{}
-	for _, name := range names {
-		at, ok := live[name]
-		if !ok {
+	for name, at := range live {
+		if !wanted(name) {
 			continue
 		}
 		var st unix.Stat_t

@@ -77,35 +77,23 @@ func newWorkers(client int) (w workers, err error) {
 	if err != nil {
 		return w, err
 	}
-	w = workers{names: []string{"its own", "kinst's", "kerninstd's"}, pids: []int{os.Getpid(), client, listens}}
-	w.began, err = w.now()
-	return w, err
-}
-
-func (w workers) now() (all []time.Duration, err error) {
-	for _, pid := range w.pids {
-		t, err := onCPU(pid)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, t)
-	}
-	return all, nil
+	before, err := onCPU(listens) // of the others it is all for the detective
+	return workers{[]string{"its own", "kinst's", "kerninstd's"}, []int{os.Getpid(), client, listens}, []time.Duration{0, 0, before}}, err
 }
 
 // tell says how much CPU time they took: what is looked at had that much less.
 func (w workers) tell() error {
-	now, err := w.now()
-	if err != nil {
-		return err
-	}
 	var sum time.Duration
 	text := ""
-	for k, t := range now {
+	for k, pid := range w.pids {
+		t, err := onCPU(pid)
+		if err != nil {
+			return err
+		}
 		t -= w.began[k]
 		sum += t
 		text += fmt.Sprintf(", %.2f s %s", t.Seconds(), w.names[k])
 	}
-	_, err = fmt.Fprintf(os.Stderr, "detective: %.2f s of CPU%s\n", sum.Seconds(), text)
+	_, err := fmt.Fprintf(os.Stderr, "detective: %.2f s of CPU%s\n", sum.Seconds(), text)
 	return err
 }
