@@ -127,6 +127,13 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, l := range levels {
+		for _, c := range l.Callees {
+			if _, ok := g[c.Function]; !ok {
+				t.Errorf("%s calls %s, which is no function's first instruction", l.Function, c.Function)
+			}
+		}
+	}
 	path := followed(levels)
 	if want := []string{"", somePrefix + "read", "vfs_read", "m:read_it", "get_page"}; !slices.Equal(path, want) {
 		t.Errorf("followed %q, want %q", path, want)
