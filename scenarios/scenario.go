@@ -86,7 +86,7 @@ func All() []Scenario {
 		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
 		lmbenches(), lmbenchProbes(),
 		squid(), squidProbes(), squidBroken(), apacheBroken(), studies(),
-		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
+		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), unprobedScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
 		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), apaches())
 	for k := range list {
 		if contains(evaluation, list[k].Name) {

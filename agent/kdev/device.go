@@ -391,11 +391,19 @@ func (a *Area) Load(cell isa.Addr) uint64 { return atomic.LoadUint64(a.word(cell
 func (a *Area) Store(cell isa.Addr, v uint64) { atomic.StoreUint64(a.word(cell), v) }
 
 // Read fills b with the kernel's memory at addr.
-func (d *Device) Read(addr isa.Addr, b []byte) error {
+func (d *Device) Read(addr isa.Addr, b []byte) error { return d.read(addr, b, 0) }
+
+// ReadUnprobed fills b with the kernel's memory at addr as it is without kprobes, each page
+// at a moment at which nobody writes text.
+func (d *Device) ReadUnprobed(addr isa.Addr, b []byte) error {
+	return d.read(addr, b, readUnprobed)
+}
+
+func (d *Device) read(addr isa.Addr, b []byte, flags uint32) error {
 	for len(b) > 0 {
 		n := min(len(b), maxRead)
 		var pin runtime.Pinner
-		in := kiRead{Addr: uint64(addr), Buf: address(&pin, &b[0]), Len: uint64(n)}
+		in := kiRead{Addr: uint64(addr), Buf: address(&pin, &b[0]), Len: uint64(n), Flags: flags}
 		err := d.call("read", iocRead, unsafe.Pointer(&in))
 		pin.Unpin()
 		if err != nil {

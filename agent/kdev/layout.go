@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 14
+const ABIVersion = 15
 
 // Limits of the module's calls.
 const (
@@ -32,7 +32,7 @@ const (
 	FeatureTrap    = 1 << 2 // breakpoints may lead to patches
 )
 
-// Flags of a splice and of an undo.
+// Flags of a splice, of an undo and of a read.
 const (
 	spliceWindow      = 1 << 0
 	spliceSpringboard = 1 << 1
@@ -41,6 +41,7 @@ const (
 	spliceTrap        = 1 << 4
 	spliceHome        = 1 << 5
 	undoNoWait        = 1 << 0
+	readUnprobed      = 1 << 0
 	bpKept            = 0xffff // kiFrame.BP: it is not saved
 	areaWindow        = 0
 	areaAnnex         = 1
@@ -74,7 +75,8 @@ type (
 		ID, Reserved uint32
 	}
 	kiRead struct {
-		Addr, Buf, Len uint64
+		Addr, Buf, Len  uint64
+		Flags, Reserved uint32
 	}
 	kiCode struct {
 		Addr, Buf, Len uint64
@@ -154,7 +156,7 @@ const (
 	iocInfo     = 0x8050ce00
 	iocArea     = 0xc038ce01
 	iocAreaFree = 0x4008ce02
-	iocRead     = 0x4018ce03
+	iocRead     = 0x4020ce03
 	iocCode     = 0x4028ce04
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06

@@ -61,6 +61,9 @@ func (c cells) Store(off int, v uint64) { c.area.Store(c.area.Cells()+isa.Addr(o
 // Read reads kernel memory.
 func (p *Poker) Read(a isa.Addr, b []byte) error { return p.dev.Read(a, b) }
 
+// ReadUnprobed reads kernel memory as it is without kprobes.
+func (p *Poker) ReadUnprobed(a isa.Addr, b []byte) error { return p.dev.ReadUnprobed(a, b) }
+
 // Undo takes splices back.
 func (p *Poker) Undo(ids []uint32) error { return blame(p.dev.Undo(ids)) }
 

@@ -243,8 +243,8 @@ func (fn *function) foreign(i isa.Insn) bool {
 
 // mayTrapBehind reports whether a breakpoint that ends at an address may be the kernel's own, behind
 // an instruction: one that speculation is not to pass (-mharden-sls), what an alternative's shorter
-// jump leaves, or one that a call leads just over, as retpolines do. So somebody's, behind a jump,
-// is taken for one of these: what leads there, no bytes tell.
+// jump leaves, or one that a call leads just over, as retpolines do. A kprobe's is not seen at all
+// (splice.Splicer.Read); another's, behind a jump, is taken for one of these.
 func mayTrapBehind(i isa.Insn, end isa.Addr) bool {
 	if i.Flow == isa.FlowCall {
 		return i.Target == end

@@ -13,6 +13,8 @@ import (
 type Poker interface {
 	// Read fills b with kernel memory.
 	Read(a isa.Addr, b []byte) error
+	// ReadUnprobed reads it as it is without kprobes.
+	ReadUnprobed(a isa.Addr, b []byte) error
 	// AllocArea makes codeLen bytes of code inside [lo, hi) and as many of cells.
 	AllocArea(lo, hi isa.Addr, codeLen int) (Area, error)
 	// AllocAnnex gets the area whose patches may fault, with its cells.

@@ -239,11 +239,11 @@ func (s *Splicer) Taken(lo, hi isa.Addr) bool { return s.set.Touches(lo, hi) }
 // Asked reports whether a live splice is that of the point at a.
 func (s *Splicer) Asked(a isa.Addr) bool { return s.set.Asked(a) }
 
-// Read reads kernel memory as it would be without the live splices. It is the
-// reader to make a ktext.Text with: instructions can only be told apart in
+// Read reads kernel memory as it would be without the live splices, and without kprobes. It is
+// the reader to make a ktext.Text with: instructions can only be told apart in
 // code that is not half overwritten.
 func (s *Splicer) Read(a isa.Addr, b []byte) error {
-	if err := s.poker.Read(a, b); err != nil {
+	if err := s.poker.ReadUnprobed(a, b); err != nil {
 		return err
 	}
 	for _, p := range s.near(a, len(b)) {

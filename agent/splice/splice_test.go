@@ -40,6 +40,7 @@ type kernel struct {
 	refused  isa.Addr // no code is written over it
 	astray   int      // so many areas that can be in one place are in another
 	annexAt  isa.Addr
+	probes   map[isa.Addr]byte      // what was there before kprobes were
 	states   map[isa.Addr]gen.State // of code, as it was last written, by where they begin
 }
 
@@ -47,6 +48,19 @@ type area struct {
 	addr isa.Addr
 	len  int
 	k    *kernel
+}
+
+// ReadUnprobed reads what nobody has put kprobes into, unless a test says so.
+func (k *kernel) ReadUnprobed(a isa.Addr, b []byte) error {
+	if err := k.Read(a, b); err != nil {
+		return err
+	}
+	for at, old := range k.probes {
+		if at >= a && at-a < isa.Addr(len(b)) {
+			b[at-a] = old
+		}
+	}
+	return nil
 }
 
 var errInjected = errors.New("injected")
@@ -332,6 +346,12 @@ func TestApplyUndo(t *testing.T) {
 		if err := b.s.Read(live[0].Plan.Point, original); err != nil || !bytes.HasPrefix(original, live[0].Plan.Old) {
 			t.Errorf("%s: the original reads %x, %v", arch, original, err)
 		}
+		beside := live[len(live)-1].Plan.Back + 64
+		b.k.probes = map[isa.Addr]byte{beside: 0x5a}
+		if err := b.s.Read(beside, original); err != nil || original[0] != 0x5a {
+			t.Errorf("%s: where a kprobe is it reads %x, %v", arch, original, err)
+		}
+		b.k.probes = nil
 		if err := b.s.Undo([]*splice.Live{live[3], live[0]}); err != nil {
 			t.Fatal(err)
 		}

@@ -89,6 +89,9 @@ func TestKexec(t *testing.T) { scenario(t, "kexec", 1, []string{"amd64"}) }
 // Kprobes that come later are let in where instructions begin only.
 func TestBounds(t *testing.T) { scenario(t, "bounds", 12, []string{"amd64"}) }
 
+// What can be spliced is read without them, jumps that the kernel has made of them included.
+func TestUnprobed(t *testing.T) { scenario(t, "unprobed", 15, []string{"amd64"}) }
+
 // The kernel's own probes answer as splices do, and dearer; so does bpftrace, which is asked
 // little here, for it takes as long to compile each question as all else does. `make proof`
 // asks it everything, on each ISA.

@@ -64,6 +64,7 @@ var scenarioProofs = []scenarioProof{
 	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody"}, {"spliced", "device.spliced"}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"bounds", "exact", "bounds.kprobes", nil},
+	{"unprobed", "exact", "unprobed.all", []class{{"some", "unprobed.some"}, {"optimised", "unprobed.some.optimised"}}},
 	{"exhausted", "exact", "exhausted.refused", nil},
 	{"cover", "exact", "cover.found", nil},
 	{"density", "exact", "density.counted", []class{{"flow", "density.flow.sums.came"}}},

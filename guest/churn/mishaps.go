@@ -100,6 +100,7 @@ func (k *kernel) attempts() []attempt {
 			return err
 		}, func() error { return k.dev.FreeArea(area) }, 3},
 		{"read", func() error { return k.dev.Read(k.info.TextStart, buf) }, nil, 1},
+		{"read without probes", func() error { return k.dev.ReadUnprobed(k.info.TextStart, buf) }, nil, 1},
 		{"batch", make1, undo, len(plans)},
 		{"undo", func() error {
 			if live == nil {

@@ -31,8 +31,8 @@ var calls = []call{
 		fields: []field{{0, 8, bound}, {8, 8, bound}, {16, 4, length}, {48, 4, flags}, {52, 4, zero}}},
 	{name: "area free", cmd: 0x4008ce02, size: 8, weight: 12, fill: fillFree, done: lostArea,
 		fields: []field{{0, 4, name}, {4, 4, zero}}},
-	{name: "read", cmd: 0x4018ce03, size: 24, weight: 16, fill: fillRead,
-		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}}},
+	{name: "read", cmd: 0x4020ce03, size: 32, weight: 16, fill: fillRead,
+		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 4, flags}, {28, 4, zero}}},
 	{name: "code", cmd: 0x4028ce04, size: 40, weight: 24, fill: fillCode,
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 4, count}, {36, 4, zero}}},
 	{name: "splice", cmd: 0xc010ce05, size: 16, weight: 20, fill: fillSplice, done: haveSplices,
@@ -123,6 +123,7 @@ func fillRead(f *fuzzer, b []byte) {
 	put(b[0:], v.Addr, 8)
 	put(b[8:], f.at(bytesAt), 8)
 	put(b[16:], uint64(1+f.rng.IntN(8192)), 8)
+	put(b[24:], uint64(f.rng.IntN(2)), 4) // with kprobes, or without
 }
 
 // long reports whether a list is to be long: what is forgotten of a short one is too little to be

@@ -15,6 +15,7 @@
 #include <linux/cpumask.h>
 #include <linux/fs.h>
 #include <linux/init.h>
+#include <linux/memory.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
@@ -28,6 +29,7 @@
 #include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
+#include "probes.h"
 
 #define READ_MAX	(64u << 20)
 #define SWITCH		"kerninst.lab="
@@ -143,6 +145,21 @@ static int read_page(void *to, unsigned long addr, unsigned long len)
 	return err == -ERANGE ? -EACCES : err;
 }
 
+/* The same as it is without kprobes: who adds, arms or takes away one holds their lock. */
+static int read_unprobed(void *to, unsigned long addr, unsigned long len)
+{
+	int err;
+
+	mutex_lock(&kprobe_mutex);
+	mutex_lock(&text_mutex);
+	err = read_page(to, addr, len);
+	if (!err)
+		err = ki_unprobe(to, addr, len);
+	mutex_unlock(&text_mutex);
+	mutex_unlock(&kprobe_mutex);
+	return err;
+}
+
 static long do_read(void __user *arg)
 {
 	struct ki_read r;
@@ -151,7 +168,8 @@ static long do_read(void __user *arg)
 
 	if (copy_from_user(&r, arg, sizeof(r)))
 		return -EFAULT;
-	if (!r.len || r.len > READ_MAX || r.addr + r.len < r.addr)
+	if (!r.len || r.len > READ_MAX || r.addr + r.len < r.addr ||
+	    (r.flags & ~KI_READ_UNPROBED) || r.reserved)
 		return -EINVAL;
 	page = ki_try((void *)__get_free_page(GFP_KERNEL));
 	if (!page)
@@ -160,7 +178,10 @@ static long do_read(void __user *arg)
 		unsigned long n = min_t(u64, r.len, PAGE_SIZE - offset_in_page(r.addr));
 
 		mutex_lock(&ki_lock);
-		err = read_page(page, r.addr, n);
+		if (r.flags & KI_READ_UNPROBED)
+			err = read_unprobed(page, r.addr, n);
+		else
+			err = read_page(page, r.addr, n);
 		mutex_unlock(&ki_lock);
 		if (!err && copy_to_user(u64_to_user_ptr(r.buf), page, n))
 			err = -EFAULT;

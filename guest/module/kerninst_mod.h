@@ -259,6 +259,13 @@ extern const struct ki_handler {
 	void *in, *calls;
 	void *ours;		/* to be called instead: it calls the other for what is not ours */
 } ki_arch_handler;
+/*
+ * What a kprobe has replaced: old, out, and how many bytes. Where it stands are now these, of
+ * which 0 are replaced if they are none of its.
+ */
+#define KI_PROBE_MAX 8u
+struct kprobe;
+u32 ki_arch_unprobe(const struct kprobe *p, const u8 *now, u8 *old);
 /* How it calls: KI_ARCH_CALL_LEN bytes; false: that is out of a call's reach. */
 bool ki_arch_call(u8 *code, unsigned long at, unsigned long to);
 /* Where KI_ARCH_VENEER_LEN is defined: as many bytes of a jump from anywhere to anywhere. */

@@ -47,10 +47,12 @@ SIZE(ki_area_free, 8);
 FIELD(ki_area_free, id, 0, 4);
 FIELD(ki_area_free, reserved, 4, 4);
 
-SIZE(ki_read, 24);
+SIZE(ki_read, 32);
 FIELD(ki_read, addr, 0, 8);
 FIELD(ki_read, buf, 8, 8);
 FIELD(ki_read, len, 16, 8);
+FIELD(ki_read, flags, 24, 4);
+FIELD(ki_read, reserved, 28, 4);
 
 SIZE(ki_frame, 16);
 FIELD(ki_frame, orig, 0, 8);
@@ -155,7 +157,7 @@ FIELD(ki_wait, reserved, 28, 4);
 IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
-IOCTL(KI_IOC_READ, 0x4018ce03);
+IOCTL(KI_IOC_READ, 0x4020ce03);
 IOCTL(KI_IOC_CODE, 0x4028ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);

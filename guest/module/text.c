@@ -45,6 +45,7 @@
 #include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
+#include "probes.h"
 
 /* Retired patches that may wait for somebody else's quiescence. */
 #define RETIRED_MAX 8192u
@@ -519,93 +520,21 @@ static void blacklist_add(struct live **l, u32 n)
 	synchronize_rcu_expedited();
 }
 
-/* Where all kprobes are, armed or not, in order. */
-struct probes {
-	unsigned long *at;
-	u32 n, room;
-};
-
-static int by_address(const void *a, const void *b)
-{
-	unsigned long x = *(unsigned long *)a, y = *(unsigned long *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* The kernel's table: how long it is, only its symbol says. */
-static u32 probe_buckets(void)
-{
-	unsigned long size = 0, off;
-
-	kallsyms_lookup_size_offset((unsigned long)kprobe_table, &size, &off);
-	return size / sizeof(kprobe_table[0]);
-}
-
-/* Fills the list as far as there is room, and counts all. False: that is no such table. */
-static bool count_probes(struct probes *all)
-{
-	struct kprobe *p;
-	u32 i;
-
-	all->n = 0;
-	for (i = 0; i < probe_buckets(); i++) {
-		hlist_for_each_entry(p, &kprobe_table[i], hlist) {
-			if (get_kprobe(p->addr) != p)
-				return false;
-			if (all->n < all->room)
-				all->at[all->n] = (unsigned long)p->addr;
-			all->n++;
-		}
-	}
-	return true;
-}
-
-static int list_probes(struct probes *all)
-{
-	lockdep_assert_held(&kprobe_mutex);
-	*all = (struct probes){ };
-	if (!count_probes(all))
-		return -EPROTO;
-	if (!all->n)
-		return 0;
-	all->room = all->n;
-	all->at = ki_try(kvcalloc(all->room, sizeof(*all->at), GFP_KERNEL));
-	if (!all->at)
-		return -ENOMEM;
-	count_probes(all);
-	sort(all->at, all->n, sizeof(*all->at), by_address, NULL);
-	return 0;
-}
-
 /*
  * A probe that came meanwhile may have been made ready to become a jump, by what could be
  * seen then: none does before all are gone.
  */
 static void blacklist_remove(struct live **l, u32 n)
 {
-	struct probes all = { };
+	struct ki_probes all = { };
 	u32 i;
 
 	mutex_lock(&kprobe_mutex);
 	for (i = 0; i < n; i++)
 		list_del_rcu(&l[i]->black.list);
-	if (live_count == n && count_probes(&all) && !all.n)
+	if (live_count == n && ki_count_probes(&all) && !all.n)
 		ki_arch_bar_jumps(false);
 	mutex_unlock(&kprobe_mutex);
-}
-
-static bool probed(const struct probes *all, unsigned long start, unsigned long end)
-{
-	u32 lo = 0, hi = all->n, mid;
-
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (all->at[mid] < start)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < all->n && all->at[lo] < end;
 }
 
 /*
@@ -615,15 +544,15 @@ static bool probed(const struct probes *all, unsigned long start, unsigned long 
 static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 {
 	unsigned long start = 0, end = 0, size, off, point;
-	struct probes all;
+	struct ki_probes all;
 	u32 i;
-	int err = list_probes(&all);
+	int err = ki_list_probes(&all);
 
 	if (err || !all.n)	/* to find a function's bounds takes long */
 		return err;
 	for (i = 0; i < n; i++) {
 		point = l[i]->s.point;
-		if (probed(&all, l[i]->at.start, l[i]->at.last + 1))
+		if (ki_probed(&all, l[i]->at.start, l[i]->at.last + 1))
 			goto busy;
 		if ((point >= start && point < end) || in_gap(l[i]))
 			continue;	/* the function looked at last, or none */
@@ -631,7 +560,7 @@ static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 			continue;
 		start = point - off;
 		end = start + size;
-		if (probed(&all, start, end))
+		if (ki_probed(&all, start, end))
 			goto busy;
 	}
 	goto out;
@@ -645,12 +574,12 @@ out:
 
 static int no_probe_on_splices(struct live **l, u32 n, u32 *failed)
 {
-	struct probes all;
+	struct ki_probes all;
 	u32 i;
-	int err = list_probes(&all);
+	int err = ki_list_probes(&all);
 
 	for (i = 0; !err && i < n; i++) {
-		if (probed(&all, l[i]->at.start, l[i]->at.last + 1)) {
+		if (ki_probed(&all, l[i]->at.start, l[i]->at.last + 1)) {
 			*failed = l[i]->index;
 			err = -EBUSY;
 		}

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	14u
+#define KI_ABI_VERSION	15u
 
 /*
  * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
@@ -168,13 +168,20 @@ struct ki_area_free {
 
 /*
  * Read kernel memory: the kernel's image, loaded modules, and own areas
- * (EACCES elsewhere, EFAULT where nothing is mapped any more).
+ * (EACCES elsewhere, EFAULT where nothing is mapped any more). With
+ * KI_READ_UNPROBED, what kprobes have written over is read as it was, armed,
+ * optimised, or on its way to either; each page is of one moment, at which
+ * nobody was writing text.
  */
 struct ki_read {
 	__u64 addr;
 	__u64 buf;		/* user pointer */
 	__u64 len;		/* at most 64 MiB */
+	__u32 flags;		/* KI_READ_* */
+	__u32 reserved;
 };
+
+#define KI_READ_UNPROBED	1u
 
 /*
  * What a walk up the stack finds from an offset of the code to the next frame's: the

@@ -36,3 +36,24 @@ bool ki_arch_call(u8 *code, unsigned long at, unsigned long to)
 	memcpy(code + 1, &rel, sizeof(rel));
 	return rel == d;
 }
+
+/*
+ * A breakpoint, or the jump to a detour (kprobe_optimized(): or soon, or no longer), behind
+ * which bytes are kept as they were when it was written.
+ */
+u32 ki_arch_unprobe(const struct kprobe *p, const u8 *now, u8 *old)
+{
+	const struct optimized_kprobe *op = container_of(p, struct optimized_kprobe, kp);
+	s32 rel;
+
+	old[0] = p->opcode;
+	if (now[0] == INT3_INSN_OPCODE)
+		return INT3_INSN_SIZE;
+	if (now[0] != JMP32_INSN_OPCODE || !(p->flags & KPROBE_FLAG_OPTIMIZED))
+		return 0;
+	memcpy(&rel, now + 1, sizeof(rel));
+	if ((u8 *)p->addr + JMP32_INSN_SIZE + rel != (u8 *)op->optinsn.insn)
+		return 0;
+	memcpy(old + 1, op->optinsn.copied_insn, sizeof(rel));
+	return JMP32_INSN_SIZE;
+}

@@ -52,3 +52,11 @@ void ki_arch_veneer(u8 *code, unsigned long to)
 	memcpy(code, jump, sizeof(jump));
 	memcpy(code + sizeof(jump), &to, sizeof(to));
 }
+
+u32 ki_arch_unprobe(const struct kprobe *p, const u8 *now, u8 *old)
+{
+	if (memcmp(now, ki_arch_trap, AARCH64_INSN_SIZE))
+		return 0;
+	memcpy(old, &p->opcode, AARCH64_INSN_SIZE);
+	return AARCH64_INSN_SIZE;
+}

@@ -33,3 +33,15 @@ bool ki_arch_call(u8 *code, unsigned long at, unsigned long to)
 	memcpy(code, w, sizeof(w));
 	return hi == (s32)hi;
 }
+
+/* The breakpoint is as long as the instruction: c.ebreak, or ebreak. */
+u32 ki_arch_unprobe(const struct kprobe *p, const u8 *now, u8 *old)
+{
+	const u32 longer = __BUG_INSN_32, shorter = __BUG_INSN_16;
+	u32 n = GET_INSN_LENGTH(p->opcode);
+
+	if (memcmp(now, n == sizeof(longer) ? &longer : &shorter, n))
+		return 0;
+	memcpy(old, &p->opcode, n);
+	return n;
+}
