@@ -219,18 +219,17 @@ func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 			}
 		}
 	}
-	links, err := known.links(fn.text, fn.Module)
+	tables, err := known.tables(fn.text, fn.Module)
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range links.Keys {
-		out[k.Target] = true
+	for _, k := range span(tables.Keys, fn.Addr, fn.End(), func(k ktext.Key) isa.Addr { return k.Site }) {
 		if n, ok := slices.BinarySearchFunc(fn.insns, k.Site, func(i isa.Insn, a isa.Addr) int { return cmp.Compare(i.Addr, a) }); ok {
 			out[fn.insns[n].End()] = true
 		}
 	}
-	for _, f := range links.Faults {
-		out[f.Fixup] = true
+	for _, a := range span(tables.leads, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
+		out[a] = true
 	}
 	for a := fn.Addr; ; a++ { // what the index knows of jump tables
 		next, ok := fn.ledTo(a, fn.End())
@@ -241,17 +240,42 @@ func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 	}
 }
 
-// links are those of the kernel's tables for a module, read once.
-func (f *Functions) links(text *ktext.Text, module string) (*ktext.Links, error) {
+// tables are the kernel's for a module, and where they have control go, in order.
+type tables struct {
+	*ktext.Links
+	leads []isa.Addr // targets of static keys, and fixups
+}
+
+// tables reads those for a module, once.
+func (f *Functions) tables(text *ktext.Text, module string) (*tables, error) {
 	if f != nil && f.linked[module] != nil {
 		return f.linked[module], nil
 	}
-	got, err := text.Links(module)
-	if f != nil && err == nil {
+	links, err := text.Links(module)
+	if err != nil {
+		return nil, err
+	}
+	got := &tables{Links: links}
+	for _, k := range links.Keys {
+		got.leads = append(got.leads, k.Target)
+	}
+	for _, x := range links.Faults {
+		got.leads = append(got.leads, x.Fixup)
+	}
+	slices.Sort(got.leads)
+	if f != nil {
 		if f.linked == nil {
-			f.linked = map[string]*ktext.Links{}
+			f.linked = map[string]*tables{}
 		}
 		f.linked[module] = got
 	}
-	return got, err
+	return got, nil
+}
+
+// span is the part of a list, which is in order of address, that is in [lo, hi).
+func span[T any](list []T, lo, hi isa.Addr, at func(T) isa.Addr) []T {
+	before := func(x T, a isa.Addr) int { return cmp.Compare(at(x), a) }
+	first, _ := slices.BinarySearchFunc(list, lo, before)
+	n, _ := slices.BinarySearchFunc(list[first:], hi, before)
+	return list[first:][:n]
 }

@@ -71,7 +71,7 @@ type Functions struct {
 	walked  closure // what walks tells
 	tracing closure // what tracedBy tells
 
-	linked map[string]*ktext.Links // of modules, by their names; "": the kernel
+	linked map[string]*tables // of modules, by their names; "": the kernel
 
 	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
 	open   map[isa.Addr][][]bound // of those, what no point is asked for in
