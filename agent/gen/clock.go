@@ -56,7 +56,7 @@ func (l *lowering) clockAmd64(i snippet.Insn, d isa.Reg) {
 	again := l.pc()
 	l.put(amd64.LoadFrom(word, at, 0, 8, false))
 	l.nowAmd64()
-	if l.in.Features.Preempt {
+	if l.in.Features.Preempted {
 		l.put(amd64.LoadFrom(amd64.RDX, at, 0, 8, false))
 		l.put(amd64.ALUReg(amd64.Cmp, amd64.RDX, word))
 		l.one(amd64.JumpIf(amd64.NotEqual, l.pc(), again))
@@ -97,7 +97,7 @@ func (l *lowering) clockArm64(i snippet.Insn, d isa.Reg, load func(isa.Reg, uint
 	again := l.pc()
 	l.one(arm64.LoadAt(word, at, 0, 8, false))
 	l.one(arm64.ReadTime(d))
-	if l.in.Features.Preempt {
+	if l.in.Features.Preempted {
 		l.one(arm64.LoadAt(same, at, 0, 8, false))
 		l.one(arm64.ALUReg(arm64.Sub, same, same, word, 0))
 		l.one(arm64.JumpIfNotZero(same, l.pc(), again))
@@ -150,7 +150,7 @@ func (l *lowering) clockRiscv64(i snippet.Insn, d isa.Reg, load func(isa.Reg, ui
 	again := l.pc()
 	l.one(riscv64.LoadAt(word, at, 0, 8, false))
 	l.one(riscv64.ReadTime(d))
-	if l.in.Features.Preempt {
+	if l.in.Features.Preempted {
 		l.one(riscv64.LoadAt(same, at, 0, 8, false))
 		l.one(riscv64.JumpIf(riscv64.NotEqual, same, word, l.pc(), again))
 	}

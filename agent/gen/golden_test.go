@@ -102,7 +102,7 @@ func golden(t *testing.T, a *isa.Arch) string {
 	bare := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.InRing, Records: 65536, Ring: one.Cells[0].Ring}}, Code: []snippet.Insn{{Op: snippet.Append}}}
 	shown("record without a time, one ring for all CPUs", func(in *Input) { in.Snippet = bare })
 	shown("a task's clock, where the kernel preempts itself", func(in *Input) {
-		in.Features.Preempt = true
+		in.Features.Preempted = true
 		in.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Clocks, Records: 1 << 20}, {Kind: snippet.Sum}},
 			Code: []snippet.Insn{{Op: snippet.Clock, Type: snippet.U64, Off: 16}, {Op: snippet.Count, A: snippet.V(0), Cell: 1}}}
 	})

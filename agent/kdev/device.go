@@ -43,8 +43,11 @@ type Info struct {
 	TaskCPU            int      // riscv64: where in a task the number of its CPU is
 }
 
-// Preempts reports whether kernel code can be preempted: no windows then.
+// Preempts reports whether nothing proves that nobody was preempted in a window: no windows then.
 func (i Info) Preempts() bool { return i.Features&FeaturePreempt != 0 }
+
+// Preempted reports whether a thread may lose its CPU anywhere in the kernel, in a patch too.
+func (i Info) Preempted() bool { return i.Features&FeaturePreempted != 0 }
 
 // Traps reports whether breakpoints may lead to patches.
 func (i Info) Traps() bool { return i.Features&FeatureTrap != 0 }

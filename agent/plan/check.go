@@ -113,7 +113,7 @@ func (p *Plan) checkWhole(arch *isa.Arch) error {
 	want, _, err := wholeAt(arch, gen.Input{
 		Snippet: p.Snippet, Cell: p.Cell, Locals: p.Locals, Displaced: p.Displaced, Lead: p.Lead,
 		Bytes: p.Original, Back: p.Back, Free: p.Free, Loads: p.Loads, Task: p.Task, Near: true,
-		Features: gen.Features{Preempt: p.Preempt},
+		Features: gen.Features{Preempted: p.Preempt},
 	}, p.Board.Addr)
 	switch {
 	case err != nil:

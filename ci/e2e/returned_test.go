@@ -30,6 +30,7 @@ func TestReturned(t *testing.T) {
 				if arch == "amd64" { // whose kernel is the only one in which calls become jumps
 					asKretprobes(t, g)
 				}
+				sleepsTraced(t, g, arch)
 				sleepsInCall(t, g)
 			})
 		}
@@ -293,6 +294,37 @@ func frames(stack string) (out []string) {
 		out = append(out, m[1])
 	}
 	return out
+}
+
+// tracings are tracers that put an address of theirs in the place of the one that a function
+// returns to, and keep that: how they are turned on for what truth_waits jumps to, and off.
+var tracings = []struct {
+	name, on, off string
+	arches        []string
+}{
+	{"function graph", "echo wait_for_completion_interruptible >set_ftrace_filter && echo function_graph >current_tracer", "echo nop >current_tracer; echo >set_ftrace_filter", arches},
+	{"kretprobe", "echo 'r:waited wait_for_completion_interruptible' >kprobe_events && echo 1 >events/kprobes/waited/enable", "echo 0 >events/kprobes/waited/enable; echo >kprobe_events", []string{"amd64", "arm64"}}, // riscv64's kernel takes none there
+}
+
+// sleepsTraced has a task sleep in what truth_waits jumps to, while that is traced: where it
+// returns to is in a patch, and in no word of its stack. The patch stays, whatever else is
+// spliced, until the task has left it.
+func sleepsTraced(t *testing.T, g *guestShell, arch string) {
+	for k, w := range tracings {
+		if !slices.Contains(w.arches, arch) {
+			continue
+		}
+		typed(t, g, "cd /sys/kernel/tracing; [ -e kprobe_events ] || { mount -t tracefs none /sys/kernel/tracing; cd /sys/kernel/tracing; }; { "+w.on+"; } || echo not traced; cd /", 30+10*k)
+		a := answers(t, g, `kinst --json kinst:truth:truth_waits:return --do "count by ret" --run "(echo waits 1 >/proc/truth; echo \$? >/tmp/woken) >/dev/null 2>&1 & sleep 0.1"`, 31+10*k)
+		if _, called := exits(a, "truth_waits"); len(called) == 0 {
+			t.Errorf("%s: no jump of truth_waits is called: %+v", w.name, a.Points)
+		}
+		// Others take the memory that is free.
+		typed(t, g, `kinst --skip-refused kinst::vfs_read:block kinst::vfs_write:block kinst::do_sys_openat2:block kinst::vfs_read:return --run "cat /proc/version" >/dev/null || true`, 32+10*k)
+		if said := typed(t, g, "ls /tmp/woken 2>/dev/null; echo wake 1 >/proc/truth; while [ ! -e /tmp/woken ]; do sleep 0.1; done; cat /tmp/woken; rm /tmp/woken; cd /sys/kernel/tracing; "+w.off+"; cd /", 33+10*k); said != "0\n" {
+			t.Errorf("%s: with a task asleep in the patch: %q", w.name, said)
+		}
+	}
 }
 
 // sleepsInCall has a task sleep in what truth_waits jumps to, while the probe is there and

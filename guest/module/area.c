@@ -53,6 +53,11 @@ struct area {
 
 static LIST_HEAD(areas);
 /*
+ * The list and what its entries say, for who maps cells: that comes with mmap_lock, which others
+ * wait for who keep CPUs from going, and who has ki_lock may wait for these.
+ */
+static DEFINE_MUTEX(list_lock);
+/*
  * Code, and the cells behind it, by address: each splice asks where it leads to, and areas may be
  * thousands. No two overlap.
  */
@@ -337,7 +342,9 @@ static unsigned long cells_len(const struct area *a)
 
 static void insert(struct area *a)
 {
+	mutex_lock(&list_lock);
 	list_add(&a->link, &areas);
+	mutex_unlock(&list_lock);
 	area_count++;
 	area_bytes += cells_len(a);
 	if (!has_code(a))
@@ -352,7 +359,9 @@ static void insert(struct area *a)
 
 static void erase(struct area *a)
 {
+	mutex_lock(&list_lock);
 	list_del(&a->link);
+	mutex_unlock(&list_lock);
 	area_count--;
 	area_bytes -= cells_len(a);
 	if (!has_code(a))
@@ -540,29 +549,39 @@ static struct page *cells_page(const struct area *a, unsigned long n)
 	return is_vmalloc_addr(p) ? vmalloc_to_page(p) : virt_to_page(p);
 }
 
+static struct area *area_at(u64 offset)
+{
+	struct area *a;
+
+	list_for_each_entry(a, &areas, link)
+		if ((u64)a->id * KI_MAX_AREA == offset)
+			return a;
+	return NULL;
+}
+
 /*
  * Cells, and nothing else, shared with the daemon. VM_IO keeps direct I/O and
  * ptrace away from pages whose other mapping is code's neighbour. The caller
- * holds mmap_lock, so nothing under ki_lock may touch user memory.
+ * holds mmap_lock: see list_lock.
  */
 int ki_area_mmap(struct vm_area_struct *vma)
 {
 	unsigned long size = vma->vm_end - vma->vm_start, off;
-	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	struct area *a;
 	int err = 0;
 
 	if (!(vma->vm_flags & VM_SHARED) || (vma->vm_flags & VM_EXEC))
 		return -EACCES;
-	list_for_each_entry(a, &areas, link)
-		if ((u64)a->id * KI_MAX_AREA == offset)
-			goto found;
-	return -ENOENT;
-found:
-	if (size > cells_len(a))
-		return -EINVAL;
-	vm_flags_mod(vma, VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
+	mutex_lock(&list_lock);
+	a = area_at((u64)vma->vm_pgoff << PAGE_SHIFT);
+	if (!a)
+		err = -ENOENT;
+	else if (size > cells_len(a))
+		err = -EINVAL;
+	else
+		vm_flags_mod(vma, VM_IO | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY, VM_MAYEXEC);
 	for (off = 0; off < size && !err; off += PAGE_SIZE)
 		err = vm_insert_page(vma, vma->vm_start + off, cells_page(a, off >> PAGE_SHIFT));
+	mutex_unlock(&list_lock);
 	return err;
 }

@@ -82,6 +82,8 @@ static long do_info(void __user *arg)
 		in.features |= KI_FEAT_PREEMPT;
 	if (ki_traps_work())
 		in.features |= KI_FEAT_TRAP;
+	if (IS_ENABLED(CONFIG_PREEMPTION))
+		in.features |= KI_FEAT_PREEMPTED;
 	return copy_to_user(arg, &in, sizeof(in)) ? -EFAULT : 0;
 }
 
@@ -413,10 +415,11 @@ static int ki_open(struct inode *inode, struct file *file)
 		return err;
 	if (test_and_set_bit_lock(0, &opened))
 		return -EBUSY;
-	SET_CALLER();
 	mutex_lock(&ki_lock);
+	SET_CALLER();	/* not before: what had us wait may be spliced, and undone meanwhile */
 	if (pinned)
 		clean_up();
+	ki_text_unbar();
 	ki_session++;
 	mutex_unlock(&ki_lock);
 	return nonseekable_open(inode, file);
@@ -428,9 +431,9 @@ static int ki_open(struct inode *inode, struct file *file)
  */
 static int ki_release(struct inode *inode, struct file *file)
 {
-	SET_CALLER();
 	ki_step();
 	mutex_lock(&ki_lock);
+	SET_CALLER();
 	clean_up();
 	mutex_unlock(&ki_lock);
 	clear_bit_unlock(0, &opened);
@@ -439,12 +442,7 @@ static int ki_release(struct inode *inode, struct file *file)
 
 static int ki_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	int err;
-
-	mutex_lock(&ki_lock);
-	err = ki_area_mmap(vma);
-	mutex_unlock(&ki_lock);
-	return err;
+	return ki_area_mmap(vma);
 }
 
 static const struct file_operations ki_fops = {
@@ -498,8 +496,10 @@ static int __init ki_init(void)
 		return err;
 	ki_traps_init();
 	err = misc_register(&ki_device);
-	if (err)
+	if (err) {
+		ki_traps_exit();
 		ki_sites_exit();
+	}
 	return err;
 }
 
@@ -508,6 +508,8 @@ static void __exit ki_exit(void)
 {
 	misc_deregister(&ki_device);
 	cancel_delayed_work_sync(&again);
+	if (!ki_text_unbar())
+		pr_warn(KI_NAME ": the kernel makes no jumps of kprobes, as some have come to spliced text and are still there: debug.kprobes-optimization=1 allows it, when they are gone\n");
 	ki_traps_exit();
 	ki_sites_exit();
 }

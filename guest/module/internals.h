@@ -21,6 +21,12 @@
 #include "compat.h"
 #include "arch_internals.h"
 
+#ifdef CONFIG_FUNCTION_GRAPH_TRACER
+#define KI_GRAPH(CODE)	CODE(ftrace_graph_get_ret_stack)
+#else
+#define KI_GRAPH(CODE)
+#endif
+
 #define KI_INTERNALS(CODE, DATA, MARK)		\
 	MARK(_text)				\
 	MARK(_stext)				\
@@ -53,6 +59,7 @@
 	CODE(stack_trace_save_regs)		\
 	CODE(arch_stack_walk)			\
 	CODE(idle_task)				\
+	KI_GRAPH(CODE)				\
 	KI_ARCH_INTERNALS(CODE, DATA, MARK)
 
 /* Those that no header of the kernel declares. */

@@ -107,6 +107,8 @@ void ki_annex_publish(void);
 /* Is an entry of the kernel's list of places without probes one of a splice's? */
 bool ki_barred_here(const struct kprobe_blacklist_entry *b);
 bool ki_text_windows(void);
+/* May the kernel make jumps of kprobes again, when nothing is spliced? */
+bool ki_text_unbar(void);
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
 /* n frames are said of it. */
@@ -218,10 +220,14 @@ void ki_arch_fill_traps(void *code, unsigned long len);
 int ki_arch_write_code(void *dst, const void *src, unsigned long len);
 /*
  * No kprobe becomes a jump from here on, or may again; with kprobe_mutex held. Before, with
- * no lock, those are waited for that are about to.
+ * no lock, those are waited for that are about to: none may be left, as the kernel would try
+ * again and again. Is that barred by us?
  */
+struct kprobe;
 void ki_arch_settle_probes(void);
+bool ki_arch_queued(const struct kprobe *p);
 void ki_arch_bar_jumps(bool bar);
+bool ki_arch_jumps_barred(void);
 /*
  * Writes all, in order, or none: -EILSEQ and *failed where `from` is not found.
  * Boards that it wrote before are left as they are, as somebody may be between a
@@ -264,7 +270,6 @@ extern const struct ki_handler {
  * which 0 are replaced if they are none of its.
  */
 #define KI_PROBE_MAX 8u
-struct kprobe;
 u32 ki_arch_unprobe(const struct kprobe *p, const u8 *now, u8 *old);
 /* How it calls: KI_ARCH_CALL_LEN bytes; false: that is out of a call's reach. */
 bool ki_arch_call(u8 *code, unsigned long at, unsigned long to);

@@ -34,11 +34,11 @@ static u32 probe_buckets(void)
 
 bool ki_count_probes(struct ki_probes *all)
 {
+	u32 buckets = probe_buckets(), i;
 	struct kprobe *p;
-	u32 i;
 
 	all->n = 0;
-	for (i = 0; i < probe_buckets(); i++) {
+	for (i = 0; i < buckets; i++) {
 		hlist_for_each_entry(p, &kprobe_table[i], hlist) {
 			if (get_kprobe(p->addr) != p)
 				return false;
@@ -81,6 +81,14 @@ bool ki_probed(const struct ki_probes *all, unsigned long start, unsigned long e
 	return lo < all->n && all->at[lo] < end;
 }
 
+/* May bytes of a probe be in [addr, addr + len)? */
+static bool near(const struct kprobe *p, unsigned long addr, unsigned long len)
+{
+	unsigned long at = (unsigned long)p->addr;
+
+	return at + KI_PROBE_MAX > addr && at < addr + len;
+}
+
 /*
  * Puts what one probe has replaced into text, which was read at addr. Of a probe on its way
  * there or back, nothing or all of it stands: text_mutex is held, too. What was there is
@@ -93,8 +101,7 @@ static void unprobe_one(const struct kprobe *p, u8 *text, unsigned long addr, un
 	u8 now[KI_PROBE_MAX] = { }, old[KI_PROBE_MAX];
 	u32 i, n;
 
-	if (at + KI_PROBE_MAX <= addr || at >= addr + len ||
-	    (p->flags & (KPROBE_FLAG_FTRACE | KPROBE_FLAG_GONE)))
+	if (p->flags & (KPROBE_FLAG_FTRACE | KPROBE_FLAG_GONE))
 		return;
 	/* Text may end there, with its page. */
 	if (copy_from_kernel_nofault(now, p->addr, sizeof(now)) &&
@@ -108,16 +115,31 @@ static void unprobe_one(const struct kprobe *p, u8 *text, unsigned long addr, un
 
 int ki_unprobe(void *text, unsigned long addr, unsigned long len)
 {
+	u32 buckets = probe_buckets(), i;
 	struct kprobe *p;
-	u32 i;
 
 	lockdep_assert_held(&kprobe_mutex);
-	for (i = 0; i < probe_buckets(); i++) {
+	for (i = 0; i < buckets; i++) {
 		hlist_for_each_entry(p, &kprobe_table[i], hlist) {
+			if (!near(p, addr, len))
+				continue;
 			if (get_kprobe(p->addr) != p)
 				return -EPROTO;
 			unprobe_one(p, text, addr, len);
 		}
 	}
 	return 0;
+}
+
+bool ki_probe_queued(void)
+{
+	u32 buckets = probe_buckets(), i;
+	struct kprobe *p;
+
+	lockdep_assert_held(&kprobe_mutex);
+	for (i = 0; i < buckets; i++)
+		hlist_for_each_entry(p, &kprobe_table[i], hlist)
+			if (ki_arch_queued(p))
+				return true;
+	return false;
 }

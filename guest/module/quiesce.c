@@ -9,7 +9,8 @@
  *   a preempted task (amd64): tasks-RCU, part of ki_arch_quiesce(), waits
  *     until each task has gone to sleep by itself;
  *   a task that went to sleep inside, in a call or a fault: nothing waits for
- *     it. Its stack holds an address in the patch, and ki_stacks_scan() looks
+ *     it. Its stack holds an address in the patch, or what a tracer keeps that
+ *     has put its own address there, and ki_stacks_scan() looks
  *     for one while all CPUs are stopped, so that no task can move from "asleep
  *     and not waited for" to "awake and not on its stack" in between.
  * The scan is conservative: any word counts. A stale one costs memory until
@@ -25,11 +26,16 @@
  * (exit_task_stack_account()). So where there are more stacks than tasks on lists, the scan
  * says so, and patches in which somebody may sleep stay until the next one.
  */
+#include <linux/ftrace.h>
 #include <linux/init_task.h>
+#include <linux/kprobes.h>
 #include <linux/mmzone.h>
 #include <linux/nodemask.h>
 #include <linux/percpu.h>
 #include <linux/ptrace.h>
+#ifdef CONFIG_RETHOOK
+#include <linux/rethook.h>
+#endif
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task_stack.h>
@@ -55,6 +61,35 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 		     node = interval_tree_iter_next(node, v, v))
 			r->found(node, asleep);
 	}
+}
+
+/* What the function graph tracer has put its own address in the place of. */
+static void scan_graph(const struct ki_ranges *r, struct task_struct *t, bool asleep)
+{
+#ifdef CONFIG_FUNCTION_GRAPH_TRACER
+	struct ftrace_ret_stack *e;
+	int i;
+
+	for (i = 0; t->ret_stack && (e = ftrace_graph_get_ret_stack(t, i)); i++)
+		scan_words(r, &e->ret, 1, asleep);
+#endif
+}
+
+/* The same of kretprobes, and of what else hooks returns as they do. */
+static void scan_hooks(const struct ki_ranges *r, struct task_struct *t, bool asleep)
+{
+#ifdef CONFIG_RETHOOK
+	struct rethook_node *h;
+
+	llist_for_each_entry(h, t->rethooks.first, llist)
+		scan_words(r, &h->ret_addr, 1, asleep);
+#endif
+#if defined(CONFIG_KRETPROBES) && !defined(CONFIG_KRETPROBE_ON_RETHOOK)
+	struct kretprobe_instance *k;
+
+	llist_for_each_entry(k, t->kretprobe_instances.first, llist)
+		scan_words(r, (unsigned long *)&k->ret_addr, 1, asleep);
+#endif
 }
 
 /*
@@ -88,6 +123,8 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 	sp = round_up(sp, sizeof(long));
 	if (sp < end)
 		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long), asleep);
+	scan_graph(r, t, asleep);
+	scan_hooks(r, t, asleep);
 	put_task_stack(t);
 }
 

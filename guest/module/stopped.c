@@ -174,8 +174,18 @@ void ki_arch_settle_probes(void)
 {
 }
 
+bool ki_arch_queued(const struct kprobe *p)
+{
+	return false;
+}
+
 void ki_arch_bar_jumps(bool bar)
 {
+}
+
+bool ki_arch_jumps_barred(void)
+{
+	return false;
 }
 
 /*

@@ -161,7 +161,8 @@ static int check_trap(const struct ki_splice *s)
 	    !memcmp(s->old, ki_arch_trap, n) ||
 	    !IS_ALIGNED(s->point | s->patch, ki_arch_insn_align))
 		return -EINVAL;
-	if ((s->flags & KI_SPLICE_HOME) && IS_ENABLED(CONFIG_PREEMPTION))
+	/* Who has been at it has left it when its breakpoint goes: so where all stand still. */
+	if ((s->flags & KI_SPLICE_HOME) && (ki_arch_diverts || IS_ENABLED(CONFIG_PREEMPTION)))
 		return -EOPNOTSUPP;
 	return ki_traps_work() ? 0 : -EOPNOTSUPP;
 }
@@ -175,7 +176,7 @@ static unsigned long home_of(const struct ki_splice *s)
 /* Is there a way to prove that nobody is inside a window? */
 bool ki_text_windows(void)
 {
-	return !IS_ENABLED(CONFIG_PREEMPTION) || (ki_arch_diverts && ki_traps_work());
+	return ki_arch_diverts ? ki_traps_work() : !IS_ENABLED(CONFIG_PREEMPTION);
 }
 
 static int check_form(const struct ki_splice *s)
@@ -513,6 +514,11 @@ static void blacklist_add(struct live **l, u32 n)
 
 	ki_arch_settle_probes();
 	mutex_lock(&kprobe_mutex);
+	while (ki_probe_queued()) {	/* one that came in between */
+		mutex_unlock(&kprobe_mutex);
+		ki_arch_settle_probes();
+		mutex_lock(&kprobe_mutex);
+	}
 	ki_arch_bar_jumps(true);
 	for (i = 0; i < n; i++)
 		list_add_tail_rcu(&l[i]->black.list, &kprobe_blacklist);
@@ -524,17 +530,36 @@ static void blacklist_add(struct live **l, u32 n)
  * A probe that came meanwhile may have been made ready to become a jump, by what could be
  * seen then: none does before all are gone.
  */
-static void blacklist_remove(struct live **l, u32 n)
+static void unbar_jumps(void)
 {
 	struct ki_probes all = { };
+
+	if (ki_count_probes(&all) && !all.n)
+		ki_arch_bar_jumps(false);
+}
+
+static void blacklist_remove(struct live **l, u32 n)
+{
 	u32 i;
 
 	mutex_lock(&kprobe_mutex);
 	for (i = 0; i < n; i++)
 		list_del_rcu(&l[i]->black.list);
-	if (live_count == n && ki_count_probes(&all) && !all.n)
-		ki_arch_bar_jumps(false);
+	if (live_count == n)
+		unbar_jumps();
 	mutex_unlock(&kprobe_mutex);
+}
+
+bool ki_text_unbar(void)
+{
+	bool barred;
+
+	mutex_lock(&kprobe_mutex);
+	if (!live_count)
+		unbar_jumps();
+	barred = ki_arch_jumps_barred();
+	mutex_unlock(&kprobe_mutex);
+	return !barred;
 }
 
 /*

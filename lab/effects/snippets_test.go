@@ -85,7 +85,7 @@ func (c *snipCase) make(arch *isa.Arch, r *rand.Rand) error {
 	point := snipPage + snipPoint
 	in := gen.Input{Snippet: c.s, Patch: snipPage + snipPatch, Cell: snipCell,
 		Displaced: []isa.Insn{arch.Decode(nop, point)}, Bytes: nop, Back: point + isa.Addr(len(nop)),
-		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true, Preempt: r.IntN(2) == 0}, Loads: snipLoads, Task: snipTask}
+		Free: []isa.RegSet{c.free, c.free}, Features: gen.Features{LSE: true, Preempted: r.IntN(2) == 0}, Loads: snipLoads, Task: snipTask}
 	if c.out, err = gen.Patch(arch, in); err != nil {
 		return err
 	}

@@ -383,14 +383,35 @@ void ki_arch_settle_probes(void)
 		wait_for_kprobe_optimizer();
 }
 
+bool ki_arch_queued(const struct kprobe *p)
+{
+	/* Only what may become a jump has the flag, and that is one of these. */
+	return (p->flags & KPROBE_FLAG_OPTIMIZED) &&
+	       !list_empty(&container_of(p, struct optimized_kprobe, kp)->list);
+}
+
+/*
+ * Whether they are barred the variable says: the administrator may have written it meanwhile.
+ * One who forbids them while we do is not seen, and what we have barred comes back.
+ */
+static bool barred;
+
 void ki_arch_bar_jumps(bool bar)
 {
-	static bool barred;
-
-	if (!optimises() || bar == barred || (bar && !kprobes_allow_optimization))
+	if (!optimises())
 		return;
-	barred = bar;
-	kprobes_allow_optimization = !bar;
+	if (bar && kprobes_allow_optimization) {
+		barred = true;
+		kprobes_allow_optimization = false;
+	} else if (!bar && barred) {
+		barred = false;
+		kprobes_allow_optimization = true;
+	}
+}
+
+bool ki_arch_jumps_barred(void)
+{
+	return barred && !kprobes_allow_optimization;
 }
 
 /* Nobody else writes meanwhile: what all are found to be before, each still is then. */
