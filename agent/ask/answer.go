@@ -5,8 +5,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 )
@@ -116,6 +118,9 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		clocks := point(p)
 		a.Clocks = &clocks
 	}
+	if a.Wrong == "" && r.List {
+		a.Wrong = a.missing()
+	}
 	if a.Wrong == "" && !r.List && a.nothing() {
 		a.Wrong = "every point is refused: nothing was looked at"
 	}
@@ -126,6 +131,16 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 		a.Workload = &Workload{Exit: w.Exit, Stdout: string(w.Stdout), Stderr: string(w.Stderr), Truncated: w.Truncated, TimedOut: w.TimedOut}
 	}
 	return a
+}
+
+// missing says which of the points that were asked for are in no function that there is.
+func (a *Answer) missing() string {
+	for _, p := range a.Points {
+		if p.Refusal != nil && p.Refusal.Reason == plan.NoSuchFunction.String() {
+			return p.Spec + ": " + p.Refusal.Detail
+		}
+	}
+	return ""
 }
 
 // nothing reports whether there are points and all are refused.
@@ -174,8 +189,11 @@ func (p *Point) found(values []*wire.Value, r *Request) {
 }
 
 // Print writes the answer for people: a listing, or what was found. What the workload wrote
-// is the caller's to show, before.
+// is the caller's to show, before; if that ends in the middle of a line, the line ends here.
 func (r *Request) Print(to io.Writer, a Answer) {
+	if w := a.Workload; w != nil && w.Stdout != "" && !strings.HasSuffix(w.Stdout, "\n") {
+		fmt.Fprintln(to)
+	}
 	t := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	for _, p := range a.Points {
 		switch {

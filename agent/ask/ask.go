@@ -130,6 +130,22 @@ func (r *Request) Check() error {
 	return nil
 }
 
+// CheckFor looks at what is wrong on an ISA.
+func (r *Request) CheckFor(arch string) error {
+	has := []string{}
+	for _, m := range plan.Ladder(arch) {
+		has = append(has, m.String())
+	}
+	left := slices.DeleteFunc(slices.Clone(has), func(m string) bool { return slices.Contains(r.Without, m) })
+	switch {
+	case r.Mechanism != "" && !slices.Contains(has, r.Mechanism):
+		return fmt.Errorf("--mechanism %s: %s has %s", r.Mechanism, arch, strings.Join(has, ", "))
+	case len(left) == 0:
+		return fmt.Errorf("--no-mechanism %s: %s has no other", strings.Join(r.Without, ","), arch)
+	}
+	return nil
+}
+
 // mostStdin is how many bytes a workload can be given: all of a job has to fit into the mailbox.
 const mostStdin = wire.MailboxSize / 2
 

@@ -376,14 +376,14 @@ func TestShownAsWritten(t *testing.T) {
 }
 
 // TestNothingProbed: where refused points may be left out and all are, that is no success; a
-// listing of them is.
+// listing of them is, but of functions that there are not.
 func TestNothingProbed(t *testing.T) {
-	bad := &wire.PointResult{Refusal: &wire.Refusal{Reason: "no such function"}}
+	bad, nowhere := &wire.PointResult{Refusal: &wire.Refusal{Reason: "reserved text"}}, &wire.PointResult{Refusal: &wire.Refusal{Reason: "no such function"}}
 	for _, c := range []struct {
 		list   bool
 		points []*wire.PointResult
 		wrong  bool
-	}{{false, []*wire.PointResult{bad, bad}, true}, {false, []*wire.PointResult{bad, {}}, false}, {true, []*wire.PointResult{bad}, false}, {false, nil, false}} {
+	}{{false, []*wire.PointResult{bad, bad}, true}, {false, []*wire.PointResult{bad, {}}, false}, {true, []*wire.PointResult{bad}, false}, {true, []*wire.PointResult{bad, nowhere}, true}, {false, nil, false}} {
 		r := &Request{SkipRefused: true, List: c.list}
 		a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Points: c.points}}}})
 		if (a.Wrong != "") != c.wrong {
@@ -409,6 +409,39 @@ func TestStdin(t *testing.T) {
 		r.Timeout, r.Specs = time.Second, []string{"kinst::f:8"}
 		if _, err := r.Job(probe.At{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
+		}
+	}
+}
+
+// TestHalfLine: what is found begins a line, whatever the workload wrote last.
+func TestHalfLine(t *testing.T) {
+	for wrote, want := range map[string]string{"x": "\np  jump  7\n", "x\n": "p  jump  7\n", "": "p  jump  7\n"} {
+		var b strings.Builder
+		var seven probe.Number
+		if err := json.Unmarshal([]byte("7"), &seven); err != nil {
+			t.Fatal(err)
+		}
+		(&Request{}).Print(&b, Answer{Points: []Point{{Spec: "p", Mechanism: "jump", Value: &seven}}, Workload: &Workload{Stdout: wrote}})
+		if b.String() != want {
+			t.Errorf("behind %q: %q, want %q", wrote, b.String(), want)
+		}
+	}
+}
+
+// TestCheckFor: what an ISA has not is said before any guest starts.
+func TestCheckFor(t *testing.T) {
+	for _, c := range []struct {
+		arch string
+		r    Request
+		want string
+	}{
+		{"amd64", Request{Mechanism: "pun"}, ""},
+		{"arm64", Request{Mechanism: "pun"}, "arm64 has jump"},
+		{"arm64", Request{Without: []string{"jump"}}, ""},
+		{"arm64", Request{Without: []string{"trap", "jump"}}, "no other"},
+	} {
+		if err := c.r.CheckFor(c.arch); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

@@ -349,3 +349,13 @@ func (m *Marks) Count() int {
 
 // ByteOrder of all three ISAs.
 var ByteOrder = binary.LittleEndian
+
+// Registers are the names of the registers that code can name, but for the flags.
+func (a *Arch) Registers() (names []string) {
+	for _, r := range a.All.Regs() {
+		if r != a.Flags {
+			names = append(names, a.RegName(r))
+		}
+	}
+	return names
+}

@@ -52,8 +52,18 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// MechanismNames are the words that ParseMechanism knows.
-func MechanismNames() []string { return append([]string(nil), mechanismNames[1:]...) }
+// MechanismNames are the words for those that some ISA has.
+func MechanismNames() (names []string) {
+	for m := Jump; int(m) < len(mechanismNames); m++ {
+		for arch := range mechanisms {
+			if slices.Contains(Ladder(arch), m) {
+				names = append(names, m.String())
+				break
+			}
+		}
+	}
+	return names
+}
 
 // Ladder is the mechanisms that an ISA has, in the order in which they are first tried.
 func Ladder(arch string) (ladder []Mechanism) {

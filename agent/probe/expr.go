@@ -325,6 +325,9 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 			return number{}, at(x, "%s: the register's name is quoted, as in reg(\"sp\")", show(x))
 		}
 		reg, err := strconv.Unquote(lit.Value)
+		if known := c.at.Registers; err == nil && known != nil && !slices.Contains(known, reg) {
+			return number{}, at(x, "%s: there is no register of that name%s", show(x), near.Hint(reg, known))
+		}
 		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
 	}
 	if name == "sym" {

@@ -20,6 +20,8 @@ type At struct {
 	Module string
 	// Types reads the kernel's types, when something asks for them; nil: they are not known.
 	Types func() (*ktypes.Types, error)
+	// Registers are the names of those that there are; nil: they are not known.
+	Registers []string
 }
 
 // place is where something is in the kernel's memory: so many bytes from the task that runs,

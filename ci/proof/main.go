@@ -9,7 +9,7 @@
 //
 // A proof is a scenario with the label "proof", a test that does all of its work
 // with -full, or a fuzz target. To add one, add a row to its table. A name of which
-// others are extensions ("fuzz") means them all.
+// others are extensions means them all, if there is none of that name itself ("fuzz").
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,14 +141,16 @@ func main() {
 	if *others == 0 {
 		how.others = *fuzzTime
 	}
+	isas, err := listed(*arches)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "proof:", err)
+		os.Exit(status.ExitUsage)
+	}
 	var work []func() []line
-	for _, p := range proofs(how) {
-		if *name != "" && *name != p.name && !strings.HasPrefix(p.name, *name+"-") {
-			continue
-		}
+	for _, p := range named(proofs(how), *name) {
 		list := []string{"any"}
 		if p.each {
-			list = strings.Split(*arches, ",")
+			list = isas
 		}
 		for _, arch := range list {
 			work = append(work, func() []line { return p.run(p, arch, *seed) })
@@ -165,6 +168,37 @@ func main() {
 	case failed:
 		os.Exit(status.ExitFailed)
 	}
+}
+
+// named are the proofs that a name means: the one of that name, or else all that it begins;
+// "" means all.
+func named(all []proof, name string) (out []proof) {
+	for _, p := range all {
+		switch {
+		case p.name == name:
+			return []proof{p}
+		case name == "" || strings.HasPrefix(p.name, name+"-"):
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// known are all ISAs.
+var known = []string{"amd64", "arm64", "riscv64"}
+
+// listed are the ISAs of a list; "all" is all.
+func listed(list string) ([]string, error) {
+	if list == "all" {
+		return known, nil
+	}
+	out := strings.Split(list, ",")
+	for _, a := range out {
+		if !slices.Contains(known, a) {
+			return nil, fmt.Errorf("-arch %s: %q is none of %s, all", list, a, strings.Join(known, ", "))
+		}
+	}
+	return out, nil
 }
 
 // inOrder does work, some of it at once, and says what came out in its order.

@@ -151,3 +151,18 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// TestNamed: a name is one proof's, if there is one of it, and else the begin of some.
+func TestNamed(t *testing.T) {
+	all := []proof{{name: "kills"}, {name: "kills-long"}, {name: "fuzz-a"}, {name: "fuzz-b"}}
+	for name, want := range map[string]int{"": 4, "kills": 1, "fuzz": 2, "fuz": 0, "kills-long": 1} {
+		if got := named(all, name); len(got) != want {
+			t.Errorf("%q means %d, want %d", name, len(got), want)
+		}
+	}
+	for list, want := range map[string]int{"all": 3, "arm64,amd64": 2, "amd64": 1, "x86": 0, "": 0} {
+		if got, err := listed(list); len(got) != want || (err == nil) != (want > 0) {
+			t.Errorf("%q is %v, %v", list, got, err)
+		}
+	}
+}

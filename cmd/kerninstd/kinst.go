@@ -22,6 +22,7 @@ import (
 
 	"kerninst/agent/ask"
 	"kerninst/agent/daemon"
+	"kerninst/agent/isa/all"
 	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
@@ -90,7 +91,10 @@ func question(args []string, types func() (*ktypes.Types, error)) (code int, ans
 	}
 	var job *wire.Job
 	if err == nil {
-		job, err = r.Job(probe.At{Types: types})
+		err = r.CheckFor(runtime.GOARCH)
+	}
+	if err == nil {
+		job, err = r.Job(probe.At{Types: types, Registers: registers()})
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
@@ -272,4 +276,13 @@ type answered struct {
 	Status string `json:"status"`
 	Reason string `json:"reason,omitempty"`
 	ask.Answer
+}
+
+// registers are the names of the machine's.
+func registers() []string {
+	arch, err := all.Lookup(runtime.GOARCH)
+	if err != nil {
+		return nil
+	}
+	return arch.Registers()
 }

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/ask"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
 	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
 	"kerninst/images"
@@ -95,8 +97,8 @@ func (f *probeFlags) prepare(ctx context.Context, isa string) (p prepared, err e
 }
 
 // types is what the kernel's image says of its types, should an action ask for that.
-func (f *probeFlags) types(prepare func() (prepared, error)) probe.At {
-	return probe.At{Types: sync.OnceValues(func() (*ktypes.Types, error) {
+func (f *probeFlags) types(arch *isa.Arch, prepare func() (prepared, error)) probe.At {
+	return probe.At{Registers: arch.Registers(), Types: sync.OnceValues(func() (*ktypes.Types, error) {
 		if f.dryrun {
 			return nil, errors.New("with --dry-run no kernel is looked into")
 		}
@@ -117,16 +119,20 @@ func typesOf(img *images.Image) (*ktypes.Types, error) {
 }
 
 func (f *probeFlags) run(ctx context.Context) error {
-	isa, err := f.one("a probe runs on one ISA")
+	name, err := f.one("a probe runs on one ISA")
+	if err != nil {
+		return err
+	}
+	arch, err := all.Lookup(name)
 	if err != nil {
 		return err
 	}
 	f.Sampled = f.Sampled || f.plot != ""
-	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, isa) })
-	if err := f.check(); err != nil { // before Job: it knows of no plot
+	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, name) })
+	if err := errors.Join(f.check(), f.CheckFor(name)); err != nil { // before Job: it knows of no plot
 		return usage(err)
 	}
-	job, err := f.Job(f.types(prepare))
+	job, err := f.Job(f.types(arch, prepare))
 	if err != nil {
 		return usage(err)
 	}
@@ -144,7 +150,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	}
 	request := runner.Request{Name: "probe", CPUs: 1, Time: mode, Job: job, Keep: f.keep}
 	if f.dryrun {
-		a, err := f.dry(ctx, isa, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
+		a, err := f.dry(ctx, name, &f.own, runner.Runner{Seed: f.seed, Jobs: 1},
 			func(*runner.Runner) []runner.Request { return []runner.Request{request} })
 		if err != nil {
 			return err
@@ -169,7 +175,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 			return err
 		}
 		defer dir.Close()
-		file, err := f.takeIndex(ctx, isa, dir.Path)
+		file, err := f.takeIndex(ctx, name, dir.Path)
 		if err != nil {
 			return err
 		}

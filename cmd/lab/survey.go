@@ -97,18 +97,47 @@ func (f *surveyFlags) surveyOne(ctx context.Context, d *ktext.Dump) (err error) 
 	if err != nil {
 		return err
 	}
+	draw, err := f.drawing()
+	if err != nil {
+		return errors.Join(err, finish())
+	}
 	progress("%s: planning every instruction", d.Arch)
-	start := time.Now()
-	s, err := analysis.NewSurvey(d, k.Index, each)
+	start, said := time.Now(), time.Now()
+	s, err := analysis.NewSurvey(ctx, d, k.Index, each, func(done, of int) {
+		if time.Since(said) > sayEvery {
+			progress("%s: functions planned: %d of %d", d.Arch, done, of)
+			said = time.Now()
+		}
+	})
 	if err = errors.Join(err, finish()); err != nil {
 		return err
 	}
 	progress("%s: planned %d instructions in %.1f s", d.Arch, s.Instructions+s.Modules.Instructions, time.Since(start).Seconds())
-	if f.svg != "" {
-		if err := os.WriteFile(f.svg, s.SVG(), 0o644); err != nil {
-			return usage(fmt.Errorf("--svg: %w", err))
-		}
+	return errors.Join(f.print(s), draw(s))
+}
+
+// sayEvery is how often it is said how far planning is.
+const sayEvery = 5 * time.Second
+
+// drawing makes the file for --svg, before anything takes long, and says what draws into it.
+func (f *surveyFlags) drawing() (func(*analysis.Survey) error, error) {
+	if f.svg == "" {
+		return func(*analysis.Survey) error { return nil }, nil
 	}
+	to, err := os.Create(f.svg)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--svg: %w", err))
+	}
+	return func(s *analysis.Survey) error {
+		_, err := to.Write(s.SVG())
+		if err = errors.Join(err, to.Close()); err != nil {
+			return fmt.Errorf("--svg: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+func (f *surveyFlags) print(s *analysis.Survey) error {
 	switch {
 	case f.each == "-":
 		return nil

@@ -40,7 +40,7 @@ func TestSurveyModules(t *testing.T) {
 	}
 	x := indexed(t, k)
 	var lines bytes.Buffer
-	s, err := analysis.NewSurvey(d, x, &lines)
+	s, err := analysis.NewSurvey(t.Context(), d, x, &lines, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +73,9 @@ func newCounts() Counts {
 }
 
 // NewSurvey plans every instruction of a dumped kernel, whose index is x, and writes a
-// line for each to each, if that is not nil (Line).
-func NewSurvey(d *ktext.Dump, x *index.Index, each io.Writer) (*Survey, error) {
+// line for each to each, if that is not nil (Line). say is told how many of the functions are
+// done, now and then; nil: nobody is.
+func NewSurvey(ctx context.Context, d *ktext.Dump, x *index.Index, each io.Writer, say func(done, of int)) (*Survey, error) {
 	arch, err := all.Lookup(d.Arch)
 	if err != nil {
 		return nil, err
@@ -87,7 +89,7 @@ func NewSurvey(d *ktext.Dump, x *index.Index, each io.Writer) (*Survey, error) {
 		return nil, err
 	}
 	s := &Survey{Schema: 1, Arch: d.Arch, Kernel: d.Release, Counts: newCounts(), Modules: newCounts(), Jumps: JumpsOf(d.Arch)}
-	if err := s.all(p, each); err != nil {
+	if err := s.all(ctx, p, each, say); err != nil {
 		return nil, err
 	}
 	s.share()
@@ -118,12 +120,19 @@ const together = 1024
 
 // all adds all functions, on as many CPUs as there are: how one is planned does not
 // depend on another.
-func (s *Survey) all(p *Planner, each io.Writer) error {
+func (s *Survey) all(ctx context.Context, p *Planner, each io.Writer, say func(done, of int)) error {
 	planners, sections := make([]*Planner, runtime.GOMAXPROCS(0)), p.text.TextSections()
 	for k := range planners {
 		planners[k] = p.another()
 	}
-	for functions := range slices.Chunk(Functions(p.text), together) {
+	all, done := Functions(p.text), 0
+	for functions := range slices.Chunk(all, together) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if done += len(functions); say != nil {
+			say(done, len(all))
+		}
 		for k, one := range surveyMany(planners, functions, each != nil) {
 			if one.err != nil {
 				return one.err

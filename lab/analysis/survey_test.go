@@ -25,7 +25,7 @@ func TestSurvey(t *testing.T) {
 		by   []string // mechanisms that serve some
 	}{{"amd64", []string{"jump", "springboard"}}, {"arm64", []string{"jump"}}, {"riscv64", []string{"quiesced"}}} {
 		var lines bytes.Buffer
-		s, err := analysis.NewSurvey(recorded(t, c.arch), indexed(t, analyse(t, c.arch)), &lines)
+		s, err := analysis.NewSurvey(t.Context(), recorded(t, c.arch), indexed(t, analyse(t, c.arch)), &lines, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%v\n%s", err, out.String())
 		}
 	}
-	_, err := analysis.NewSurvey(recorded(t, "arm64"), nil, nil)
+	_, err := analysis.NewSurvey(t.Context(), recorded(t, "arm64"), nil, nil, nil)
 	if err == nil {
 		t.Error("without an index, there is nothing to count")
 	}
