@@ -175,7 +175,7 @@ func (t *T) annexed(k annexKind, forms []ranForm) (done []splicedForm) {
 	for n, p := range points {
 		f := forms[n]
 		t.point(k.name, p)
-		want := staysPut(t.Arch, f.name)
+		want := staysPut(t.Arch, f.name, k.apart)
 		if got := p.Refusal.GetReason(); got != want {
 			wrong = append(wrong, fmt.Sprintf("%s is refused for %q (%s), not for %q", f.name, got, p.Refusal.GetDetail(), want))
 		}

@@ -73,8 +73,11 @@ func TestStaysPut(t *testing.T) {
 		{"amd64", "load8", ""}, {"amd64", "call_free", "may fault"}, {"arm64", "exclusive_load8", ""}, {"arm64", "exclusive_store8", "exclusive sequence"},
 		{"riscv64", "load8", ""}, {"riscv64", "load8_free", ""}, {"riscv64", "load8_tight", ""}, {"riscv64", "exclusive_store_tight", "exclusive sequence"},
 	} {
-		if got := staysPut(c.arch, c.name); got != c.want {
+		if got := staysPut(c.arch, c.name, false); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.arch, c.name, got, c.want)
 		}
+	}
+	if got := staysPut("arm64", "exclusive_load8_free", true); got != "exclusive sequence" {
+		t.Errorf("in a patch of two parts: %q", got)
 	}
 }

@@ -26,6 +26,11 @@ var staying = map[string]map[string]plan.Reason{
 	"riscv64": {"exclusive_load": plan.ExclusiveSequence, "exclusive_store": plan.ExclusiveSequence},
 }
 
+// stayingApart are those that must stay because the patch would have two parts.
+var stayingApart = map[string]map[string]plan.Reason{
+	"arm64": {"exclusive_load32": plan.ExclusiveSequence, "exclusive_load8": plan.ExclusiveSequence},
+}
+
 // Ends of names: what is behind the instruction. Otherwise every register is read there.
 const (
 	behindFree  = "_free"  // registers are overwritten
@@ -38,10 +43,14 @@ func formName(name string) (form string, free bool) {
 	return form, form != name
 }
 
-// staysPut is why a function of guest/module/peer/access is refused; "": it must not be.
-func staysPut(arch, name string) string {
+// staysPut is why a function of guest/module/peer/access is refused, in a
+// patch of two parts if it is apart; "": it must not be.
+func staysPut(arch, name string, apart bool) string {
 	form, _ := formName(name)
 	if r, ok := staying[arch][form]; ok {
+		return r.String()
+	}
+	if r, ok := stayingApart[arch][form]; ok && apart {
 		return r.String()
 	}
 	return ""

@@ -62,6 +62,12 @@ func Returns(arch, name string) bool {
 	return p != nil && p.kind == KindReturn
 }
 
+// JumpsOn reports whether a symbol is what jumps lead to that go on to where a register says.
+func JumpsOn(arch, name string) bool {
+	p := findPin(arch, name)
+	return p != nil && p.kind == KindTail
+}
+
 // thunkReads is the register that a thunk's name ends in; everything, if the
 // name ends in none.
 func thunkReads(a *isa.Arch, name string) isa.RegSet {

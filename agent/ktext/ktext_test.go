@@ -294,6 +294,7 @@ func TestReservedNames(t *testing.T) {
 		"ftrace_int3_handler": ktext.Patching, "ftrace_replace_code.cold": ktext.Patching, "ftrace_modify_all_code": ktext.Patching, "__ftrace_modify_code": ktext.Patching,
 		"ftrace_make_nop": ktext.Patching, "arch_ftrace_update_code": ktext.Patching, "flush_icache_all": ktext.Patching,
 		"secondary_startup_64_no_verify": ktext.Entry, "common_startup_64": ktext.Entry, "verify_cpu": ktext.Entry, "__secondary_switched": ktext.Entry, "set_cpu_boot_mode_flag": ktext.Entry, "finalise_el2": ktext.Entry, "start_secondary": ktext.NotReserved,
+		"__kvm_riscv_switch_to": ktext.Entry, "__kvm_riscv_unpriv_trap": ktext.Entry, "kvm_riscv_vcpu_unpriv_read": ktext.Entry, "kvm_riscv_vcpu_run": ktext.NotReserved, "__guest_exit": ktext.Entry,
 		"__x86_indirect_thunk_rax": ktext.Thunk, "__x86_return_thunk": ktext.Thunk, "__SCT__cond_resched": ktext.StaticCall,
 		"ftrace_call_adjust": ktext.NotReserved, "ftrace_regs_query_register_offset": ktext.NotReserved, "ftrace_startup": ktext.NotReserved, "__ftrace_hash_move": ktext.NotReserved,
 		"ftrace_graph_open": ktext.NotReserved, "arch_ftrace_update_trampoline": ktext.NotReserved, "flush_icache_pte": ktext.NotReserved, "__x86_ima_efi_boot_mode": ktext.NotReserved,

@@ -172,6 +172,15 @@ var names = []naming{
 	// of each exception's handler and behind it (arch/riscv/kernel/entry.S): a breakpoint there
 	// would be met again, and again.
 	{"riscv_v_context_nesting_", Entry, "runs at every exception, in front of its handler"},
+	// riscv64's KVM (arch/riscv/kvm/vcpu_switch.S, vcpu_exit.c): exceptions go elsewhere meanwhile, or
+	// stack and thread are the guest's.
+	{"=__kvm_riscv_switch_to", Entry, "runs while exceptions lead into it, with a guest's registers"},
+	{"=__kvm_riscv_unpriv_trap", Entry, "is where exceptions lead while a guest's memory is read"},
+	{"=kvm_riscv_vcpu_unpriv_read", Entry, "runs while exceptions lead elsewhere"},
+	// arm64's KVM of kernels that run at EL2 (arch/arm64/kvm/hyp/vhe), as far as probes are not barred.
+	{"__guest_e", Entry, "runs while exceptions lead to KVM"},
+	{"kvm_hyp_handle_", Entry, "runs while exceptions lead to KVM"},
+	{"__vgic_v3_", Entry, "runs while exceptions lead to KVM"},
 	// What a machine that is woken runs before the per-CPU memory that counters and traps are in is
 	// found again. amd64: wakeup_long64 loads %gs with a selector, which clears its base, and
 	// restore_processor_state writes that with native_write_msr, behind other registers

@@ -116,11 +116,12 @@ func (l *Live) unknown(b cfg.Block) bool {
 // findOpaque finds the calls of something unknown that need not be C: those that
 // hand it flags, those behind which a register or flag is read that C leaves
 // undefined, and amd64's through memory, which are paravirt's. And the jumps through
-// a thunk in functions that need not be C: they may lead back into the function.
+// a thunk in functions that need not be C, or that can be entered so: they may lead back
+// into the function.
 func (l *Live) findOpaque() {
 	for b := range cfg.Block(l.g.Blocks() - 1) {
 		if l.unknown(b) && (l.loaded[b] || l.throughMemory(b) || l.reads[b+1]&l.Scratch() != 0) ||
-			l.jumpsOn(b) && !l.compiled(b) {
+			l.jumpsOn(b) && (!l.compiled(b) || l.landsInside(b)) {
 			l.opaque[b] = true
 		}
 	}
@@ -131,6 +132,22 @@ func (l *Live) jumpsOn(b cfg.Block) bool {
 	k, t := l.g.Kind(b), l.g.Target(b)
 	jump := (k == cfg.KindJump || k == cfg.KindCond) && t != cfg.NoBlock
 	return jump && l.g.Marks(t)&cfg.Pinned != 0 && l.g.Kind(t) == cfg.KindTail
+}
+
+// landsInside reports whether the function that b is in has a landing pad behind its entry: one
+// of a label whose address is taken, to which its jumps may lead (amd64: BPF's interpreter).
+func (l *Live) landsInside(b cfg.Block) (found bool) {
+	lo, _ := l.g.Bounds(b)
+	f := l.g.FuncAt(lo)
+	if f < 0 {
+		return true
+	}
+	entry := l.g.Addr(l.g.Entries()[f])
+	first, end := l.g.FuncBlocks(f)
+	for ; first < end && !found; first++ {
+		l.g.Insns(first, func(i isa.Insn) { found = found || i.Traits&isa.Landing != 0 && i.Addr != entry })
+	}
+	return found
 }
 
 // compiled reports whether b is in a function that begins with an ftrace site.

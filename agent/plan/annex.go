@@ -58,6 +58,10 @@ type Annex struct {
 
 // annexed finds a slot for the second part of a patch that reaches no slot in the annex.
 func (fn *function) annexed(req Request, w window) (isa.Addr, *Refusal) {
+	// Memory and indirect branches may end an exclusive sequence: the way to a second part has both.
+	if fn.insns[w.first].Traits&isa.Exclusive != 0 {
+		return 0, refuse(ExclusiveSequence, "%s begins an exclusive sequence and has an exception-table entry, and no free slot in reach is in the module's own text", fn.name(w.first))
+	}
 	lo, hi := fn.insns[w.first].Addr, fn.insns[w.first+w.count-1].End()
 	a, _, ok := req.Heap.Peek(gen.AnnexRoom, place.FarReach(fn.text.Arch, lo, hi), true)
 	if !ok || w.count > 1 {

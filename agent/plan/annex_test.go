@@ -29,7 +29,11 @@ func withAnnex(x *ktext.Text, h *place.Heap, far isa.Addr) *place.Heap {
 // function returns behind it, so that of itself it says of no register that it is free.
 func accessed(t *testing.T) (x *ktext.Text, f ktext.Func, off isa.Off) {
 	t.Helper()
-	const access = "\x20\x08\x40\xf8" + "\xc0\x03\x5f\xd6" // ldtr x0, [x1]; ret
+	return accessedBy(t, "\x20\x08\x40\xf8"+"\xc0\x03\x5f\xd6") // ldtr x0, [x1]; ret
+}
+
+func accessedBy(t *testing.T, access string) (x *ktext.Text, f ktext.Func, off isa.Off) {
+	t.Helper()
 	k := ktexttest.Load(t, "arm64")
 	x = k.Text(t)
 	links, err := x.Links("")
@@ -227,6 +231,21 @@ func TestAnnexRefused(t *testing.T) {
 		}
 		if _, after, _ := req.Heap.Usage(); after != before {
 			t.Errorf("%s: the refusal took %d lines", name, after-before)
+		}
+	}
+}
+
+// TestAnnexExclusive: what begins an exclusive sequence is moved to the annex where a direct branch
+// leads there and back, and not where the way has memory and an indirect branch in it.
+func TestAnnexExclusive(t *testing.T) {
+	const sequence = "\x22\x7c\x5f\x88" + "\x22\x7c\x03\x88" + "\xc0\x03\x5f\xd6" // ldxr w2, [x1]; stxr w3, w2, [x1]; ret
+	for far, want := range map[isa.Addr]plan.Reason{0x100000: 0, 1 << 31: plan.ExclusiveSequence} {
+		x, f, off := accessedBy(t, sequence)
+		req := request(x, "", off)
+		withAnnex(x, req.Heap, far)
+		p, r := plan.At(x, f, req)
+		if (r == nil) != (want == 0) || r != nil && r.Reason != want {
+			t.Errorf("%v away: %+v, %v; want %v", far, p, r, want)
 		}
 	}
 }

@@ -56,6 +56,9 @@ func (fn *function) comesBack(req Request, at int) *Refusal {
 	i, to := fn.insns[at], fn.insns[at].Target
 	switch i.Flow {
 	case isa.FlowJump:
+		if fn.dispatches(at) {
+			return fn.unknownJump(at)
+		}
 	case isa.FlowIndirectJump: // by a table into the function itself, for all that is known
 		leaves, r := fn.leaves(at)
 		if r != nil {

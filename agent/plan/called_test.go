@@ -205,6 +205,34 @@ func TestCalledThunk(t *testing.T) {
 	}
 }
 
+// TestDispatch: a jump through a thunk leaves a function, unless that has landing pads behind its
+// entry: then it may lead there, as in an interpreter, and nothing is taken for granted of it.
+func TestDispatch(t *testing.T) {
+	const (
+		jump = "\x74\x05\xe9\xf9\x00\x00\x00" // je +5; jmp thunk
+		pad  = "\xf3\x0f\x1e\xfa"
+		ret  = "\xc3"
+	)
+	for code, dispatches := range map[string]bool{jump + ret: false, jump + pad + ret: true} {
+		k := ktexttest.Load(t, "amd64")
+		lo, _ := k.Text(t).Bounds()
+		at := lo + 0x8000
+		k.Add("interprets", at, []byte(code))
+		k.Add("__x86_indirect_thunk_rdx", at+0x100, []byte("\xc3"))
+		x := k.Text(t)
+		for _, each := range []plan.Each{plan.EachReturn, plan.EachBlock} {
+			if _, r := plan.Offsets(x, request(x, "interprets", 0), each); (r != nil) != dispatches || r != nil && r.Reason != plan.IndirectJump {
+				t.Errorf("%x, %v: %v", code, each, r)
+			}
+		}
+		req := request(x, "interprets", 2)
+		req.OnStack, req.Snippet = types(map[string]bool{"interprets": false}), returned(t, sumOfReturned)
+		if p, r := plan.Point(x, req); (r != nil) != dispatches || r != nil && r.Reason != plan.IndirectJump {
+			t.Errorf("%x: %+v, %v", code, p, r)
+		}
+	}
+}
+
 // TestCheckCatchesCalled: a patch that calls something else, or does not, or does not come
 // back, or that lies where nobody knows its stack, is noticed.
 func TestCheckCatchesCalled(t *testing.T) {

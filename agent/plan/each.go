@@ -138,6 +138,9 @@ func (fn *function) returns() (out []isa.Off, r *Refusal) {
 			if fn.within(i.Target) {
 				continue
 			}
+			if fn.dispatches(k) {
+				return nil, fn.unknownJump(k)
+			}
 		case isa.FlowCond:
 			if fn.within(i.Target) {
 				continue
@@ -170,7 +173,11 @@ func (fn *function) leaves(k int) (bool, *Refusal) {
 	if fn.jumpsKnown() {
 		return false, nil
 	}
-	return false, refuse(IndirectJump, "%s jumps to where a register says: whether that is out of the function is not known", fn.name(k))
+	return false, fn.unknownJump(k)
+}
+
+func (fn *function) unknownJump(k int) *Refusal {
+	return refuse(IndirectJump, "%s jumps to where a register says: whether that is out of the function is not known", fn.name(k))
 }
 
 // blocks are the first instructions of basic blocks that something leads to. The first one

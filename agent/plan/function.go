@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 
+	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
@@ -627,8 +628,27 @@ func (fn *function) ownIndirectJump() int {
 	return fn.ownAt
 }
 
+// dispatches reports whether instruction k jumps, by a thunk, to where a register says, and that may
+// be in the function itself: one that has landing pads behind its entry, for labels whose
+// addresses are taken (amd64: BPF's interpreter, compiled with thunks). Others leave it.
+func (fn *function) dispatches(k int) bool {
+	i := fn.insns[k]
+	if i.Flow != isa.FlowJump || i.Target >= fn.Addr && i.Target < fn.End() {
+		return false
+	}
+	f, ok := fn.text.Locate(i.Target)
+	return ok && f.Addr == i.Target && cfg.JumpsOn(fn.text.Arch.Name, f.Name) && fn.landsInside()
+}
+
+func (fn *function) landsInside() bool {
+	return slices.ContainsFunc(fn.whole(), func(i isa.Insn) bool { return i.Traits&isa.Landing != 0 && i.Addr != fn.Addr })
+}
+
 func (fn *function) findIndirectJump() int {
 	for k, i := range fn.whole() {
+		if fn.dispatches(k) {
+			return int(fn.off(k))
+		}
 		if i.Flow != isa.FlowIndirectJump {
 			continue
 		}
