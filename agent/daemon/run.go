@@ -133,7 +133,7 @@ func programsOf(ctx context.Context, s *wire.Run) (out []*program) {
 }
 
 // grace is how long a program has that is interrupted.
-const grace = time.Second
+const grace = 3 * time.Second
 
 // interrupt ends programs when that is said to be enough, as Ctrl-C would; those that go on are
 // killed. It ends with them.
