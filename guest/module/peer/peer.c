@@ -148,7 +148,7 @@ NOKPROBE_SYMBOL(count_own);
  * over the oldest. As many as come are counted in hit.
  */
 #define RECORDS 2048 /* a power of two; of 8 bytes, so that alloc_percpu has room */
-static unsigned long (__percpu *records)[RECORDS];
+static unsigned long __percpu (*records)[RECORDS];
 
 static int record(struct kprobe *p, struct pt_regs *regs)
 {
