@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,15 +53,14 @@ func unprobedGuests(string) []Guest {
 func unprobedJob(found *Answer) (*wire.Job, error) {
 	var points []*wire.Point
 	var places []string
+	var unread error
 	err := eachFunction(found.Text, func(f ktext.Func, insns []isa.Insn) {
 		if !slices.Contains(boundsFunctions, f.Name) {
 			return
 		}
-		code, err := found.Text.Code(f)
+		code, e := found.Text.Code(f)
+		unread = errors.Join(unread, e)
 		site := found.Text.FtraceSite(code)
-		if err != nil {
-			return
-		}
 		for _, i := range insns {
 			off := isa.Off(i.Addr - f.Addr)
 			points = append(points, at(f.Name, uint64(off)))
@@ -83,7 +83,7 @@ func unprobedJob(found *Answer) (*wire.Job, error) {
 		}
 		steps = append(steps, shell("put "+w.name, "echo '"+strings.Join(some, "\n")+"' | ( "+putProbes+" )"), plan(w.name), shell("take "+w.name, takeProbes))
 	}
-	return job(append(steps, snapshot("after", "before"))...), err
+	return job(append(steps, snapshot("after", "before"))...), errors.Join(err, unread)
 }
 
 func checkUnprobed(t *T) {

@@ -28,8 +28,8 @@ var (
 
 // Features are what the CPU and the kernel offer beyond the base ISA.
 type Features struct {
-	LSE     bool `json:"lse"`     // arm64: atomics of ARMv8.1
-	Preempt bool `json:"preempt"` // nothing proves that nobody was preempted in a window: no windows
+	LSE       bool `json:"lse"`       // arm64: atomics of ARMv8.1
+	NoWindows bool `json:"noWindows"` // nothing proves that nobody is inside a window
 	// Preempted: a thread may lose its CPU anywhere in the kernel, in a patch too.
 	Preempted bool `json:"preempted,omitempty"`
 	NoTraps   bool `json:"noTraps"` // breakpoints lead to no patch

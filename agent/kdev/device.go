@@ -43,8 +43,8 @@ type Info struct {
 	TaskCPU            int      // riscv64: where in a task the number of its CPU is
 }
 
-// Preempts reports whether nothing proves that nobody was preempted in a window: no windows then.
-func (i Info) Preempts() bool { return i.Features&FeaturePreempt != 0 }
+// NoWindows reports whether nothing proves that nobody is inside a window: there are none then.
+func (i Info) NoWindows() bool { return i.Features&FeatureNoWindows != 0 }
 
 // Preempted reports whether a thread may lose its CPU anywhere in the kernel, in a patch too.
 func (i Info) Preempted() bool { return i.Features&FeaturePreempted != 0 }

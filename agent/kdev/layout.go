@@ -27,9 +27,9 @@ const (
 
 // Features of a kernel, in Info.Features.
 const (
-	FeaturePreempt = 1 << 0 // kernel code can be preempted: no windows
-	FeatureLSE     = 1 << 1 // arm64: atomics of ARMv8.1
-	FeatureTrap    = 1 << 2 // breakpoints may lead to patches
+	FeatureNoWindows = 1 << 0 // kernel code can be preempted: no windows
+	FeatureLSE       = 1 << 1 // arm64: atomics of ARMv8.1
+	FeatureTrap      = 1 << 2 // breakpoints may lead to patches
 	// FeaturePreempted: a thread may lose its CPU anywhere in the kernel, in a patch too.
 	FeaturePreempted = 1 << 3
 )

@@ -224,7 +224,7 @@ func TestBesideNot(t *testing.T) {
 		}, want: plan.TooShort},
 		"windows alone are asked": {code: besidePiece, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) { req.Mechanism = plan.Quiesced }, want: plan.TooShort},
 		"preemption without diversion": {code: besidePiece, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) {
-			req.Features.Preempt, req.Mechanism = true, plan.Springboard
+			req.Features.NoWindows, req.Mechanism = true, plan.Springboard
 		}, want: plan.NoSpringboard},
 		"a splice is in it": {code: moves(5), spoil: func(_ *ktexttest.Kernel, at isa.Addr, req *plan.Request) {
 			req.Taken = func(lo, hi isa.Addr) bool { return lo < at+9 && at+7 < hi }

@@ -86,7 +86,7 @@ func (fn *function) far(req Request, at int) (*Plan, *Refusal) {
 // makeRoom plans a springboard in code that is moved away for it: what the first that finds
 // any has found.
 func (fn *function) makeRoom(req Request, in gen.Input, w window, of want, finders ...func(*function, Request, gen.Input, want) (isa.Addr, *Eviction, *Refusal)) (*Plan, *Refusal) {
-	if req.Features.Preempt {
+	if req.Features.NoWindows {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside what makes room for a springboard")
 	}
 	for _, find := range finders {
@@ -111,7 +111,7 @@ func (fn *function) copied(req Request, in gen.Input, w window) (*Plan, *Refusal
 	arch, i := fn.text.Arch, in.Displaced[0]
 	none := refuse(NoSpringboard, "there is no room for a copy of the patch for %s", fn.name(w.first))
 	area, _ := req.Heap.Find(in.Patch)
-	if !req.Snippet.IsCounter() || req.Features.Preempt || area.Annex() {
+	if !req.Snippet.IsCounter() || req.Features.NoWindows || area.Annex() {
 		return nil, none
 	}
 	near := in

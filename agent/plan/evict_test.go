@@ -111,7 +111,7 @@ func TestCopied(t *testing.T) {
 			}
 		}
 	}
-	req.Features.Preempt = true
+	req.Features.NoWindows = true
 	if p, r := plan.Point(x, req); r == nil {
 		t.Errorf("in a function that is preempted: %+v", p)
 	}
@@ -128,7 +128,7 @@ func TestEvictedNot(t *testing.T) {
 		"nothing moved":      {0x8000, func(r *plan.Request) { r.Still = true }, plan.NoSpringboard},
 		"spared":             {0x8000, func(r *plan.Request) { r.Spare = func(ktext.Func, isa.Addr, isa.Addr) bool { return true } }, plan.NoSpringboard},
 		"a splice is in it":  {0x8000, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return hi-lo > 8 } }, plan.NoSpringboard},
-		"preemption":         {0x8000, func(r *plan.Request) { r.Features.Preempt = true }, plan.UnsupportedMechanism},
+		"preemption":         {0x8000, func(r *plan.Request) { r.Features.NoWindows = true }, plan.UnsupportedMechanism},
 		"two bytes, too far": {0x8000, func(r *plan.Request) { r.Offset = 0x14 }, plan.NoSpringboard},
 		"no patch memory": {0x8000, func(r *plan.Request) {
 			h := &place.Heap{}
@@ -160,7 +160,7 @@ func TestShortHop(t *testing.T) {
 // that preempts itself as well.
 func TestGap(t *testing.T) {
 	x, req := withLeaf(t, 0x8000, true)
-	req.Features.Preempt = true
+	req.Features.NoWindows = true
 	lo, hi := x.Gap()
 	if lo == hi {
 		t.Fatal("no gap behind the text")

@@ -633,7 +633,7 @@ func (fn *function) ownIndirectJump() int {
 // addresses are taken (amd64: BPF's interpreter, compiled with thunks). Others leave it.
 func (fn *function) dispatches(k int) bool {
 	i := fn.insns[k]
-	if i.Flow != isa.FlowJump || i.Target >= fn.Addr && i.Target < fn.End() {
+	if i.Flow != isa.FlowJump && i.Flow != isa.FlowCond || i.Target >= fn.Addr && i.Target < fn.End() {
 		return false
 	}
 	f, ok := fn.text.Locate(i.Target)

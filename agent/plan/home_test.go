@@ -35,7 +35,7 @@ func TestHome(t *testing.T) {
 			t.Errorf("+%#x: the way back is a breakpoint with %s free, and the patch is %x", uint64(off), x.Arch.Names(p.Free[1]), p.Code)
 		}
 		req := at(off)
-		req.Features.Preempt = true
+		req.Features.Preempted = true
 		if p, r := plan.Point(x, req); r == nil || r.Reason != plan.NoDeadRegister {
 			t.Errorf("+%#x of a kernel that preempts itself: %+v, %v", uint64(off), p, r)
 		}

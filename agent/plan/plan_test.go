@@ -224,7 +224,7 @@ func TestRefusals(t *testing.T) {
 		{"arm64", "ksys_read", 0x22, nil, plan.InsideInstruction, "one starts at +0x20"},
 		{"arm64", "ksys_read", 0x8, nil, plan.ReservedText, "landing pad"},
 		{"arm64", "__arm64_sys_getppid", 0x30, func(r *plan.Request) { r.NoSpill = true }, plan.NeedsSpill, "1 registers"},
-		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Features.Preempt, r.Features.NoTraps = true, true }, plan.UnsupportedMechanism, "preempted"},
+		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Features.NoWindows, r.Features.NoTraps = true, true }, plan.UnsupportedMechanism, "preempted"},
 		{"riscv64", "ksys_read", 0xe, func(r *plan.Request) { r.Mechanism = plan.Jump }, plan.UnsupportedMechanism, "jump"},
 		{"riscv64", "ksys_read", 0, nil, plan.ReservedText, "ftrace"},
 	} {

@@ -185,7 +185,7 @@ func TestStretchNot(t *testing.T) {
 				req.Taken = func(lo, hi isa.Addr) bool { return lo < at+14 && at+12 < hi }
 			}, want: plan.NoSpringboard},
 		"preemption": {
-			code: pieceCode, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) { req.Features.Preempt = true },
+			code: pieceCode, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) { req.Features.NoWindows = true },
 			want: plan.UnsupportedMechanism},
 		"no patch memory": {
 			code: pieceCode, spoil: func(_ *ktexttest.Kernel, _ isa.Addr, req *plan.Request) {

@@ -61,7 +61,7 @@ func (fn *function) trap(req Request, at int) (*Plan, *Refusal) {
 	}
 	// The breakpoint leads back as long as the point has one: whoever could be in the patch
 	// later would meet nothing.
-	home := !req.Features.Preempt
+	home := !req.Features.Preempted
 	return fn.build(req, window{mechanism: Trap, first: at, count: 1, replaced: i.Len, home: home})
 }
 

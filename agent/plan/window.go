@@ -37,7 +37,7 @@ const (
 // possible, one that begins before it may be: whoever comes to the point has then come
 // through the window's start.
 func (fn *function) quiesced(req Request, at int) (*Plan, *Refusal) {
-	if req.Features.Preempt {
+	if req.Features.NoWindows {
 		return nil, refuse(UnsupportedMechanism, "the kernel can be preempted inside a window")
 	}
 	if r := fn.waited(); r != nil {

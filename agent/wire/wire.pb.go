@@ -2306,7 +2306,7 @@ func (x *PatchMemory) GetPages() uint64 {
 type Planned struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Lse        bool                   `protobuf:"varint,1,opt,name=lse,proto3" json:"lse,omitempty"`                                // arm64: the CPU has atomic additions of one instruction
-	Preempt    bool                   `protobuf:"varint,2,opt,name=preempt,proto3" json:"preempt,omitempty"`                        // the kernel preempts itself
+	NoWindows  bool                   `protobuf:"varint,2,opt,name=no_windows,json=noWindows,proto3" json:"no_windows,omitempty"`   // nothing proves that nobody is inside a window
 	IndexError string                 `protobuf:"bytes,3,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"` // why what is known of the whole kernel was not used
 	Indexed    bool                   `protobuf:"varint,4,opt,name=indexed,proto3" json:"indexed,omitempty"`                        // it was
 	NoTraps    bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
@@ -2353,9 +2353,9 @@ func (x *Planned) GetLse() bool {
 	return false
 }
 
-func (x *Planned) GetPreempt() bool {
+func (x *Planned) GetNoWindows() bool {
 	if x != nil {
-		return x.Preempt
+		return x.NoWindows
 	}
 	return false
 }
@@ -3753,10 +3753,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xbf\x01\n" +
+	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xc4\x01\n" +
 	"\aPlanned\x12\x10\n" +
-	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x18\n" +
-	"\apreempt\x18\x02 \x01(\bR\apreempt\x12\x1f\n" +
+	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x1d\n" +
+	"\n" +
+	"no_windows\x18\x02 \x01(\bR\tnoWindows\x12\x1f\n" +
 	"\vindex_error\x18\x03 \x01(\tR\n" +
 	"indexError\x12\x18\n" +
 	"\aindexed\x18\x04 \x01(\bR\aindexed\x12\x19\n" +

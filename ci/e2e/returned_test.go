@@ -314,13 +314,16 @@ func sleepsTraced(t *testing.T, g *guestShell, arch string) {
 		if !slices.Contains(w.arches, arch) {
 			continue
 		}
-		typed(t, g, "cd /sys/kernel/tracing; [ -e kprobe_events ] || { mount -t tracefs none /sys/kernel/tracing; cd /sys/kernel/tracing; }; { "+w.on+"; } || echo not traced; cd /", 30+10*k)
+		typed(t, g, "cd /sys/kernel/tracing; [ -e kprobe_events ] || { mount -t tracefs none /sys/kernel/tracing; cd /sys/kernel/tracing; }; "+w.on+" && cd /", 30+10*k)
 		a := answers(t, g, `kinst --json kinst:truth:truth_waits:return --do "count by ret" --run "(echo waits 1 >/proc/truth; echo \$? >/tmp/woken) >/dev/null 2>&1 & sleep 0.1"`, 31+10*k)
 		if _, called := exits(a, "truth_waits"); len(called) == 0 {
 			t.Errorf("%s: no jump of truth_waits is called: %+v", w.name, a.Points)
 		}
 		// Others take the memory that is free.
-		typed(t, g, `kinst --skip-refused kinst::vfs_read:block kinst::vfs_write:block kinst::do_sys_openat2:block kinst::vfs_read:return --run "cat /proc/version" >/dev/null || true`, 32+10*k)
+		others := answers(t, g, `kinst --json --skip-refused kinst::vfs_read:block kinst::vfs_write:block kinst::do_sys_openat2:block --run "cat /proc/version" 2>/dev/null`, 32+10*k)
+		if n := len(slices.DeleteFunc(others.Points, func(p ask.Point) bool { return p.Refusal != nil })); n < 50 {
+			t.Errorf("%s: only %d others are spliced", w.name, n)
+		}
 		if said := typed(t, g, "ls /tmp/woken 2>/dev/null; echo wake 1 >/proc/truth; while [ ! -e /tmp/woken ]; do sleep 0.1; done; cat /tmp/woken; rm /tmp/woken; cd /sys/kernel/tracing; "+w.off+"; cd /", 33+10*k); said != "0\n" {
 			t.Errorf("%s: with a task asleep in the patch: %q", w.name, said)
 		}

@@ -160,7 +160,7 @@ func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, err
 
 func (k *kernel) request(t *thread) plan.Request {
 	return plan.Request{
-		Features: gen.Features{LSE: k.info.LSE(), Preempt: k.info.Preempts(), NoTraps: !k.info.Traps()}, Loads: k.info.Loads,
+		Features: gen.Features{LSE: k.info.LSE(), NoWindows: k.info.NoWindows(), Preempted: k.info.Preempted(), NoTraps: !k.info.Traps()}, Loads: k.info.Loads,
 		Facts: k.facts, Known: k.known, Heap: t.splicer.Heap(), Padding: k.padding, Terse: true,
 		Taken: k.all.Touches, Asked: k.all.Asked,
 	}

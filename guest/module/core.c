@@ -79,7 +79,7 @@ static long do_info(void __user *arg)
 	in.area_lo = lo;
 	in.area_hi = hi;
 	if (!ki_text_windows())
-		in.features |= KI_FEAT_PREEMPT;
+		in.features |= KI_FEAT_NO_WINDOWS;
 	if (ki_traps_work())
 		in.features |= KI_FEAT_TRAP;
 	if (IS_ENABLED(CONFIG_PREEMPTION))

@@ -112,7 +112,7 @@ func (e *env) planBy(m plan.Mechanism, function string, from isa.Off) (*plan.Pla
 func (e *env) planWith(s snippet.Snippet, m plan.Mechanism, function string, from isa.Off) (*plan.Plan, error) {
 	p, refusal := plan.Search(e.text, plan.Request{
 		Function: function, Offset: from, Mechanism: m, Snippet: s, Heap: &e.heap,
-		Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts(), NoTraps: !e.info.Traps()},
+		Features: gen.Features{LSE: e.info.LSE(), NoWindows: e.info.NoWindows(), Preempted: e.info.Preempted(), NoTraps: !e.info.Traps()},
 	})
 	if refusal != nil {
 		return nil, refusal

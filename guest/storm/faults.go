@@ -58,7 +58,7 @@ func (e *env) accesses() (plans []*plan.Plan, refused []string, err error) {
 			}
 			p, r := plan.At(e.text, f, plan.Request{
 				Offset: isa.Off(l.Site - f.Addr), Heap: &e.heap, Facts: facts,
-				Features: gen.Features{LSE: e.info.LSE(), Preempt: e.info.Preempts(), NoTraps: !e.info.Traps()},
+				Features: gen.Features{LSE: e.info.LSE(), NoWindows: e.info.NoWindows(), Preempted: e.info.Preempted(), NoTraps: !e.info.Traps()},
 				Apart:    e.arch.Name == "arm64" && len(plans)%2 == 0, // KASLR may make it all of them
 				Taken: func(lo, hi isa.Addr) bool {
 					for _, q := range plans {

@@ -49,7 +49,7 @@ enum ki_arch {
 };
 
 /* ki_info.features */
-#define KI_FEAT_PREEMPT	(1u << 0)	/* nothing proves that nobody is inside a window: none */
+#define KI_FEAT_NO_WINDOWS	(1u << 0)	/* nothing proves that nobody is inside a window: none */
 #define KI_FEAT_LSE	(1u << 1)	/* arm64: atomics of ARMv8.1 */
 #define KI_FEAT_TRAP	(1u << 2)	/* breakpoints may lead to patches */
 #define KI_FEAT_PREEMPTED (1u << 3)	/* a thread may lose its CPU anywhere in the kernel, in a patch too */
