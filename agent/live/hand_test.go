@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 	"os"
@@ -161,6 +162,40 @@ func TestRecorded(t *testing.T) {
 				if g.Kind(b) != cfg.KindPad && l.In(b).Has(r) != n.Live(b) {
 					t.Fatalf("%s: %s at %v: live is %v", name, k.Arch.RegName(r), g.Start(b), l.In(b).Has(r))
 				}
+			}
+		}
+	}
+}
+
+// TestDispatch: C's jump through a thunk leads to C, which reads no scratch register, but where
+// the function has a landing pad behind its entry: there it may lead, and that reads what it likes.
+func TestDispatch(t *testing.T) {
+	const (
+		base    = 0xffffffff81000000
+		site    = "\x0f\x1f\x44\x00\x00"
+		jump    = "\xe9\x16\x00\x00\x00" // to 0x20
+		pad     = "\xf3\x0f\x1e\xfa"
+		nothing = "\x0f\x1f\x40\x00"
+		reads   = "\x4c\x89\xd8\xc3" // mov %r11,%rax; ret
+		symbols = "ffffffff81000000 t interprets\nffffffff81000020 t __x86_indirect_thunk_rax\nffffffff81000000 T _stext\nffffffff81000040 T _etext\n"
+	)
+	for label, want := range map[string]bool{nothing: false, pad: true} {
+		p := &program{base: base, code: []byte(site + jump + label + reads)}
+		p.code = append(p.code, bytes.Repeat([]byte{0xcc}, 0x20-len(p.code))...)
+		p.code = append(p.code, bytes.Repeat([]byte{0xcc}, 0x20)...)
+		copy(p.code[0x20:], "\xff\xe0") // jmp *%rax
+		arch, err := all.Lookup("amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, l := solve(t, arch, symbols, p.read)
+		got, err := l.Before(base + 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := isa.Reg(0); r < arch.Flags; r++ {
+			if name := arch.RegName(r); name == "r11" && got.Has(r) != want {
+				t.Errorf("%x behind the jump: r11 is live: %v, want %v", label, got.Has(r), want)
 			}
 		}
 	}

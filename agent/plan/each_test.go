@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"kerninst/agent/isa"
@@ -108,6 +110,49 @@ func TestEachOfReal(t *testing.T) {
 			if n[plan.EachBlock] < 3 || n[plan.EachBlock] >= n[plan.EachInstruction]/2 || n[plan.EachCall] == 0 || n[plan.EachReturn] == 0 {
 				t.Errorf("%s: %s has %v", arch, f, n)
 			}
+		}
+	}
+}
+
+// TestBlocksOfTables: where the kernel's tables have control go, blocks begin: at the targets of
+// static keys, behind their sites, and at fixups.
+func TestBlocksOfTables(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		links, err := x.Links("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := &plan.Functions{}
+		seen := map[string]int{}
+		begins := func(what string, a isa.Addr) {
+			f, ok := x.Locate(a)
+			if !ok || strings.HasPrefix(f.Name, "gap") {
+				return
+			}
+			got, r := plan.OffsetsAt(x, f, plan.Request{Known: known}, plan.EachBlock)
+			if r != nil {
+				return
+			}
+			if seen[what]++; !slices.Contains(got, isa.Off(a-f.Addr)) {
+				t.Errorf("%s: no block of %v begins at +%#x, %s", arch, f, uint64(a-f.Addr), what)
+			}
+		}
+		for _, k := range links.Keys {
+			begins("the target of a static key", k.Target)
+			if f, ok := x.Locate(k.Site); ok && !strings.HasPrefix(f.Name, "gap") {
+				code := make([]byte, 16)
+				if x.Read(k.Site, code) == nil {
+					begins("behind a static key", x.Arch.Decode(code, k.Site).End())
+				}
+			}
+		}
+		for _, f := range links.Faults {
+			begins("a fixup", f.Fixup)
+		}
+		t.Logf("%s: %v", arch, seen)
+		if seen["the target of a static key"] == 0 || seen["behind a static key"] == 0 || seen["a fixup"] == 0 {
+			t.Errorf("%s: not all are in the recording: %v", arch, seen)
 		}
 	}
 }

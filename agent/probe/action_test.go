@@ -179,3 +179,17 @@ func FuzzCompile(f *testing.F) {
 		}
 	})
 }
+
+// TestRegisters: of an ISA whose registers are known, no other is asked for.
+func TestRegisters(t *testing.T) {
+	in := At{Registers: []string{"rax", "rdi"}}
+	if _, err := in.Compile("", `sum(reg("rdi"))`); err != nil {
+		t.Error(err)
+	}
+	if _, err := in.Compile("", `sum(reg("rdx"))`); err == nil || !strings.Contains(err.Error(), "there is no register of that name") {
+		t.Errorf("of a register that there is not: %v", err)
+	}
+	if _, err := (At{}).Compile("", `sum(reg("rdx"))`); err != nil {
+		t.Errorf("where none are known: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package analysis_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -69,6 +70,24 @@ func TestSurvey(t *testing.T) {
 	_, err := analysis.NewSurvey(t.Context(), recorded(t, "arm64"), nil, nil, nil)
 	if err == nil {
 		t.Error("without an index, there is nothing to count")
+	}
+}
+
+// TestSurveyEnds: who is asked to end does not plan the rest, and how far it is was said.
+func TestSurveyEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	said := 0
+	end := func(done, of int) {
+		if said++; done < 1 || done > of {
+			t.Errorf("%d of %d are done", done, of)
+		}
+	}
+	if _, err := analysis.NewSurvey(ctx, recorded(t, "arm64"), indexed(t, analyse(t, "arm64")), nil, end); err != nil || said == 0 {
+		t.Errorf("%v, said %d times", err, said)
+	}
+	cancel()
+	if _, err := analysis.NewSurvey(ctx, recorded(t, "arm64"), indexed(t, analyse(t, "arm64")), nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked to end: %v", err)
 	}
 }
 
