@@ -139,7 +139,7 @@ func (r *Request) CheckFor(arch string) error {
 	left := slices.DeleteFunc(slices.Clone(has), func(m string) bool { return slices.Contains(r.Without, m) })
 	switch {
 	case r.Mechanism != "" && !slices.Contains(has, r.Mechanism):
-		return fmt.Errorf("--mechanism %s: %s has %s", r.Mechanism, arch, strings.Join(has, ", "))
+		return fmt.Errorf("--mechanism %s: %s has %s%s", r.Mechanism, arch, strings.Join(has, ", "), near.Hint(r.Mechanism, has))
 	case len(left) == 0:
 		return fmt.Errorf("--no-mechanism %s: %s has no other", strings.Join(r.Without, ","), arch)
 	}
