@@ -49,8 +49,20 @@ void ki_quiesce(void)
 	ki_arch_quiesce();
 }
 
+/*
+ * Words of who asks are where calls return to, none of which is where a patch begins: he
+ * came by a system call, and was not interrupted above our own frames. What looks like a
+ * patch's address there is what an earlier call of ours left, whose frames were elsewhere,
+ * since the kernel moves the stack of each system call (randomize_kstack_offset).
+ */
+static bool left_by_us(const struct interval_tree_node *node, unsigned long v,
+		       const struct task_struct *t)
+{
+	return t == ki_caller.task && v == node->start;
+}
+
 static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n,
-		       bool asleep)
+		       const struct task_struct *t, bool asleep)
 {
 	struct interval_tree_node *node;
 	unsigned long v;
@@ -59,7 +71,8 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
 		for (node = interval_tree_iter_first(r->tree, v, v); node;
 		     node = interval_tree_iter_next(node, v, v))
-			r->found(node, asleep);
+			if (!left_by_us(node, v, t))
+				r->found(node, asleep);
 	}
 }
 
@@ -71,7 +84,7 @@ static void scan_graph(const struct ki_ranges *r, struct task_struct *t, bool as
 	int i;
 
 	for (i = 0; t->ret_stack && (e = ftrace_graph_get_ret_stack(t, i)); i++)
-		scan_words(r, &e->ret, 1, asleep);
+		scan_words(r, &e->ret, 1, t, asleep);
 #endif
 }
 
@@ -82,13 +95,13 @@ static void scan_hooks(const struct ki_ranges *r, struct task_struct *t, bool as
 	struct rethook_node *h;
 
 	llist_for_each_entry(h, t->rethooks.first, llist)
-		scan_words(r, &h->ret_addr, 1, asleep);
+		scan_words(r, &h->ret_addr, 1, t, asleep);
 #endif
 #if defined(CONFIG_KRETPROBES) && !defined(CONFIG_KRETPROBE_ON_RETHOOK)
 	struct kretprobe_instance *k;
 
 	llist_for_each_entry(k, t->kretprobe_instances.first, llist)
-		scan_words(r, (unsigned long *)&k->ret_addr, 1, asleep);
+		scan_words(r, (unsigned long *)&k->ret_addr, 1, t, asleep);
 #endif
 }
 
@@ -117,12 +130,12 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 	if (t == ki_caller.task)
 		sp = ki_caller.frame;	/* who asks is not in a patch below that */
 	else if (n)
-		scan_words(r, words, n, asleep);
+		scan_words(r, words, n, t, asleep);
 	if (sp < stack || sp >= stack + THREAD_SIZE)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
 	if (sp < end)
-		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long), asleep);
+		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long), t, asleep);
 	scan_graph(r, t, asleep);
 	scan_hooks(r, t, asleep);
 	put_task_stack(t);

@@ -280,7 +280,7 @@ func (e *env) storm(v variant, toggles int) error {
 	calls, loopErr := l.stop()
 	err = errors.Join(err, e.dev.Undo(boards))
 	if len(v.boards) == 0 { // nobody is left whose stack could have a word of it
-		err = errors.Join(err, e.again(v.point))
+		err = errors.Join(err, e.againAfterReads(v.point))
 	}
 	hits := e.hits(v.counts)
 	// Arrivals at the unspliced point are not hits, so fewer are expected; a
@@ -328,6 +328,23 @@ func (e *env) again(s kdev.Splice) error {
 		return err
 	}
 	return e.dev.WriteCode(s.Patch, code, kdev.Frame{Orig: s.Point})
+}
+
+// againAfterReads writes a patch after so many calls of the device which were told of its
+// address that their frames have left it all over the caller's stack: each system call has
+// its frames elsewhere (randomize_kstack_offset).
+func (e *env) againAfterReads(s kdev.Splice) error {
+	for range 3 {
+		for range 200 {
+			if err := e.dev.Read(s.Patch, make([]byte, s.PatchLen)); err != nil {
+				return err
+			}
+		}
+		if err := e.again(s); err != nil {
+			return fmt.Errorf("after reads of it: %w", err)
+		}
+	}
+	return nil
 }
 
 // fail has batches refused at their last splice while the last CPU passes the point:
