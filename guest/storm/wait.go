@@ -48,8 +48,13 @@ func (e *env) waits() error {
 	after := func(do func()) (took time.Duration, err error) {
 		began := time.Now()
 		if do != nil {
-			t := time.AfterFunc(waitShort, do)
-			defer t.Stop()
+			done := make(chan struct{})
+			t := time.AfterFunc(waitShort, func() { defer close(done); do() })
+			defer func() {
+				if !t.Stop() { // what comes late would otherwise come into the next wait
+					<-done
+				}
+			}()
 		}
 		err = e.dev.Wait(all, waitPeriod, waitLong)
 		return time.Since(began), err
