@@ -75,6 +75,10 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
 			}
+			if ctx.Err() != nil { // exec starts nothing when it is too late
+				res.Runs = append(res.Runs, &wire.RunResult{Exit: 128 + int32(syscall.SIGKILL), TimedOut: true})
+				return nil
+			}
 			return fmt.Errorf("%s: %w", s.Argv[0], err)
 		}
 	}

@@ -42,9 +42,10 @@ func TestRunBoundsOutput(t *testing.T) {
 }
 
 func TestRunTimesOut(t *testing.T) {
-	r := runShell(t, "while :; do :; done", 1e8)
-	if !r.TimedOut || r.Exit != 137 {
-		t.Errorf("got %v", r)
+	for _, limit := range []uint64{1, 1e8} { // before it begins; while it runs
+		if r := runShell(t, "while :; do :; done", limit); !r.TimedOut || r.Exit != 137 {
+			t.Errorf("%d ns: got %v", limit, r)
+		}
 	}
 }
 

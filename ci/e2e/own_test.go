@@ -58,6 +58,10 @@ func TestFetch(t *testing.T) {
 	if a := call(t, nil, "run", "--arch", "arm64", "--fetch", "/a:b"); a.code != status.ExitUsage || !strings.Contains(a.stderr, "the guest's path alone") {
 		t.Errorf("exit status %d: %s", a.code, a)
 	}
+	a = call(t, nil, "run", "--arch", "arm64", "--scenario", "boot", "--fetch", "/none", "--fetch", "/proc/version", "--out", t.TempDir())
+	if a.code != status.ExitFailed || !strings.Contains(a.stderr, "--fetch /none: no guest had it") || strings.Contains(a.stderr, "version: no guest") {
+		t.Errorf("exit status %d: %s", a.code, a)
+	}
 }
 
 // reproOwn: what a user added is in the run's folder, and comes out again from

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ import (
 	"kerninst/lab/libvirt"
 	"kerninst/lab/qemu"
 	"kerninst/lab/report"
+	"kerninst/lab/runner"
 	"kerninst/lab/status"
 	"kerninst/lab/vm"
 	"kerninst/scenarios"
@@ -153,6 +156,10 @@ func (f *runFlags) run(ctx context.Context) error {
 		return err
 	}
 	progress("report: %s", filepath.Join(out, report.HTMLFile))
+	if err := f.never(out); err != nil {
+		progress("%v", err)
+		codes = append(codes, status.ExitFailed)
+	}
 	if code := status.WorstExit(codes...); code != 0 {
 		return &exit{code: code}
 	}
@@ -170,6 +177,23 @@ func (f *runFlags) checkScenarios() error {
 		return err
 	}
 	return usage(scenarios.CheckTime(list, t))
+}
+
+// never says what was to be fetched and has come from no guest. That some have it not is
+// no failure: scenarios' guests are not alike.
+func (f *runFlags) never(out string) error {
+	dir := os.DirFS(out)
+	places, err := fs.Glob(dir, "*/guests/*/"+runner.FetchedDir)
+	for _, guest := range f.fetches {
+		has := func(place string) bool {
+			_, err := fs.Lstat(dir, path.Join(place, guest))
+			return err == nil
+		}
+		if !slices.ContainsFunc(places, has) {
+			err = errors.Join(err, fmt.Errorf("--fetch %s: no guest had it when its job was done", guest))
+		}
+	}
+	return err
 }
 
 // checkAdded refuses to add what --force is about to remove.
