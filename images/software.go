@@ -90,6 +90,7 @@ var softwares = map[string]software{
 			"libssh2-1t64", "libssl3t64", "libstdc++6", "libtasn1-6", "libtraceevent1", "libunistring5", "libunwind8",
 			"libuuid1", "libzstd1", "linux-perf", "zlib1g",
 		},
+		only:     map[string][]string{"riscv64": {"libaudit1", "libcap-ng0"}}, // which names system calls; elsewhere perf has a table
 		unlocked: map[string]string{"riscv64": "when the others were locked, the mirror's index of packages for riscv64 was older than what its signed Release says"},
 		programs: []string{"/usr/bin/perf"},
 		memory:   640, // 53 MiB of files, twice while they are unpacked
@@ -228,7 +229,8 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 		return nil, err
 	}
 	set := softwareSet(name, b.t.name)
-	key := keyOf("1", Lock{set: lock[set]}.content())
+	wanted := softwares[name].of(b.t.name)
+	key := keyOf("2", set, strings.Join(wanted, " "), Lock{set: lock[set]}.content()) // nothing may be locked
 	if pkgs, ok := b.cachedSoftware(key, lock[set]); ok {
 		return pkgs, nil
 	}
@@ -256,7 +258,7 @@ func (b *builder) softwarePackages(ctx context.Context, name string) ([]Package,
 	if err != nil {
 		return nil, err
 	}
-	offers, err := a.exactly(ctx, softwares[name].of(b.t.name))
+	offers, err := a.exactly(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
