@@ -178,7 +178,7 @@ const mostLooks = 15
 // and pieces of virtual memory,
 // which are the module's own. If some thread's stack looks as if it was in a patch, what was
 // made since the device was opened stays, for that time.
-var mayGrow = map[string]int{"pages": 3072, "SUnreclaim": 512, "VmallocUsed": 2048, "Percpu": 64, "pieces": 4 * mostAreas}
+var mayGrow = map[string]int{"pages": 1024, "SUnreclaim": 512, "VmallocUsed": 2048, "Percpu": 64, "pieces": 4 * mostAreas}
 
 // round opens the device, has root and then nobody call, and closes it. Both are processes of
 // their own: what calls leave on a thread's stack looks as if it was in a patch, as long as
