@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -238,9 +239,12 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 	answers := map[string]*Answer{}
 	out.Status = status.Passed
 	var all []*runner.Guest
+	var early *runner.Guest // whose job ended before its end
+	notAsked := ""
 	for i, p := range pending {
 		g := p.Wait()
-		if errors.Is(g.Err, runner.ErrNotAsked) { // that one's failure is the scenario's
+		if errors.Is(g.Err, runner.ErrNotAsked) {
+			notAsked = guests[i].Name
 			continue
 		}
 		all = append(all, g)
@@ -262,9 +266,17 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			continue
 		}
 		answers[guests[i].Name] = env.answer(g)
+		if early == nil && guests[i].Ends == "" && g.Outcome.Status == status.Failed {
+			early = g
+		}
 	}
 	if out.Failure == nil {
-		env.check(s, answers, out)
+		if notAsked == "" { // or there is not all that is to be checked
+			env.check(s, answers, out)
+		}
+		if out.Failure == nil {
+			out.Status, out.Failure = env.incomplete(s, early, notAsked)
+		}
 		if out.Failure != nil {
 			env.file(&card.Card{Arch: env.Arch, Scenario: s.Name, Status: out.Status,
 				Kind: out.Failure.Kind, Summary: out.Failure.Summary}, s.Name, all...)
@@ -279,6 +291,19 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 		return ""
 	}
 	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
+}
+
+// incomplete is what is wrong though the check has found nothing: a job has ended early, in a
+// step that nobody looks at or in undoing what was live, or a guest was not asked.
+func (env *Env) incomplete(s Scenario, early *runner.Guest, notAsked string) (status.Status, *report.Failure) {
+	switch {
+	case early != nil:
+		return status.Failed, &report.Failure{Kind: string(early.Outcome.Kind), Summary: early.Request.Name + ": " + early.Outcome.Summary,
+			Console: early.Outcome.ConsoleTail, Rerun: env.Rerun(s.Name)}
+	case notAsked != "":
+		return status.LabFailed, &report.Failure{Kind: "lab", Summary: notAsked + ": " + runner.ErrNotAsked.Error(), Rerun: env.Rerun(s.Name)}
+	}
+	return status.Passed, nil
 }
 
 // card describes a guest whose answers are not worth looking at.
@@ -393,8 +418,10 @@ func (env *Env) check(s Scenario, answers map[string]*Answer, out *report.Scenar
 		case stop:
 			out.Status = status.Failed
 			out.Failure = &report.Failure{Kind: "assertion", Summary: p.message, Rerun: env.Rerun(s.Name)}
-		default:
-			panic(p) // ours: ginkgo reports it with its stack
+		default: // ours: it has come upon what it does not expect
+			env.Runner.Progress("%s: %s: the check panicked: %v\n%s", env.Arch, s.Name, p, debug.Stack())
+			out.Status = status.LabFailed
+			out.Failure = &report.Failure{Kind: "lab", Summary: fmt.Sprintf("the check panicked: %v", p), Rerun: env.Rerun(s.Name)}
 		}
 	}()
 	s.Check(t)

@@ -254,6 +254,11 @@ func (s scenarioProof) read(text []byte, arch string, seed uint64) []line {
 		return []line{l}
 	}
 	result := all[0].Scenarios[0]
+	if r := all[0]; r.Arch != arch || r.Seed != seed || result.Name != s.name {
+		fmt.Fprintf(os.Stderr, "proof: %s on %s with seed %d: the results are of %s on %s with seed %d\n", l.name, arch, seed, result.Name, r.Arch, r.Seed)
+		return []line{l}
+	}
+	result.Status = status.Worst(result.Status, all[0].Status)
 	m, counted := result.Metrics[s.n]
 	out := []line{l.tried(result.Status, m.Value, s.n, counted)}
 	for _, c := range s.classes {

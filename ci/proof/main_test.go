@@ -17,14 +17,18 @@ import (
 
 func TestRead(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{`[{"scenarios": [{"status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 7 3 passed"},
-		{`[{"scenarios": [{"status": "crashed"}]}]`, "proof p amd64 0 3 crashed"},
-		{`[{"scenarios": [{"status": "passed", "metrics": {"m": {"value": 0}}}]}]`, "proof p amd64 0 3 failed"},
-		{`[{"scenarios": [{"status": "passed"}]}]`, "proof p amd64 0 3 failed"},
-		{`[{"scenarios": [{"status": "passed", "metrics": {"m": {"value": 7}, "m.c": {"value": 2}, "m.d": {"value": 0}}}]}]`,
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 7 3 passed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "crashed"}]}]`, "proof p amd64 0 3 crashed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 0}}}]}]`, "proof p amd64 0 3 failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed"}]}]`, "proof p amd64 0 3 failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}, "m.c": {"value": 2}, "m.d": {"value": 0}}}]}]`,
 			"proof p amd64 7 3 passed\nproof p/c amd64 2 3 passed\nproof p/d amd64 0 3 failed"},
 		{`[]`, "proof p amd64 0 3 lab_failed"},
 		{``, "proof p amd64 0 3 lab_failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "lab_failed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 7 3 lab_failed"},
+		{`[{"arch": "arm64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 0 3 lab_failed"},
+		{`[{"arch": "amd64", "seed": 4, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 0 3 lab_failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "q", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 0 3 lab_failed"},
 	} {
 		p := scenarioProof{"p", "exact", "m", []class{{"c", "m.c"}, {"d", "m.d"}}}
 		var got []string

@@ -116,7 +116,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 	if outcome.failed && !slices.ContainsFunc(env.Results, func(s report.Scenario) bool { return s.Failure != nil }) {
 		fmt.Fprint(os.Stderr, said.String())
 	}
-	return f.finish(env, results, manifest, start, prepared)
+	return f.finish(env, outcome.failed, results, manifest, start, prepared)
 }
 
 // suiteLimit is when ginkgo gives up: never, as each guest has limits of its own. Its own default,
@@ -353,12 +353,15 @@ func manifestOf(f *runFlags, img *images.Image, v qemu.Version, through string, 
 	return m.Encode()
 }
 
-// finish writes the results and turns them into an exit status.
-func (f *runFlags) finish(env *scenarios.Env, results report.Results, manifest report.Manifest, start time.Time, prepared float64) error {
+// finish writes the results and turns them into an exit status; failed is what ginkgo says.
+func (f *runFlags) finish(env *scenarios.Env, failed bool, results report.Results, manifest report.Manifest, start time.Time, prepared float64) error {
 	results.Scenarios = env.Results
 	var all []status.Status
 	for _, s := range env.Results {
 		all = append(all, s.Status)
+	}
+	if failed && status.ExitCode(all...) == 0 { // a scenario has told nothing of itself
+		all = append(all, status.LabFailed)
 	}
 	results.Status = status.Worst(all...)
 	timings := report.Timings{
