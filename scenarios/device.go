@@ -37,7 +37,7 @@ func deviceGuests(calls, dear int, limit time.Duration) func(string) []Guest {
 				snapshot("before", ""),
 				module("unload", wire.Module_UNLOAD),
 				taints("taints"),
-				run("device", ProgramPath(fuzzPackage), "-calls", strconv.Itoa(calls), "-dear", strconv.Itoa(dear)),
+				run("device", ProgramPath(fuzzPackage), "-seed", seedWord, "-calls", strconv.Itoa(calls), "-dear", strconv.Itoa(dear)),
 				taints("taints behind"),
 				module("load", wire.Module_LOAD),
 				snapshot("after", "before"),

@@ -45,7 +45,7 @@ func stormGuests(toggles int, limit time.Duration) func(string) []Guest {
 			Job: job(
 				snapshot("before", ""),
 				module("unload", wire.Module_UNLOAD),
-				run("storm", ProgramPath(stormPackage), "-toggles", strconv.Itoa(toggles)),
+				run("storm", ProgramPath(stormPackage), "-seed", seedWord, "-toggles", strconv.Itoa(toggles)),
 				module("load", wire.Module_LOAD),
 				snapshot("after", "before"),
 				module("unload again", wire.Module_UNLOAD),

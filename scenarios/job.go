@@ -51,6 +51,22 @@ func read(name string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Read{Read: &wire.Read{}}}
 }
 
+// seedWord stands for the run's seed among a program's arguments: a scenario does not know it.
+const seedWord = "{seed}"
+
+// seeded puts the seed there.
+func seeded(job *wire.Job, seed uint64) *wire.Job {
+	for _, s := range job.GetSteps() {
+		argv := s.GetRun().GetArgv()
+		for k := range argv {
+			if argv[k] == seedWord {
+				argv[k] = strconv.FormatUint(seed, 10)
+			}
+		}
+	}
+	return job
+}
+
 func run(name string, argv ...string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Run{Run: &wire.Run{Argv: argv}}}
 }

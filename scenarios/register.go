@@ -168,7 +168,10 @@ func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 			continue
 		}
 		first := slices.IndexFunc(guests[:i], func(o Guest) bool { return o.Name == g.After })
-		pending = append(pending, env.Runner.StartAfter(env.Ctx, pending[first], func(of *runner.Guest) (*wire.Job, error) { return g.Make(env.answer(of)) }, q))
+		pending = append(pending, env.Runner.StartAfter(env.Ctx, pending[first], func(of *runner.Guest) (*wire.Job, error) {
+			job, err := g.Make(env.answer(of))
+			return seeded(job, env.seed(g)), err
+		}, q))
 	}
 	return pending
 }
@@ -226,9 +229,12 @@ func (env *Env) request(s Scenario, g Guest, of int) runner.Request {
 	return runner.Request{
 		Files: files, FilesAgain: again, Boots: g.Boots || g.alone(),
 		Name: GuestName(s, g), CPUs: g.CPUs, CPU: g.CPU, MemMiB: cmp.Or(g.Memory, images.SoftwareMemory(g.Software...)), Time: g.Time, Seed: g.Seed, Append: g.Append,
-		Oracle: g.Oracle, Executed: g.Executed, Calls: g.Calls, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: g.Job, BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
+		Oracle: g.Oracle, Executed: g.Executed, Calls: g.Calls, Keep: env.Keep, KeepPassed: env.Keep && of <= mostPassed, Job: seeded(g.Job, env.seed(g)), BootTimeout: g.BootTimeout, RunTimeout: g.RunTimeout,
 	}
 }
+
+// seed is a guest's.
+func (env *Env) seed(g Guest) uint64 { return env.Runner.Seed + g.Seed }
 
 // alone says that few guests are of this one's kind: no state of it is kept.
 func (g Guest) alone() bool { return g.Time == vm.Host && (g.Append != "" || g.CPU != "") }

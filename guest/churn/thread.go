@@ -194,7 +194,7 @@ func (t *thread) count(l *splice.Live, each int) error {
 	if got := l.Words()[0] - before; got != uint64(want) {
 		t.wrong("%v of %s counted %d of %d calls, not %d", l.Plan.Mechanism, l.Plan.Symbol, got, called, want)
 	}
-	t.tally.exact += called
+	t.tally.exact += want
 	return nil
 }
 
