@@ -168,8 +168,17 @@ func (t *T) granularAnswers(s granularSuite) {
 				s.answers(t, guest, step, text)
 			}
 		}
+		for _, step := range slices.Concat(s.begins, s.ends) { // such as a server's end, which tells of processes that died
+			if step.GetRun() != nil {
+				t.ran(guest, step.Name)
+			}
+		}
 	}
 }
+
+// leastOptimised is the part of kprobes that are jumps at least where jumps are measured: of blocks'
+// begins the kernel takes two in five, for what it would replace must not reach into the next.
+const leastOptimised = 0.33
 
 func (t *T) granularColumn(name string, cells []report.GridCell) {
 	t.Grid.Columns = append(t.Grid.Columns, name)
@@ -200,9 +209,11 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 	}
 	file(m.name+".points", float64(len(set.points)), "points")
 	if m.name == toolOptprobe {
+		t.ran(m.guest, "optimise")
 		n, err := strconv.Atoi(strings.Fields(string(t.ran(m.guest, g.name+".settled")[0]))[0])
 		t.noError(g.name+": optprobes", err)
 		file(m.name+".optimised", float64(n), "points")
+		t.atLeast(g.name+": part of its kprobes that the kernel makes jumps of", float64(n)/float64(len(set.points)), leastOptimised)
 	}
 	file(m.name+".geomean", r.mean, "x")
 	file(m.name+".geomean.every", r.every, "x")
@@ -360,6 +371,24 @@ func otherwise[P comparable](a, b map[P]uint64, often uint64) float64 {
 	return float64(other) / float64(all)
 }
 
+// shared is which part of the places that come into it, and that another was asked for, it has.
+func shared[P comparable](a, b map[P]uint64, often uint64, asked func(P) bool) float64 {
+	all, has := 0, 0
+	for p, n := range a {
+		if n < often || !asked(p) {
+			continue
+		}
+		all++
+		if _, both := b[p]; both {
+			has++
+		}
+	}
+	return float64(has) / float64(max(1, all))
+}
+
+// leastShared is that part at least.
+const leastShared = 0.95
+
 // mostApart is that part at most. Splices count what the daemon does for itself while they are
 // there: arm64's clears a thousand pages of fresh memory, 64 times round each, which is seven of a
 // hundred of what comes by its blocks. Where all takes many times as long there are more interrupts.
@@ -425,7 +454,9 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 			// call's, which the pattern leaves out, and the set of places with it.
 			set, err := g.set(t.Guests["kprobed"], m.of)
 			t.noError(g.name+": places that "+m.name+" has", err)
-			judge(m, theirs, func(function string) bool { return contains(set.functions, function) })
+			asked := func(function string) bool { return contains(set.functions, function) }
+			t.atLeast(g.name+": part of the functions come by often that "+m.name+" has counted, of those it was asked", shared(of, theirs, s.often, asked), leastShared)
+			judge(m, theirs, asked)
 		case g.kprobes == "":
 			theirs := t.probesFound(m.guest, g)
 			t.granularApart(s, g, m, ours, theirs, names)

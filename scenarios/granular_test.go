@@ -77,6 +77,21 @@ func TestOtherwise(t *testing.T) {
 	}
 }
 
+// TestShared: who was asked for a place and does not have it, has a part only.
+func TestShared(t *testing.T) {
+	ours := map[string]uint64{"a": often, "b": often, "unasked": often, "seldom": often - 1}
+	asked := func(p string) bool { return p != "unasked" }
+	for want, theirs := range map[float64]map[string]uint64{
+		1:   {"a": 1, "b": 2},
+		0.5: {"b": 2, "unasked": 1, "seldom": 1},
+		0:   {"others": 1},
+	} {
+		if got := shared(ours, theirs, often, asked); got != want {
+			t.Errorf("%v: %v, want %v", theirs, got, want)
+		}
+	}
+}
+
 // Each limit holds at what is asked, and not beyond; what nothing is asked of is not judged.
 func TestGranularLimits(t *testing.T) {
 	for _, l := range slices.Concat(granularLimits, apacheLimits) {

@@ -86,7 +86,7 @@ type delayed struct {
 const clear = 1.3
 
 // plantable are the functions in which a delay would have the most of Squid's time at each level
-// down to them, by name.
+// down to them, by name. Who goes down without one comes by none of them.
 func (p callProfile) plantable() (out []delayed) {
 	calls := map[string]map[string]uint64{}
 	p.tree.Walk(func(path []*oracle.Call) {
@@ -99,15 +99,26 @@ func (p callProfile) plantable() (out []delayed) {
 		}
 		calls[from][to] += path[len(path)-1].Calls
 	})
-	often := p.occurrences()
+	often, way := p.occurrences(), p.way()
 	for _, f := range slices.Sorted(maps.Keys(calls)) {
 		d := delayed{function: f, callee: mostOf(calls[f])}
 		d.calls = calls[f][d.callee]
-		if often[d.function] == 1 && often[d.callee] == 1 && p.leadsTo(d) {
+		if often[d.function] == 1 && often[d.callee] == 1 && !slices.Contains(way, f) && p.leadsTo(d) {
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// way is by which functions who goes down by what there is most of comes, to the last.
+func (p callProfile) way() (way []string) {
+	for at := p.systemCalls(); ; {
+		most := mostOf(p.called(at))
+		if most == "" {
+			return way
+		}
+		at, way = p.next(at, most), append(way, most)
+	}
 }
 
 // occurrences is how many functions have each name.

@@ -36,8 +36,13 @@ func TestPlantable(t *testing.T) {
 	if again := p.plantable(); len(again) != 1 || again[0].callee != "copy" {
 		t.Errorf("with two functions called leaf: %v", again)
 	}
-	if most := mostOf(p.called(p.systemCalls())); most != "__x64_sys_read" {
-		t.Errorf("without a delay the most is of %s", most)
+	if way := p.way(); !slices.Equal(way, []string{"__x64_sys_read", "find", "twice"}) {
+		t.Errorf("without a delay the way is %q", way)
+	}
+	p.names[8] = "once" // where find leads: a delay there would be found without one
+	p.tree.Children[0].Children[0].Children[0].Children[0].Calls = 1000
+	if again := p.plantable(); slices.ContainsFunc(again, func(d delayed) bool { return d.function == "find" || d.function == "__x64_sys_read" }) {
+		t.Errorf("planted on the way: %v", again)
 	}
 	q := p.with(delayed{"copy", "leaf", 1000})
 	if seen := q.called(q.systemCalls()); seen["__x64_sys_write"] != 40e6+1000*plantedDelay*1000 || seen["__x64_sys_read"] != 60e6 || len(seen) != 2 {
