@@ -89,14 +89,14 @@ func Resolution(arch string, n int) float64 { return 2 * tick[arch] / float64(n)
 // Added is how many instructions more than base an operation of with takes, by the smallest
 // samples. Both were rounded to the guest clock's tick, so the difference is only known
 // to two ticks a sample; as instructions are whole, it is rounded to the whole
-// number when one lies within that resolution, and the second result says so. Where none
-// does, one run may have had a sample of a kind that the other had not, and they are compared
+// number when one lies within that resolution, and the second result says so; where it is half an
+// instruction or more, one always would, and none is. Where none does, one run may have had a sample of a kind that the other had not, and they are compared
 // a fifth further up.
 func Added(arch string, base, with *Bench) (insns float64, exact bool) {
 	res := Resolution(arch, int(min(base.Ops, with.Ops)))
 	smallest := with.Min() - base.Min()
 	for _, d := range []float64{smallest, with.fifth() - base.fifth()} {
-		if whole := math.Round(d); math.Abs(d-whole) <= res {
+		if whole := math.Round(d); res < 0.5 && math.Abs(d-whole) <= res {
 			return whole + 0, true // of a tick less, -0 is made: results would print it so
 		}
 	}

@@ -70,3 +70,11 @@ func TestAdded(t *testing.T) {
 		}
 	}
 }
+
+// TestAddedCoarse: where two ticks are half an instruction or more, no number is whole.
+func TestAddedCoarse(t *testing.T) {
+	base, with := &Bench{Ops: 384, NS: []uint64{384_000}}, &Bench{Ops: 384, NS: []uint64{384_000 + 384*3}}
+	if got, exact := Added("riscv64", base, with); got != 3 || exact {
+		t.Errorf("got %v %v, want 3 false", got, exact)
+	}
+}

@@ -36,7 +36,7 @@ var (
 )
 
 var findings = []finding{
-	{kernInst + ", figure 2", "basic blocks of the kernel; here those outside reserved text, and of these the part that is counted at once", "107,976", denseKernel, []string{"density.blocks", "density.counted.of"}},
+	{kernInst + ", figure 2", "basic blocks of the kernel; here those outside reserved text, and of these the part that is counted at once", "107,976", denseKernel, []string{"density.outside", "density.counted.of"}},
 	{kernInst + ", figure 11", "levels to go down from the system call to what takes the time; here by elapsed time, and by time with a CPU", "4 by hand, in figures 11 to 13", squidStudied, []string{"study.diagnosed.levels", "study.virtual.levels"}},
 	{kernInst + ", figure 11", "share of elapsed time in which Squid opens files", "40 %", squidStudied, []string{"study.openat.before"}},
 	{kernInst + ", figure 16", "the same after remedies: a larger lookup cache and no truncation there; here changes of directories written later, and one large file for all", "1 %, and 6 % for truncation elsewhere", squidStudied, []string{"study.openat.later", "study.openat.rock"}},
