@@ -15,8 +15,11 @@
  * interrupts and NMIs. So a table in use never changes. There are two, of
  * constant length; the other one is filled, in order, and becomes the module's
  * by one store. It is filled again only after a grace period, which every
- * search ends before (search_module_extables keeps preemption off). Entries
- * that are not needed repeat the last one.
+ * search ends before (search_module_extables keeps preemption off). But the
+ * handler reads what was found behind that (fixup_exception), and where the
+ * kernel preempts itself it may be preempted there, being in no reader: so
+ * tasks-RCU is waited for there, as nobody sleeps between the two. Entries that
+ * are not needed repeat the last one.
  */
 #include <linux/extable.h>
 #include <linux/init.h>
@@ -160,7 +163,11 @@ void ki_annex_publish(void)
 {
 	if (!stale || !fault_count)
 		return;
-	synchronize_rcu_expedited();
+	if (THIS_MODULE->extable == tables[in_use]) {	/* not the loader's any more */
+		synchronize_rcu_expedited();
+		if (IS_ENABLED(CONFIG_PREEMPTION))
+			synchronize_rcu_tasks();
+	}
 	in_use = !in_use;
 	fill(tables[in_use]);
 	smp_store_release(&THIS_MODULE->extable, tables[in_use]);

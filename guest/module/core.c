@@ -306,9 +306,13 @@ static long do_stats(void __user *arg)
 	return copy_to_user(arg, &st, sizeof(st)) ? -EFAULT : 0;
 }
 
-/* In the function at the bottom of our part of the stack: it holds no patch address. */
+/*
+ * In the function at the bottom of our part of the stack: it holds no patch address. Where
+ * it returns to may be in one, and is looked at.
+ */
 #define SET_CALLER()							\
-	(ki_caller = (struct ki_caller){ current, (unsigned long)__builtin_frame_address(0) })
+	(ki_caller = (struct ki_caller){ current,			\
+		(unsigned long)__builtin_frame_address(0) - KI_ARCH_RETURN_BELOW })
 
 static const struct {
 	unsigned int cmd;

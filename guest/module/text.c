@@ -393,9 +393,15 @@ static bool taken(const struct live *l, const struct live **host)
 /* Behind a window's begin, its end is at most so far, in bytes. */
 #define BEHIND_MAX 32u
 
+static u32 extent(const struct live *l)
+{
+	return max(l->s.len, l->s.span);
+}
+
 /*
  * A task that waits for a page in a patch that text no longer leads to comes back behind
- * what was displaced there: that may be the middle of a window, but of the same one.
+ * what was displaced there: that may be the middle of a window, but not of one that begins
+ * where he left and is no longer than what was replaced then.
  */
 static bool comes_back(const struct live *l)
 {
@@ -404,7 +410,7 @@ static bool comes_back(const struct live *l)
 	if (!retired_faults || !((l->s.flags & KI_SPLICE_WINDOW) || l->s.span))
 		return false;
 	list_for_each_entry(o, &retired, link)
-		if (o->s.fault && o->s.point != l->s.point &&
+		if (o->s.fault && !(o->s.point == l->s.point && extent(o) >= extent(l)) &&
 		    o->s.point < l->at.last && l->s.point < o->s.point + BEHIND_MAX)
 			return true;
 	return false;

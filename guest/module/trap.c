@@ -166,6 +166,8 @@ int ki_trap_add(struct ki_trap *t, unsigned long at, unsigned long to)
 {
 	int err;
 
+	if (ki_trap_to(at))	/* a second patch's way back would lead to whichever is newer */
+		return -EEXIST;
 	if (!ours) {
 		err = lead(true);
 		if (err)

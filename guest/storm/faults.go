@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -204,14 +205,48 @@ func (e *env) undoUnderFault(ids []uint32, plans []*plan.Plan) error {
 	}
 	check.Report("a patch is kept for who sleeps over a fault", 1, st.Quarantined > 0, "%d bytes are quarantined", st.Quarantined)
 	n, half := e.held(plans)
+	asked, refused := e.windowsOver(plans)
+	check.Report("a longer window is refused where who sleeps over a fault comes back into it", asked, e.arch.Name != "amd64" || refused > 0, "%d of %d windows", refused, asked)
 	check.Report("both parts of a patch are kept for who sleeps over a fault", n, n > 0 && n < len(plans) && half == nil, "%d of %d, %d of them by half", n, len(plans), len(half))
 	if err := zeroPage(uffd, page); err != nil {
 		return err
 	}
 	check.Errno("open of what was not there", <-opened, unix.ENOENT)
 	st, err = e.settled()
+	asked, refused = e.windowsOver(plans)
+	check.Report("such a window is let in when he has left", asked, refused == 0, "%d of %d windows are refused", refused, asked)
 	check.Report("the patch is free when he has left", 1, st.Quarantined == 0, "%d bytes are quarantined", st.Quarantined)
 	return err
+}
+
+// windowsOver asks for a window of five bytes at each point that a shorter splice had, and counts
+// those of which the module says that somebody may come back into them. None is made: each
+// is of bytes that are not there, which is looked at behind that.
+func (e *env) windowsOver(plans []*plan.Plan) (asked, refused int) {
+	if e.arch.Name != "amd64" { // the others have none of these where accesses to a user's memory are
+		return 0, 0
+	}
+	for _, p := range plans {
+		if len(p.New) >= 5 {
+			continue
+		}
+		s := whole(p)
+		s.Window, s.Awake, s.Trap, s.Home = true, false, false, false
+		s.Old, s.New = make([]byte, 5), []byte{0xe9, 0, 0, 0, 0}
+		binary.LittleEndian.PutUint32(s.New[1:], uint32(p.Patch-p.Point-5))
+		if e.dev.Read(s.Point, s.Old) != nil {
+			continue
+		}
+		s.Old[4] ^= 1
+		_, err := e.dev.Splice([]kdev.Splice{s})
+		asked++
+		if errors.Is(err, unix.EBUSY) {
+			refused++
+		} else if !errors.Is(err, unix.EILSEQ) {
+			check.Errno("a window of bytes that are not there", err, unix.EILSEQ)
+		}
+	}
+	return asked, refused
 }
 
 // ownThread runs f on a thread that ends with it. What a fault has left on the kernel

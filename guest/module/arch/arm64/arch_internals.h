@@ -30,5 +30,7 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
+/* How far below a frame address the return address and the caller's are kept. */
+#define KI_ARCH_RETURN_BELOW 0
 /* No handler of a fault looks at where the instruction and its fixup are. */
 #define KI_ARCH_FIXUP_IS_NEXT(e) false
