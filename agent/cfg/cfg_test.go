@@ -1,6 +1,7 @@
 package cfg
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -155,5 +156,30 @@ func TestNoText(t *testing.T) {
 	}
 	if g, err := Build(x, Options{}); err == nil {
 		t.Errorf("a graph of %d blocks out of memory that cannot be read", g.Blocks())
+	}
+}
+
+// TestWarningCalls: where the kernel means a static call and has a trap for now, as 7.x does for
+// WARN_trap (ud1 (%edx),%rdi with a prefix), control comes back behind it.
+func TestWarningCalls(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	f, err := k.Text(t).Function("", "ksys_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := make([]byte, f.Size)
+	if err := k.Read(f.Addr, code); err != nil {
+		t.Fatal(err)
+	}
+	call := bytes.IndexByte(code, 0xe8)
+	site := f.Addr + isa.Addr(call)
+	const table = isa.Addr(0xffffffff8ec52100)
+	k.Write(table, isa.ByteOrder.AppendUint32(nil, uint32(site-table)))
+	k.Kallsyms += fmt.Sprintf("%x T __static_call_text_start\n%x T __static_call_text_end\n", uint64(f.Addr), uint64(f.Addr)+8) +
+		fmt.Sprintf("%x D __start_static_call_sites\n%x D __stop_static_call_sites\n", uint64(table), uint64(table)+8)
+	k.Write(site, []byte{0x67, 0x48, 0x0f, 0xb9, 0x3a})
+	g := build(t, k.Text(t))
+	if b, ok := g.AtAddr(site); !ok || g.Kind(b) != KindStaticCall || !g.Kind(b).Falls() {
+		t.Errorf("the trap at %v makes a block of kind %v", site, g.Kind(b))
 	}
 }

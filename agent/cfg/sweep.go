@@ -295,7 +295,7 @@ func (w *sweeper) ends(p, end Pos, i isa.Insn, code []byte) bool {
 	if w.sites.call(p) { // what it does now says nothing about later
 		rec.target = NoPos
 		switch rec.kind {
-		case KindCall:
+		case KindCall, KindTrap: // where a call is meant, 7.x has a trap for some functions (WARN_trap), which comes back
 			rec.kind = KindStaticCall
 		case KindJump, KindReturn:
 			rec.kind = KindTail

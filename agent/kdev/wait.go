@@ -1,10 +1,13 @@
 package kdev
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"kerninst/agent/isa"
 )
@@ -16,8 +19,8 @@ type Watched struct {
 }
 
 // Wait waits until one of the rings has less room than is wanted, at which the kernel looks
-// once in a period of 100 us at least, or until Wake, for a second at the most. It may end
-// before, after a signal. Others use the device meanwhile.
+// once in a period of 100 us at least, or until Wake, for a second at the most. A signal
+// does not end it. Others use the device meanwhile.
 func (d *Device) Wait(rings []Watched, period, most time.Duration) error {
 	watched := make([]kiRing, len(rings))
 	for k, r := range rings {
@@ -26,10 +29,17 @@ func (d *Device) Wait(rings []Watched, period, most time.Duration) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	in := kiWait{Rings: list(&pin, watched), N: uint32(len(watched)), Period: uint64(period), Timeout: uint64(most)}
-	if err := d.call("wait", iocWait, unsafe.Pointer(&in)); err != nil {
-		return fmt.Errorf("wait for %d rings: %w", len(rings), err)
+	for end := time.Now().Add(most); ; in.Timeout = uint64(max(1, time.Until(end))) {
+		err := d.call("wait", iocWait, unsafe.Pointer(&in))
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EINTR): // which Go's runtime sends to threads, to have them give way
+			return fmt.Errorf("wait for %d rings: %w", len(rings), err)
+		case !time.Now().Before(end):
+			return nil
+		}
 	}
-	return nil
 }
 
 // Wake ends the wait of who waits, or the next if nobody does.

@@ -60,6 +60,10 @@ func (fn *function) entered(at int) *Refusal {
 		parts = append(parts, half)
 	}
 	for _, f := range parts {
+		// Where it leads may be known, but not with what in the registers.
+		if k := f.ownIndirectJump(); k >= 0 {
+			return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", f.Name, k, fn.name(at))
+		}
 		for k, i := range f.whole() {
 			if i.Target > fn.Addr && i.Target <= fn.insns[at].Addr {
 				return refuse(NoArgument, "%s leads to %v, from where control comes to %s with other values", f.name(k), i.Target, fn.name(at))

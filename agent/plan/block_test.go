@@ -234,3 +234,28 @@ func TestJumpsKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestArgumentsOfTables: where a jump through a register leads may be known; with which arguments is not.
+func TestArgumentsOfTables(t *testing.T) {
+	const jrT1 = "\x02\x83"
+	x := edited(t, "riscv64", "__riscv_sys_getppid", 0x1c, jrT1)
+	s := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{
+		{Op: snippet.Arg, Dst: 0, Type: snippet.U64, N: 1}, {Op: snippet.Count, A: snippet.V(0)}}}
+	for _, known := range []bool{false, true} {
+		req := request(x, "__riscv_sys_getppid", 0x8)
+		req.Known = &plan.Functions{}
+		req.Facts = func(f ktext.Func) (plan.Facts, error) {
+			return plan.Facts{
+				Source: plan.SourceIndex, Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28, 29, 30) },
+				Begins: func(lo, hi isa.Addr) (isa.Addr, bool, bool) { return f.Addr, lo <= f.Addr && f.Addr < hi, known },
+			}, nil
+		}
+		asked := req
+		asked.Snippet = s
+		for _, req := range []plan.Request{asked, req, asked} { // before and after it is learnt where it leads
+			if p, r := plan.Point(x, req); (len(req.Snippet.Code) == len(s.Code)) != (r != nil && r.Reason == plan.NoArgument) {
+				t.Errorf("known %v: %+v, %v", known, p, r)
+			}
+		}
+	}
+}

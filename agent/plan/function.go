@@ -540,6 +540,7 @@ func (fn *function) learn(req Request) *Refusal {
 		return unreadable(err)
 	}
 	fn.facts = &facts
+	fn.jumpsTo = nil
 	for k := range fn.memo { // less was known
 		fn.memo[k].known = false
 	}

@@ -74,23 +74,29 @@ static int check(const struct wait *w)
 	return err;
 }
 
-static void wait_for(struct wait *w, u64 ns)
+static int wait_for(struct wait *w, u64 ns)
 {
 	ktime_t end = ktime_add_ns(ktime_get(), ns);
 	DEFINE_WAIT(entry);
+	int err = 0;
 
 	w->task = current;
 	hrtimer_setup(&w->timer, look, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	hrtimer_start(&w->timer, w->period, HRTIMER_MODE_REL);
 	for (;;) {
 		prepare_to_wait(&stopped, &entry, TASK_INTERRUPTIBLE);
-		if (READ_ONCE(w->filled) || atomic_xchg(&stop, 0) || signal_pending(current))
+		if (READ_ONCE(w->filled) || atomic_xchg(&stop, 0))
 			break;
+		if (signal_pending(current)) {
+			err = -EINTR;
+			break;
+		}
 		if (!schedule_hrtimeout(&end, HRTIMER_MODE_ABS))
 			break;
 	}
 	finish_wait(&stopped, &entry);
 	hrtimer_cancel(&w->timer);
+	return err;
 }
 
 long ki_wait(void __user *arg)
@@ -115,7 +121,7 @@ long ki_wait(void __user *arg)
 	if (!err)
 		err = check(w);
 	if (!err)
-		wait_for(w, in.timeout);
+		err = wait_for(w, in.timeout);
 	kfree(w);
 	return err;
 }

@@ -414,6 +414,7 @@ struct ki_moment {
  *
  * EINVAL  too many rings, more than 2^31 - 1 bytes of room, or a time out of bounds
  * ERANGE  not in an area of rings
+ * EINTR   a signal has come: who wants to go on waiting asks again
  */
 struct ki_ring {
 	__u64 at;		/* address of the state, in the kernel */
