@@ -30,19 +30,23 @@ import (
 // files have. What the compiler has put into .text.unlikely (cold halves) or .noinstr.text lies
 // elsewhere, and is in the whole kernel's range only.
 func densities() []Scenario {
-	// least is how many blocks there are at least: fewer are not those of the range that is meant.
-	one := func(name, title, label string, r func(arch string) [2]string, squid bool, least, memory int, patience time.Duration) Scenario {
-		return Scenario{
-			Name: name, Title: title, Labels: []string{label},
-			Guests: func(arch string) []Guest { return densityGuests(r(arch), squid, memory, patience) },
-			Check:  func(t *T) { checkDensity(t, squid, least) },
-		}
+	one := func(name, title, label string, d density) Scenario {
+		return Scenario{Name: name, Title: title, Labels: []string{label}, Guests: d.guests, Check: d.check}
 	}
 	return []Scenario{
-		one("density-slice", "a counter in each basic block of some hundred functions of fs/, and what is counted is a flow", "counts", statToDcache, false, 1000, 0, 10*time.Minute),
-		one("density", "a counter in each basic block of mm/ and fs/ while LMbench's operations and Squid run", "proof", mmAndFs, true, 90_000, 3072, 2*time.Hour),
-		one("density-kernel", "a counter in each basic block of the kernel while LMbench's operations and Squid run", "proof", wholeText, true, 400_000, 12288, 12*time.Hour),
+		one("density-slice", "a counter in each basic block of some hundred functions of fs/, and what is counted is a flow", "counts", density{of: statToDcache, least: 1000, patience: 10 * time.Minute}),
+		one("density", "a counter in each basic block of mm/ and fs/ while LMbench's operations and Squid run", "proof", density{of: mmAndFs, squid: true, least: 90_000, memory: 3072, patience: 2 * time.Hour}),
+		one("density-kernel", "a counter in each basic block of the kernel while LMbench's operations and Squid run", "proof", density{of: wholeText, squid: true, least: 400_000, memory: 12288, patience: 12 * time.Hour}),
 	}
+}
+
+// density is what is counted at once, and beside what.
+type density struct {
+	of       func(arch string) [2]string // the functions that it begins and ends at
+	squid    bool                        // LMbench's operations and Squid run
+	least    int                         // blocks: fewer are not those of the range that is meant
+	memory   int                         // MiB; 0: the lab's default
+	patience time.Duration               // of the guest
 }
 
 // filemapBegin is the first function of mm/filemap.o, of Debian's 6.12.107 on each ISA.
@@ -64,12 +68,13 @@ const fewestCounted = 0.95
 // densityWork are operations of guest/bench, before and while everything is counted.
 var densityWork = []string{"open", "stat", "read", "write", "pipe", "msg"}
 
-func densityGuests(bounds [2]string, squid bool, memory int, patience time.Duration) []Guest {
+func (d density) guests(arch string) []Guest {
+	bounds := d.of(arch)
 	g := Guest{Name: "guest", CPUs: 1, Time: vm.Exact}
-	if squid {
+	if d.squid {
 		g = squidGuest("guest")
 	}
-	g.Index, g.Memory, g.RunTimeout = true, memory, patience
+	g.Index, g.Memory, g.RunTimeout = true, d.memory, d.patience
 	work := func(when string) (out []*wire.Step) {
 		for _, op := range densityWork {
 			out = append(out, run(op+" "+when, benchProgram, op, "48", "5"))
@@ -79,11 +84,11 @@ func densityGuests(bounds [2]string, squid bool, memory int, patience time.Durat
 	every := splice("splice", &wire.Point{Function: bounds[0], Until: bounds[1], Each: wire.Each_BLOCK})
 	every.GetSplice().SkipRefused, every.GetSplice().Brief = true, true
 	steps := []*wire.Step{{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}, snapshot("before", "")}
-	if squid {
+	if d.squid {
 		steps = append(steps, squidBegins(5)...)
 	}
 	steps = append(append(append(steps, work("bare")...), every), work("counted")...)
-	if squid {
+	if d.squid {
 		steps = append(steps, run("lmbench", lmbenchProgram, "2"), squidWork("drive", 5), squidPart("stop", "stop"))
 	}
 	counts := &wire.Step{Name: "counts", Do: &wire.Step_Read{Read: &wire.Read{Brief: true}}}
@@ -91,7 +96,7 @@ func densityGuests(bounds [2]string, squid bool, memory int, patience time.Durat
 	return []Guest{g}
 }
 
-func checkDensity(t *T, squid bool, least int) {
+func (d density) check(t *T) {
 	const g = "guest"
 	flow, err := t.flowOf(g)
 	t.g.Expect(err).NotTo(gomega.HaveOccurred(), "the flow of control in the guest's kernel")
@@ -121,12 +126,12 @@ func checkDensity(t *T, squid bool, least int) {
 	metric("blocks", float64(blocks), "blocks")
 	metric("reserved", float64(reserved), "blocks")
 	metric("outside", float64(blocks-reserved), "blocks") // reserved text
-	t.atLeast("blocks that are asked for", float64(blocks), float64(least))
+	t.atLeast("blocks that are asked for", float64(blocks), float64(d.least))
 	metric("counted", float64(counted), "blocks")
 	metric("counted.of", 100*float64(counted)/float64(blocks-reserved), "%")
 	t.densityCosts(g, counted, metric)
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
-	if squid {
+	if d.squid {
 		t.ran(g, "lmbench")
 		t.servedBy(g, 5)
 	}

@@ -54,7 +54,7 @@ func read(name string) *wire.Step {
 // seedWord stands for the run's seed among a program's arguments: a scenario does not know it.
 const seedWord = "{seed}"
 
-// seeded puts the seed there.
+// seeded puts the seed there, in the job itself.
 func seeded(job *wire.Job, seed uint64) *wire.Job {
 	for _, s := range job.GetSteps() {
 		argv := s.GetRun().GetArgv()

@@ -254,14 +254,7 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			continue
 		}
 		all = append(all, g)
-		env.Took[g.Request.Name] = g.Took.Seconds()
-		if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
-			env.HelloAfter[g.Request.Name] = g.Outcome.HelloAfter.Seconds()
-		}
-		if g.RunningAfter > 0 {
-			env.RunningAfter[g.Request.Name] = g.RunningAfter.Seconds()
-		}
-		env.Guests = append(env.Guests, g.Request.Name)
+		env.note(g)
 		if failure, st := env.failure(s, guests[i], g); failure != nil {
 			if status.Worst(out.Status, st) != out.Status {
 				out.Status, out.Failure = st, failure
@@ -297,6 +290,18 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 		return ""
 	}
 	return fmt.Sprintf("%s: %s", out.Failure.Kind, out.Failure.Summary)
+}
+
+// note keeps what is told of a guest whatever it answered: its name, and how long it took.
+func (env *Env) note(g *runner.Guest) {
+	env.Guests = append(env.Guests, g.Request.Name)
+	env.Took[g.Request.Name] = g.Took.Seconds()
+	if g.Outcome != nil && g.Outcome.HelloAfter > 0 {
+		env.HelloAfter[g.Request.Name] = g.Outcome.HelloAfter.Seconds()
+	}
+	if g.RunningAfter > 0 {
+		env.RunningAfter[g.Request.Name] = g.RunningAfter.Seconds()
+	}
 }
 
 // incomplete is what is wrong though the check has found nothing: a job has ended early, in a

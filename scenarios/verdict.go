@@ -196,7 +196,7 @@ func checkVerdict(t *T, points int) {
 	t.equal("answers", len(said), len(offsets))
 	t.done(guest, "dump")
 	t.equal("the daemon used the index", planned.GetIndexed(), true)
-	wrong, n, err := differingVerdicts(of, gen.Features{LSE: planned.GetLse(), NoWindows: planned.GetNoWindows(), NoTraps: planned.GetNoTraps()}, offsets, said)
+	wrong, n, err := differingVerdicts(of, gen.Features{LSE: planned.GetLse(), NoWindows: planned.GetNoWindows(), Preempted: planned.GetPreempted(), NoTraps: planned.GetNoTraps()}, offsets, said)
 	t.g.Expect(err).NotTo(gomega.HaveOccurred(), "the survey of the guest's text")
 	metric := func(name string, v int) {
 		t.Metrics["verdict."+name] = report.Metric{Value: float64(v), Unit: "points", N: 1}

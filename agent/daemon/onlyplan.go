@@ -50,7 +50,7 @@ func (d *Daemon) onlyPlan(ctx context.Context, _ string, s *wire.Splice, res *wi
 			res.Points = append(res.Points, v)
 		}
 	}
-	res.Planned = &wire.Planned{Lse: d.info.LSE(), NoWindows: d.info.NoWindows(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
+	res.Planned = &wire.Planned{Lse: d.info.LSE(), NoWindows: d.info.NoWindows(), Preempted: d.info.Preempted(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
 	if d.index.err != nil {
 		res.Planned.IndexError = d.index.err.Error()
 	}

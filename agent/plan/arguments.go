@@ -45,7 +45,11 @@ func (fn *function) arguments(req Request, at int) *Refusal {
 // entered reports whether anything but what stands before instruction at may lead
 // behind the function's start and up to it.
 func (fn *function) entered(at int) *Refusal {
-	if name, k := fn.indirectJump(); k >= 0 {
+	name, k := fn.indirectJump()
+	if own := fn.ownIndirectJump(); own >= 0 { // where it leads may be known, but not with what in the registers
+		name, k = fn.Name, own
+	}
+	if k >= 0 {
 		return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", name, k, fn.name(at))
 	}
 	parts := []*function{fn}
@@ -60,10 +64,6 @@ func (fn *function) entered(at int) *Refusal {
 		parts = append(parts, half)
 	}
 	for _, f := range parts {
-		// Where it leads may be known, but not with what in the registers.
-		if k := f.ownIndirectJump(); k >= 0 {
-			return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", f.Name, k, fn.name(at))
-		}
 		for k, i := range f.whole() {
 			if i.Target > fn.Addr && i.Target <= fn.insns[at].Addr {
 				return refuse(NoArgument, "%s leads to %v, from where control comes to %s with other values", f.name(k), i.Target, fn.name(at))

@@ -253,8 +253,14 @@ func TestArgumentsOfTables(t *testing.T) {
 		asked := req
 		asked.Snippet = s
 		for _, req := range []plan.Request{asked, req, asked} { // before and after it is learnt where it leads
-			if p, r := plan.Point(x, req); (len(req.Snippet.Code) == len(s.Code)) != (r != nil && r.Reason == plan.NoArgument) {
-				t.Errorf("known %v: %+v, %v", known, p, r)
+			p, r := plan.Point(x, req)
+			switch {
+			case len(req.Snippet.Code) == len(s.Code):
+				if r == nil || r.Reason != plan.NoArgument {
+					t.Errorf("known %v: %+v, %v", known, p, r)
+				}
+			case r != nil || (p.Mechanism == plan.Quiesced) != known:
+				t.Errorf("known %v, a counter behind who asked for an argument: %+v, %v", known, p, r)
 			}
 		}
 	}

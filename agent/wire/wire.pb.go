@@ -2312,6 +2312,7 @@ type Planned struct {
 	NoTraps    bool                   `protobuf:"varint,5,opt,name=no_traps,json=noTraps,proto3" json:"no_traps,omitempty"`         // breakpoints lead to no patch
 	// What keeps the clocks of tasks, and would be spliced as well, if virtual time is taken.
 	Clocks        *PointResult `protobuf:"bytes,6,opt,name=clocks,proto3" json:"clocks,omitempty"`
+	Preempted     bool         `protobuf:"varint,7,opt,name=preempted,proto3" json:"preempted,omitempty"` // a thread may lose its CPU anywhere in the kernel
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2386,6 +2387,13 @@ func (x *Planned) GetClocks() *PointResult {
 		return x.Clocks
 	}
 	return nil
+}
+
+func (x *Planned) GetPreempted() bool {
+	if x != nil {
+		return x.Preempted
+	}
+	return false
 }
 
 // Stage is a part of what a step did.
@@ -3753,7 +3761,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xc4\x01\n" +
+	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xe2\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x1d\n" +
 	"\n" +
@@ -3762,7 +3770,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"indexError\x12\x18\n" +
 	"\aindexed\x18\x04 \x01(\bR\aindexed\x12\x19\n" +
 	"\bno_traps\x18\x05 \x01(\bR\anoTraps\x122\n" +
-	"\x06clocks\x18\x06 \x01(\v2\x1a.kerninst.wire.PointResultR\x06clocks\"+\n" +
+	"\x06clocks\x18\x06 \x01(\v2\x1a.kerninst.wire.PointResultR\x06clocks\x12\x1c\n" +
+	"\tpreempted\x18\a \x01(\bR\tpreempted\"+\n" +
 	"\x05Stage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02ns\x18\x02 \x01(\x04R\x02ns\"\xb6\x02\n" +

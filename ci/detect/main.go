@@ -149,7 +149,7 @@ func dies(d death, temp string, delay time.Duration, told chan time.Time) (time.
 				continue
 			}
 			if d.kill {
-				time.Sleep(delay) // a moment of no one's choosing
+				time.Sleep(delay) // so that it dies at a moment that neither its console nor our looking at that has chosen
 				return time.Now(), killQEMU(filepath.Dir(log))
 			}
 			return at, nil

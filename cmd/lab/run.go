@@ -156,7 +156,7 @@ func (f *runFlags) run(ctx context.Context) error {
 		return err
 	}
 	progress("report: %s", filepath.Join(out, report.HTMLFile))
-	if err := f.never(out); err != nil {
+	if err := f.unfetched(out); err != nil {
 		progress("%v", err)
 		codes = append(codes, status.ExitFailed)
 	}
@@ -179,9 +179,9 @@ func (f *runFlags) checkScenarios() error {
 	return usage(scenarios.CheckTime(list, t))
 }
 
-// never says what was to be fetched and has come from no guest. That some have it not is
+// unfetched says what was to be fetched and has come from no guest. That some have it not is
 // no failure: scenarios' guests are not alike.
-func (f *runFlags) never(out string) error {
+func (f *runFlags) unfetched(out string) error {
 	dir := os.DirFS(out)
 	places, err := fs.Glob(dir, "*/guests/*/"+runner.FetchedDir)
 	for _, guest := range f.fetches {

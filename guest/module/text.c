@@ -370,6 +370,12 @@ static bool in_span(const struct live *l, const struct live *o)
 	       l->s.len <= o->s.span - (l->s.point - o->s.point);
 }
 
+/* Bytes that are a splice's: those that are written, and what of a stretch stays behind them. */
+static u32 extent(const struct live *l)
+{
+	return max(l->s.len, l->s.span);
+}
+
 /*
  * The written bytes must be nobody's, written or operand. Operand bytes may be
  * an older splice's written bytes: that is how a successor is spliced first. Dead
@@ -377,7 +383,7 @@ static bool in_span(const struct live *l, const struct live *o)
  */
 static bool taken(const struct live *l, const struct live **host)
 {
-	unsigned long first = l->s.point, last = first + max(l->s.len, l->s.span) - 1;
+	unsigned long first = l->s.point, last = first + extent(l) - 1;
 	struct interval_tree_node *node;
 
 	*host = NULL;
@@ -392,11 +398,6 @@ static bool taken(const struct live *l, const struct live **host)
 
 /* Behind a window's begin, its end is at most so far, in bytes. */
 #define BEHIND_MAX 32u
-
-static u32 extent(const struct live *l)
-{
-	return max(l->s.len, l->s.span);
-}
 
 /*
  * A task that waits for a page in a patch that text no longer leads to comes back behind
@@ -995,7 +996,7 @@ static int nobody_depends(struct live **l, u32 n, u32 *failed)
 	u32 i;
 
 	for (i = 0; i < n; i++) {
-		last = l[i]->s.point + max(l[i]->s.len, l[i]->s.span) - 1;
+		last = l[i]->s.point + extent(l[i]) - 1;
 		for (node = interval_tree_iter_first(&points, l[i]->s.point, last); node;
 		     node = interval_tree_iter_next(node, l[i]->s.point, last)) {
 			o = container_of(node, struct live, at);

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,17 @@ func fill(r *kdev.Rings, cpu, bytes int) {
 	atomic.StoreUint64(&r.CPUs[cpu][0], uint64(uint32(bytes-ringLen))<<32)
 }
 
+// interrupt sends each thread of this program what Go's runtime sends those that are to give way.
+func interrupt() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	check.Report("threads that signals are sent to", len(tasks), err == nil && len(tasks) > 1, "%v", err)
+	for _, t := range tasks {
+		if tid, err := strconv.Atoi(t.Name()); err == nil {
+			_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG) // a thread may have ended
+		}
+	}
+}
+
 // waits: who waits for rings goes on when one is as full as he says, whichever it is, or when
 // he is woken, or when it is long enough, and nobody waits for him.
 func (e *env) waits() error {
@@ -68,6 +81,7 @@ func (e *env) waits() error {
 		{"wait for a ring that is nearly half full", func() { fill(r, last, ringLen/2) }, true},
 		{"wait for a ring that is half full", func() { fill(r, last, ringLen/2+8) }, false},
 		{"wait for a ring that has been asked for more than it has", func() { fill(r, last, 2*ringLen) }, false},
+		{"wait that signals come to", interrupt, true},
 		{"wait until woken", func() { _ = e.dev.Wake() }, false},
 		{"wait, while others ask", func() {
 			if _, err := e.dev.Stats(); err == nil {
