@@ -106,7 +106,7 @@ func (d *Daemon) forget() {
 
 func factsOf(fn *index.Function) plan.Facts {
 	if fn.How == index.Indexed {
-		return plan.Facts{Source: plan.SourceIndex, Free: fn.Free, Begins: fn.Begins, Rebases: fn.Rebases()}
+		return plan.Facts{Source: plan.SourceIndex, Free: fn.Free, Jumps: fn, Rebases: fn.Rebases()}
 	}
 	return plan.Facts{Source: plan.SourceFunction, Free: fn.Free, Rebases: fn.Rebases()}
 }

@@ -85,7 +85,7 @@ type late struct {
 	v       *View
 	code    []byte
 	lo, hi  isa.Addr // of the block that insns and before are of
-	bounded bool     // begins is known
+	bounded bool     // begins and tables are known
 }
 
 func (l *late) broken(err error) {
@@ -101,10 +101,10 @@ func (l *late) bounds(f *Function) {
 	}
 	l.bounded = true
 	blocks, err := l.v.blocks(f.known)
-	l.broken(err)
-	if lo, _ := l.v.t.Bounds(); err == nil {
-		f.begins = begins(lo, blocks)
+	if err == nil {
+		err = l.v.lead(f, blocks)
 	}
+	l.broken(err)
 }
 
 // all looks everything up.

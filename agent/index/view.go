@@ -1,6 +1,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"sync/atomic"
@@ -65,6 +66,7 @@ type Function struct {
 	insns  []isa.Insn // in order
 	before []isa.RegSet
 	begins []isa.Addr // of blocks, in order; nil where some jump may lead anywhere
+	tables []isa.Addr // where jumps through tables lead, in order of jumps
 	known  Func       // what the index has, if it is from there
 	// rebases is, of what is by itself, whether any instruction may.
 	rebases *bool
@@ -82,6 +84,15 @@ func (f *Function) Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool) {
 		return f.begins[k], true, true
 	}
 	return 0, false, f.begins != nil
+}
+
+// Tables is where the function's jumps through tables lead, each as often as one does. It is
+// all of that where Begins says that it is known.
+func (f *Function) Tables() []isa.Addr {
+	if f.late != nil {
+		f.late.bounds(f)
+	}
+	return f.tables
 }
 
 // Instructions is how many are known; padding has none.
@@ -153,7 +164,10 @@ func (v *View) Function(f ktext.Func) (*Function, error) {
 	if sum != known.Hash {
 		return v.alone(f, Differs)
 	}
-	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch, known: known, begins: begins(lo, blocks)}
+	fn := &Function{Func: f, How: Indexed, Traced: known.Traced, arch: v.t.Arch, known: known}
+	if err := v.lead(fn, blocks); err != nil {
+		return nil, err
+	}
 	return fn, v.fill(fn, blocks, insns)
 }
 
@@ -232,16 +246,41 @@ func (v *View) block(f Func, k int) (numbered, error) {
 	return b, err
 }
 
-// begins are where blocks of one function begin, unless a jump in one is not understood.
-func begins(lo isa.Addr, blocks []numbered) []isa.Addr {
-	out := make([]isa.Addr, 0, len(blocks))
+// lead fills in where the function's blocks begin, and where its tables lead, unless a jump in
+// one is not understood.
+func (v *View) lead(fn *Function, blocks []numbered) error {
+	lo, _ := v.t.Bounds()
+	begins, tables := make([]isa.Addr, 0, len(blocks)), []isa.Addr(nil)
 	for _, b := range blocks {
-		if b.Kind == cfg.KindIndirectJump {
+		switch b.Kind {
+		case cfg.KindIndirectJump:
 			return nil
+		case cfg.KindTable:
+			to, err := v.tableOf(b.number)
+			if err != nil {
+				return err
+			}
+			tables = append(tables, to...)
 		}
-		out = append(out, lo+isa.Addr(b.Start))
+		begins = append(begins, lo+isa.Addr(b.Start))
 	}
-	return out
+	fn.begins, fn.tables = begins, tables
+	return nil
+}
+
+// tableOf is where a block's jump through a table leads.
+func (v *View) tableOf(b Block) (out []isa.Addr, err error) {
+	lo, _ := v.t.Bounds()
+	edges, err := v.x.EdgesOf(b)
+	for _, e := range edges {
+		if e.Fault || e.To == NoBlock { // of a module: not in this function
+			continue
+		}
+		to, failed := v.x.Block(e.To)
+		err = errors.Join(err, failed)
+		out = append(out, lo+isa.Addr(to.Start))
+	}
+	return out, err
 }
 
 // fill takes what is live behind each block from the index, and goes back

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"testing"
 
 	"kerninst/agent/isa"
@@ -219,10 +220,7 @@ func TestJumpsKnown(t *testing.T) {
 		req.Facts = func(ktext.Func) (plan.Facts, error) {
 			return plan.Facts{
 				Source: plan.SourceIndex, Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7) },
-				Begins: func(lo, hi isa.Addr) (isa.Addr, bool, bool) {
-					a := f.Addr + isa.Addr(c.to)
-					return a, c.known && lo <= a && a < hi, c.known
-				},
+				Jumps: jumps{to: []isa.Addr{f.Addr + isa.Addr(c.to)}, known: c.known},
 			}, nil
 		}
 		p, r := plan.Point(x, req)
@@ -247,7 +245,7 @@ func TestArgumentsOfTables(t *testing.T) {
 		req.Facts = func(f ktext.Func) (plan.Facts, error) {
 			return plan.Facts{
 				Source: plan.SourceIndex, Free: func(isa.Addr) isa.RegSet { return isa.Set(6, 7, 28, 29, 30) },
-				Begins: func(lo, hi isa.Addr) (isa.Addr, bool, bool) { return f.Addr, lo <= f.Addr && f.Addr < hi, known },
+				Jumps: jumps{to: []isa.Addr{f.Addr}, known: known},
 			}, nil
 		}
 		asked := req
@@ -261,6 +259,47 @@ func TestArgumentsOfTables(t *testing.T) {
 				}
 			case r != nil || (p.Mechanism == plan.Quiesced) != known:
 				t.Errorf("known %v, a counter behind who asked for an argument: %+v, %v", known, p, r)
+			}
+		}
+	}
+}
+
+// jumps are a function's that lead to some addresses, or anywhere.
+type jumps struct {
+	to    []isa.Addr
+	known bool
+}
+
+func (j jumps) Begins(lo, hi isa.Addr) (isa.Addr, bool, bool) {
+	for _, a := range j.to {
+		if j.known && lo <= a && a < hi {
+			return a, true, true
+		}
+	}
+	return 0, false, j.known
+}
+
+func (j jumps) Tables() []isa.Addr { return j.to }
+
+// TestBlocksOfJumpTables: what a table leads to is a block, and what only follows a call is none,
+// though the index has one begin there.
+func TestBlocksOfJumpTables(t *testing.T) {
+	const jrT1 = "\x02\x83"
+	x := edited(t, "riscv64", "__riscv_sys_getppid", 0x1c, jrT1)
+	f, err := x.Function("", "__riscv_sys_getppid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []isa.Off{0xa, 0x10} {
+		req := request(x, f.Name, 0)
+		req.Known = &plan.Functions{}
+		req.Facts = func(ktext.Func) (plan.Facts, error) {
+			return plan.Facts{Source: plan.SourceIndex, Free: func(isa.Addr) isa.RegSet { return 0 }, Jumps: jumps{to: []isa.Addr{f.Addr + isa.Addr(to)}, known: true}}, nil
+		}
+		got, r := plan.OffsetsAt(x, f, req, plan.EachBlock)
+		for _, a := range []isa.Off{0xa, 0x10} {
+			if slices.Contains(got, a) != (a == to) {
+				t.Errorf("a jump leads to +%#x; blocks begin at %#x (%v)", uint64(to), got, r)
 			}
 		}
 	}

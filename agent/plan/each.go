@@ -238,13 +238,12 @@ func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 	for _, a := range span(tables.leads, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
 		out[a] = true
 	}
-	for a := fn.Addr; ; a++ { // what the index knows of jump tables
-		next, ok := fn.ledTo(a, fn.End())
-		if !ok {
-			return out, nil
+	if fn.jumpsKnown() {
+		for _, a := range fn.facts.Jumps.Tables() {
+			out[a] = true
 		}
-		out[next], a = true, next
 	}
+	return out, nil
 }
 
 // tables are the kernel's for a module, and where they have control go, in order.

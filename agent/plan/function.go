@@ -521,13 +521,21 @@ type Facts struct {
 	// Free is what a snippet before the instruction at a may overwrite; nothing
 	// where none is known to begin.
 	Free func(a isa.Addr) isa.RegSet
-	// Begins finds an address in [lo, hi) that a jump of the function may lead to, those
-	// through registers included; known is false where one of those may lead anywhere.
-	// Nil: nothing is known of them.
-	Begins func(lo, hi isa.Addr) (a isa.Addr, ok, known bool)
+	// Jumps is what is known of where the function's jumps lead; nil: nothing is of those
+	// through registers.
+	Jumps Jumps
 	// Rebases is whether the function may change what a CPU finds per-CPU memory with;
 	// nil: that is not known.
 	Rebases *bool
+}
+
+// Jumps knows where a function's jumps lead, those through registers included.
+type Jumps interface {
+	// Begins finds an address in [lo, hi) that one of them may lead to; known is false
+	// where some may lead anywhere.
+	Begins(lo, hi isa.Addr) (a isa.Addr, ok, known bool)
+	// Tables is where those through registers lead, if that is known.
+	Tables() []isa.Addr
 }
 
 // learn asks for the facts of the function, once.
@@ -605,10 +613,10 @@ func (fn *function) indirectJump() (string, int) {
 
 // jumpsKnown reports whether it is known where all of the function's own jumps lead.
 func (fn *function) jumpsKnown() bool {
-	if fn.facts == nil || fn.facts.Begins == nil {
+	if fn.facts == nil || fn.facts.Jumps == nil {
 		return false
 	}
-	_, _, known := fn.facts.Begins(fn.Addr, fn.Addr)
+	_, _, known := fn.facts.Jumps.Begins(fn.Addr, fn.Addr)
 	return known
 }
 
@@ -618,7 +626,7 @@ func (fn *function) ledTo(lo, hi isa.Addr) (isa.Addr, bool) {
 	if !fn.jumpsKnown() {
 		return 0, false
 	}
-	a, ok, _ := fn.facts.Begins(lo, hi)
+	a, ok, _ := fn.facts.Jumps.Begins(lo, hi)
 	return a, ok && fn.ownIndirectJump() >= 0 // for which all is decoded
 }
 

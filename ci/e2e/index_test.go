@@ -55,7 +55,7 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, n := make(map[isa.Addr]isa.RegSet, 1<<12), 0
+	want, n, led := make(map[isa.Addr]isa.RegSet, 1<<12), 0, 0
 	for f, p := range k.Graph.Entries() {
 		sym, _ := k.Text.Locate(k.Graph.Addr(p))
 		if sym.Module != "" {
@@ -74,6 +74,7 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 		if fn.How != index.Indexed {
 			t.Fatalf("%v is not as in its own index: %v", sym, fn.How)
 		}
+		led += sameTables(t, k.Graph, f, fn)
 		fn.Each(func(a isa.Addr, before isa.RegSet) {
 			if n++; want[a] != before {
 				t.Fatalf("%v at %v: live %#x in the index, %#x analysed", sym, a, before, want[a])
@@ -83,6 +84,31 @@ func checkIndex(t *testing.T, k *analysis.Kernel) {
 	if left := k.Totals.Instructions - n; left < 0 || left > 10000 { // of modules, and where instructions overlap
 		t.Errorf("%d instructions compared of %d", n, k.Totals.Instructions)
 	}
+	if led < k.Totals.JumpTables {
+		t.Errorf("%d jump tables lead to %d places", k.Totals.JumpTables, led)
+	}
+}
+
+// sameTables compares where the jumps of a function through tables lead, if those of all are
+// known, with the graph. It returns to how many places that is.
+func sameTables(t *testing.T, g *cfg.Graph, f int, fn *index.Function) int {
+	t.Helper()
+	var want []isa.Addr
+	for lo, hi := g.FuncBlocks(f); lo < hi; lo++ {
+		switch g.Kind(lo) {
+		case cfg.KindIndirectJump:
+			want = nil
+			lo = hi
+		case cfg.KindTable:
+			for _, e := range g.Extra(lo) {
+				want = append(want, g.Start(e.To))
+			}
+		}
+	}
+	if got := fn.Tables(); !slices.Equal(got, want) {
+		t.Fatalf("%v: tables lead to %v in the index, %v analysed", fn.Func, got, want)
+	}
+	return len(want)
 }
 
 // TestIndexInGuest gives a guest the index of its kernel, made on the host, and

@@ -161,7 +161,7 @@ func (p *Planner) facts(f ktext.Func) (plan.Facts, error) {
 	case err != nil:
 		return plan.Facts{}, fmt.Errorf("%v: %w", f, err)
 	case known.How == index.Indexed:
-		return plan.Facts{Source: plan.SourceIndex, Free: known.Free, Begins: known.Begins, Rebases: known.Rebases()}, nil
+		return plan.Facts{Source: plan.SourceIndex, Free: known.Free, Jumps: known, Rebases: known.Rebases()}, nil
 	}
 	return plan.Facts{Source: plan.SourceFunction, Free: known.Free, Rebases: known.Rebases()}, nil
 }

@@ -36,7 +36,7 @@ const Plugin = "lab/oracle/plugin/trace.c"
 
 // Report is what a replay saw.
 type Report struct {
-	Instructions int
+	Instructions int // of the text that was analysed
 	Outside      int // runs outside the text that was analysed
 	Exceptions   int
 	Direct       int // edges taken
@@ -120,7 +120,6 @@ func (r *Replayer) forget() { r.poison, r.prev = 0, -1 }
 
 // run replays n instructions from a on.
 func (r *Replayer) run(a isa.Addr, n int) {
-	r.report.Instructions += n
 	k := r.find(a)
 	if k < 0 {
 		r.report.Outside++
@@ -139,6 +138,7 @@ func (r *Replayer) run(a isa.Addr, n int) {
 		}
 		s := &r.list[k]
 		s.seen = true
+		r.report.Instructions++
 		if !s.pinned {
 			r.poison = (r.poison | s.dead) &^ s.hidden
 			if bad := r.poison & s.reads; bad != 0 {
