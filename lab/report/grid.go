@@ -27,7 +27,7 @@ type GridCell struct {
 }
 
 // maxGrid bounds rows and columns.
-const maxGrid = 100
+const maxGrid = 500
 
 func (g *Grid) validate() error {
 	if g == nil {
