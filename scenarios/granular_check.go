@@ -248,6 +248,8 @@ func each(amd64, arm64, riscv64 float64) map[string]float64 {
 }
 
 var granularLimits = []granularLimit{
+	{"monitored", toolSplice, each(1.02, 1.02, 1.02)},
+	{"counted", toolSplice, each(1.12, 1.12, 1.12)},
 	{"traced", toolSplice, each(1.25, 1.25, 1.25)},
 	{"blocks", toolSplice, each(1.6, 1.9, 2.2)},
 	{"counted", toolKprobe, each(100, 80, 80)},
