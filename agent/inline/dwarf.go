@@ -1,0 +1,503 @@
+package inline
+
+import (
+	"debug/dwarf"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"kerninst/agent/isa"
+)
+
+// maker reads one vmlinux.
+type maker struct {
+	arch     *isa.Arch
+	data     *dwarf.Data
+	loclists []byte
+	text     Range  // of addresses, not of places
+	regs     []byte // the ISA's number of a DWARF register
+	progress func(done, all int)
+}
+
+// The DWARF numbers of general registers: System V ABI for AMD64, figure 3.36; those of the
+// AArch64 and RISC-V are the ISA's own.
+var amd64Regs = []byte{0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15}
+
+// machines are the ISAs by their names in ELF files.
+var machines = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_RISCV: "riscv64"}
+
+// unit is what one compilation unit has.
+type unit struct {
+	bodies []Body
+	lines  []Line
+	stats  Stats
+}
+
+// Make reads a vmlinux of one of the ISAs with debugging information. progress, if it is not
+// nil, is told how many of all units are done, from one goroutine at a time. Errors say what the
+// file lacks.
+func Make(file io.ReaderAt, arch *isa.Arch, progress func(done, all int)) (*Index, error) {
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("no ELF file: %w", err)
+	}
+	if machines[f.Machine] != arch.Name {
+		return nil, fmt.Errorf("it is of %v, not of %s", f.Machine, arch.Name)
+	}
+	m := &maker{arch: arch, progress: progress}
+	if err := m.sections(f); err != nil {
+		return nil, err
+	}
+	units, err := m.units()
+	if err != nil {
+		return nil, err
+	}
+	id, err := buildID(f)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(arch.Name, id, isa.Off(m.text.Hi-m.text.Lo), units)
+}
+
+// sections reads those with debugging information, and where the text is.
+func (m *maker) sections(f *elf.File) (err error) {
+	if m.data, err = f.DWARF(); err != nil {
+		return fmt.Errorf("debugging information: %w", err)
+	}
+	s := f.Section(".debug_loclists")
+	if f.Section(".debug_info") == nil || s == nil {
+		return errors.New("it has no debugging information of DWARF 5: it has been stripped, or is older")
+	}
+	if m.loclists, err = s.Data(); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		return fmt.Errorf("symbols: %w", err)
+	}
+	for _, s := range symbols {
+		switch s.Name {
+		case "_stext":
+			m.text.Lo = isa.Off(s.Value)
+		case "_etext":
+			m.text.Hi = isa.Off(s.Value)
+		}
+	}
+	if m.text.Lo == 0 || m.text.Hi <= m.text.Lo {
+		return errors.New("it has no _stext and _etext: it is no vmlinux")
+	}
+	m.regs = amd64Regs
+	if m.arch.Name != "amd64" {
+		m.regs = make([]byte, 32)
+		for k := range m.regs {
+			m.regs[k] = byte(k)
+		}
+	}
+	return nil
+}
+
+// buildID is the note that the linker has left (.notes): the kernel at work has the same.
+func buildID(f *elf.File) ([]byte, error) {
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_NOTE {
+			continue
+		}
+		b, err := s.Data()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		if id := ReadBuildID(b); id != nil {
+			return id, nil
+		}
+	}
+	return nil, errors.New("it has no build ID")
+}
+
+// ReadBuildID finds the build ID in ELF notes, as /sys/kernel/notes has them; nil: there is none.
+func ReadBuildID(notes []byte) []byte {
+	const header, gnuBuildID = 12, 3
+	for len(notes) >= header {
+		name, desc := binary.LittleEndian.Uint32(notes), binary.LittleEndian.Uint32(notes[4:])
+		kind := binary.LittleEndian.Uint32(notes[8:])
+		at := header + (uint64(name)+3)&^3
+		end := at + (uint64(desc)+3)&^3
+		if end > uint64(len(notes)) {
+			return nil
+		}
+		if kind == gnuBuildID && name == 4 && string(notes[header:header+4]) == "GNU\x00" {
+			return slices.Clone(notes[at : at+uint64(desc)])
+		}
+		notes = notes[end:]
+	}
+	return nil
+}
+
+// units reads all compilation units, by as many workers as there are CPUs.
+func (m *maker) units() ([]unit, error) {
+	var heads []dwarf.Offset
+	r := m.data.Reader()
+	for {
+		e, err := r.Next()
+		if err != nil {
+			return nil, fmt.Errorf(".debug_info: %w", err)
+		}
+		if e == nil {
+			break
+		}
+		if e.Tag == dwarf.TagCompileUnit {
+			heads = append(heads, e.Offset)
+		}
+		r.SkipChildren()
+	}
+	out, errs := make([]unit, len(heads)), make([]error, len(heads))
+	var next, done int
+	var lock sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				lock.Lock()
+				k := next
+				next++
+				lock.Unlock()
+				if k >= len(heads) {
+					return
+				}
+				out[k], errs[k] = m.unit(heads[k])
+				lock.Lock()
+				if done++; m.progress != nil {
+					m.progress(done, len(heads))
+				}
+				lock.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
+}
+
+// reading is one unit while it is read.
+type reading struct {
+	*maker
+	r     *dwarf.Reader
+	low   uint64 // what the unit's ranges are from
+	files []*dwarf.LineFile
+	out   unit
+	// known are functions and their parameters, by where their entries are; what refers to them
+	// may come before them, so that names are filled in at the end.
+	known map[dwarf.Offset]Func
+	needs []need
+}
+
+// need is where the name of an entry belongs.
+type need struct {
+	from dwarf.Offset
+	body int
+	copy int // Outermost: the body's own
+	arg  int // -1: the function
+}
+
+func (m *maker) unit(head dwarf.Offset) (unit, error) {
+	u := &reading{maker: m, r: m.data.Reader(), known: map[dwarf.Offset]Func{}}
+	u.r.Seek(head)
+	e, err := u.r.Next()
+	if err != nil {
+		return u.out, fmt.Errorf("the unit at %#x: %w", head, err)
+	}
+	name, _ := e.Val(dwarf.AttrName).(string)
+	u.out.stats.Units = 1
+	u.low, _ = e.Val(dwarf.AttrLowpc).(uint64)
+	if err := u.lineTable(e); err != nil {
+		return u.out, fmt.Errorf("%s: its lines: %w", name, err)
+	}
+	if e.Children {
+		err = u.functions()
+	}
+	if err == nil {
+		err = u.fillIn()
+	}
+	if err != nil {
+		return u.out, fmt.Errorf("%s: %w", name, err)
+	}
+	return u.out, nil
+}
+
+// functions reads the unit's.
+func (u *reading) functions() error {
+	for {
+		e, err := u.r.Next()
+		switch {
+		case err != nil:
+			return err
+		case e == nil || e.Tag == 0:
+			return nil
+		case e.Tag == dwarf.TagSubprogram:
+			if err := u.function(e); err != nil {
+				return err
+			}
+		default:
+			u.r.SkipChildren()
+		}
+	}
+}
+
+func (u *reading) function(e *dwarf.Entry) error {
+	u.knows(e)
+	ranges, err := u.ranges(e)
+	if err != nil || !e.Children && len(ranges) == 0 {
+		return err
+	}
+	body := Outermost
+	switch {
+	case len(ranges) == 0:
+	case ranges[0].Hi > u.text.Hi-u.text.Lo:
+		u.out.stats.Outside++
+	default:
+		body = len(u.out.bodies)
+		u.out.bodies = append(u.out.bodies, Body{Ranges: ranges})
+		u.needs = append(u.needs, need{u.origin(e), body, Outermost, -1})
+	}
+	if !e.Children {
+		return nil
+	}
+	return u.within(body, Outermost)
+}
+
+// within reads what is in a body, or in one of its copies. Without a body, names alone.
+func (u *reading) within(body, in int) error {
+	for {
+		e, err := u.r.Next()
+		if err != nil {
+			return err
+		}
+		if e == nil || e.Tag == 0 {
+			return nil
+		}
+		switch e.Tag {
+		case dwarf.TagFormalParameter:
+			if u.knows(e); body >= 0 && in >= 0 {
+				err = u.argument(e, body, in)
+			}
+		case dwarf.TagLexDwarfBlock:
+			if e.Children {
+				err = u.within(body, in)
+				continue
+			}
+		case dwarf.TagInlinedSubroutine:
+			inner, failed := u.inlined(e, body, in)
+			if err = failed; err == nil && e.Children {
+				if err = u.within(body, inner); err == nil {
+					continue
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+		u.r.SkipChildren()
+	}
+}
+
+// inlined adds a copy, and returns its number: of one of which no code is left, that of who has
+// it, to whom belongs what is nested.
+func (u *reading) inlined(e *dwarf.Entry, body, in int) (int, error) {
+	if body < 0 {
+		return in, nil
+	}
+	ranges, err := u.ranges(e)
+	if err != nil {
+		return in, err
+	}
+	if len(ranges) == 0 {
+		u.out.stats.Empty++
+		return in, nil
+	}
+	c := Copy{In: in, Entry: ranges[0].Lo, ranges: ranges}
+	switch at := e.Val(dwarf.AttrEntrypc).(type) {
+	case uint64:
+		c.Entry = isa.Off(at) - u.text.Lo
+	case int64: // section 2.18: from the base address
+		c.Entry = ranges[0].Lo + isa.Off(at)
+	}
+	slices.SortFunc(c.ranges, func(a, b Range) int { return int(int64(a.Lo) - int64(b.Lo)) })
+	c.File = u.file(e, dwarf.AttrCallFile)
+	line, _ := e.Val(dwarf.AttrCallLine).(int64)
+	c.Line = int(line)
+	b := &u.out.bodies[body]
+	b.Copies = append(b.Copies, c)
+	k := len(b.Copies) - 1
+	u.needs = append(u.needs, need{u.origin(e), body, k, -1})
+	return k, nil
+}
+
+func (u *reading) argument(e *dwarf.Entry, body, in int) error {
+	c := &u.out.bodies[body].Copies[in]
+	where, err := u.places(e, c.ranges)
+	if err != nil {
+		return err
+	}
+	c.args = append(c.args, Arg{Where: where})
+	u.needs = append(u.needs, need{u.origin(e), body, in, len(c.args) - 1})
+	for _, r := range c.ranges {
+		u.out.stats.Covered += int(r.Hi - r.Lo)
+	}
+	for _, p := range where {
+		if p.Kind != Lost {
+			u.out.stats.Located += int(p.Hi - p.Lo)
+		}
+	}
+	return nil
+}
+
+// knows notes what an entry says of itself, as far as it has a name.
+func (u *reading) knows(e *dwarf.Entry) {
+	if name, ok := e.Val(dwarf.AttrName).(string); ok {
+		line, _ := e.Val(dwarf.AttrDeclLine).(int64)
+		u.known[e.Offset] = Func{name, u.file(e, dwarf.AttrDeclFile), int(line)}
+	} else if o := u.origin(e); o != e.Offset {
+		if f, ok := u.known[o]; ok {
+			u.known[e.Offset] = f
+		}
+	}
+}
+
+// origin is the entry that has an entry's name: its abstract instance, or declaration; or itself.
+func (u *reading) origin(e *dwarf.Entry) dwarf.Offset {
+	for _, a := range []dwarf.Attr{dwarf.AttrAbstractOrigin, dwarf.AttrSpecification} {
+		if o, ok := e.Val(a).(dwarf.Offset); ok {
+			return o
+		}
+	}
+	return e.Offset
+}
+
+// fillIn writes names to where they are needed. A name that is missing is an error, but of a
+// parameter, which need not have one.
+func (u *reading) fillIn() error {
+	for _, n := range u.needs {
+		f, ok := u.known[n.from]
+		b := &u.out.bodies[n.body]
+		switch {
+		case n.arg >= 0:
+			b.Copies[n.copy].args[n.arg].Name = f.Name
+		case !ok:
+			return fmt.Errorf("the entry at %#x, of which there is code, has no name", n.from)
+		case n.copy >= 0:
+			b.Copies[n.copy].Func = f
+		default:
+			b.Func = f
+		}
+	}
+	for _, b := range u.out.bodies {
+		u.out.stats.Bodies++
+		u.out.stats.Copies += len(b.Copies)
+		for _, c := range b.Copies {
+			u.out.stats.Args += len(c.args)
+		}
+	}
+	return nil
+}
+
+// ranges are the code of an entry, without what is empty, as places; in the order of the entry.
+func (u *reading) ranges(e *dwarf.Entry) (out []Range, err error) {
+	if e.Val(dwarf.AttrLowpc) == nil && e.Val(dwarf.AttrRanges) == nil {
+		return nil, nil
+	}
+	list, err := u.data.Ranges(e)
+	if err != nil {
+		return nil, fmt.Errorf("the entry at %#x: its ranges: %w", e.Offset, err)
+	}
+	for _, r := range list {
+		if r[0] < r[1] {
+			out = append(out, Range{isa.Off(r[0]) - u.text.Lo, isa.Off(r[1]) - u.text.Lo})
+		}
+	}
+	return out, nil
+}
+
+// lineTable reads which lines code is of.
+func (u *reading) lineTable(e *dwarf.Entry) error {
+	r, err := u.data.LineReader(e)
+	if err != nil || r == nil {
+		return err
+	}
+	u.files = r.Files()
+	dir, _ := e.Val(dwarf.AttrCompDir).(string)
+	for _, f := range u.files {
+		if f != nil {
+			f.Name = shorter(dir, f.Name)
+		}
+	}
+	var row dwarf.LineEntry
+	for {
+		if err := r.Next(&row); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		off := isa.Off(row.Address) - u.text.Lo
+		if off > u.text.Hi-u.text.Lo {
+			continue
+		}
+		l := Line{Off: off}
+		if !row.EndSequence {
+			l.File, l.Line, l.Begins = row.File.Name, row.Line, row.IsStmt
+		}
+		u.out.lines = append(u.out.lines, l)
+	}
+}
+
+// shorter is a file's name below the kernel's source.
+func shorter(dir, name string) string {
+	name = path.Clean(name)
+	if dir != "" {
+		name = strings.TrimPrefix(name, path.Clean(dir)+"/")
+	}
+	for strings.HasPrefix(name, "../") {
+		name = name[3:]
+	}
+	return name
+}
+
+func (u *reading) file(e *dwarf.Entry, a dwarf.Attr) string {
+	if k, ok := e.Val(a).(int64); ok && k >= 0 && int(k) < len(u.files) && u.files[k] != nil {
+		return u.files[k].Name
+	}
+	return ""
+}
+
+// inOrder is all rows of a kernel in the order of places, of rows at one place the last alone,
+// and none that says what the one before it does.
+func inOrder(units []unit) (out []Line) {
+	var all []Line
+	for _, u := range units {
+		all = append(all, u.lines...)
+	}
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := &all[i], &all[j]
+		if a.Off != b.Off {
+			return a.Off < b.Off
+		}
+		return a.File == "" && b.File != "" // an end is before what begins there
+	})
+	for _, l := range all {
+		if n := len(out); n > 0 && out[n-1].Off == l.Off {
+			l.Begins = l.Begins || out[n-1].Begins && out[n-1].File == l.File && out[n-1].Line == l.Line
+			out = out[:n-1]
+		}
+		if n := len(out); n == 0 || out[n-1].File != l.File || out[n-1].Line != l.Line || l.Begins {
+			out = append(out, l)
+		}
+	}
+	return out
+}

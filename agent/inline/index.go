@@ -1,0 +1,215 @@
+package inline
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"kerninst/agent/isa"
+)
+
+// Index is what is known of one kernel. It is not changed once made; questions may be asked from
+// several goroutines.
+type Index struct {
+	Arch    string
+	BuildID []byte
+	Text    isa.Off // bytes
+	Stats   Stats
+
+	strings []string
+	funcs   []function // in order of names, then files and lines
+	bodies  []extent   // in order of entries
+	starts  []start    // of all code of bodies, in order
+	data    []byte     // of bodies: see code
+	lines   []byte     // all rows, see lineRows
+	marks   []lineMark // where rows are that may be begun at, in order
+	marked  []markedFile
+}
+
+// function is one that there is a body or a copy of.
+type function struct {
+	name, file uint32 // of strings
+	line       uint32
+	uses       []uint32 // bodies of it or with copies of it, in order
+}
+
+// extent is where a body begins, and where in data it is.
+type extent struct {
+	entry isa.Off
+	at    uint32
+}
+
+// start is where a stretch of code begins that is a body's.
+type start struct {
+	Range
+	body uint32
+}
+
+// fn is a function as others see it.
+func (x *Index) fn(k uint64) Func {
+	f := &x.funcs[k]
+	return Func{x.strings[f.name], x.strings[f.file], int(f.line)}
+}
+
+// Lookup lists the functions of a name: files may each have one.
+func (x *Index) Lookup(name string) (out []Func) {
+	for k := range x.named(name) {
+		out = append(out, x.fn(uint64(k)))
+	}
+	return out
+}
+
+// named visits the numbers of the functions of a name.
+func (x *Index) named(name string) func(func(int) bool) {
+	return func(yield func(int) bool) {
+		k := sort.Search(len(x.funcs), func(k int) bool { return x.strings[x.funcs[k].name] >= name })
+		for ; k < len(x.funcs) && x.strings[x.funcs[k].name] == name; k++ {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// Names lists the names of functions that begin with a prefix, in order, n at most.
+func (x *Index) Names(prefix string, n int) (out []string) {
+	k := sort.Search(len(x.funcs), func(k int) bool { return x.strings[x.funcs[k].name] >= prefix })
+	for ; k < len(x.funcs) && len(out) < n; k++ {
+		name := x.strings[x.funcs[k].name]
+		if !strings.HasPrefix(name, prefix) {
+			break
+		}
+		if len(out) == 0 || out[len(out)-1] != name {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Found is a copy of a function, or a body of it, by itself: then Copy is Outermost.
+type Found struct {
+	Body *Body
+	Copy int
+}
+
+// Range of what was found, in order of places but for a body's, which begins with its entry.
+func (f Found) Ranges() []Range {
+	if f.Copy < 0 {
+		return f.Body.Ranges
+	}
+	return f.Body.Copies[f.Copy].Ranges()
+}
+
+// Find lists the bodies and copies of all functions of a name, in order of the bodies that they
+// are in. A damaged index is an error.
+func (x *Index) Find(name string) (out []Found, err error) {
+	uses := map[uint32]bool{}
+	for k := range x.named(name) {
+		for _, b := range x.funcs[k].uses {
+			uses[b] = true
+		}
+	}
+	list := make([]uint32, 0, len(uses))
+	for b := range uses {
+		list = append(list, b)
+	}
+	slices.Sort(list)
+	for _, k := range list {
+		b, err := x.body(k)
+		if err != nil {
+			return nil, err
+		}
+		if b.Func.Name == name {
+			out = append(out, Found{b, Outermost})
+		}
+		for c := range b.Copies {
+			if b.Copies[c].Func.Name == name {
+				out = append(out, Found{b, c})
+			}
+		}
+	}
+	return out, nil
+}
+
+// At is the body that has the code at a place, and the innermost copy there; nil where there is
+// none that the compiler made of C.
+func (x *Index) At(o isa.Off) (Found, error) {
+	k := sort.Search(len(x.starts), func(k int) bool { return x.starts[k].Lo > o }) - 1
+	if k < 0 || !x.starts[k].Holds(o) {
+		return Found{Copy: Outermost}, nil
+	}
+	b, err := x.body(x.starts[k].body)
+	if err != nil {
+		return Found{Copy: Outermost}, err
+	}
+	f := Found{b, Outermost}
+	for c := range b.Copies { // the inner ones are behind those that they are in
+		if slices.ContainsFunc(b.Copies[c].Ranges(), func(r Range) bool { return r.Holds(o) }) {
+			f.Copy = c
+		}
+	}
+	return f, nil
+}
+
+// assemble makes an index of what the units have.
+func assemble(arch string, id []byte, text isa.Off, units []unit) (*Index, error) {
+	x := &Index{Arch: arch, BuildID: id, Text: text}
+	var bodies []Body
+	for _, u := range units {
+		bodies = append(bodies, u.bodies...)
+		x.Stats.add(u.stats)
+	}
+	if len(bodies) == 0 {
+		return nil, fmt.Errorf("it has no function with code")
+	}
+	slices.SortStableFunc(bodies, func(a, b Body) int { return int(int64(a.Ranges[0].Lo) - int64(b.Ranges[0].Lo)) })
+	lines := inOrder(units)
+	x.Stats.Lines = len(lines)
+	p := newPool(bodies, lines)
+	x.strings, x.funcs = p.strings, p.funcs
+	for k := range bodies {
+		b := &bodies[k]
+		x.bodies = append(x.bodies, extent{b.Ranges[0].Lo, uint32(len(x.data))})
+		x.data = p.appendBody(x.data, b)
+		for _, r := range b.Ranges {
+			x.starts = append(x.starts, start{r, uint32(k)})
+		}
+	}
+	x.sortStarts()
+	x.use(bodies, p)
+	x.lines, x.marks = p.appendLines(lines)
+	x.marked = p.markFiles(lines)
+	return x, nil
+}
+
+func (x *Index) sortStarts() {
+	slices.SortFunc(x.starts, func(a, b start) int { return int(int64(a.Lo) - int64(b.Lo)) })
+}
+
+// use notes in which bodies functions are.
+func (x *Index) use(bodies []Body, p *pool) {
+	note := func(f Func, body int) {
+		u := &x.funcs[p.funcAt[f]].uses
+		if n := len(*u); n == 0 || (*u)[n-1] != uint32(body) {
+			*u = append(*u, uint32(body))
+		}
+	}
+	for k, b := range bodies {
+		note(b.Func, k)
+		for _, c := range b.Copies {
+			note(c.Func, k)
+		}
+	}
+}
+
+func (s *Stats) add(o Stats) {
+	s.Units += o.Units
+	s.Bodies += o.Bodies
+	s.Copies += o.Copies
+	s.Args += o.Args
+	s.Outside += o.Outside
+	s.Empty += o.Empty
+	s.Located += o.Located
+	s.Covered += o.Covered
+}
