@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"runtime"
 	"slices"
 	"sort"
 	"strings"
@@ -24,7 +23,7 @@ type maker struct {
 	loclists []byte
 	text     Range  // of addresses, not of places
 	regs     []byte // the ISA's number of a DWARF register
-	progress func(done, all int)
+	opt      Options
 }
 
 // The DWARF numbers of general registers: System V ABI for AMD64, figure 3.36; those of the
@@ -41,10 +40,15 @@ type unit struct {
 	stats  Stats
 }
 
-// Make reads a vmlinux of one of the ISAs with debugging information. progress, if it is not
-// nil, is told how many of all units are done, from one goroutine at a time. Errors say what the
-// file lacks.
-func Make(file io.ReaderAt, arch *isa.Arch, progress func(done, all int)) (*Index, error) {
+// Options are how Make works.
+type Options struct {
+	Workers  int                 // goroutines; one at least
+	Progress func(done, all int) // told of each unit, from one goroutine at a time; may be nil
+}
+
+// Make reads a vmlinux of one of the ISAs with debugging information. Errors say what the file
+// lacks.
+func Make(file io.ReaderAt, arch *isa.Arch, opt Options) (*Index, error) {
 	f, err := elf.NewFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("no ELF file: %w", err)
@@ -52,7 +56,7 @@ func Make(file io.ReaderAt, arch *isa.Arch, progress func(done, all int)) (*Inde
 	if machines[f.Machine] != arch.Name {
 		return nil, fmt.Errorf("it is of %v, not of %s", f.Machine, arch.Name)
 	}
-	m := &maker{arch: arch, progress: progress}
+	m := &maker{arch: arch, opt: opt}
 	if err := m.sections(f); err != nil {
 		return nil, err
 	}
@@ -140,7 +144,7 @@ func ReadBuildID(notes []byte) []byte {
 	return nil
 }
 
-// units reads all compilation units, by as many workers as there are CPUs.
+// units reads all compilation units.
 func (m *maker) units() ([]unit, error) {
 	var heads []dwarf.Offset
 	r := m.data.Reader()
@@ -161,7 +165,7 @@ func (m *maker) units() ([]unit, error) {
 	var next, done int
 	var lock sync.Mutex
 	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range max(m.opt.Workers, 1) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
@@ -175,8 +179,8 @@ func (m *maker) units() ([]unit, error) {
 				}
 				out[k], errs[k] = m.unit(heads[k])
 				lock.Lock()
-				if done++; m.progress != nil {
-					m.progress(done, len(heads))
+				if done++; m.opt.Progress != nil {
+					m.opt.Progress(done, len(heads))
 				}
 				lock.Unlock()
 			}

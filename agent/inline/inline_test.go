@@ -26,7 +26,7 @@ func made(t testing.TB, arch string) *inline.Index {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	x, err := inline.Make(f, a, nil)
+	x, err := inline.Make(f, a, inline.Options{Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestNoVmlinux(t *testing.T) {
 	for want, file := range map[string][]byte{
 		"no ELF file": []byte("#!/bin/sh\n"), "not of arm64": b, "no debugging information": stripped, "no _stext": unnamed, "": own,
 	} {
-		_, err := inline.Make(bytes.NewReader(file), a, nil)
+		_, err := inline.Make(bytes.NewReader(file), a, inline.Options{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v", want, err)
 		}
