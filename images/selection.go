@@ -490,6 +490,11 @@ func Refresh(ctx context.Context, opt Options) error {
 			lock[guestSet(t.name)] = s.Guest
 			lock[toolchainSet(host, t.name)] = s.Toolchain
 			b.say("%s on %s: kernel %s, %d packages", t.name, host, s.Kernel, len(s.all()))
+			debug, err := a.exactly(ctx, []string{debugPackage(s.Kernel, t)})
+			if err != nil {
+				return err
+			}
+			lock[debugSet(t.name)] = packagesOf(debug)
 			for name, w := range softwares {
 				if w.host && !slices.Contains(lockedHosts, t.name) {
 					continue
