@@ -87,6 +87,14 @@ func (x *Index) Names(prefix string, n int) (out []string) {
 	return out
 }
 
+// Entries lists where bodies are entered, in order.
+func (x *Index) Entries() (out []isa.Off) {
+	for _, e := range x.bodies {
+		out = append(out, e.entry)
+	}
+	return out
+}
+
 // Found is a copy of a function, or a body of it, by itself: then Copy is Outermost.
 type Found struct {
 	Body *Body

@@ -78,6 +78,25 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
+// In says in words where the value is.
+func (p Place) In(arch *isa.Arch) string {
+	switch p.Kind {
+	case Register:
+		return arch.RegName(p.Reg)
+	case Memory:
+		return fmt.Sprintf("memory at %s%+d", arch.RegName(p.Reg), p.Off)
+	case Sum:
+		return fmt.Sprintf("%s%+d", arch.RegName(p.Reg), p.Off)
+	case Frame:
+		return fmt.Sprintf("memory at the frame%+d", p.Off)
+	case Constant:
+		return fmt.Sprint(p.Off)
+	case Symbol:
+		return fmt.Sprintf("_stext%+#x", p.Off)
+	}
+	return "not known"
+}
+
 // Line is a row of the line table: what is at Off, and up to the next row, is of a line.
 type Line struct {
 	Off  isa.Off

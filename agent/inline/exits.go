@@ -1,0 +1,99 @@
+package inline
+
+import (
+	"cmp"
+	"slices"
+
+	"kerninst/agent/isa"
+)
+
+// Exit is a way out of a copy: the instruction before which somebody stands who is just leaving
+// it, or has just left, and nobody else; or Why that cannot be told there.
+type Exit struct {
+	At  isa.Addr
+	Why string
+}
+
+// Exits are the ways out of code that is a part of a body, which has insns, in order of places.
+// inside says what is in the copy. Where something outside is only come to from the copy, that
+// is where somebody has left, whichever way. Else it is the instruction that has no way but out:
+// the last one of a stretch, which goes on elsewhere, a jump, a return, a conditional jump whose
+// ways are both outside; of one with one such way nobody can tell. A trap is no way out, nor is a
+// call behind which no code of the body follows: neither comes back.
+func Exits(insns []isa.Insn, inside func(isa.Addr) bool) []Exit {
+	w := waysOf(insns, inside)
+	var out []Exit
+	for _, i := range insns {
+		if inside(i.Addr) {
+			out = w.exits(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b Exit) int { return cmp.Compare(a.At, b.At) })
+	return slices.Compact(out)
+}
+
+// ways are those from each instruction to the next ones.
+type ways struct {
+	inside   func(isa.Addr) bool
+	all, own map[isa.Addr]int // into each place; those from inside the copy
+	known    map[isa.Addr]bool
+	anywhere bool // some jump may lead anywhere
+}
+
+func waysOf(insns []isa.Insn, inside func(isa.Addr) bool) *ways {
+	w := &ways{inside: inside, all: map[isa.Addr]int{}, own: map[isa.Addr]int{}, known: map[isa.Addr]bool{}}
+	for _, i := range insns {
+		w.known[i.Addr] = true
+		w.anywhere = w.anywhere || i.Flow == isa.FlowIndirectJump
+		for _, a := range next(i) {
+			if w.all[a]++; inside(i.Addr) {
+				w.own[a]++
+			}
+		}
+	}
+	return w
+}
+
+// next is where control goes from an instruction, within its function. Some traps go on.
+func next(i isa.Insn) []isa.Addr {
+	switch i.Flow {
+	case isa.FlowJump:
+		return []isa.Addr{i.Target}
+	case isa.FlowCond:
+		return []isa.Addr{i.End(), i.Target}
+	case isa.FlowReturn, isa.FlowIndirectJump:
+		return nil
+	}
+	return []isa.Addr{i.End()}
+}
+
+// exits adds those of one instruction inside.
+func (w *ways) exits(out []Exit, i isa.Insn) []Exit {
+	switch i.Flow {
+	case isa.FlowReturn:
+		return append(out, Exit{At: i.Addr})
+	case isa.FlowIndirectJump:
+		return append(out, Exit{i.Addr, "it jumps to where a register says, perhaps out of the copy"})
+	case isa.FlowTrap, isa.FlowUnknown:
+		return out
+	}
+	ways := next(i)
+	left := slices.DeleteFunc(slices.Clone(ways), w.inside)
+	if calls := i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall; len(left) == 0 || calls && !w.known[i.End()] {
+		return out
+	}
+	alone := func(a isa.Addr) bool { return w.known[a] && w.all[a] == w.own[a] && !w.anywhere }
+	for _, a := range left {
+		if alone(a) {
+			out = append(out, Exit{At: a})
+		}
+	}
+	if shared := slices.DeleteFunc(left, alone); len(shared) > 0 {
+		e := Exit{At: i.Addr}
+		if len(shared) < len(ways) {
+			e.Why = "one of its two ways leads out of the copy, to where others come, too"
+		}
+		out = append(out, e)
+	}
+	return out
+}

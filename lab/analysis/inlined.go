@@ -1,0 +1,299 @@
+package analysis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/inline"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/agent/ktext"
+	"kerninst/agent/near"
+	"kerninst/images"
+)
+
+// Copies is what is known of the inlined copies of a kernel's functions.
+func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
+	arch, err := all.Lookup(opt.Arch)
+	if err != nil {
+		return nil, err
+	}
+	said := time.Now()
+	b, err := images.FromVmlinux(ctx, opt, fmt.Sprintf("inline-%d", inline.Version), func(vmlinux io.ReaderAt) ([]byte, error) {
+		x, err := inline.Make(vmlinux, arch, inline.Options{Workers: runtime.GOMAXPROCS(0), Progress: func(done, of int) {
+			if opt.Progress != nil && time.Since(said) > 5*time.Second {
+				opt.Progress("%s: source files read: %d of %d", arch.Name, done, of)
+				said = time.Now()
+			}
+		}})
+		if err != nil {
+			return nil, err
+		}
+		return x.Bytes()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return inline.Open(b)
+}
+
+// Inlined is where a function is in a kernel: by itself, and in others.
+type Inlined struct {
+	Schema   int           `json:"schema"`
+	Arch     string        `json:"arch"`
+	Function string        `json:"function"`
+	Source   []string      `json:"source"` // FILE:LINE of each of that name
+	Copies   []InlinedCopy `json:"copies"` // those by itself have no call
+}
+
+// InlinedCopy is one copy, or a body of its own.
+type InlinedCopy struct {
+	Caller  string     `json:"caller"`       // the symbol that the copy is in
+	In      []string   `json:"in,omitempty"` // the functions in between, from inside to outside
+	Call    string     `json:"call,omitempty"`
+	Bytes   isa.Off    `json:"bytes"`
+	Ranges  []string   `json:"ranges"` // PLACE-PLACE
+	Entry   WayInOut   `json:"entry"`
+	Returns []WayInOut `json:"returns"`
+	Args    []string   `json:"args,omitempty"` // NAME WHERE, at the entry
+}
+
+// WayInOut is where a copy is entered or left, and how a counter gets there.
+type WayInOut struct {
+	Place     string   `json:"place"`
+	Address   isa.Addr `json:"address"`
+	Line      string   `json:"line,omitempty"`
+	Mechanism string   `json:"mechanism,omitempty"`
+	Refusal   string   `json:"refusal,omitempty"`
+}
+
+// inlining looks copies of one kernel up.
+type inlining struct {
+	x    *inline.Index
+	text *ktext.Text
+	lo   isa.Addr
+	plan *Planner
+}
+
+// NotInlinedError says that no function of that name is known, and which may be meant.
+type NotInlinedError struct{ Name, Hint string }
+
+func (e *NotInlinedError) Error() string {
+	return fmt.Sprintf("no C function is called %s, in the kernel's own text%s", e.Name, e.Hint)
+}
+
+// FindInlined says where a function is in the kernel of a dump.
+func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlined, error) {
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.Text(arch)
+	if err != nil {
+		return nil, err
+	}
+	p, err := NewPlanner(text, k.Index, gen.Features{LSE: true})
+	if err != nil {
+		return nil, err
+	}
+	lo, _ := text.Bounds()
+	at := inlining{x, text, lo, p}
+	if err := at.same(); err != nil {
+		return nil, err
+	}
+	found, err := x.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, &NotInlinedError{name, near.Hint(name, x.Names(name[:min(2, len(name))], 100000))}
+	}
+	out := &Inlined{Schema: 1, Arch: d.Arch, Function: name}
+	for _, f := range x.Lookup(name) {
+		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
+	}
+	for _, f := range found {
+		c, err := at.copy(f)
+		if err != nil {
+			return nil, err
+		}
+		out.Copies = append(out.Copies, *c)
+	}
+	return out, nil
+}
+
+// leastSame is the part of functions that have to begin where the kernel has a symbol.
+const leastSame = 0.99
+
+// OtherBuildError says that what is known of copies is of another kernel.
+type OtherBuildError struct{ Same float64 }
+
+func (e *OtherBuildError) Error() string {
+	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one", 100*e.Same)
+}
+
+// same says whether the index is of this kernel: where functions begin differs from build to build.
+func (n *inlining) same() error {
+	entries, same := n.x.Entries(), 0
+	for _, e := range entries {
+		if f, ok := n.text.Locate(n.lo + isa.Addr(e)); ok && f.Addr == n.lo+isa.Addr(e) {
+			same++
+		}
+	}
+	if part := float64(same) / float64(len(entries)); part < leastSame {
+		return &OtherBuildError{part}
+	}
+	return nil
+}
+
+// copy is what is to be said of one.
+func (n *inlining) copy(f inline.Found) (*InlinedCopy, error) {
+	ranges := f.Ranges()
+	c := &InlinedCopy{}
+	for _, r := range ranges {
+		c.Bytes += r.Hi - r.Lo
+		c.Ranges = append(c.Ranges, n.place(r.Lo)+"-"+n.place(r.Hi-1))
+	}
+	entry := ranges[0].Lo
+	if f.Copy >= 0 {
+		this := &f.Body.Copies[f.Copy]
+		entry = this.Entry
+		c.Call = fmt.Sprintf("%s:%d", this.File, this.Line)
+		for k := this.In; k >= 0; k = f.Body.Copies[k].In {
+			c.In = append(c.In, f.Body.Copies[k].Func.Name)
+		}
+		c.Args = n.args(this)
+	}
+	owner, ok := n.text.Locate(n.lo + isa.Addr(f.Body.Ranges[0].Lo))
+	if !ok {
+		return nil, fmt.Errorf("there is no symbol at %v", n.lo+isa.Addr(f.Body.Ranges[0].Lo))
+	}
+	c.Caller = owner.Name
+	var err error
+	if c.Entry, err = n.way(n.lo + isa.Addr(entry)); err != nil {
+		return nil, err
+	}
+	insns, err := n.insns(f.Body)
+	if err != nil {
+		return nil, err
+	}
+	inside := func(a isa.Addr) bool {
+		for _, r := range ranges {
+			if r.Holds(isa.Off(a - n.lo)) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, e := range inline.Exits(insns, inside) {
+		w, err := n.way(e.At)
+		if err != nil {
+			return nil, err
+		}
+		if e.Why != "" {
+			w.Mechanism, w.Refusal = "", e.Why
+		}
+		c.Returns = append(c.Returns, w)
+	}
+	return c, nil
+}
+
+// insns are a body's instructions, in order of places.
+func (n *inlining) insns(b *inline.Body) (out []isa.Insn, err error) {
+	ranges := slices.Clone(b.Ranges)
+	slices.SortFunc(ranges, func(a, b inline.Range) int { return int(int64(a.Lo) - int64(b.Lo)) })
+	for _, r := range ranges {
+		code := make([]byte, r.Hi-r.Lo)
+		a := n.lo + isa.Addr(r.Lo)
+		if err := n.text.Read(a, code); err != nil {
+			return nil, err
+		}
+		for len(code) > 0 {
+			i := n.text.Arch.Decode(code, a)
+			out = append(out, i)
+			code, a = code[min(i.Len, len(code)):], i.End()
+		}
+	}
+	return out, nil
+}
+
+// way is a place with what the planner says of a counter there.
+func (n *inlining) way(a isa.Addr) (WayInOut, error) {
+	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
+	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
+		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
+	}
+	f, ok := n.text.Locate(a)
+	if !ok {
+		w.Refusal = "it is in no function"
+		return w, nil
+	}
+	err := n.plan.Each(f, []isa.Addr{a}, func(v Verdict) {
+		if v.Plan != nil {
+			w.Mechanism = v.Plan.Mechanism.String()
+		} else {
+			w.Refusal = v.Refusal.Detail
+		}
+	})
+	return w, err
+}
+
+func (n *inlining) place(o isa.Off) string {
+	a := n.lo + isa.Addr(o)
+	if f, ok := n.text.Locate(a); ok {
+		return fmt.Sprintf("%s+%#x", f.Name, uint64(a-f.Addr))
+	}
+	return a.String()
+}
+
+// args is where the arguments of a copy are when it is entered.
+func (n *inlining) args(c *inline.Copy) (out []string) {
+	for _, a := range c.Args() {
+		where := "not known"
+		for _, p := range a.Where {
+			if p.Holds(c.Entry) {
+				where = p.In(n.text.Arch)
+			}
+		}
+		out = append(out, a.Name+": "+where)
+	}
+	return out
+}
+
+// Print writes it for people.
+func (i *Inlined) Print(w io.Writer) error {
+	copies := 0
+	for _, c := range i.Copies {
+		if c.Call != "" {
+			copies++
+		}
+	}
+	fmt.Fprintf(w, "%s (%s): %d inlined, %d by itself\n", i.Function, strings.Join(i.Source, ", "), copies, len(i.Copies)-copies)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, c := range i.Copies {
+		in := c.Caller
+		if len(c.In) > 0 {
+			in = strings.Join(c.In, " < ") + " < " + in
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d bytes\t%s\n", c.Entry.Place, c.Entry.how(), cmp.Or(c.Call, "by itself"), c.Bytes, in)
+		for _, r := range c.Returns {
+			fmt.Fprintf(t, "  return %s\t%s\t%s\n", r.Place, r.how(), r.Line)
+		}
+	}
+	return t.Flush()
+}
+
+func (w WayInOut) how() string {
+	if w.Refusal != "" {
+		return "refused: " + w.Refusal
+	}
+	return w.Mechanism
+}
