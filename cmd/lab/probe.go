@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
 	"kerninst/images"
+	"kerninst/lab/analysis"
 	"kerninst/lab/card"
 	"kerninst/lab/kernelbtf"
 	"kerninst/lab/qemu"
@@ -30,11 +32,12 @@ type probeFlags struct {
 	common
 	own
 	ask.Request
-	time  string
-	seed  uint64
-	index bool
-	keep  bool
-	plot  string
+	time   string
+	seed   uint64
+	index  bool
+	inline bool
+	keep   bool
+	plot   string
 }
 
 func probeCommand() *cobra.Command {
@@ -67,6 +70,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
+	c.Flags().BoolVar(&f.inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline)")
 	c.Flags().StringVar(&f.plot, "plot", "", "draw how what is counted went while the workload ran, into `FILE`.svg")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	f.addOwn(c.Flags(), 1)
@@ -76,6 +80,9 @@ func probeCommand() *cobra.Command {
 
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
+	if f.inline && f.dryrun {
+		return errors.New("--inline with --dry-run: the kernel would have to be looked into")
+	}
 	if f.index && f.dryrun {
 		return errors.New("--index with --dry-run: the index would have to be made")
 	}
@@ -131,6 +138,11 @@ func (f *probeFlags) run(ctx context.Context) error {
 	prepare := sync.OnceValues(func() (prepared, error) { return f.prepare(ctx, name) })
 	if err := errors.Join(f.check(), f.CheckFor(name)); err != nil { // before Job: it knows of no plot
 		return usage(err)
+	}
+	if f.inline {
+		if err := f.expand(ctx, name); err != nil {
+			return err
+		}
 	}
 	job, err := f.Job(f.types(arch, prepare))
 	if err != nil {
@@ -214,6 +226,38 @@ func (f *probeFlags) run(ctx context.Context) error {
 		progress("plot: nothing was followed that could be drawn")
 	}
 	return errors.Join(f.print(d), err, g.End())
+}
+
+// expand puts inlined copies in place of the functions that they are of.
+func (f *probeFlags) expand(ctx context.Context, arch string) error {
+	d, err := f.dump(ctx, arch, "", nil)
+	if err != nil {
+		return err
+	}
+	x, err := f.copies(ctx, arch)
+	if err != nil {
+		return err
+	}
+	n, err := analysis.NewInlines(d, x)
+	if err != nil {
+		return fmt.Errorf("%s: %w", arch, err)
+	}
+	var all, untold []string
+	for _, spec := range f.Specs {
+		specs, not, err := n.Specs(spec)
+		if err != nil {
+			return usage(err)
+		}
+		all, untold = append(all, specs...), append(untold, not...)
+	}
+	for _, s := range untold {
+		progress("probe: %s", s)
+	}
+	if len(untold) > 0 && !f.SkipRefused && !f.List {
+		return &exit{code: status.ExitFailed, err: fmt.Errorf("%d ways out of copies cannot be told, nothing is spliced; --skip-refused leaves them out", len(untold))}
+	}
+	f.Specs = slices.Compact(all)
+	return nil
 }
 
 // unread reports whether there is something in a file or pipe that nobody has read.

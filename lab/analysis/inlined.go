@@ -75,12 +75,28 @@ type WayInOut struct {
 	Refusal   string   `json:"refusal,omitempty"`
 }
 
-// inlining looks copies of one kernel up.
-type inlining struct {
+// Inlines looks copies of one kernel up.
+type Inlines struct {
 	x    *inline.Index
 	text *ktext.Text
 	lo   isa.Addr
-	plan *Planner
+	plan *Planner // nil: nobody asks for mechanisms
+}
+
+// NewInlines joins what is known of copies with a dump of the same kernel; of another, it is an
+// *OtherBuildError.
+func NewInlines(d *ktext.Dump, x *inline.Index) (*Inlines, error) {
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.Text(arch)
+	if err != nil {
+		return nil, err
+	}
+	lo, _ := text.Bounds()
+	n := &Inlines{x: x, text: text, lo: lo}
+	return n, n.same()
 }
 
 // NotInlinedError says that no function of that name is known, and which may be meant.
@@ -92,21 +108,11 @@ func (e *NotInlinedError) Error() string {
 
 // FindInlined says where a function is in the kernel of a dump.
 func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlined, error) {
-	arch, err := all.Lookup(d.Arch)
+	at, err := NewInlines(d, x)
 	if err != nil {
 		return nil, err
 	}
-	text, err := d.Text(arch)
-	if err != nil {
-		return nil, err
-	}
-	p, err := NewPlanner(text, k.Index, gen.Features{LSE: true})
-	if err != nil {
-		return nil, err
-	}
-	lo, _ := text.Bounds()
-	at := inlining{x, text, lo, p}
-	if err := at.same(); err != nil {
+	if at.plan, err = NewPlanner(at.text, k.Index, gen.Features{LSE: true}); err != nil {
 		return nil, err
 	}
 	found, err := x.Find(name)
@@ -141,7 +147,7 @@ func (e *OtherBuildError) Error() string {
 }
 
 // same says whether the index is of this kernel: where functions begin differs from build to build.
-func (n *inlining) same() error {
+func (n *Inlines) same() error {
 	entries, same := n.x.Entries(), 0
 	for _, e := range entries {
 		if f, ok := n.text.Locate(n.lo + isa.Addr(e)); ok && f.Addr == n.lo+isa.Addr(e) {
@@ -155,7 +161,7 @@ func (n *inlining) same() error {
 }
 
 // copy is what is to be said of one.
-func (n *inlining) copy(f inline.Found) (*InlinedCopy, error) {
+func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	ranges := f.Ranges()
 	c := &InlinedCopy{}
 	for _, r := range ranges {
@@ -181,19 +187,11 @@ func (n *inlining) copy(f inline.Found) (*InlinedCopy, error) {
 	if c.Entry, err = n.way(n.lo + isa.Addr(entry)); err != nil {
 		return nil, err
 	}
-	insns, err := n.insns(f.Body)
+	exits, err := n.exits(f)
 	if err != nil {
 		return nil, err
 	}
-	inside := func(a isa.Addr) bool {
-		for _, r := range ranges {
-			if r.Holds(isa.Off(a - n.lo)) {
-				return true
-			}
-		}
-		return false
-	}
-	for _, e := range inline.Exits(insns, inside) {
+	for _, e := range exits {
 		w, err := n.way(e.At)
 		if err != nil {
 			return nil, err
@@ -206,8 +204,17 @@ func (n *inlining) copy(f inline.Found) (*InlinedCopy, error) {
 	return c, nil
 }
 
+// exits are where control leaves a copy.
+func (n *Inlines) exits(f inline.Found) ([]inline.Exit, error) {
+	insns, err := n.insns(f.Body)
+	ranges := f.Ranges()
+	return inline.Exits(insns, func(a isa.Addr) bool {
+		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(isa.Off(a - n.lo)) })
+	}), err
+}
+
 // insns are a body's instructions, in order of places.
-func (n *inlining) insns(b *inline.Body) (out []isa.Insn, err error) {
+func (n *Inlines) insns(b *inline.Body) (out []isa.Insn, err error) {
 	ranges := slices.Clone(b.Ranges)
 	slices.SortFunc(ranges, func(a, b inline.Range) int { return int(int64(a.Lo) - int64(b.Lo)) })
 	for _, r := range ranges {
@@ -226,7 +233,7 @@ func (n *inlining) insns(b *inline.Body) (out []isa.Insn, err error) {
 }
 
 // way is a place with what the planner says of a counter there.
-func (n *inlining) way(a isa.Addr) (WayInOut, error) {
+func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
 	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
 	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
 		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
@@ -246,7 +253,7 @@ func (n *inlining) way(a isa.Addr) (WayInOut, error) {
 	return w, err
 }
 
-func (n *inlining) place(o isa.Off) string {
+func (n *Inlines) place(o isa.Off) string {
 	a := n.lo + isa.Addr(o)
 	if f, ok := n.text.Locate(a); ok {
 		return fmt.Sprintf("%s+%#x", f.Name, uint64(a-f.Addr))
@@ -255,7 +262,7 @@ func (n *inlining) place(o isa.Off) string {
 }
 
 // args is where the arguments of a copy are when it is entered.
-func (n *inlining) args(c *inline.Copy) (out []string) {
+func (n *Inlines) args(c *inline.Copy) (out []string) {
 	for _, a := range c.Args() {
 		where := "not known"
 		for _, p := range a.Where {
