@@ -221,3 +221,54 @@ func (s *Stats) add(o Stats) {
 	s.Located += o.Located
 	s.Covered += o.Covered
 }
+
+// Only is an index of those bodies alone that are of some functions, or have copies of them: a
+// digest for tests, and for who has no network. Its Stats are of what it has.
+func (x *Index) Only(names ...string) (*Index, error) {
+	taken := map[isa.Off]bool{}
+	var u unit
+	for _, name := range names {
+		found, err := x.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if b := f.Body; !taken[b.Ranges[0].Lo] {
+				taken[b.Ranges[0].Lo] = true
+				u.add(x, b)
+			}
+		}
+	}
+	return assemble(x.Arch, x.BuildID, x.Text, []unit{u})
+}
+
+// add takes a body of another index with its lines.
+func (u *unit) add(x *Index, b *Body) {
+	for k := range b.Copies {
+		c := &b.Copies[k]
+		c.ranges, c.args = c.Ranges(), c.Args()
+		u.stats.Args += len(c.args)
+	}
+	u.stats.Bodies++
+	u.stats.Copies += len(b.Copies)
+	u.bodies = append(u.bodies, *b)
+	for _, r := range b.Ranges {
+		u.lines = append(u.lines, x.linesIn(r)...)
+	}
+}
+
+// linesIn are the rows of some code, with the one that it begins in, and an end.
+func (x *Index) linesIn(r Range) []Line {
+	first := x.LineAt(r.Lo)
+	first.Off = r.Lo
+	out := []Line{first}
+	from := sort.Search(len(x.marks), func(k int) bool { return x.marks[k].state.off > r.Lo })
+	for k := max(from-2, 0); k < len(x.marks) && x.marks[k].state.off < r.Hi; k++ {
+		x.rows(k, func(l Line) {
+			if l.Off > r.Lo && l.Off < r.Hi {
+				out = append(out, l)
+			}
+		})
+	}
+	return append(out, Line{Off: r.Hi})
+}

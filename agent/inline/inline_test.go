@@ -275,3 +275,41 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// TestOnly: a digest says the same of what it has, and nothing of the rest.
+func TestOnly(t *testing.T) {
+	for _, arch := range arches {
+		x := opened(t, made(t, arch))
+		only, err := x.Only("nested", "both")
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := opened(t, only)
+		for _, name := range []string{"nested", "both"} {
+			a, _ := x.Find(name)
+			b, err := y.Find(name)
+			if err != nil || !reflect.DeepEqual(shown(a), shown(b)) {
+				t.Errorf("%s: %s: %q, not %q (%v)", arch, name, shown(b), shown(a), err)
+			}
+		}
+		if found, err := y.Find("callee"); len(found) != 0 || err != nil {
+			t.Errorf("%s: callee: %v, %v", arch, found, err)
+		}
+		for o := isa.Off(0); o < x.Text; o++ {
+			a, err := x.At(o)
+			b, err2 := y.At(o)
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			if b.Body == nil {
+				continue
+			}
+			if a.Copy != b.Copy || a.Body.Func != b.Body.Func || x.LineAt(o) != y.LineAt(o) && x.LineAt(o).File != "" {
+				t.Errorf("%s: at +%#x: %+v in %v, not %+v in %v", arch, uint64(o), y.LineAt(o), b.Body.Func, x.LineAt(o), a.Body.Func)
+			}
+			if a.Copy >= 0 && !reflect.DeepEqual(a.Body.Copies[a.Copy].Args(), b.Body.Copies[b.Copy].Args()) {
+				t.Errorf("%s: at +%#x: other arguments", arch, uint64(o))
+			}
+		}
+	}
+}

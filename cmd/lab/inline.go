@@ -8,16 +8,32 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"kerninst/agent/inline"
 	"kerninst/images"
 	"kerninst/lab/analysis"
+	"kerninst/lab/plain"
 )
 
+// inlineFlags are those of `lab inline`.
+type inlineFlags struct {
+	analyzeFlags
+	known
+	save string
+}
+
+// known is where what is known of copies is from.
+type known struct{ copies string }
+
+func (k *known) add(f *pflag.FlagSet) {
+	f.StringVar(&k.copies, "copies", "", "what is known of inlined copies, of this `FILE` (lab inline --save), and not of the debug package")
+}
+
 func inlineCommand() *cobra.Command {
-	var f analyzeFlags
+	var f inlineFlags
 	c := &cobra.Command{
-		Use:   "inline FUNCTION",
+		Use:   "inline FUNCTION...",
 		Short: "copies of a function that the compiler has inlined, and how each can be spliced",
 		Long: "Print where a function of the kernel's source is in its code: each copy that was\n" +
 			"inlined, in which function, by which others, called from which line, where it is\n" +
@@ -25,8 +41,9 @@ func inlineCommand() *cobra.Command {
 			"copies is made of the kernel's debug package, a gigabyte, when it is first asked for;\n" +
 			"some megabytes are kept.",
 		Example: "  lab inline fdget_pos --arch arm64\n" +
-			"  lab inline get_current --json",
-		Args: cobra.ExactArgs(1),
+			"  lab inline get_current --json\n" +
+			"  lab inline --save some.copies fdget fdput",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			err := f.check(c.Flags().Changed)
 			if isas, failed := arches(f.arch); err == nil && failed == nil && len(isas) != 1 {
@@ -35,22 +52,27 @@ func inlineCommand() *cobra.Command {
 			if err != nil {
 				return usage(err)
 			}
-			return f.inline(c.Context(), args[0])
+			return f.inline(c.Context(), args)
 		},
 	}
-	f.add(c.Flags())
+	f.analyzeFlags.add(c.Flags())
+	f.known.add(c.Flags())
+	c.Flags().StringVar(&f.save, "save", "", "write what is known of these functions to `FILE`, for --copies, and print nothing")
 	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines")
 	c.Flags().StringVar(&f.dump, "dump", "", "look in this file, from lab image dump, instead of in a guest's kernel; it is of the locked kernel")
 	return c
 }
 
-func (f *analyzeFlags) inline(ctx context.Context, name string) error {
+func (f *inlineFlags) inline(ctx context.Context, names []string) error {
+	if f.save != "" {
+		return f.write(ctx, names)
+	}
 	dumps, err := f.dumps(ctx)
 	if err != nil {
 		return err
 	}
 	d := dumps[0]
-	x, err := f.copies(ctx, d.Arch)
+	x, err := f.index(ctx, &f.common, d.Arch)
 	if err != nil {
 		return err
 	}
@@ -58,14 +80,23 @@ func (f *analyzeFlags) inline(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.Arch, err)
 	}
-	found, err := analysis.FindInlined(d, k, x, name)
-	var none *analysis.NotInlinedError
-	if errors.As(err, &none) {
-		return usage(err)
+	for _, name := range names {
+		found, err := analysis.FindInlined(d, k, x, name)
+		var none *analysis.NotInlinedError
+		if errors.As(err, &none) {
+			return usage(err)
+		}
+		if err == nil {
+			err = f.print(found)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.Arch, err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", d.Arch, err)
-	}
+	return nil
+}
+
+func (f *inlineFlags) print(found *analysis.Inlined) error {
 	if !f.json {
 		return found.Print(os.Stdout)
 	}
@@ -74,8 +105,48 @@ func (f *analyzeFlags) inline(ctx context.Context, name string) error {
 	return e.Encode(found)
 }
 
-// copies is what is known of the inlined copies of the kernel that the flags name.
-func (c *common) copies(ctx context.Context, arch string) (*inline.Index, error) {
+// write makes the file for --save.
+func (f *inlineFlags) write(ctx context.Context, names []string) error {
+	arch, err := f.one("a file of copies is of one kernel")
+	if err != nil {
+		return err
+	}
+	x, err := f.index(ctx, &f.common, arch)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if len(x.Lookup(name)) == 0 {
+			return usage(&analysis.NotInlinedError{Name: name, Hint: analysis.HintInlined(x, name)})
+		}
+	}
+	only, err := x.Only(names...)
+	if err != nil {
+		return err
+	}
+	b, err := only.Bytes()
+	if err == nil {
+		err = os.WriteFile(f.save, b, 0o644)
+	}
+	return err
+}
+
+// index is what is known of the inlined copies of the kernel that the flags name.
+func (k *known) index(ctx context.Context, c *common, arch string) (*inline.Index, error) {
+	if k.copies != "" {
+		b, err := plain.Read(k.copies, mostCopies)
+		if err != nil {
+			return nil, usage(fmt.Errorf("--copies: %w", err))
+		}
+		x, err := inline.Open(b)
+		if err != nil {
+			return nil, usage(fmt.Errorf("--copies %s: %w", k.copies, err))
+		}
+		if x.Arch != arch {
+			return nil, usage(fmt.Errorf("--copies %s: it is of %s, not of %s", k.copies, x.Arch, arch))
+		}
+		return x, nil
+	}
 	root, err := repository()
 	if err != nil {
 		return nil, err
@@ -83,3 +154,6 @@ func (c *common) copies(ctx context.Context, arch string) (*inline.Index, error)
 	x, err := analysis.Copies(ctx, images.Options{Arch: arch, Kernel: images.KernelWord(c.kernel), Mirror: c.mirror, Root: root, Progress: progress})
 	return x, kernelError(err)
 }
+
+// mostCopies bounds a file of copies, in bytes.
+const mostCopies = 64 << 20

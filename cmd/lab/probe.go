@@ -36,8 +36,9 @@ type probeFlags struct {
 	seed   uint64
 	index  bool
 	inline bool
-	keep   bool
-	plot   string
+	known
+	keep bool
+	plot string
 }
 
 func probeCommand() *cobra.Command {
@@ -65,7 +66,8 @@ func probeCommand() *cobra.Command {
 		},
 	}
 	c.ValidArgsFunction = f.complete
-	f.add(c.Flags())
+	f.common.add(c.Flags())
+	f.known.add(c.Flags())
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
@@ -80,6 +82,9 @@ func probeCommand() *cobra.Command {
 
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
+	if f.copies != "" && !f.inline {
+		return errors.New("--copies: it says where --inline finds copies, which is not given")
+	}
 	if f.inline && f.dryrun {
 		return errors.New("--inline with --dry-run: the kernel would have to be looked into")
 	}
@@ -234,7 +239,7 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	if err != nil {
 		return err
 	}
-	x, err := f.copies(ctx, arch)
+	x, err := f.known.index(ctx, &f.common, arch)
 	if err != nil {
 		return err
 	}

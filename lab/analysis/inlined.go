@@ -106,6 +106,11 @@ func (e *NotInlinedError) Error() string {
 	return fmt.Sprintf("no C function is called %s, in the kernel's own text%s", e.Name, e.Hint)
 }
 
+// HintInlined is the function that was meant, if one is near.
+func HintInlined(x *inline.Index, name string) string {
+	return near.Hint(name, x.Names(name[:min(2, len(name))], 100000))
+}
+
 // FindInlined says where a function is in the kernel of a dump.
 func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlined, error) {
 	at, err := NewInlines(d, x)
@@ -120,7 +125,7 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlin
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, &NotInlinedError{name, near.Hint(name, x.Names(name[:min(2, len(name))], 100000))}
+		return nil, &NotInlinedError{name, HintInlined(x, name)}
 	}
 	out := &Inlined{Schema: 1, Arch: d.Arch, Function: name}
 	for _, f := range x.Lookup(name) {
@@ -184,7 +189,12 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	}
 	c.Caller = owner.Name
 	var err error
-	if c.Entry, err = n.way(n.lo + isa.Addr(entry)); err != nil {
+	if f.Copy >= 0 {
+		c.Entry, err = n.way(n.lo + isa.Addr(entry))
+	} else {
+		c.Entry, err = n.enter(owner)
+	}
+	if err != nil {
 		return nil, err
 	}
 	exits, err := n.exits(f)
@@ -243,14 +253,25 @@ func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
 		w.Refusal = "it is in no function"
 		return w, nil
 	}
-	err := n.plan.Each(f, []isa.Addr{a}, func(v Verdict) {
-		if v.Plan != nil {
-			w.Mechanism = v.Plan.Mechanism.String()
-		} else {
-			w.Refusal = v.Refusal.Detail
-		}
-	})
+	return w, n.plan.Each(f, []isa.Addr{a}, w.is)
+}
+
+// enter is the begin of a function, which need not be counted at its first instruction.
+func (n *Inlines) enter(f ktext.Func) (WayInOut, error) {
+	w := WayInOut{Place: n.place(isa.Off(f.Addr - n.lo)), Address: f.Addr}
+	v, err := n.plan.Entry(f)
+	if err == nil {
+		w.is(v)
+	}
 	return w, err
+}
+
+func (w *WayInOut) is(v Verdict) {
+	if v.Plan != nil {
+		w.Mechanism = v.Plan.Mechanism.String()
+	} else {
+		w.Refusal = v.Refusal.Detail
+	}
 }
 
 func (n *Inlines) place(o isa.Off) string {

@@ -135,6 +135,18 @@ func (p *Planner) point(f ktext.Func, req plan.Request, a isa.Addr) Verdict {
 	return Verdict{f, a, one, r}
 }
 
+// Entry plans a counter where each call of a function comes by exactly once.
+func (p *Planner) Entry(f ktext.Func) (Verdict, error) {
+	req, err := p.request(f)
+	if err != nil {
+		return Verdict{}, err
+	}
+	req.Module, req.Function, req.Dry = f.Module, p.text.Known(f).String(), true
+	v := Verdict{Func: f, At: f.Addr}
+	v.Plan, v.Refusal = plan.Entry(p.text, req)
+	return v, nil
+}
+
 // request is what the points of a function are planned with.
 func (p *Planner) request(f ktext.Func) (plan.Request, error) {
 	heap := p.heaps[f.Module]
