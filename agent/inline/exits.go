@@ -2,6 +2,7 @@ package inline
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -15,21 +16,66 @@ type Exit struct {
 }
 
 // Exits are the ways out of code that is a part of a body, which has insns, in order of places.
-// inside says what is in the copy. Where something outside is only come to from the copy, that
+// inside says what is in the copy, entry where that is entered. The compiler mixes a copy with the
+// code around it: who leaves it and is certain or may be to come back, but not by the entry, has not left.
+// Where something outside is only come to from the copy, that
 // is where somebody has left, whichever way. Else it is the instruction that has no way but out:
 // the last one of a stretch, which goes on elsewhere, a jump, a return, a conditional jump whose
 // ways are both outside; of one with one such way nobody can tell. A trap is no way out, nor is a
 // call behind which no code of the body follows: neither comes back.
-func Exits(insns []isa.Insn, inside func(isa.Addr) bool) []Exit {
-	w := waysOf(insns, inside)
+func Exits(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) []Exit {
+	between := mixedIn(insns, entry, inside)
+	within := func(a isa.Addr) bool { return inside(a) || between[a] }
+	w := waysOf(insns, within)
 	var out []Exit
 	for _, i := range insns {
-		if inside(i.Addr) {
+		if within(i.Addr) {
 			out = w.exits(out, i)
 		}
 	}
 	slices.SortFunc(out, func(a, b Exit) int { return cmp.Compare(a.At, b.At) })
 	return slices.Compact(out)
+}
+
+// mixedIn is what is outside a copy, can be come to from it, and from where it can be come back
+// to but by its entry.
+func mixedIn(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) map[isa.Addr]bool {
+	from, at := map[isa.Addr][]isa.Addr{}, map[isa.Addr]isa.Insn{} // from: where each place is come to from
+	var ends, begins []isa.Addr
+	for _, i := range insns {
+		at[i.Addr] = i
+		for _, a := range next(i) {
+			from[a] = append(from[a], i.Addr)
+			switch {
+			case inside(i.Addr) && !inside(a):
+				begins = append(begins, a)
+			case !inside(i.Addr) && inside(a) && a != entry:
+				ends = append(ends, i.Addr)
+			}
+		}
+	}
+	back := reached(ends, func(a isa.Addr) []isa.Addr { return from[a] }, inside)
+	comes := reached(begins, func(a isa.Addr) []isa.Addr {
+		if i, ok := at[a]; ok {
+			return next(i)
+		}
+		return nil
+	}, inside)
+	maps.DeleteFunc(comes, func(a isa.Addr, _ bool) bool { return !back[a] })
+	return comes
+}
+
+// reached is what can be come to from some places, themselves included, without passing what is inside.
+func reached(from []isa.Addr, next func(isa.Addr) []isa.Addr, inside func(isa.Addr) bool) map[isa.Addr]bool {
+	out := map[isa.Addr]bool{}
+	for len(from) > 0 {
+		a := from[len(from)-1]
+		if from = from[:len(from)-1]; !out[a] && !inside(a) {
+			out[a] = true
+			from = append(from, next(a)...)
+		}
+	}
+	return out
 }
 
 // ways are those from each instruction to the next ones.

@@ -30,6 +30,9 @@ func TestExits(t *testing.T) {
 		"a trap":                    {[]isa.Insn{4: none, none, insn(isa.FlowReturn, 0), insn(isa.FlowTrap, 0), none}, []Exit{{At: 0x18}}},
 		"a table":                   {[]isa.Insn{4: none, none, none, insn(isa.FlowIndirectJump, 0), none}, []Exit{{0x1c, leads}}},
 		"where a table may lead":    {[]isa.Insn{insn(isa.FlowIndirectJump, 0), 4: none, none, none, none, none}, []Exit{{At: 0x1c}}},
+		"others' code in between":   {[]isa.Insn{4: none, insn(isa.FlowJump, 0x20), insn(isa.FlowReturn, 0), none, none, insn(isa.FlowJump, 0x18)}, []Exit{{At: 0x18}}},
+		"likewise, perhaps":         {[]isa.Insn{4: none, insn(isa.FlowJump, 0x20), insn(isa.FlowReturn, 0), none, insn(isa.FlowCond, 0x18), insn(isa.FlowReturn, 0)}, []Exit{{At: 0x18}, {At: 0x24}}},
+		"a loop around it":          {[]isa.Insn{none, none, none, none, 4: none, none, none, none, insn(isa.FlowCond, 0x4), insn(isa.FlowReturn, 0)}, []Exit{{At: 0x20}}},
 	} {
 		for k := range c.of {
 			if c.of[k].Addr = isa.Addr(4 * k); c.of[k].Len == 0 {
@@ -37,7 +40,7 @@ func TestExits(t *testing.T) {
 				c.of[k].Flow = isa.FlowReturn // nothing
 			}
 		}
-		got := Exits(c.of, func(a isa.Addr) bool { return a >= 0x10 && a < 0x20 })
+		got := Exits(c.of, 0x10, func(a isa.Addr) bool { return a >= 0x10 && a < 0x20 })
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %x, not %x", name, got, c.want)
 		}

@@ -41,6 +41,8 @@ var testProofs = []testProof{
 	{"kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
+	{"copies", "./ci/e2e", "TestCopies", "-full", true},
+	{"inline", "./ci/e2e", "TestInline", "-full", false},
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 }
 

@@ -141,8 +141,9 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlin
 	return out, nil
 }
 
-// leastSame is the part of functions that have to begin where the kernel has a symbol.
-const leastSame = 0.99
+// leastSame is the part of functions that have to begin where the kernel has a symbol, or behind
+// what is kept free for ftrace there, where debugging information has them begin on riscv64.
+const leastSame, mostFree = 0.99, 8
 
 // OtherBuildError says that what is known of copies is of another kernel.
 type OtherBuildError struct{ Same float64 }
@@ -155,7 +156,7 @@ func (e *OtherBuildError) Error() string {
 func (n *Inlines) same() error {
 	entries, same := n.x.Entries(), 0
 	for _, e := range entries {
-		if f, ok := n.text.Locate(n.lo + isa.Addr(e)); ok && f.Addr == n.lo+isa.Addr(e) {
+		if f, ok := n.text.Locate(n.lo + isa.Addr(e)); ok && n.lo+isa.Addr(e)-f.Addr <= mostFree {
 			same++
 		}
 	}
@@ -218,7 +219,11 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 func (n *Inlines) exits(f inline.Found) ([]inline.Exit, error) {
 	insns, err := n.insns(f.Body)
 	ranges := f.Ranges()
-	return inline.Exits(insns, func(a isa.Addr) bool {
+	entry := ranges[0].Lo
+	if f.Copy >= 0 {
+		entry = f.Body.Copies[f.Copy].Entry
+	}
+	return inline.Exits(insns, n.lo+isa.Addr(entry), func(a isa.Addr) bool {
 		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(isa.Off(a - n.lo)) })
 	}), err
 }

@@ -1,0 +1,388 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kerninst/agent/inline"
+	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
+	"kerninst/images"
+	"kerninst/lab/analysis"
+	"kerninst/lab/status"
+)
+
+// TestInline: copies are entered as often as they are left, and as often as the workload writes; with
+// the digests of the locked kernels in testdata, made by
+// lab inline --arch A --save A.copies file_start_write fdget fdput.
+func TestInline(t *testing.T) {
+	t.Parallel()
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			if arch != "amd64" && !*full {
+				return // what differs between ISAs is found by TestCopies
+			}
+			const writes = 700
+			a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "testdata/"+arch+".copies", "--json", "--skip-refused",
+				"kinst::file_start_write:entry", "kinst::fdget:entry", "kinst::fdget:return", "kinst::vfs_write:entry",
+				"--run", fmt.Sprintf("dd if=/dev/zero of=/tmp/x bs=1 count=%d 2>/dev/null", writes))
+			var doc struct {
+				Points []struct {
+					Symbol string
+					Offset uint64
+					Value  uint64
+				}
+			}
+			if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
+				t.Fatalf("%v: %v", err, a)
+			}
+			values := map[string]uint64{}
+			for _, p := range doc.Points {
+				values[fmt.Sprintf("%s+%#x", p.Symbol, p.Offset)] = p.Value
+			}
+			inWrite, flows := uint64(0), 0
+			for _, c := range inlineDocument(t, arch, "file_start_write").Copies {
+				if c.Caller == "vfs_write" {
+					inWrite += values[c.Entry.Place]
+				}
+			}
+			for _, c := range inlineDocument(t, arch, "fdget").Copies {
+				left := uint64(0)
+				for _, r := range c.Returns {
+					left += values[r.Place]
+				}
+				if c.Call == "" || slices.ContainsFunc(c.Returns, func(w analysis.WayInOut) bool { return w.Refusal != "" }) {
+					continue
+				}
+				if flows++; left != values[c.Entry.Place] || left < writes {
+					t.Errorf("fdget in %s is entered %d times at %s and left %d times: %v", c.Caller, values[c.Entry.Place], c.Entry.Place, left, values)
+				}
+			}
+			if inWrite < writes || flows == 0 {
+				t.Errorf("%d entries of file_start_write in vfs_write, %d writes; %d copies of fdget of which all is told: %v", inWrite, writes, flows, a)
+			}
+			inlineListed(t, arch)
+		})
+	}
+}
+
+// inlineListed: lab inline lists the copies and says what is wrong with a call.
+func inlineListed(t *testing.T, arch string) {
+	t.Helper()
+	with := []string{"inline", "--arch", arch, "--copies", "testdata/" + arch + ".copies"}
+	a := call(t, nil, append(with, "file_start_write")...)
+	if a.code != 0 || !strings.Contains(a.stdout, "fs/read_write.c:") || !strings.Contains(a.stdout, "vfs_write") {
+		t.Errorf("%v", a)
+	}
+	for want, args := range map[string][]string{
+		"did you mean file_start_write": append(slices.Clone(with), "file_start_writ"),
+		"no index of inlined copies":    {"inline", "--arch", arch, "--copies", "inline_test.go", "fdget"},
+		"it is of " + arch:              {"inline", "--arch", other(arch), "--copies", "testdata/" + arch + ".copies", "fdget"},
+	} {
+		if a := call(t, nil, args...); a.code != status.ExitUsage || !strings.Contains(a.stderr, want) {
+			t.Errorf("%q: %d: %v", want, a.code, a)
+		}
+	}
+}
+
+// inlineDocument is what lab inline says of a function.
+func inlineDocument(t *testing.T, arch, function string) (doc analysis.Inlined) {
+	t.Helper()
+	a := call(t, nil, "inline", "--arch", arch, "--copies", "testdata/"+arch+".copies", "--json", function)
+	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
+		t.Fatalf("%v: %v", err, a)
+	}
+	return doc
+}
+
+func other(arch string) string {
+	if arch == "amd64" {
+		return "arm64"
+	}
+	return "amd64"
+}
+
+// TestCopies holds what agent/inline reads of a kernel's debugging information against what
+// llvm-dwarfdump prints of it: of source files that the seed draws, until there are enough copies.
+func TestCopies(t *testing.T) {
+	if !*full {
+		return // a gigabyte for each ISA; agent/inline has its own tests
+	}
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			root, err := os.Getwd()
+			if err != nil {
+				t.Fatal(err)
+			}
+			opt := images.Options{Arch: arch, Root: root + "/../..", Progress: t.Logf}
+			name := fmt.Sprintf("checked-%d-%d", inline.Version, os.Getpid())
+			_, err = images.FromVmlinux(context.Background(), opt, name, func(r io.ReaderAt) ([]byte, error) {
+				f, ok := r.(*os.File)
+				if !ok {
+					return nil, fmt.Errorf("the vmlinux is a %T", r)
+				}
+				checkCopies(t, arch, f)
+				return nil, errEnough // nothing is kept
+			})
+			if err != nil && !strings.Contains(err.Error(), errEnough.Error()) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+var errEnough = fmt.Errorf("that is all that was wanted")
+
+const leastCopies = 1000
+
+func checkCopies(t *testing.T, arch string, f *os.File) {
+	a, err := all.Lookup(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := inline.Make(f, a, inline.Options{Workers: runtime.GOMAXPROCS(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, end := boundsOf(t, f.Name())
+	units := regexp.MustCompile(`(?m)^(0x[0-9a-f]+): DW_TAG_compile_unit`).FindAllStringSubmatch(dumped(t, "-r", "0", "--debug-info", f.Name()), -1)
+	draw := rand.New(rand.NewPCG(1, 2))
+	n, places := 0, 0
+	for n < leastCopies {
+		unit := units[draw.IntN(len(units))][1]
+		for _, c := range copiesIn(dumped(t, "--debug-info="+unit, "-c", f.Name())) {
+			if len(c.ranges) == 0 || c.ranges[0][0] < base || c.ranges[0][0] >= end {
+				continue
+			}
+			n++
+			places += c.check(t, x, base)
+		}
+	}
+	t.Logf("%s: %d copies, %d places of arguments", arch, n, places)
+	if places < n/4 {
+		t.Errorf("%d places of arguments of %d copies: too few to mean anything", places, n)
+	}
+	t.Logf("proof copies %s %d", arch, n)
+}
+
+// boundsOf is where _stext and _etext are.
+func boundsOf(t *testing.T, file string) (lo, hi uint64) {
+	t.Helper()
+	out, err := exec.Command("readelf", "-sW", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) uint64 {
+		m := regexp.MustCompile(`: ([0-9a-f]{16}) .* ` + name + `\n`).FindSubmatch(out)
+		if m == nil {
+			t.Fatalf("%s: no %s", file, name)
+		}
+		v, _ := strconv.ParseUint(string(m[1]), 16, 64)
+		return v
+	}
+	return at("_stext"), at("_etext")
+}
+
+func dumped(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("llvm-dwarfdump", args...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("llvm-dwarfdump, of Debian's package llvm, is what this is held against: %v: %s", err, said.String())
+	}
+	return string(out)
+}
+
+// dumpedCopy is an inlined copy as llvm-dwarfdump prints it.
+type dumpedCopy struct {
+	name, in, file string // in: the function whose copy it is in, or whose body
+	line           int
+	entry          uint64
+	ranges         [][2]uint64
+	args           []dumpedArg
+	indent         int
+	tag            string
+}
+
+type dumpedArg struct {
+	name   string
+	places map[[2]uint64]string // the only operation of each, if it has one
+}
+
+var (
+	dieLine   = regexp.MustCompile(`^0x[0-9a-f]+:( +)(DW_TAG_\w+|NULL)`)
+	attribute = regexp.MustCompile(`^ +(DW_AT_\w+)\t\((.*)$`)
+	quoted    = regexp.MustCompile(`"([^"]*)"`)
+	fromTo    = regexp.MustCompile(`\[(0x[0-9a-f]+), (0x[0-9a-f]+)\)(?:: ([^\n]*?))?\)?$`)
+)
+
+// copiesIn reads what is printed of a unit.
+func copiesIn(text string) (out []*dumpedCopy) {
+	var stack []*dumpedCopy // the entries that the one that is read is in, and itself
+	attr := ""
+	for s := bufio.NewScanner(strings.NewReader(text)); s.Scan(); {
+		line := s.Text()
+		if m := dieLine.FindStringSubmatch(line); m != nil {
+			attr = ""
+			d := &dumpedCopy{indent: len(m[1]), tag: strings.TrimPrefix(m[2], "DW_TAG_")}
+			for len(stack) > 0 && stack[len(stack)-1].indent >= d.indent {
+				stack = stack[:len(stack)-1]
+			}
+			for k := len(stack) - 1; k >= 0 && d.in == ""; k-- {
+				if stack[k].tag == "inlined_subroutine" || stack[k].tag == "subprogram" {
+					d.in = stack[k].name
+				}
+			}
+			if d.tag == "formal_parameter" && len(stack) > 0 {
+				p := stack[len(stack)-1]
+				p.args = append(p.args, dumpedArg{places: map[[2]uint64]string{}})
+			}
+			stack = append(stack, d)
+			if d.tag == "inlined_subroutine" {
+				out = append(out, d)
+			}
+			continue
+		}
+		if len(stack) == 0 {
+			continue
+		}
+		if m := attribute.FindStringSubmatch(line); m != nil {
+			attr = m[1]
+			line = m[2]
+		}
+		stack[len(stack)-1].read(attr, line, stack)
+	}
+	return out
+}
+
+// read takes a line of an attribute.
+func (d *dumpedCopy) read(attr, line string, stack []*dumpedCopy) {
+	number := func() uint64 {
+		v, _ := strconv.ParseUint(strings.TrimRight(line, ")"), 0, 64)
+		return v
+	}
+	var arg *dumpedArg
+	if d.tag == "formal_parameter" && len(stack) > 1 {
+		p := stack[len(stack)-2]
+		arg = &p.args[len(p.args)-1]
+	}
+	switch attr {
+	case "DW_AT_abstract_origin", "DW_AT_name":
+		if m := quoted.FindStringSubmatch(line); m != nil && d.name == "" {
+			if d.name = m[1]; arg != nil {
+				arg.name = m[1]
+			}
+		}
+	case "DW_AT_entry_pc":
+		d.entry = number()
+	case "DW_AT_low_pc":
+		d.ranges = append(d.ranges, [2]uint64{number()})
+	case "DW_AT_high_pc":
+		d.ranges[0][1] = number()
+	case "DW_AT_call_file":
+		if m := quoted.FindStringSubmatch(line); m != nil {
+			d.file = m[1]
+		}
+	case "DW_AT_call_line":
+		d.line = int(number())
+	case "DW_AT_ranges", "DW_AT_location":
+		m := fromTo.FindStringSubmatch(line)
+		if m == nil {
+			return
+		}
+		lo, _ := strconv.ParseUint(m[1], 0, 64)
+		hi, _ := strconv.ParseUint(m[2], 0, 64)
+		if attr == "DW_AT_ranges" && lo < hi {
+			d.ranges = append(d.ranges, [2]uint64{lo, hi})
+		} else if attr == "DW_AT_location" && arg != nil && lo < hi {
+			arg.places[[2]uint64{lo, hi}] = m[3]
+		}
+	}
+}
+
+// dwarfRegs are the numbers of amd64's registers by those that DWARF has.
+var dwarfRegs = []isa.Reg{0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15}
+
+var oneRegister = regexp.MustCompile(`^DW_OP_reg(\d+) \w+$`)
+
+// check looks the copy up. It returns how many places of arguments were compared.
+func (d *dumpedCopy) check(t *testing.T, x *inline.Index, base uint64) (places int) {
+	found, err := x.Find(d.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(d.ranges)
+	slices.SortFunc(want, func(a, b [2]uint64) int { return int(int64(a[0]) - int64(b[0])) })
+	for _, f := range found {
+		if f.Copy < 0 {
+			continue
+		}
+		c := &f.Body.Copies[f.Copy]
+		in := f.Body.Func.Name
+		if c.In >= 0 {
+			in = f.Body.Copies[c.In].Func.Name
+		}
+		var got [][2]uint64
+		for _, r := range c.Ranges() {
+			got = append(got, [2]uint64{base + uint64(r.Lo), base + uint64(r.Hi)})
+		}
+		if slices.Equal(got, want) && base+uint64(c.Entry) == d.entry && c.Line == d.line && in == d.in && strings.HasSuffix(d.file, strings.TrimPrefix(c.File, "./")) {
+			return d.places(t, x.Arch, c, base)
+		}
+	}
+	t.Errorf("%s in %s at %s:%d, entered at %#x, %x: not in the index", d.name, d.in, d.file, d.line, d.entry, want)
+	return 0
+}
+
+// places compares those that are one register.
+func (d *dumpedCopy) places(t *testing.T, arch string, c *inline.Copy, base uint64) (n int) {
+	args := c.Args()
+	if len(args) != len(d.args) {
+		t.Errorf("%s at %#x: %d arguments, not %d", d.name, d.entry, len(args), len(d.args))
+		return 0
+	}
+	for k, a := range d.args {
+		if args[k].Name != a.name {
+			t.Errorf("%s at %#x: argument %q, not %q", d.name, d.entry, args[k].Name, a.name)
+		}
+		for at, op := range a.places {
+			m := oneRegister.FindStringSubmatch(op)
+			if m == nil {
+				continue
+			}
+			r, _ := strconv.Atoi(m[1])
+			reg := isa.Reg(r)
+			if arch == "amd64" && r < len(dwarfRegs) {
+				reg = dwarfRegs[r]
+			}
+			n++
+			for o := at[0]; o < at[1]; o++ { // in the copy's own code
+				off := isa.Off(o - base)
+				inside := slices.ContainsFunc(c.Ranges(), func(r inline.Range) bool { return r.Holds(off) })
+				said := slices.ContainsFunc(args[k].Where, func(p inline.Place) bool {
+					return p.Holds(off) && p.Kind == inline.Register && p.Reg == reg
+				})
+				if said != inside {
+					t.Errorf("%s at %#x: %s is in %s at %#x: %v", d.name, d.entry, a.name, op, o, args[k].Where)
+					break
+				}
+			}
+		}
+	}
+	return n
+}
