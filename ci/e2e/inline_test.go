@@ -159,7 +159,7 @@ func checkCopies(t *testing.T, arch string, f *os.File) {
 	}
 	base, end := boundsOf(t, f.Name())
 	units := regexp.MustCompile(`(?m)^(0x[0-9a-f]+): DW_TAG_compile_unit`).FindAllStringSubmatch(dumped(t, "-r", "0", "--debug-info", f.Name()), -1)
-	draw := rand.New(rand.NewPCG(1, 2))
+	draw := rand.New(rand.NewPCG(*seed, 2))
 	n, places := 0, 0
 	for n < leastCopies {
 		unit := units[draw.IntN(len(units))][1]

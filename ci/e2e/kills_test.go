@@ -19,7 +19,7 @@ import (
 	"kerninst/lab/status"
 )
 
-var killSeed = flag.Uint64("seed", 1, "of the moments at which labs are killed")
+var seed = flag.Uint64("seed", 1, "of the moments at which labs are killed, and of the source files that are looked at")
 
 const (
 	killMoments = 20 // with -full, for each ISA
@@ -61,10 +61,10 @@ func TestKills(t *testing.T) {
 			}
 			v := newVictim(t, arch)
 			whole := v.run(t)
-			draw := rand.New(rand.NewPCG(*killSeed, 0))
+			draw := rand.New(rand.NewPCG(*seed, 0))
 			for i := range n {
 				k, moment := killings[i%len(killings)], draw.Float64()
-				what := fmt.Sprintf("moment %d of seed %d, at %.3f of a run of %v: %v (group: %t)", i, *killSeed, moment, whole, k.signal, k.group)
+				what := fmt.Sprintf("moment %d of seed %d, at %.3f of a run of %v: %v (group: %t)", i, *seed, moment, whole, k.signal, k.group)
 				t.Log(what)
 				took, over := v.kill(t, what, k, time.Duration(moment*float64(whole)))
 				for over { // the host has become faster, and its measure is this run
