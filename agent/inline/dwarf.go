@@ -480,8 +480,9 @@ func (u *reading) file(e *dwarf.Entry, a dwarf.Attr) string {
 	return ""
 }
 
-// inOrder is all rows of a kernel in the order of places, of rows at one place the last alone,
-// and none that says what the one before it does.
+// inOrder is all rows of a kernel in the order of places. Of rows at one place the last says of which
+// line the code is; before it are those alone where other statements begin, of which nothing is
+// left there. None says what the one before it does.
 func inOrder(units []unit) (out []Line) {
 	var all []Line
 	for _, u := range units {
@@ -496,8 +497,11 @@ func inOrder(units []unit) (out []Line) {
 	})
 	for _, l := range all {
 		if n := len(out); n > 0 && out[n-1].Off == l.Off {
-			l.Begins = l.Begins || out[n-1].Begins && out[n-1].File == l.File && out[n-1].Line == l.Line
-			out = out[:n-1]
+			last := out[n-1]
+			if same := last.File == l.File && last.Line == l.Line; same || !last.Begins {
+				l.Begins = l.Begins || same && last.Begins
+				out = out[:n-1]
+			}
 		}
 		if n := len(out); n == 0 || out[n-1].File != l.File || out[n-1].Line != l.Line || l.Begins {
 			out = append(out, l)

@@ -204,6 +204,9 @@ func TestLines(t *testing.T) {
 	if !reflect.DeepEqual(files, []string{"fixture.c"}) {
 		t.Errorf("files %q", files)
 	}
+	if offs, _, _ := x.LinesOf("fixture.c", lineOf(t, "first")); len(offs) == 0 || offs[0] != 0x30 { // which is nested's code
+		t.Errorf("a line of which nothing is left but a call that was inlined begins at %#x, not 0x30", offs)
+	}
 	offs, _, near := x.LinesOf("fixture.c", lineOf(t, "second")+1) // empty
 	if want := lineOf(t, "second: seldom") - 1; len(offs) != 0 || near != want {
 		t.Errorf("a line without code: %#x, and then line %d, not %d", offs, near, want)

@@ -132,9 +132,11 @@ func (x *Index) LineAt(o isa.Off) (found Line) {
 	return found
 }
 
-// LinesOf lists where statements begin that are of a line, in order; file is a name or its end
-// ("open.c", "fs/open.c"), and files are all that have it. near is the next line of the file that has code, if this one has none.
+// LinesOf lists where statements begin that are of a line, in order, of those that follow each other
+// the first; or if none of the line does, where else its code is. file is a name or its end ("open.c",
+// "fs/open.c"), and files are all that have it. near is the next line of the file that has code; 0: none has.
 func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, near int) {
+	var others []isa.Off
 	for _, m := range x.marked {
 		name := x.strings[m.file]
 		if name != file && !strings.HasSuffix(name, "/"+file) {
@@ -142,16 +144,26 @@ func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, n
 		}
 		files = append(files, name)
 		for _, k := range m.marks {
+			var last Line // of those that follow each other, and whether one has begun
 			x.rows(int(k), func(l Line) {
+				same := l.File == last.File && l.Line == last.Line
+				begins := l.Begins && !(same && last.Begins)
+				l.Begins = l.Begins || same && last.Begins
+				last = l
 				switch {
-				case l.File != name || !l.Begins:
-				case l.Line == line:
+				case l.File != name:
+				case l.Line == line && begins:
 					out = append(out, l.Off)
+				case l.Line == line && !same:
+					others = append(others, l.Off)
 				case l.Line > line && (near == 0 || l.Line < near):
 					near = l.Line
 				}
 			})
 		}
+	}
+	if out == nil {
+		out = others
 	}
 	slices.Sort(out)
 	return slices.Compact(out), files, near

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -87,14 +88,59 @@ func inlineListed(t *testing.T, arch string) {
 	if a.code != 0 || !strings.Contains(a.stdout, "fs/read_write.c:") || !strings.Contains(a.stdout, "vfs_write") {
 		t.Errorf("%v", a)
 	}
+	at := inlineDocument(t, arch, "fdget").Copies[0].Entry.Line
+	lines := []string{"probe", "--arch", arch, "--inline", "--copies", "testdata/" + arch + ".copies", "-l"}
+	if a := call(t, nil, append(slices.Clone(lines), "kinst:"+at)...); !strings.Contains(a.stdout, "kinst::fdget:") {
+		t.Errorf("%s: %v", at, a)
+	}
 	for want, args := range map[string][]string{
 		"did you mean file_start_write": append(slices.Clone(with), "file_start_writ"),
+		"fdget has fd":                  append(slices.Clone(lines), `kinst::fdget:entry hist(arg("fdd"))`),
+		"where arguments are by their":  {"probe", "--arch", arch, `kinst::fdget:entry hist(arg("fd"))`, "--run", "true"},
+		"the next that has some is":     append(slices.Clone(lines), "kinst:fs/file.c:3"),
+		"no code of the kernel is of a": append(slices.Clone(lines), "kinst:fs/nofile.c:3"),
 		"no index of inlined copies":    {"inline", "--arch", arch, "--copies", "inline_test.go", "fdget"},
 		"it is of " + arch:              {"inline", "--arch", other(arch), "--copies", "testdata/" + arch + ".copies", "fdget"},
 	} {
 		if a := call(t, nil, args...); a.code != status.ExitUsage || !strings.Contains(a.stderr, want) {
 			t.Errorf("%q: %d: %v", want, a.code, a)
 		}
+	}
+}
+
+// TestInlineArguments: an argument by its name is what the function that has the copy was given:
+// whatever vfs_write is called with, its copy of file_start_write gets.
+func TestInlineArguments(t *testing.T) {
+	t.Parallel()
+	const arch, writes = "amd64", 300
+	a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "testdata/"+arch+".copies", "--json", "--skip-refused",
+		`kinst::file_start_write:entry sum(arg("file"))`, "kinst::vfs_write:entry sum(arg0)",
+		"--run", fmt.Sprintf("dd if=/dev/zero of=/tmp/x bs=1 count=%d 2>/dev/null", writes))
+	var doc struct {
+		Points []struct {
+			Symbol  string
+			Actions []struct {
+				Action      string
+				Value, Hits uint64
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
+		t.Fatalf("%v: %v", err, a)
+	}
+	sums := map[uint64]int{}
+	for _, p := range doc.Points {
+		for _, action := range p.Actions {
+			if p.Symbol == "vfs_write" && action.Hits >= writes {
+				sums[action.Value]++
+			}
+		}
+	}
+	if len(sums) != 1 || slices.Collect(maps.Values(sums))[0] != 2 {
+		t.Errorf("sums of files, and how many points have each: %v: %v", sums, a)
+	}
+	if why := "arg(\"file\") at kinst::do_splice:"; !strings.Contains(a.stderr, why) {
+		t.Errorf("nothing says %s: %v", why, a.stderr)
 	}
 }
 

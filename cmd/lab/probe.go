@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -72,7 +73,7 @@ func probeCommand() *cobra.Command {
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
-	c.Flags().BoolVar(&f.inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline)")
+	c.Flags().BoolVar(&f.inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline), and kinst:FILE:LINE a line of the source")
 	c.Flags().StringVar(&f.plot, "plot", "", "draw how what is counted went while the workload ran, into `FILE`.svg")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	f.addOwn(c.Flags(), 1)
@@ -82,6 +83,9 @@ func probeCommand() *cobra.Command {
 
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
+	if named := strings.Join(append(append(slices.Clone(f.Do), f.Predicate), f.Specs...), " "); analysis.NamesArguments(named) && !f.inline {
+		return errors.New("arg(\"NAME\"): where arguments are by their names is what --inline knows")
+	}
 	if f.copies != "" && !f.inline {
 		return errors.New("--copies: it says where --inline finds copies, which is not given")
 	}
@@ -248,7 +252,7 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 		return fmt.Errorf("%s: %w", arch, err)
 	}
 	var all, untold []string
-	for _, spec := range f.Specs {
+	for _, spec := range f.withNames() {
 		specs, not, err := n.Specs(spec)
 		if err != nil {
 			return usage(err)
@@ -259,10 +263,33 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 		progress("probe: %s", s)
 	}
 	if len(untold) > 0 && !f.SkipRefused && !f.List {
-		return &exit{code: status.ExitFailed, err: fmt.Errorf("%d ways out of copies cannot be told, nothing is spliced; --skip-refused leaves them out", len(untold))}
+		return &exit{code: status.ExitFailed, err: fmt.Errorf("%d points cannot be had, nothing is spliced; --skip-refused leaves them out", len(untold))}
 	}
 	f.Specs = slices.Compact(all)
 	return nil
+}
+
+// withNames are the specifications, each with what is to be done for all, if that asks for
+// arguments by their names, which are found elsewhere in each copy.
+func (f *probeFlags) withNames() []string {
+	if !slices.ContainsFunc(append(slices.Clone(f.Do), f.Predicate), analysis.NamesArguments) {
+		return f.Specs
+	}
+	var out []string
+	for _, spec := range f.Specs {
+		if strings.Contains(strings.TrimSpace(spec), " ") { // it has its own
+			out = append(out, spec)
+			continue
+		}
+		for _, do := range f.Do {
+			if f.Predicate != "" {
+				do = "/" + f.Predicate + "/ " + do
+			}
+			out = append(out, spec+" "+do)
+		}
+	}
+	f.Do, f.Predicate = []string{"count"}, ""
+	return out
 }
 
 // unread reports whether there is something in a file or pipe that nobody has read.

@@ -249,10 +249,7 @@ func (n *Inlines) insns(b *inline.Body) (out []isa.Insn, err error) {
 
 // way is a place with what the planner says of a counter there.
 func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
-	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
-	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
-		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
-	}
+	w := n.told(a)
 	f, ok := n.text.Locate(a)
 	if !ok {
 		w.Refusal = "it is in no function"
@@ -263,12 +260,21 @@ func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
 
 // enter is the begin of a function, which need not be counted at its first instruction.
 func (n *Inlines) enter(f ktext.Func) (WayInOut, error) {
-	w := WayInOut{Place: n.place(isa.Off(f.Addr - n.lo)), Address: f.Addr}
+	w := n.told(f.Addr)
 	v, err := n.plan.Entry(f)
 	if err == nil {
 		w.is(v)
 	}
 	return w, err
+}
+
+// told is a place with the line that it is of.
+func (n *Inlines) told(a isa.Addr) WayInOut {
+	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
+	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
+		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
+	}
+	return w
 }
 
 func (w *WayInOut) is(v Verdict) {

@@ -2,8 +2,11 @@ package analysis
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
+	"kerninst/agent/inline"
 	"kerninst/agent/isa"
 	"kerninst/agent/probe"
 )
@@ -11,51 +14,110 @@ import (
 // Specs is what a specification means where functions are inlined: for the entry or the return of one of the
 // kernel's own functions, those of all its copies, as offsets in the functions that have them; and its own,
 // if it has a body. What else there is stays as it is. untold are the ways out of copies that
-// nobody can tell, with the reasons.
+// nobody can tell, and the copies that lack an argument by its name, with the reasons.
+//
+// kinst:FILE:LINE is where statements of a line of the source begin.
 func (n *Inlines) Specs(spec string) (specs, untold []string, err error) {
+	place, does, _ := strings.Cut(strings.TrimSpace(spec), " ")
+	e := expansion{n: n, spec: place, does: does}
+	if m := ofLine.FindStringSubmatch(place); m != nil {
+		err = e.line(m[1], m[2])
+		return e.specs, e.untold, err
+	}
 	s, err := probe.Parse(spec)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.Module != "" || s.Name != "entry" && s.Name != "return" {
-		return []string{spec}, nil, nil
-	}
-	found, err := n.x.Find(s.Function)
-	if err != nil {
-		return nil, nil, err
-	}
-	_, does, _ := strings.Cut(strings.TrimSpace(spec), " ")
-	at := func(function, name string) string {
-		return strings.TrimSpace("kinst::" + function + ":" + name + " " + does)
-	}
-	for _, f := range found {
-		if f.Copy < 0 {
-			owner, ok := n.text.Locate(n.lo + isa.Addr(f.Body.Ranges[0].Lo))
-			if ok && whole(owner.Name) {
-				specs = append(specs, at(n.text.Known(owner).String(), s.Name))
-			}
-			continue
-		}
-		if s.Name == "entry" {
-			specs = append(specs, at(n.at(n.lo+isa.Addr(f.Body.Copies[f.Copy].Entry))))
-			continue
-		}
-		exits, err := n.exits(f)
-		if err != nil {
+	var found []inline.Found
+	if s.Module == "" && (s.Name == "entry" || s.Name == "return") {
+		if found, err = n.x.Find(s.Function); err != nil {
 			return nil, nil, err
 		}
-		for _, e := range exits {
-			if function, off := n.at(e.At); e.Why != "" {
-				untold = append(untold, fmt.Sprintf("%s: at kinst::%s:%s %s", spec, function, off, e.Why))
-			} else {
-				specs = append(specs, at(function, off))
-			}
+	}
+	for _, f := range found {
+		if err := e.found(f, s.Name); err != nil {
+			return nil, nil, err
 		}
 	}
 	if len(found) == 0 {
-		specs = []string{spec}
+		e.specs = []string{spec}
 	}
-	return specs, untold, nil
+	return e.specs, e.untold, nil
+}
+
+// expansion is a specification while what it means is put together.
+type expansion struct {
+	n             *Inlines
+	spec, does    string
+	specs, untold []string
+}
+
+// found adds what is meant of one copy or body.
+func (e *expansion) found(f inline.Found, name string) error {
+	if f.Copy < 0 {
+		owner, ok := e.n.text.Locate(e.n.lo + isa.Addr(f.Body.Ranges[0].Lo))
+		if ok && whole(owner.Name) {
+			e.add(f, f.Body.Ranges[0].Lo, e.n.text.Known(owner).String(), name)
+		}
+		return nil
+	}
+	if name == "entry" {
+		e.addAt(f, f.Body.Copies[f.Copy].Entry)
+		return nil
+	}
+	exits, err := e.n.exits(f)
+	for _, way := range exits {
+		if way.Why == "" {
+			e.addAt(f, isa.Off(way.At-e.n.lo))
+			continue
+		}
+		function, off := e.n.at(way.At)
+		e.untold = append(e.untold, fmt.Sprintf("%s: at kinst::%s:%s %s", e.spec, function, off, way.Why))
+	}
+	return err
+}
+
+func (e *expansion) addAt(f inline.Found, o isa.Off) {
+	function, off := e.n.at(e.n.lo + isa.Addr(o))
+	e.add(f, o, function, off)
+}
+
+// add adds a specification, with arguments by what they are found by at a place.
+func (e *expansion) add(f inline.Found, o isa.Off, function, name string) {
+	does, err := e.n.fill(e.does, f, o)
+	if err != nil {
+		e.untold = append(e.untold, fmt.Sprintf("%s: %v", e.spec, err))
+		return
+	}
+	e.specs = append(e.specs, strings.TrimSpace("kinst::"+function+":"+name+" "+does))
+}
+
+// ofLine is a place that names a line of a file.
+var ofLine = regexp.MustCompile(`^kinst:([^:]+\.[chS]):([0-9]+)$`)
+
+// line adds what begins with statements of a line.
+func (e *expansion) line(file, number string) error {
+	line, err := strconv.Atoi(number)
+	if err != nil {
+		return fmt.Errorf("%s:%s: no line has that number", file, number)
+	}
+	offs, files, near := e.n.x.LinesOf(file, line)
+	switch {
+	case len(files) == 0:
+		return fmt.Errorf("no code of the kernel is of a file %s: it is built into a module, or not at all, or known by another name below the source", file)
+	case len(offs) == 0 && near == 0:
+		return fmt.Errorf("%s:%d: no code is of that line, nor of one behind it", strings.Join(files, ", "), line)
+	case len(offs) == 0:
+		return fmt.Errorf("%s:%d: no code is of that line; the next that has some is %d", strings.Join(files, ", "), line, near)
+	}
+	for _, o := range offs {
+		f, err := e.n.x.At(o)
+		if err != nil {
+			return err
+		}
+		e.addAt(f, o)
+	}
+	return nil
 }
 
 // at is a place as a specification has it.

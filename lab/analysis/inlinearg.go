@@ -1,0 +1,93 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"kerninst/agent/inline"
+	"kerninst/agent/isa"
+)
+
+// byName is an argument by the name that the source has for it.
+var byName = regexp.MustCompile(`\barg\("([^"]*)"\)`)
+
+// NamesArguments says whether an action or a predicate asks for arguments by their names.
+func NamesArguments(text string) bool { return byName.MatchString(text) }
+
+// NoArgumentError says why an argument is not to be had where it is asked for.
+type NoArgumentError struct {
+	Name, Place, Why string
+}
+
+func (e *NoArgumentError) Error() string {
+	return fmt.Sprintf("arg(%q) at kinst::%s: %s", e.Name, e.Place, e.Why)
+}
+
+// fill puts what an argument is found by in place of its name, wherever one stands in what is done
+// at a place.
+func (n *Inlines) fill(does string, f inline.Found, at isa.Off) (string, error) {
+	var failed error
+	out := byName.ReplaceAllStringFunc(does, func(s string) string {
+		name := byName.FindStringSubmatch(s)[1]
+		expr, why := n.value(f, at, name)
+		if why != "" {
+			function, off := n.at(n.lo + isa.Addr(at))
+			failed = errors.Join(failed, &NoArgumentError{name, function + ":" + off, why})
+		}
+		return expr
+	})
+	return out, failed
+}
+
+// value is an expression for an argument of a copy at a place, or why there is none.
+func (n *Inlines) value(f inline.Found, at isa.Off, name string) (expr, why string) {
+	if f.Copy < 0 {
+		return "", "of a function by itself, arguments are arg0, arg1 and so on"
+	}
+	c := &f.Body.Copies[f.Copy]
+	var names []string
+	for _, a := range c.Args() {
+		names = append(names, a.Name)
+		if a.Name != name {
+			continue
+		}
+		for _, p := range a.Where {
+			if p.Holds(at) {
+				return n.expression(p)
+			}
+		}
+		return "", "the compiler has not kept it there"
+	}
+	if len(names) == 0 {
+		return "", c.Func.Name + " has no arguments"
+	}
+	return "", fmt.Sprintf("%s has %s", c.Func.Name, strings.Join(names, ", "))
+}
+
+// expression is what probes say for a place.
+func (n *Inlines) expression(p inline.Place) (expr, why string) {
+	reg := "reg(" + strconv.Quote(n.text.Arch.RegName(p.Reg)) + ")"
+	if p.Off < 0 && (p.Kind == inline.Memory || p.Kind == inline.Sum) {
+		reg += fmt.Sprintf(" - %d", -p.Off)
+	} else if p.Off > 0 && (p.Kind == inline.Memory || p.Kind == inline.Sum) {
+		reg += fmt.Sprintf(" + %d", p.Off)
+	}
+	switch p.Kind {
+	case inline.Register:
+		return reg, ""
+	case inline.Memory:
+		return "load64(" + reg + ")", ""
+	case inline.Sum:
+		return "(" + reg + ")", ""
+	case inline.Constant:
+		return fmt.Sprintf("%#x", uint64(p.Off)), ""
+	case inline.Symbol:
+		return "", "it is an address of the kernel's, the same at each call there"
+	case inline.Frame:
+		return "", "it is on the stack, at a place that the frame tells"
+	}
+	return "", "the compiler has not kept it there"
+}
