@@ -35,6 +35,9 @@ type Point struct {
 	Address string `json:"address"`
 	// Instruction is what is there, if points are listed.
 	Instruction string `json:"instruction,omitempty"`
+	// Source is which line the instruction is of, and which inlined copies it is in, from inside to outside, if
+	// somebody knows.
+	Source string `json:"source,omitempty"`
 	// LeadsTo is where a listed point goes that calls, or jumps out of its function: to a function,
 	// module and colon in front; LeadsBy is the register that holds where.
 	LeadsTo   string   `json:"leads_to,omitempty"`
@@ -236,6 +239,9 @@ func (p Point) list(t io.Writer) {
 		how += ", at " + p.RunsAt
 	case p.Called:
 		how += ", as a call"
+	}
+	if p.Source != "" {
+		how += "\t" + p.Source
 	}
 	fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Spec, p.Address, p.Instruction+p.leads(), how)
 }

@@ -274,11 +274,12 @@ func (u *reading) function(e *dwarf.Entry) error {
 	if !e.Children {
 		return nil
 	}
-	return u.within(body, Outermost)
+	return u.within(body, Outermost, false)
 }
 
-// within reads what is in a body, or in one of its copies. Without a body, names alone.
-func (u *reading) within(body, in int) error {
+// within reads what is in a body, or in one of its copies. Without a body, names alone. given says that
+// parameters are that copy's.
+func (u *reading) within(body, in int, given bool) error {
 	for {
 		e, err := u.r.Next()
 		if err != nil {
@@ -289,18 +290,19 @@ func (u *reading) within(body, in int) error {
 		}
 		switch e.Tag {
 		case dwarf.TagFormalParameter:
-			if u.knows(e); body >= 0 && in >= 0 {
+			if u.knows(e); given {
 				err = u.argument(e, body, in)
 			}
 		case dwarf.TagLexDwarfBlock:
 			if e.Children {
-				err = u.within(body, in)
-				continue
+				if err = u.within(body, in, false); err == nil {
+					continue
+				}
 			}
 		case dwarf.TagInlinedSubroutine:
 			inner, failed := u.inlined(e, body, in)
 			if err = failed; err == nil && e.Children {
-				if err = u.within(body, inner); err == nil {
+				if err = u.within(body, inner, inner != in); err == nil {
 					continue
 				}
 			}

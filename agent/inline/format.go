@@ -16,7 +16,7 @@ import (
 )
 
 // Version is part of the magic: count it up when the format, or what is written into it, changes.
-const Version = 2
+const Version = 3
 
 // magic begins every index; what follows is the length of the rest unpacked, a CRC-32C of that,
 // and the rest, packed by zstd: numbers are unsigned or signed LEB128.

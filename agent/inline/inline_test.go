@@ -100,7 +100,7 @@ func TestCopies(t *testing.T) {
 				t.Errorf("%s: %s: %q, not %q (%v)", arch, name, got, want, err)
 			}
 		}
-		if s := x.Stats; x.Arch != arch || s.Units != 1 || s.Outside != 1 || s.Bodies != 4 || s.Copies != 6 || s.Args != 7 || len(x.BuildID) != 20 {
+		if s := x.Stats; x.Arch != arch || s.Units != 1 || s.Outside != 1 || s.Bodies != 4 || s.Copies != 6 || s.Args != 7 || s.Empty != 1 || len(x.BuildID) != 20 {
 			t.Errorf("%s: %s, %+v, build ID %x", arch, x.Arch, s, x.BuildID)
 		}
 		if f := x.Lookup("twice"); len(f) != 1 || f[0].File != "fixture.c" || f[0].Line != lineOf(t, "twice")-2 {
@@ -123,9 +123,9 @@ func TestPlaces(t *testing.T) {
 		ranges []inline.Range
 		args   []inline.Arg
 	}{
-		"nested": {{0x30, r(0x30, 0x63), []inline.Arg{
-			{Name: "a", Where: in(0x30, 0x43, inline.Place{Kind: inline.Register, Reg: rdi})}, // then what only the caller knows
-			{Name: "b", Where: in(0x30, 0x63, inline.Place{Kind: inline.Constant, Off: 7})}}}},
+		"nested": {{0x30, r(0x30, 0x64), []inline.Arg{
+			{Name: "a", Where: in(0x30, 0x64, inline.Place{Kind: inline.Register, Reg: rdi})},
+			{Name: "b", Where: in(0x30, 0x64, inline.Place{Kind: inline.Constant, Off: 7})}}}},
 		"both": {
 			{0, r(0, 0xf), nil},
 			{0x70, r(0x70, 0x7e), []inline.Arg{{Name: "p", Where: in(0x70, 0x7e, inline.Place{Kind: inline.Register, Reg: rdi})}}}},
@@ -192,7 +192,7 @@ func TestLines(t *testing.T) {
 	x := opened(t, made(t, "amd64"))
 	line := lineOf(t, "twice")
 	offs, files, _ := x.LinesOf("fixture.c", line)
-	for _, o := range []isa.Off{0x36, 0x51, 0x8d, 0xa7} {
+	for _, o := range []isa.Off{0x36, 0x52, 0x8d, 0xa7} {
 		found := false
 		for _, a := range offs {
 			found = found || a == o

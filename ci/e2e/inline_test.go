@@ -210,8 +210,11 @@ func checkCopies(t *testing.T, arch string, f *os.File) {
 	for n < leastCopies {
 		unit := units[draw.IntN(len(units))][1]
 		for _, c := range copiesIn(dumped(t, "--debug-info="+unit, "-c", f.Name())) {
-			if len(c.ranges) == 0 || c.ranges[0][0] < base || c.ranges[0][0] >= end {
-				continue
+			if len(c.ranges) == 0 || c.ranges[0][0] < base || c.ranges[0][0] >= end || c.ranges[0][0] == c.ranges[0][1] {
+				continue // not in the text, or nothing is left of it
+			}
+			if c.entry == 0 {
+				c.entry = c.ranges[0][0]
 			}
 			n++
 			places += c.check(t, x, base)

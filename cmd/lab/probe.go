@@ -38,8 +38,9 @@ type probeFlags struct {
 	index  bool
 	inline bool
 	known
-	keep bool
-	plot string
+	copied *analysis.Inlines // with inline
+	keep   bool
+	plot   string
 }
 
 func probeCommand() *cobra.Command {
@@ -251,6 +252,7 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", arch, err)
 	}
+	f.copied = n
 	var all, untold []string
 	for _, spec := range f.withNames() {
 		specs, not, err := n.Specs(spec)
@@ -346,6 +348,13 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 	}
 	if d.Workload != nil && d.Workload.TimedOut {
 		d.Status, d.Reason = status.Timeout, fmt.Sprintf("the workload did not end within %v of guest time: raise --timeout", f.Timeout)
+	}
+	for k := range d.Points {
+		if p := &d.Points[k]; f.copied != nil {
+			if s, err := probe.Parse(p.Spec); err == nil && s.Module == "" {
+				p.Source = f.copied.Source(s.Function, p.Offset)
+			}
+		}
 	}
 	for _, f := range g.Fetched {
 		out := probeFetched{Guest: f.Guest, To: f.To, Files: f.Files, Bytes: f.Bytes}

@@ -12,10 +12,17 @@ ALWAYS u64 twice(u64 v)
 	return v * 2;
 }
 
+/* Nothing is left of it. */
+ALWAYS void empty(u64 only)
+{
+	__asm__ volatile("" : : "r"(only));
+}
+
 ALWAYS u64 nested(u64 a, u64 b)
 {
 	if (a > b)
 		sink = twice(a);		/* nested: a */
+	empty(a);
 	return twice(b) + 1;			/* nested: b */
 }
 
