@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore cost code index detect cold tests'
+legs='warm restore cost code index copies detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -62,6 +62,14 @@ index() {
 	"${GO:-go}" test -run '^$' -bench '^BenchmarkIndex$' -benchtime 1x -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
 		{ cat "$out/log" >&2; exit 1; }
 	grep ^Benchmark "$out/log"
+}
+
+# What it takes to know a kernel's inlined copies, if the cache has nothing of them, to open
+# that, and to look up in it.
+copies() {
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkCopies$' -benchtime 200x -timeout 30m -v ./ci/e2e >"$out/log" 2>&1 ||
+		{ cat "$out/log" >&2; exit 1; }
+	grep -E '^Benchmark.* ns/op|had after' "$out/log"
 }
 
 # How soon the lab knows that a guest has died.

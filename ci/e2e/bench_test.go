@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kerninst/agent/inline"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
@@ -150,4 +152,54 @@ func medianNs(l *wire.Looked) float64 {
 	}
 	slices.Sort(ns)
 	return float64(ns[len(ns)/2])
+}
+
+// BenchmarkCopies is what it takes to open what is known of a kernel's inlined copies, to look
+// functions up, drawn from all, and to find the lines of a file. It is made first if the cache lacks it.
+func BenchmarkCopies(b *testing.B) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, arch := range all.Arches() {
+		start := time.Now()
+		x, err := analysis.Copies(context.Background(), images.Options{Arch: arch.Name, Root: root, Progress: b.Logf})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Logf("%s: %+v, had after %.1f s", arch.Name, x.Stats, time.Since(start).Seconds())
+		file, err := x.Bytes()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(arch.Name+"/open", func(b *testing.B) {
+			for b.Loop() {
+				if _, err := inline.Open(file); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(file)), "bytes")
+		})
+		b.Run(arch.Name+"/lookup", func(b *testing.B) { benchLookup(b, x) })
+		b.Run(arch.Name+"/line", func(b *testing.B) {
+			for b.Loop() {
+				x.LinesOf("fs/read_write.c", 500)
+			}
+		})
+	}
+}
+
+// benchLookup looks up functions that are drawn; of the one that took longest, it says so.
+func benchLookup(b *testing.B, x *inline.Index) {
+	names := x.Names("", 1<<20)
+	draw := rand.New(rand.NewPCG(1, 1))
+	var worst time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := x.Find(names[draw.IntN(len(names))]); err != nil {
+			b.Fatal(err)
+		}
+		worst = max(worst, time.Since(start))
+	}
+	b.ReportMetric(float64(worst.Nanoseconds()), "worst-ns")
 }

@@ -18,6 +18,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktypes"
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/images"
 	"kerninst/lab/analysis"
@@ -381,6 +382,9 @@ func (f *probeFlags) print(d *probeDocument) error {
 	}
 	for _, note := range f.Notes(d.Answer) {
 		progress("%s", note)
+	}
+	if !f.inline && slices.ContainsFunc(d.Points, func(p ask.Point) bool { return p.Refusal != nil && p.Refusal.Reason == plan.NoSuchFunction.String() }) {
+		progress("probe: --inline finds the copies of functions that the compiler has inlined, of which the kernel has no symbol")
 	}
 	code := status.ExitCode(d.Status)
 	if code == 0 && f.ExitWithWorkload && d.Workload != nil {
