@@ -83,7 +83,7 @@ var evaluation = []string{
 // All is every scenario, in the order in which they run.
 func All() []Scenario {
 	list := slices.Concat(
-		smoke(), every(), oracles(), followed(), verdicts(), beside(), ab(),
+		smoke(), every(), inlined(), oracles(), followed(), verdicts(), beside(), ab(),
 		lmbenches(), lmbenchProbes(),
 		squid(), squidProbes(), squidBroken(), apacheBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), unprobedScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),

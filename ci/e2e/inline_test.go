@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"runtime"
 	"slices"
@@ -27,8 +28,7 @@ import (
 )
 
 // TestInline: copies are entered as often as they are left, and as often as the workload writes; with
-// the digests of the locked kernels in testdata, made by
-// lab inline --arch A --save A.copies file_start_write fdget fdput.
+// the digests of the locked kernels that the scenario inlined has, too.
 func TestInline(t *testing.T) {
 	t.Parallel()
 	for _, arch := range images.Arches() {
@@ -37,7 +37,7 @@ func TestInline(t *testing.T) {
 				return // what differs between ISAs is found by TestCopies
 			}
 			const writes = 700
-			a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "testdata/"+arch+".copies", "--json", "--skip-refused",
+			a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "../../scenarios/copies/"+arch+".copies", "--json", "--skip-refused",
 				"kinst::file_start_write:entry", "kinst::fdget:entry", "kinst::fdget:return", "kinst::vfs_write:entry",
 				"--run", fmt.Sprintf("dd if=/dev/zero of=/tmp/x bs=1 count=%d 2>/dev/null", writes))
 			var doc struct {
@@ -83,13 +83,13 @@ func TestInline(t *testing.T) {
 // inlineListed: lab inline lists the copies and says what is wrong with a call.
 func inlineListed(t *testing.T, arch string) {
 	t.Helper()
-	with := []string{"inline", "--arch", arch, "--copies", "testdata/" + arch + ".copies"}
+	with := []string{"inline", "--arch", arch, "--copies", "../../scenarios/copies/" + arch + ".copies"}
 	a := call(t, nil, append(with, "file_start_write")...)
 	if a.code != 0 || !strings.Contains(a.stdout, "fs/read_write.c:") || !strings.Contains(a.stdout, "vfs_write") {
 		t.Errorf("%v", a)
 	}
 	at := inlineDocument(t, arch, "fdget").Copies[0].Entry.Line
-	lines := []string{"probe", "--arch", arch, "--inline", "--copies", "testdata/" + arch + ".copies", "-l"}
+	lines := []string{"probe", "--arch", arch, "--inline", "--copies", "../../scenarios/copies/" + arch + ".copies", "-l"}
 	if a := call(t, nil, append(slices.Clone(lines), "kinst:"+at)...); !strings.Contains(a.stdout, "kinst::fdget:") {
 		t.Errorf("%s: %v", at, a)
 	}
@@ -100,7 +100,7 @@ func inlineListed(t *testing.T, arch string) {
 		"the next that has some is":     append(slices.Clone(lines), "kinst:fs/file.c:3"),
 		"no code of the kernel is of a": append(slices.Clone(lines), "kinst:fs/nofile.c:3"),
 		"no index of inlined copies":    {"inline", "--arch", arch, "--copies", "inline_test.go", "fdget"},
-		"it is of " + arch:              {"inline", "--arch", other(arch), "--copies", "testdata/" + arch + ".copies", "fdget"},
+		"it is of " + arch:              {"inline", "--arch", other(arch), "--copies", "../../scenarios/copies/" + arch + ".copies", "fdget"},
 	} {
 		if a := call(t, nil, args...); a.code != status.ExitUsage || !strings.Contains(a.stderr, want) {
 			t.Errorf("%q: %d: %v", want, a.code, a)
@@ -113,7 +113,7 @@ func inlineListed(t *testing.T, arch string) {
 func TestInlineArguments(t *testing.T) {
 	t.Parallel()
 	const arch, writes = "amd64", 300
-	a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "testdata/"+arch+".copies", "--json", "--skip-refused",
+	a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "../../scenarios/copies/"+arch+".copies", "--json", "--skip-refused",
 		`kinst::file_start_write:entry sum(arg("file"))`, "kinst::vfs_write:entry sum(arg0)",
 		"--run", fmt.Sprintf("dd if=/dev/zero of=/tmp/x bs=1 count=%d 2>/dev/null", writes))
 	var doc struct {
@@ -147,7 +147,7 @@ func TestInlineArguments(t *testing.T) {
 // inlineDocument is what lab inline says of a function.
 func inlineDocument(t *testing.T, arch, function string) (doc analysis.Inlined) {
 	t.Helper()
-	a := call(t, nil, "inline", "--arch", arch, "--copies", "testdata/"+arch+".copies", "--json", function)
+	a := call(t, nil, "inline", "--arch", arch, "--copies", "../../scenarios/copies/"+arch+".copies", "--json", function)
 	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
 		t.Fatalf("%v: %v", err, a)
 	}
@@ -390,7 +390,7 @@ func (d *dumpedCopy) check(t *testing.T, x *inline.Index, base uint64) (places i
 		for _, r := range c.Ranges() {
 			got = append(got, [2]uint64{base + uint64(r.Lo), base + uint64(r.Hi)})
 		}
-		if slices.Equal(got, want) && base+uint64(c.Entry) == d.entry && c.Line == d.line && in == d.in && strings.HasSuffix(d.file, strings.TrimPrefix(c.File, "./")) {
+		if slices.Equal(got, want) && base+uint64(c.Entry) == d.entry && c.Line == d.line && in == d.in && strings.HasSuffix(path.Clean(d.file), c.File) {
 			return d.places(t, x.Arch, c, base)
 		}
 	}

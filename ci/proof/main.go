@@ -54,6 +54,7 @@ var scenarioProofs = []scenarioProof{
 	{"verdict", "exact", "verdict.points", []class{{"refused", "verdict.refused"}}},
 	{"every", "exact", "every.1cpu.executed", nil},
 	{"module", "exact", "module.1cpu.executed", nil},
+	{"inlined", "exact", "inlined.copies", []class{{"executed", "inlined.1cpu.executed"}}},
 	{"inside", "exact", "inside.interrupts", nil},
 	{"backtraces", "host", "backtraces.patch.inside", []class{{"load", "backtraces.load.inside"}, {"copy", "backtraces.copy.inside"}, {"annex", "backtraces.annex.inside"}}},
 	{"churn-long", "host", "churn.operations", []class{{"2cpu", "churn.2cpu.operations"}, {"4cpu", "churn.4cpu.operations"}, {"exact", "churn.exact"}}},

@@ -219,13 +219,14 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 func (n *Inlines) exits(f inline.Found) ([]inline.Exit, error) {
 	insns, err := n.insns(f.Body)
 	ranges := f.Ranges()
+	inside := func(o isa.Off) bool {
+		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(o) })
+	}
 	entry := ranges[0].Lo
-	if f.Copy >= 0 {
+	if f.Copy >= 0 && inside(f.Body.Copies[f.Copy].Entry) { // the compiler may mean a place in front
 		entry = f.Body.Copies[f.Copy].Entry
 	}
-	return inline.Exits(insns, n.lo+isa.Addr(entry), func(a isa.Addr) bool {
-		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(isa.Off(a - n.lo)) })
-	}), err
+	return inline.Exits(insns, n.lo+isa.Addr(entry), func(a isa.Addr) bool { return inside(isa.Off(a - n.lo)) }), err
 }
 
 // insns are a body's instructions, in order of places.
