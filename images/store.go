@@ -176,7 +176,8 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 			return 0, err
 		}
 	}
-	c.keepPlugins(used)
+	c.keepMade(used, "plugin")
+	c.keepMade(used, "debug")
 	oldest := time.Now().Add(-age)
 	for _, pattern := range []string{"sha256/??/*", "index/*/*", "tree/*", "tmp/*"} {
 		names, _ := filepath.Glob(filepath.Join(c.dir, pattern))
@@ -198,13 +199,14 @@ func GC(ctx context.Context, opt Options, age time.Duration) (freed int64, err e
 	return freed, nil
 }
 
-// keepPlugins notes the emulators' plugins, which depend on the installed QEMU:
-// a few small objects.
-func (c *cache) keepPlugins(used *found) {
-	names, _ := filepath.Glob(filepath.Join(c.dir, "index", "plugin", "*"))
+// keepMade notes all that was made of a kind, which is a few small objects: the emulators' plugins,
+// which depend on the installed QEMU; what was made of debugging information, which takes a
+// gigabyte to make again.
+func (c *cache) keepMade(used *found, kind string) {
+	names, _ := filepath.Glob(filepath.Join(c.dir, "index", kind, "*"))
 	for _, name := range names {
 		var made files
-		if c.load("plugin", filepath.Base(name), &made) {
+		if c.load(kind, filepath.Base(name), &made) {
 			used.add(name)
 			for _, d := range made {
 				used.add(c.object(d))
