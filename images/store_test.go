@@ -151,6 +151,12 @@ func TestAtLeast(t *testing.T) {
 // deb makes a package of a few files and puts it into the cache.
 func deb(t *testing.T, c *cache, name string, content map[string]string) Package {
 	t.Helper()
+	return Package{name, "1", "all", mustPut(t, c, makeDeb(t, name, content)), ""}
+}
+
+// makeDeb makes a package of a few files.
+func makeDeb(t *testing.T, name string, content map[string]string) string {
+	t.Helper()
 	dir := t.TempDir()
 	content["DEBIAN/control"] = "Package: " + name + "\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: test\n"
 	for path, text := range content {
@@ -174,7 +180,7 @@ func deb(t *testing.T, c *cache, name string, content map[string]string) Package
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Package{name, "1", "all", mustPut(t, c, string(b)), ""}
+	return string(b)
 }
 
 // A toolchain that was changed after it was unpacked is found, whatever was done.

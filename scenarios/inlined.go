@@ -12,9 +12,8 @@ import (
 	"kerninst/lab/vm"
 )
 
-// inlined: the entries of all copies that were inlined in the functions that have some of fdget, fdput or
-// file_start_write, spliced at once: hundreds of functions' copies, in some hundred functions.
-// Each counter is held against what was seen outside.
+// inlined: the entries of all copies, of whichever functions, in those that have copies of fdget, fdput
+// or file_start_write, spliced at once. Each counter is held against what was seen outside.
 func inlined() []Scenario {
 	return []Scenario{{Name: "inlined", Title: "the entries of a thousand inlined copies are spliced; counters equal what an observer outside saw", Labels: []string{"proof"},
 		Guests: inlinedGuests, Check: checkInlined}}
@@ -74,9 +73,9 @@ func inlinedGuests(arch string) []Guest {
 // How many copies have to be counted, and come by, and the part that is refused at most. Of another
 // kernel than the locked one most places are no instructions.
 const (
-	leastCopies    = 1000
-	leastComeBy    = 100
-	mostNotInlined = 0.2
+	leastCopies = 1000
+	leastComeBy = 100
+	mostRefused = 0.2
 )
 
 func checkInlined(t *T) {
@@ -92,5 +91,5 @@ func checkInlined(t *T) {
 	t.Metrics["inlined.copies"] = report.Metric{Value: float64(len(points) - refused), Unit: "copies", N: 1}
 	t.atLeast("copies whose entries are counted", float64(len(points)-refused), leastCopies)
 	t.atLeast("of them, some come by", float64(c.executed), leastComeBy)
-	t.atMost("part of the entries that is refused; of a kernel that is not the locked one the digest knows nothing", float64(refused)/float64(len(points)), mostNotInlined)
+	t.atMost("part of the entries that is refused; of a kernel that is not the locked one the digest knows nothing", float64(refused)/float64(len(points)), mostRefused)
 }

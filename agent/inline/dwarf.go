@@ -108,7 +108,8 @@ func (m *maker) sections(f *elf.File) (err error) {
 	return nil
 }
 
-// buildID is the note that the linker has left (.notes): the kernel at work has the same.
+// buildID is the note that the linker has left (.notes): the kernel at work has the same, in
+// /sys/kernel/notes.
 func buildID(f *elf.File) ([]byte, error) {
 	for _, s := range f.Sections {
 		if s.Type != elf.SHT_NOTE {
@@ -118,15 +119,15 @@ func buildID(f *elf.File) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if id := ReadBuildID(b); id != nil {
+		if id := buildIDOf(b); id != nil {
 			return id, nil
 		}
 	}
 	return nil, errors.New("it has no build ID")
 }
 
-// ReadBuildID finds the build ID in ELF notes, as /sys/kernel/notes has them; nil: there is none.
-func ReadBuildID(notes []byte) []byte {
+// buildIDOf finds the build ID in ELF notes; nil: there is none.
+func buildIDOf(notes []byte) []byte {
 	const header, gnuBuildID = 12, 3
 	for len(notes) >= header {
 		name, desc := binary.LittleEndian.Uint32(notes), binary.LittleEndian.Uint32(notes[4:])
@@ -335,7 +336,7 @@ func (u *reading) inlined(e *dwarf.Entry, body, in int) (int, error) {
 	case int64: // section 2.18: from the base address
 		c.Entry = ranges[0].Lo + isa.Off(at)
 	}
-	slices.SortFunc(c.ranges, func(a, b Range) int { return int(int64(a.Lo) - int64(b.Lo)) })
+	slices.SortFunc(c.ranges, Range.before)
 	c.File = u.file(e, dwarf.AttrCallFile)
 	line, _ := e.Val(dwarf.AttrCallLine).(int64)
 	c.Line = int(line)
@@ -484,7 +485,8 @@ func (u *reading) file(e *dwarf.Entry, a dwarf.Attr) string {
 
 // inOrder is all rows of a kernel in the order of places. Of rows at one place the last says of which
 // line the code is; before it are those alone where other statements begin, of which nothing is
-// left there. None says what the one before it does.
+// left there. None says what the one before it does: of a line that goes on there are where it is first
+// said, and where its first statement begins.
 func inOrder(units []unit) (out []Line) {
 	var all []Line
 	for _, u := range units {
@@ -505,7 +507,7 @@ func inOrder(units []unit) (out []Line) {
 				out = out[:n-1]
 			}
 		}
-		if n := len(out); n == 0 || out[n-1].File != l.File || out[n-1].Line != l.Line || l.Begins {
+		if n := len(out); n == 0 || out[n-1].File != l.File || out[n-1].Line != l.Line || l.Begins && !out[n-1].Begins {
 			out = append(out, l)
 		}
 	}

@@ -15,20 +15,41 @@ type Exit struct {
 	Why string
 }
 
-// Exits are the ways out of code that is a part of a body, which has insns, in order of places.
-// inside says what is in the copy, entry where that is entered. The compiler mixes a copy with the
-// code around it: who leaves it and is certain or may be to come back, but not by the entry, has not left.
-// Where something outside is only come to from the copy, that
-// is where somebody has left, whichever way. Else it is the instruction that has no way but out:
-// the last one of a stretch, which goes on elsewhere, a jump, a return, a conditional jump whose
-// ways are both outside; of one with one such way nobody can tell. A trap is no way out, nor is a
-// call behind which no code of the body follows: neither comes back.
-func Exits(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) []Exit {
-	between := mixedIn(insns, entry, inside)
+// Code is the instructions of a body, and where they lead.
+type Code struct {
+	Insns []isa.Insn // in order of places
+	// Also is where control may go from an instruction but as it says: what the kernel may have
+	// written there instead (static keys), and fixups of faults.
+	Also map[isa.Addr][]isa.Addr
+}
+
+// next is where control goes from an instruction, within its function. Some traps go on.
+func (c Code) next(i isa.Insn) []isa.Addr {
+	also := c.Also[i.Addr]
+	switch i.Flow {
+	case isa.FlowJump:
+		return append([]isa.Addr{i.Target}, also...)
+	case isa.FlowCond:
+		return append([]isa.Addr{i.End(), i.Target}, also...)
+	case isa.FlowReturn, isa.FlowIndirectJump:
+		return also
+	}
+	return append([]isa.Addr{i.End()}, also...)
+}
+
+// Exits are the ways out of a copy. inside says what is in it, entry where it is entered. The compiler
+// mixes a copy with the code around it: who leaves it and may come back, but not by the entry, has not
+// left. Where something outside is only come to from the copy, that is where somebody has left,
+// whichever way. Else it is the instruction that has no way but out: the last one of a stretch,
+// which goes on elsewhere, a jump, a return, a conditional jump whose ways are both outside; of one
+// with ways both in and out nobody can tell. A trap is no way out, nor is a call behind which no
+// code of the body follows: neither comes back.
+func (c Code) Exits(entry isa.Addr, inside func(isa.Addr) bool) []Exit {
+	between := c.mixedIn(entry, inside)
 	within := func(a isa.Addr) bool { return inside(a) || between[a] }
-	w := waysOf(insns, within)
+	w := c.waysOf(within)
 	var out []Exit
-	for _, i := range insns {
+	for _, i := range c.Insns {
 		if within(i.Addr) {
 			out = w.exits(out, i)
 		}
@@ -39,12 +60,12 @@ func Exits(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) []Exit 
 
 // mixedIn is what is outside a copy, can be come to from it, and from where it can be come back
 // to but by its entry.
-func mixedIn(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) map[isa.Addr]bool {
+func (c Code) mixedIn(entry isa.Addr, inside func(isa.Addr) bool) map[isa.Addr]bool {
 	from, at := map[isa.Addr][]isa.Addr{}, map[isa.Addr]isa.Insn{} // from: where each place is come to from
 	var ends, begins []isa.Addr
-	for _, i := range insns {
+	for _, i := range c.Insns {
 		at[i.Addr] = i
-		for _, a := range next(i) {
+		for _, a := range c.next(i) {
 			from[a] = append(from[a], i.Addr)
 			switch {
 			case inside(i.Addr) && !inside(a):
@@ -57,7 +78,7 @@ func mixedIn(insns []isa.Insn, entry isa.Addr, inside func(isa.Addr) bool) map[i
 	back := reached(ends, func(a isa.Addr) []isa.Addr { return from[a] }, inside)
 	comes := reached(begins, func(a isa.Addr) []isa.Addr {
 		if i, ok := at[a]; ok {
-			return next(i)
+			return c.next(i)
 		}
 		return nil
 	}, inside)
@@ -80,37 +101,25 @@ func reached(from []isa.Addr, next func(isa.Addr) []isa.Addr, inside func(isa.Ad
 
 // ways are those from each instruction to the next ones.
 type ways struct {
+	Code
 	inside   func(isa.Addr) bool
 	all, own map[isa.Addr]int // into each place; those from inside the copy
 	known    map[isa.Addr]bool
 	anywhere bool // some jump may lead anywhere
 }
 
-func waysOf(insns []isa.Insn, inside func(isa.Addr) bool) *ways {
-	w := &ways{inside: inside, all: map[isa.Addr]int{}, own: map[isa.Addr]int{}, known: map[isa.Addr]bool{}}
-	for _, i := range insns {
+func (c Code) waysOf(inside func(isa.Addr) bool) *ways {
+	w := &ways{Code: c, inside: inside, all: map[isa.Addr]int{}, own: map[isa.Addr]int{}, known: map[isa.Addr]bool{}}
+	for _, i := range c.Insns {
 		w.known[i.Addr] = true
 		w.anywhere = w.anywhere || i.Flow == isa.FlowIndirectJump
-		for _, a := range next(i) {
+		for _, a := range c.next(i) {
 			if w.all[a]++; inside(i.Addr) {
 				w.own[a]++
 			}
 		}
 	}
 	return w
-}
-
-// next is where control goes from an instruction, within its function. Some traps go on.
-func next(i isa.Insn) []isa.Addr {
-	switch i.Flow {
-	case isa.FlowJump:
-		return []isa.Addr{i.Target}
-	case isa.FlowCond:
-		return []isa.Addr{i.End(), i.Target}
-	case isa.FlowReturn, isa.FlowIndirectJump:
-		return nil
-	}
-	return []isa.Addr{i.End()}
 }
 
 // exits adds those of one instruction inside.
@@ -123,7 +132,7 @@ func (w *ways) exits(out []Exit, i isa.Insn) []Exit {
 	case isa.FlowTrap, isa.FlowUnknown:
 		return out
 	}
-	ways := next(i)
+	ways := w.next(i)
 	left := slices.DeleteFunc(slices.Clone(ways), w.inside)
 	if calls := i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall; len(left) == 0 || calls && !w.known[i.End()] {
 		return out
@@ -137,7 +146,7 @@ func (w *ways) exits(out []Exit, i isa.Insn) []Exit {
 	if shared := slices.DeleteFunc(left, alone); len(shared) > 0 {
 		e := Exit{At: i.Addr}
 		if len(shared) < len(ways) {
-			e.Why = "one of its two ways leads out of the copy, to where others come, too"
+			e.Why = "a way leads out of the copy from there, to where others come, too, and another does not"
 		}
 		out = append(out, e)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Version is part of the magic: count it up when the format, or what is written into it, changes.
-const Version = 3
+const Version = 4
 
 // magic begins every index; what follows is the length of the rest unpacked, a CRC-32C of that,
 // and the rest, packed by zstd: numbers are unsigned or signed LEB128.
@@ -124,6 +124,17 @@ func (p *pool) appendArgs(b []byte, from isa.Off, args []Arg) []byte {
 	return b
 }
 
+// appendRising writes numbers that rise.
+func appendRising(b []byte, list []uint32) []byte {
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	last := uint32(0)
+	for _, v := range list {
+		b = binary.AppendUvarint(b, uint64(v-last))
+		last = v
+	}
+	return b
+}
+
 func appendRanges(b []byte, from isa.Off, list []Range) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, r := range list {
@@ -211,6 +222,17 @@ func (r *reader) count() int {
 	return 0
 }
 
+// rising reads what appendRising wrote.
+func (r *reader) rising() []uint32 {
+	out := make([]uint32, r.count())
+	last := uint32(0)
+	for k := range out {
+		last += uint32(r.uleb())
+		out[k] = last
+	}
+	return out
+}
+
 func (r *reader) signed() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
@@ -256,12 +278,8 @@ func (x *Index) Bytes() ([]byte, error) {
 	text(strings.Join(x.strings, ""))
 	num(uint64(len(x.funcs)))
 	for _, f := range x.funcs {
-		num(uint64(f.name), uint64(f.file), uint64(f.line), uint64(len(f.uses)))
-		last := uint32(0)
-		for _, u := range f.uses {
-			num(uint64(u - last))
-			last = u
-		}
+		num(uint64(f.name), uint64(f.file), uint64(f.line))
+		b = appendRising(b, f.uses)
 	}
 	num(uint64(len(x.bodies)))
 	last := extent{}
@@ -277,12 +295,8 @@ func (x *Index) Bytes() ([]byte, error) {
 	}
 	num(uint64(len(x.marked)))
 	for _, m := range x.marked {
-		num(uint64(m.file), uint64(len(m.marks)))
-		last := uint32(0)
-		for _, k := range m.marks {
-			num(uint64(k - last))
-			last = k
-		}
+		num(uint64(m.file))
+		b = appendRising(b, m.marks)
 	}
 	num(uint64(len(x.marks)))
 	mark := lineMark{}
@@ -338,6 +352,11 @@ func Open(file []byte) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	return read(b)
+}
+
+// read reads what is in a file.
+func read(b []byte) (*Index, error) {
 	x := &Index{}
 	r := reader{x: x, buffer: buffer{rest: b}}
 	text := func() string { return string(r.bytes(r.uleb())) }
@@ -359,13 +378,38 @@ func Open(file []byte) (*Index, error) {
 	r.marks()
 	x.data = r.bytes(r.uleb())
 	x.lines = r.bytes(r.uleb())
-	if r.err == nil && (int(last.at) > len(x.data) || len(x.marks) > 0 && int(x.marks[len(x.marks)-1].at) > len(x.lines)) {
+	if r.err == nil && !x.fits() {
 		r.damaged()
 	}
 	if r.err != nil {
 		return nil, fmt.Errorf("inline: the index is damaged: %w", r.err)
 	}
 	return x, nil
+}
+
+// fits says whether what tables refer to is there.
+func (x *Index) fits() bool {
+	within := func(list []uint32, n int) bool {
+		return !slices.ContainsFunc(list, func(v uint32) bool { return int(v) >= n })
+	}
+	for _, f := range x.funcs {
+		if !within(f.uses, len(x.bodies)) {
+			return false
+		}
+	}
+	for _, m := range x.marked {
+		if !within(m.marks, len(x.marks)) || int(m.file) >= len(x.strings) {
+			return false
+		}
+	}
+	last := uint32(0)
+	for _, m := range x.marks {
+		if m.at < last || int(m.at) > len(x.lines) {
+			return false
+		}
+		last = m.at
+	}
+	return !slices.ContainsFunc(x.bodies, func(e extent) bool { return int(e.at) > len(x.data) })
 }
 
 // strings reads the table of strings, all of which are parts of one.
@@ -404,13 +448,7 @@ func (r *reader) starts() {
 func (r *reader) files() {
 	r.x.marked = make([]markedFile, r.count())
 	for k := range r.x.marked {
-		m := markedFile{uint32(r.uleb()), make([]uint32, r.count())}
-		last := uint32(0)
-		for i := range m.marks {
-			last += uint32(r.uleb())
-			m.marks[i] = last
-		}
-		r.x.marked[k] = m
+		r.x.marked[k] = markedFile{uint32(r.uleb()), r.rising()}
 	}
 }
 
@@ -434,12 +472,7 @@ func (r *reader) functions() {
 			r.damaged()
 			return
 		}
-		f.uses = make([]uint32, r.count())
-		last := uint32(0)
-		for u := range f.uses {
-			last += uint32(r.uleb())
-			f.uses[u] = last
-		}
+		f.uses = r.rising()
 		x.funcs[k] = f
 	}
 }

@@ -21,9 +21,9 @@ type Index struct {
 	funcs   []function // in order of names, then files and lines
 	bodies  []extent   // in order of entries
 	starts  []start    // of all code of bodies, in order
-	data    []byte     // of bodies: see code
-	lines   []byte     // all rows, see lineRows
-	marks   []lineMark // where rows are that may be begun at, in order
+	data    []byte     // bodies, as appendBody writes them
+	lines   []byte     // all rows of lines, as appendLines does
+	marks   []lineMark // where in lines it may be begun, in order
 	marked  []markedFile
 }
 
@@ -101,7 +101,7 @@ type Found struct {
 	Copy int
 }
 
-// Range of what was found, in order of places but for a body's, which begins with its entry.
+// Ranges are the code of what was found, in order of places but for a body's, which begins with its entry.
 func (f Found) Ranges() []Range {
 	if f.Copy < 0 {
 		return f.Body.Ranges
@@ -171,7 +171,7 @@ func assemble(arch string, id []byte, text isa.Off, units []unit) (*Index, error
 	if len(bodies) == 0 {
 		return nil, fmt.Errorf("it has no function with code")
 	}
-	slices.SortStableFunc(bodies, func(a, b Body) int { return int(int64(a.Ranges[0].Lo) - int64(b.Ranges[0].Lo)) })
+	slices.SortStableFunc(bodies, func(a, b Body) int { return a.Ranges[0].before(b.Ranges[0]) })
 	lines := inOrder(units)
 	x.Stats.Lines = len(lines)
 	p := newPool(bodies, lines)
@@ -184,15 +184,11 @@ func assemble(arch string, id []byte, text isa.Off, units []unit) (*Index, error
 			x.starts = append(x.starts, start{r, uint32(k)})
 		}
 	}
-	x.sortStarts()
+	slices.SortFunc(x.starts, func(a, b start) int { return a.before(b.Range) })
 	x.use(bodies, p)
 	x.lines, x.marks = p.appendLines(lines)
 	x.marked = p.markFiles(lines)
 	return x, nil
-}
-
-func (x *Index) sortStarts() {
-	slices.SortFunc(x.starts, func(a, b start) int { return int(int64(a.Lo) - int64(b.Lo)) })
 }
 
 // use notes in which bodies functions are.
@@ -262,8 +258,7 @@ func (x *Index) linesIn(r Range) []Line {
 	first := x.LineAt(r.Lo)
 	first.Off = r.Lo
 	out := []Line{first}
-	from := sort.Search(len(x.marks), func(k int) bool { return x.marks[k].state.off > r.Lo })
-	for k := max(from-2, 0); k < len(x.marks) && x.marks[k].state.off < r.Hi; k++ {
+	for k := x.mark(r.Lo); k < len(x.marks) && x.marks[k].state.off < r.Hi; k++ {
 		x.rows(k, func(l Line) {
 			if l.Off > r.Lo && l.Off < r.Hi {
 				out = append(out, l)

@@ -283,11 +283,14 @@ func BenchmarkOpen(b *testing.B) {
 func TestOnly(t *testing.T) {
 	for _, arch := range arches {
 		x := opened(t, made(t, arch))
-		only, err := x.Only("nested", "both")
+		only, err := x.Only("nested", "both", "twice") // first has two of these
 		if err != nil {
 			t.Fatal(err)
 		}
 		y := opened(t, only)
+		if y.Stats.Bodies != 3 || len(y.Entries()) != 3 {
+			t.Errorf("%s: %+v, bodies at %x", arch, y.Stats, y.Entries())
+		}
 		for _, name := range []string{"nested", "both"} {
 			a, _ := x.Find(name)
 			b, err := y.Find(name)

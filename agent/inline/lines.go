@@ -121,9 +121,8 @@ func (r *reader) next(last *row) Line {
 
 // LineAt is the row that says of which line the code at a place is; its File is "" where none does.
 func (x *Index) LineAt(o isa.Off) (found Line) {
-	k := sort.Search(len(x.marks), func(k int) bool { return x.marks[k].state.off > o })
-	for n := max(k-2, 0); n < k; n++ { // the last of these may begin behind what is looked for
-		x.rows(n, func(l Line) {
+	for k := x.mark(o); k < len(x.marks) && x.marks[k].state.off <= o; k++ {
+		x.rows(k, func(l Line) {
 			if l.Off <= o {
 				found = l
 			}
@@ -132,8 +131,14 @@ func (x *Index) LineAt(o isa.Off) (found Line) {
 	return found
 }
 
-// LinesOf lists where statements begin that are of a line, in order, of those that follow each other
-// the first; or if none of the line does, where else its code is. file is a name or its end ("open.c",
+// mark is one in front of the row that says what a place is, with few rows in between.
+func (x *Index) mark(o isa.Off) int {
+	k := sort.Search(len(x.marks), func(k int) bool { return x.marks[k].state.off > o })
+	return max(k-2, 0) // the first row behind the one at k-1 may be behind the place
+}
+
+// LinesOf lists where statements begin that are of a line, in order; or if none of the line does,
+// where its code is. file is a name or its end ("open.c",
 // "fs/open.c"), and files are all that have it. near is the next line of the file that has code; 0: none has.
 func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, near int) {
 	var others []isa.Off
@@ -144,17 +149,12 @@ func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, n
 		}
 		files = append(files, name)
 		for _, k := range m.marks {
-			var last Line // of those that follow each other, and whether one has begun
 			x.rows(int(k), func(l Line) {
-				same := l.File == last.File && l.Line == last.Line
-				begins := l.Begins && !(same && last.Begins)
-				l.Begins = l.Begins || same && last.Begins
-				last = l
 				switch {
 				case l.File != name:
-				case l.Line == line && begins:
+				case l.Line == line && l.Begins:
 					out = append(out, l.Off)
-				case l.Line == line && !same:
+				case l.Line == line:
 					others = append(others, l.Off)
 				case l.Line > line && (near == 0 || l.Line < near):
 					near = l.Line

@@ -1,6 +1,7 @@
 package inline
 
 import (
+	"cmp"
 	"fmt"
 
 	"kerninst/agent/isa"
@@ -11,6 +12,9 @@ type Range struct{ Lo, Hi isa.Off }
 
 // Holds reports whether a place is in the range.
 func (r Range) Holds(o isa.Off) bool { return o >= r.Lo && o < r.Hi }
+
+// before orders ranges by where they begin.
+func (r Range) before(o Range) int { return cmp.Compare(r.Lo, o.Lo) }
 
 // Func is a function as the source has it. Files may have functions of the same name.
 type Func struct {

@@ -77,7 +77,7 @@ func cut(places []Place, code []Range) (out []Place) {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Place) int { return int(int64(a.Lo) - int64(b.Lo)) })
+	slices.SortStableFunc(out, func(a, b Place) int { return a.before(b.Range) })
 	return out
 }
 

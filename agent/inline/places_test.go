@@ -1,9 +1,12 @@
 package inline
 
 import (
+	"bytes"
+	"os"
 	"testing"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
 )
 
 // TestExpressions: what is one register, one and an offset, or known before is told; what is
@@ -42,4 +45,51 @@ func TestExpressions(t *testing.T) {
 			t.Errorf("%x: %+v, not %+v", expr, got, want)
 		}
 	}
+}
+
+// FuzzRead: whatever is in a file whose sum is right, to read it and to ask is no panic.
+func FuzzRead(f *testing.F) {
+	for _, arch := range []string{"amd64", "riscv64"} {
+		a, err := all.Lookup(arch)
+		if err != nil {
+			f.Fatal(err)
+		}
+		file, err := os.ReadFile("testdata/" + arch + ".elf")
+		if err != nil {
+			f.Fatal(err)
+		}
+		x, err := Make(bytes.NewReader(file), a, Options{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		packed, err := x.Bytes()
+		if err != nil {
+			f.Fatal(err)
+		}
+		b, err := unpack(packed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := read(b)
+		if err != nil {
+			return
+		}
+		for _, name := range x.Names("", 10) {
+			found, err := x.Find(name)
+			for _, c := range found {
+				if err == nil && c.Copy >= 0 {
+					c.Body.Copies[c.Copy].Args()
+				}
+				c.Ranges()
+			}
+		}
+		for _, o := range append(x.Entries(), 0, x.Text) {
+			x.LineAt(o)
+			x.At(o)
+		}
+		x.LinesOf("fixture.c", 10)
+	})
 }

@@ -55,21 +55,33 @@ func Names() []string {
 
 const example = "as in kinst::vfs_read:16 or kinst::vfs_*:entry"
 
+// Parts are those of a specification: where, and its own predicate and action, if it has them.
+func Parts(text string) (place, predicate, action string, err error) {
+	place, action, _ = strings.Cut(strings.TrimSpace(text), " ")
+	action = strings.TrimSpace(action)
+	rest, ok := strings.CutPrefix(action, "/")
+	if !ok {
+		return place, "", action, nil
+	}
+	predicate, action, ends := strings.Cut(rest, "/")
+	predicate, action = strings.TrimSpace(predicate), strings.TrimSpace(action)
+	if !ends || predicate == "" {
+		return "", "", "", fmt.Errorf("probe %q: a predicate stands between two slashes, as in kinst::vfs_read:16 /arg2 > 4096/ max(arg2)", text)
+	}
+	return place, predicate, action, nil
+}
+
 // Parse reads one specification. Its errors show specifications that work.
 func Parse(text string) (Spec, error) {
-	place, own, _ := strings.Cut(strings.TrimSpace(text), " ")
+	place, predicate, action, err := Parts(text)
+	if err != nil {
+		return Spec{}, err
+	}
 	f := strings.Split(place, ":")
 	if len(f) != 4 || f[0] != "kinst" {
 		return Spec{}, fmt.Errorf("probe %q: want kinst:[module]:function:name, %s", text, example)
 	}
-	s := Spec{Text: text, Module: f[1], Function: f[2], Action: strings.TrimSpace(own)}
-	if rest, ok := strings.CutPrefix(s.Action, "/"); ok {
-		predicate, action, ends := strings.Cut(rest, "/")
-		s.Predicate, s.Action = strings.TrimSpace(predicate), strings.TrimSpace(action)
-		if !ends || s.Predicate == "" {
-			return Spec{}, fmt.Errorf("probe %q: a predicate stands between two slashes, as in kinst::vfs_read:16 /arg2 > 4096/ max(arg2)", text)
-		}
-	}
+	s := Spec{Text: text, Module: f[1], Function: f[2], Predicate: predicate, Action: action}
 	if s.Function == "" {
 		return Spec{}, fmt.Errorf("probe %q: no function named, %s", text, example)
 	}
@@ -88,7 +100,6 @@ func Parse(text string) (Spec, error) {
 	case known && f[3] != every:
 		s.Name = f[3]
 	default:
-		var err error
 		if s.Offset, err = strconv.ParseUint(f[3], 0, 64); err != nil {
 			return Spec{}, fmt.Errorf("probe %q: %q is neither a byte offset (decimal or 0x) nor one of %s; nothing stands for every instruction",
 				text, f[3], strings.Join(Names(), ", "))

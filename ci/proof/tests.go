@@ -81,6 +81,7 @@ var fuzzers = []fuzzer{
 	{"fuzz-kallsyms", "./agent/ktext", "FuzzKallsyms", true},
 	{"fuzz-dump", "./agent/ktext", "FuzzDump", true},
 	{"fuzz-index", "./agent/index", "FuzzOpen", true},
+	{"fuzz-inline", "./agent/inline", "FuzzRead", true},
 	{"fuzz-modules", "./agent/ktext", "FuzzModules", false},
 	{"fuzz-cfg", "./agent/cfg", "FuzzBuild", false},
 	{"fuzz-probe", "./agent/probe", "FuzzParse", false},

@@ -90,10 +90,20 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 			err = f.print(found)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", d.Arch, err)
+			return otherBuild(d.Arch, err)
 		}
 	}
 	return nil
+}
+
+// otherBuild tells from other errors that somebody gave what is known of another kernel.
+func otherBuild(arch string, err error) error {
+	err = fmt.Errorf("%s: %w", arch, err)
+	var other *analysis.OtherBuildError
+	if errors.As(err, &other) {
+		return usage(err)
+	}
+	return err
 }
 
 func (f *inlineFlags) print(found *analysis.Inlined) error {

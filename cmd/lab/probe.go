@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -251,11 +252,15 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	}
 	n, err := analysis.NewInlines(d, x)
 	if err != nil {
-		return fmt.Errorf("%s: %w", arch, err)
+		return otherBuild(arch, err)
 	}
 	f.copied = n
+	asked, err := f.withNames()
+	if err != nil {
+		return usage(err)
+	}
 	var all, untold []string
-	for _, spec := range f.withNames() {
+	for _, spec := range asked {
 		specs, not, err := n.Specs(spec)
 		if err != nil {
 			return usage(err)
@@ -268,31 +273,34 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	if len(untold) > 0 && !f.SkipRefused && !f.List {
 		return &exit{code: status.ExitFailed, err: fmt.Errorf("%d points cannot be had, nothing is spliced; --skip-refused leaves them out", len(untold))}
 	}
-	f.Specs = slices.Compact(all)
+	f.Specs = all
 	return nil
 }
 
-// withNames are the specifications, each with what is to be done for all, if that asks for
-// arguments by their names, which are found elsewhere in each copy.
-func (f *probeFlags) withNames() []string {
+// withNames are the specifications. If what is to be done for all asks for arguments by their names, which are
+// found elsewhere in each copy, each has it as its own, as far as it has none.
+func (f *probeFlags) withNames() (out []string, err error) {
 	if !slices.ContainsFunc(append(slices.Clone(f.Do), f.Predicate), analysis.NamesArguments) {
-		return f.Specs
+		return f.Specs, nil
 	}
-	var out []string
 	for _, spec := range f.Specs {
-		if strings.Contains(strings.TrimSpace(spec), " ") { // it has its own
-			out = append(out, spec)
-			continue
+		place, predicate, action, err := probe.Parts(spec)
+		if err != nil {
+			return nil, err
 		}
-		for _, do := range f.Do {
-			if f.Predicate != "" {
-				do = "/" + f.Predicate + "/ " + do
-			}
-			out = append(out, spec+" "+do)
+		if predicate = cmp.Or(predicate, f.Predicate); predicate != "" {
+			place += " /" + predicate + "/"
+		}
+		does := f.Do
+		if action != "" {
+			does = []string{action}
+		}
+		for _, do := range does {
+			out = append(out, place+" "+do)
 		}
 	}
-	f.Do, f.Predicate = []string{"count"}, ""
-	return out
+	f.Do, f.Predicate = []string{"count"}, "" // all have their own
+	return out, nil
 }
 
 // unread reports whether there is something in a file or pipe that nobody has read.

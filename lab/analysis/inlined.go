@@ -49,6 +49,7 @@ func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
 type Inlined struct {
 	Schema   int           `json:"schema"`
 	Arch     string        `json:"arch"`
+	BuildID  string        `json:"build_id"` // of the kernel that the debugging information is of
 	Function string        `json:"function"`
 	Source   []string      `json:"source"` // FILE:LINE of each of that name
 	Copies   []InlinedCopy `json:"copies"` // those by itself have no call
@@ -80,23 +81,59 @@ type Inlines struct {
 	x    *inline.Index
 	text *ktext.Text
 	lo   isa.Addr
-	plan *Planner // nil: nobody asks for mechanisms
+	also map[isa.Addr][]isa.Addr // inline.Code.Also
+	plan *Planner                // nil: nobody asks for mechanisms
 }
 
 // NewInlines joins what is known of copies with a dump of the same kernel; of another, it is an
 // *OtherBuildError.
 func NewInlines(d *ktext.Dump, x *inline.Index) (*Inlines, error) {
-	arch, err := all.Lookup(d.Arch)
-	if err != nil {
-		return nil, err
-	}
-	text, err := d.Text(arch)
+	text, err := textOf(d)
 	if err != nil {
 		return nil, err
 	}
 	lo, _ := text.Bounds()
 	n := &Inlines{x: x, text: text, lo: lo}
-	return n, n.same()
+	if err := n.same(); err != nil {
+		return nil, err
+	}
+	n.also, err = alsoLead(text)
+	return n, err
+}
+
+// textOf is the text of a dump.
+func textOf(d *ktext.Dump) (*ktext.Text, error) {
+	arch, err := all.Lookup(d.Arch)
+	if err != nil {
+		return nil, err
+	}
+	return d.Text(arch)
+}
+
+// alsoLead is where control goes from instructions of the kernel but as they say at the moment: the other
+// side of a static key, and the fixup of a fault.
+func alsoLead(text *ktext.Text) (map[isa.Addr][]isa.Addr, error) {
+	links, err := text.Links("")
+	if err != nil {
+		return nil, err
+	}
+	out := map[isa.Addr][]isa.Addr{}
+	_, hi := text.Bounds()
+	for _, k := range links.Keys {
+		code := make([]byte, min(isa.Addr(text.Arch.MaxLen), hi-k.Site))
+		if err := text.Read(k.Site, code); err != nil {
+			return nil, err
+		}
+		other := k.Target
+		if i := text.Arch.Decode(code, k.Site); i.Flow == isa.FlowJump {
+			other = i.End()
+		}
+		out[k.Site] = append(out[k.Site], other)
+	}
+	for _, f := range links.Faults {
+		out[f.Site] = append(out[f.Site], f.Fixup)
+	}
+	return out, nil
 }
 
 // NotInlinedError says that no function of that name is known, and which may be meant.
@@ -127,7 +164,7 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlin
 	if len(found) == 0 {
 		return nil, &NotInlinedError{name, HintInlined(x, name)}
 	}
-	out := &Inlined{Schema: 1, Arch: d.Arch, Function: name}
+	out := &Inlined{Schema: 1, Arch: d.Arch, BuildID: fmt.Sprintf("%x", x.BuildID), Function: name}
 	for _, f := range x.Lookup(name) {
 		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
@@ -226,13 +263,14 @@ func (n *Inlines) exits(f inline.Found) ([]inline.Exit, error) {
 	if f.Copy >= 0 && inside(f.Body.Copies[f.Copy].Entry) { // the compiler may mean a place in front
 		entry = f.Body.Copies[f.Copy].Entry
 	}
-	return inline.Exits(insns, n.lo+isa.Addr(entry), func(a isa.Addr) bool { return inside(isa.Off(a - n.lo)) }), err
+	code := inline.Code{Insns: insns, Also: n.also}
+	return code.Exits(n.lo+isa.Addr(entry), func(a isa.Addr) bool { return inside(isa.Off(a - n.lo)) }), err
 }
 
 // insns are a body's instructions, in order of places.
 func (n *Inlines) insns(b *inline.Body) (out []isa.Insn, err error) {
 	ranges := slices.Clone(b.Ranges)
-	slices.SortFunc(ranges, func(a, b inline.Range) int { return int(int64(a.Lo) - int64(b.Lo)) })
+	slices.SortFunc(ranges, func(a, b inline.Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	for _, r := range ranges {
 		code := make([]byte, r.Hi-r.Lo)
 		a := n.lo + isa.Addr(r.Lo)

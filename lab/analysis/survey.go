@@ -14,7 +14,6 @@ import (
 	"kerninst/agent/gen"
 	"kerninst/agent/index"
 	"kerninst/agent/isa"
-	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 )
@@ -76,11 +75,7 @@ func newCounts() Counts {
 // line for each to each, if that is not nil (Line). say is told how many of the functions are
 // done, now and then; nil: nobody is.
 func NewSurvey(ctx context.Context, d *ktext.Dump, x *index.Index, each io.Writer, say func(done, of int)) (*Survey, error) {
-	arch, err := all.Lookup(d.Arch)
-	if err != nil {
-		return nil, err
-	}
-	text, err := d.Text(arch)
+	text, err := textOf(d)
 	if err != nil {
 		return nil, err
 	}
