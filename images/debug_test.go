@@ -59,6 +59,9 @@ func TestFromVmlinux(t *testing.T) {
 	if _, err := GC(context.Background(), opt, -time.Hour); err != nil || ask() == "" || times != 1 {
 		t.Errorf("after what nobody needs has gone: made %d times (%v)", times, err)
 	}
+	if n := strings.Count(strings.Join(a.asked, " "), pkg.Path); n != 1 {
+		t.Errorf("the package was asked for %d times: %q", n, a.asked)
+	}
 }
 
 // What cannot be made is an error that says what goes without, and leaves nothing.
