@@ -118,8 +118,11 @@ func alsoLead(text *ktext.Text) (map[isa.Addr][]isa.Addr, error) {
 		return nil, err
 	}
 	out := map[isa.Addr][]isa.Addr{}
-	_, hi := text.Bounds()
+	lo, hi := text.Bounds()
 	for _, k := range links.Keys {
+		if k.Site < lo || k.Site >= hi { // what has run at boot
+			continue
+		}
 		code := make([]byte, min(isa.Addr(text.Arch.MaxLen), hi-k.Site))
 		if err := text.Read(k.Site, code); err != nil {
 			return nil, err
@@ -230,7 +233,7 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	if f.Copy >= 0 {
 		c.Entry, err = n.way(n.lo + isa.Addr(entry))
 	} else {
-		c.Entry, err = n.enter(owner)
+		c.Entry, err = n.enter(owner, ranges[0].Lo)
 	}
 	if err != nil {
 		return nil, err
@@ -297,9 +300,11 @@ func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
 	return w, n.plan.Each(f, []isa.Addr{a}, w.is)
 }
 
-// enter is the begin of a function, which need not be counted at its first instruction.
-func (n *Inlines) enter(f ktext.Func) (WayInOut, error) {
+// enter is the begin of a function, which need not be counted at its first instruction. On riscv64 the code that
+// lines are known of begins behind what is kept free for ftrace.
+func (n *Inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
 	w := n.told(f.Addr)
+	w.Line = n.told(n.lo + isa.Addr(code)).Line
 	v, err := n.plan.Entry(f)
 	if err == nil {
 		w.is(v)
