@@ -133,7 +133,7 @@ func (r *Request) Check() error {
 // CheckFor looks at what is wrong on an ISA.
 func (r *Request) CheckFor(arch string) error {
 	has := []string{}
-	for _, m := range plan.Ladder(arch) {
+	for _, m := range plan.Mechanisms(arch) {
 		has = append(has, m.String())
 	}
 	left := slices.DeleteFunc(slices.Clone(has), func(m string) bool { return slices.Contains(r.Without, m) })

@@ -146,6 +146,9 @@ func (d *Daemon) remove(name, what string) error {
 	if old == nil {
 		return fmt.Errorf("step %q has no live splices", name)
 	}
+	if len(old.clones) > 0 {
+		return fmt.Errorf("step %q has points in clones, which are made once: undo all of it", name)
+	}
 	rest, err := old.without(what)
 	if err != nil {
 		return fmt.Errorf("step %q: %w", name, err)

@@ -33,6 +33,8 @@ type set struct {
 	points  []*wire.Point       // as they can be planned again
 	results []*wire.PointResult // of the points, until they are described
 	live    []*splice.Live
+	entries []*plan.Plan   // of the clones that points are in,
+	clones  []*splice.Live // and these when they are live
 }
 
 // prepare makes the splicer and gets patch memory that all of the kernel's
@@ -112,6 +114,12 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 			return nil, &wire.PointResult{}, fmt.Errorf("no function at %v", known[0])
 		}
 		p = &wire.Point{Module: f.Module, Function: d.text.Known(f).Known(), Offset: uint64(known[0]-f.Addr) + p.Offset, Actions: p.Actions, Apart: p.Apart}
+	}
+	if cloned(p) { // alone
+		results := make([]*wire.PointResult, 1)
+		ones := make([]*plan.Plan, 1)
+		_, err := d.planClones(context.Background(), []*wire.Point{p}, before, ones, results)
+		return ones[0], results[0], err
 	}
 	find := plan.Point
 	if p.Text > 0 {
@@ -213,6 +221,9 @@ func located(p *plan.Plan, res *wire.PointResult) *wire.PointResult {
 		res.RunsAt = uint64(p.At())
 	}
 	res.Mechanism, res.Called = p.Mechanism.String(), p.Called
+	if p.In != nil {
+		res.WrittenAt = uint64(p.Patch)
+	}
 	return res
 }
 
@@ -354,6 +365,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 	if d.clocks.plan != nil {
 		plans = append(plans, d.clocks.plan)
 	}
+	plans = append(plans, made.entries...)
 	if s.Announce {
 		if err := announce(plans); err != nil {
 			d.splicer.Release(plans...)
@@ -367,6 +379,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		d.clocks.plan = nil
 		return err
 	}
+	made.clones = made.live[len(plans)-len(made.entries):]
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
 	d.still = d.still || s.Brief
@@ -405,7 +418,8 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if most > 0 {
 		most += before.Len()
 	}
-	ones, results, err := d.planInTurn(ctx, all, s.SkipRefused, most, &before)
+	ones, results, entries, err := d.planInTurn(ctx, all, s.SkipRefused, most, &before)
+	made.entries = entries
 	for k, one := range ones {
 		if one != nil {
 			plans = append(plans, one)
@@ -416,7 +430,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	}
 	res.Points = append(res.Points, slices.DeleteFunc(results, func(r *wire.PointResult) bool { return r == nil })...)
 	if err != nil {
-		d.splicer.Release(append(plans, d.clocks.dropped()...)...)
+		d.splicer.Release(append(append(plans, d.clocks.dropped()...), entries...)...)
 		return nil, nil, err
 	}
 	return made, plans, nil
@@ -424,8 +438,14 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 
 // planInTurn plans points, until there are so many plans with those before. Those behind the
 // last have neither a plan nor a result.
-func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, err error) {
+func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, clones []*plan.Plan, err error) {
 	ones, results = make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
+	if clones, err = d.planClones(ctx, all, plans, ones, results); err == nil && !skipRefused {
+		err = anyRefused(results)
+	}
+	if err != nil {
+		return ones, results, clones, err
+	}
 	for some := range slices.Chunk(inTurn(all, most), together) {
 		if most > 0 && plans.Len() == most {
 			break
@@ -438,10 +458,10 @@ func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused 
 			err = anyRefused(results)
 		}
 		if err != nil {
-			return ones, results, err
+			return ones, results, clones, err
 		}
 	}
-	return ones, results, nil
+	return ones, results, clones, nil
 }
 
 // together is how many points of a step are planned before others of them may be counted
@@ -485,7 +505,7 @@ func anyRefused(results []*wire.PointResult) error {
 func (d *Daemon) planSome(ctx context.Context, points []*wire.Point, some []int, plans *plan.Set, most int, ones []*plan.Plan, results []*wire.PointResult) (err error) {
 	for _, block := range []bool{false, true} {
 		for _, k := range some {
-			if ones[k] != nil || most > 0 && plans.Len() >= most || points[k].Block != nil && (block || leaves(points[k])) {
+			if ones[k] != nil || cloned(points[k]) || most > 0 && plans.Len() >= most || points[k].Block != nil && (block || leaves(points[k])) {
 				continue
 			}
 			if err := d.unwanted(ctx); err != nil {
@@ -534,6 +554,10 @@ func (d *Daemon) countAll() map[*splice.Live][]uint64 {
 func announce(plans []*plan.Plan) error {
 	args := []string{"point"}
 	for _, p := range plans {
+		if p.In != nil { // who comes there has not come by the kernel's own instruction
+			args = append(args, p.Patch.String())
+			continue
+		}
 		args = append(args, p.Point.String())
 		if p.For != 0 {
 			args = append(args, p.For.String())
@@ -553,7 +577,7 @@ func (d *Daemon) unsplice(name string) error {
 	if err := d.splicer.Verify(); err != nil {
 		return err
 	}
-	if err := d.splicer.Undo(s.live); err != nil {
+	if err := d.splicer.Undo(append(slices.Clip(s.live), s.clones...)); err != nil {
 		return err
 	}
 	delete(d.sets, name)
@@ -588,6 +612,9 @@ func (d *Daemon) read(r *wire.Read, res *wire.Result) error {
 	}
 	if r.Brief {
 		for _, l := range d.splicer.Live() {
+			if l.Plan.Clone != nil { // an entry counts nothing
+				continue
+			}
 			if l.Plan.Snippet.Words() != 1 {
 				return fmt.Errorf("%s+%#x has more cells than one: a brief read is of counters", l.Plan.Symbol, uint64(l.Plan.Offset))
 			}

@@ -332,3 +332,18 @@ func (l *lowering) commitAmd64(at, n isa.Reg) {
 	l.put(amd64.ALUImm(amd64.Add, n, 1))
 	l.put(amd64.StoreAt(at, 0, n))
 }
+
+// framesAmd64 are the registers by which ORC entries of compiled code find frames.
+var framesAmd64 = isa.Set(amd64.RSP, amd64.RBP, amd64.R10, amd64.R13)
+
+// keyAmd64 is a comparison, which changes the flags, and a jump.
+func keyAmd64(b *builder, k *Key, to isa.Addr) {
+	code, err := amd64.CompareZero(b.pc(), k.Enabled)
+	b.emit(code, 0, reach(err))
+	cc := amd64.NotEqual
+	if k.Off {
+		cc = amd64.Equal
+	}
+	code, err = amd64.JumpIf(cc, b.pc(), to)
+	b.emit(code, 0, reach(err))
+}

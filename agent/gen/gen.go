@@ -62,6 +62,9 @@ type Input struct {
 	// Task is where in per-CPU memory the address of the task that runs is, or 0; amd64
 	// alone: elsewhere a register has it.
 	Task isa.Addr
+	// Clone is what the patch is made of instead: Snippet, Lead, Back and what is about these are not
+	// used. See clone.go.
+	Clone *Clone
 }
 
 // State says what holds from one offset of a patch to the next.
@@ -97,8 +100,9 @@ type Output struct {
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
 	Start   int // offset of the displaced instructions behind it, of the way to them, or of the return
 	States  []State
-	Home    bool  // the last instruction is a breakpoint, which has to lead to Back
-	Annex   Annex // if Input.Annex asks for one
+	Home    bool    // the last instruction is a breakpoint, which has to lead to Back
+	Annex   Annex   // if Input.Annex asks for one
+	Pieces  []Piece // what is inserted in a clone, in the order in which it lies there
 }
 
 // builder appends instructions and keeps count; the first error stops it.
@@ -269,6 +273,11 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 	g, ok := generators[arch.Name]
 	if !ok {
 		return Output{}, fmt.Errorf("no code generator for %s", arch.Name)
+	}
+	if in.Clone != nil {
+		b := &builder{in: in, point: in.Displaced[0].Addr}
+		b.clone(arch)
+		return b.out, b.err
 	}
 	if err := in.Snippet.Check(); err != nil {
 		return Output{}, fmt.Errorf("%w: %v", ErrSnippet, err)

@@ -18,8 +18,27 @@ type Links struct {
 	Calls  []isa.Addr // static calls: rewritten to call something else, or nothing
 }
 
-// Key is one site of a static key: control falls through or goes to Target.
-type Key struct{ Site, Target isa.Addr }
+// Key is one site of a static key: control falls through or goes to Target. It goes there
+// if the key is on, or with Off if it is off; which it is says the word of 32 bits at
+// Enabled, by whether it is zero (include/linux/jump_label.h: jump_label_type).
+type Key struct {
+	Site, Target isa.Addr
+	Enabled      isa.Addr
+	Off          bool
+}
+
+// Where a struct jump_entry has the distance to its key, and the bits of that which are flags,
+// of which the lowest says to jump while the key is off.
+const (
+	keyField = 8
+	keyFlags = 3
+	keyOff   = 1
+)
+
+func keyOf(at isa.Addr, entry []byte) Key {
+	d := isa.ByteOrder.Uint64(entry[keyField:])
+	return Key{rel(at, entry, 0), rel(at, entry, 4), at + keyField + isa.Addr(d&^keyFlags), d&keyOff != 0}
+}
 
 // Fault is one entry of the exception table.
 type Fault struct {
@@ -64,7 +83,7 @@ func (t *Text) Links(module string) (*Links, error) {
 		layout
 		add func(at isa.Addr, entry []byte)
 	}{
-		{jumpTable, func(at isa.Addr, b []byte) { x.Keys = append(x.Keys, Key{rel(at, b, 0), rel(at, b, 4)}) }},
+		{jumpTable, func(at isa.Addr, b []byte) { x.Keys = append(x.Keys, keyOf(at, b)) }},
 		{exTable, func(at isa.Addr, b []byte) { x.Faults = append(x.Faults, t.fault(at, b)) }},
 		{bugs, func(at isa.Addr, b []byte) {
 			x.Bugs = append(x.Bugs, BugSite{rel(at, b, 0), isa.ByteOrder.Uint16(b[len(b)-2:])&bugWarning != 0})

@@ -79,7 +79,7 @@ func isLabel(name []byte) bool {
 
 var markerPrefixes = [][]byte{
 	[]byte("__start_"), []byte("__stop_"), []byte("__init_"), []byte("_sinittext"), []byte("_einittext"),
-	[]byte("_text"), []byte("_stext"), []byte("_etext"), []byte("_end"), []byte("__end_rodata"), []byte("__exittext_"),
+	[]byte(callKey), []byte("_text"), []byte("_stext"), []byte("_etext"), []byte("_end"), []byte("__end_rodata"), []byte("__exittext_"),
 }
 
 // parseSymbols reads lines of the form "address type name [module]".

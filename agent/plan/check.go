@@ -169,6 +169,9 @@ func leadsTo(arch *isa.Arch, b []byte, a, want isa.Addr, free isa.RegSet) error 
 
 // checkPatch is checkCode of the patch itself.
 func (p *Plan) checkPatch(arch *isa.Arch) error {
+	if p.Clone != nil {
+		return p.checkClone(arch)
+	}
 	return p.checkCode(arch, body{p.Code, p.Patch, p.Start})
 }
 

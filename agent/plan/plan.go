@@ -56,7 +56,7 @@ func (m *Mechanism) UnmarshalText(b []byte) error {
 func MechanismNames() (names []string) {
 	for m := Jump; int(m) < len(mechanismNames); m++ {
 		for arch := range mechanisms {
-			if slices.Contains(Ladder(arch), m) {
+			if slices.Contains(Mechanisms(arch), m) {
 				names = append(names, m.String())
 				break
 			}
@@ -73,6 +73,15 @@ func Ladder(arch string) (ladder []Mechanism) {
 		}
 	}
 	return ladder
+}
+
+// Mechanisms are all that an ISA has: its ladder, and clones where they can be made, which are
+// there for who asks for them.
+func Mechanisms(arch string) []Mechanism {
+	if gen.Clones(arch) {
+		return append(Ladder(arch), Clone)
+	}
+	return Ladder(arch)
 }
 
 // Rungs is what is tried, one after the other: a mechanism as often as there are ways in
@@ -195,7 +204,7 @@ type Plan struct {
 	Lead      int             `json:"lead"`              // how many of the displaced run before the snippet
 	Start     int             `json:"start"`             // offset in Code of the displaced instructions behind it, or of the return
 	Original  []byte          `json:"original"`          // bytes of the displaced instructions
-	Snippet   snippet.Snippet `json:"snippet"`           // what Code does, besides what is displaced
+	Snippet   snippet.Snippet `json:"snippet,omitzero"`  // what Code does, besides what is displaced
 	Loads     isa.Addr        `json:"loads,omitempty"`   // what it loads kernel memory with, if it does
 	Task      isa.Addr        `json:"task,omitempty"`    // where it finds the task that runs: gen.Input.Task
 	Preempt   bool            `json:"preempt,omitempty"` // who reads his clock may be preempted: gen.Features
@@ -218,6 +227,11 @@ type Plan struct {
 	// fixup: the patch is then in the module's own text, or this part of it is.
 	Fault isa.Addr `json:"fault,omitempty"`
 	Annex *Annex   `json:"annex,omitempty"` // with what Code would have from Start on, if that lies elsewhere
+	// Clone is what Code is, if it is a clone: clone.go.
+	Clone *gen.Clone `json:"clone,omitempty"`
+	// In is the clone in which Code is, at Patch: nothing is written at Point.
+	In     *Plan `json:"-"`
+	pieces []gen.Piece
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump

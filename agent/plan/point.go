@@ -65,7 +65,9 @@ type Request struct {
 	OnStack func(f ktext.Func) (bool, error)
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
-	rung  int // the only one of the ladder that is tried, counted from 1; 0: all are
+	rung  int        // the only one of the ladder that is tried, counted from 1; 0: all are
+	clone *gen.Clone // that the patch is to be,
+	most  int        // and how many bytes it has
 }
 
 // loads is what a request's patch loads or walks with, if it does: no plan depends on what it
@@ -79,6 +81,9 @@ func loads(req Request) isa.Addr {
 
 // task is where a request's patch finds the task that runs, if it asks for that.
 func (fn *function) task(req Request) (isa.Addr, *Refusal) {
+	if req.clone != nil { // who inserts has looked
+		return fn.text.CurrentTask(), nil
+	}
 	if !req.Snippet.Runs() {
 		return 0, nil
 	}
@@ -398,7 +403,7 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 	if r != nil {
 		return gen.Input{}, r
 	}
-	n, reach := gen.Room(arch, req.Snippet), place.Reach(arch, lo, hi)
+	n, reach := req.room(arch), place.Reach(arch, lo, hi)
 	patch, area, ok := req.Heap.Peek(n, reach, faults)
 	if w.slot != 0 {
 		patch = w.slot
@@ -442,8 +447,16 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 		Snippet: req.Snippet, Patch: patch, Cell: area.Cell(patch) + w.into, Locals: fn.locals(req, w),
 		Displaced: insns, Lead: w.lead, Bytes: fn.code[from : from+isa.Off(hi-lo)],
 		Back: hi, Free: free, Features: req.Features, Loads: req.Loads, Task: task, Annex: annex,
-		Home: w.home && !faults,
+		Home: w.home && !faults, Clone: req.clone,
 	}, nil
+}
+
+// room is how much of the heap a request's patch may take.
+func (req *Request) room(arch *isa.Arch) int {
+	if req.clone != nil {
+		return req.most
+	}
+	return gen.Room(arch, req.Snippet)
 }
 
 // locals finds places in per-CPU memory for the sums of a snippet; nil: they stay with
@@ -506,7 +519,11 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Preempt: in.Features.Preempted && req.Snippet.Has(snippet.Clock), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, Home: out.Home, States: out.States,
-		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk,
+		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk, Clone: in.Clone, pieces: out.Pieces,
+	}
+	if in.Clone != nil { // for all that is inserted
+		p.Loads, p.Task, p.Preempt = in.Loads, in.Task, in.Features.Preempted
+		p.Slot = max(len(out.Code), 8*in.Clone.Words())
 	}
 	if err := p.Check(arch); err != nil {
 		return nil, refuse(ReasonInvalid, "the plan for %s is wrong: %v", fn.name(w.first), err)

@@ -33,6 +33,9 @@ func (p *Plan) Windows() []place.Window {
 }
 
 func (p *Plan) windows(out []place.Window) []place.Window {
+	if p.In != nil { // which has them
+		return out
+	}
 	out = append(p.slots(out, true), place.Window{Lo: p.Point, Hi: p.End()})
 	if b := p.Board; b != nil {
 		out = append(out, place.Window{Lo: b.Addr, Hi: b.End()})

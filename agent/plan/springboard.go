@@ -122,6 +122,9 @@ func (req Request) untouched(lo, hi isa.Addr) bool { return req.Taken == nil || 
 // back, and that leaves another gap in reach for the next point here. A copy takes
 // most of a gap, in which there is room for three jumps.
 func (fn *function) wholeBoard(in gen.Input, req Request, gaps []place.Window, reach place.Window) (isa.Addr, bool) {
+	if in.Clone != nil {
+		return 0, false
+	}
 	in.Patch = fn.insns[0].Addr             // how long it is does not depend on where it is
 	out, err := gen.Patch(fn.text.Arch, in) // of none that calls: who walks up a stack would be lost in padding
 	if err != nil || len(out.Code) > longestCopy {

@@ -19,6 +19,9 @@ const mostFilled = 64 << 10
 func (s *Splicer) fill(gone []*Live, moved []evicted) {
 	var all []place.Window
 	for _, l := range gone {
+		if l.Plan.In != nil {
+			continue
+		}
 		all = append(all, l.Plan.Slots(false)...)
 	}
 	for _, e := range moved {

@@ -39,6 +39,11 @@ const mostStates = 1000
 // runs puts parts in order of their places and those together that are neighbours in one
 // area, up to mostFilled. The parts of one keep their order.
 func runs(h *place.Heap, parts []part) (out [][]part) {
+	var cut []part
+	for _, c := range parts {
+		cut = append(cut, c.inPieces()...)
+	}
+	parts = cut
 	parts = slices.SortedFunc(slices.Values(parts), func(a, b part) int { return cmp.Compare(a.at, b.at) })
 	for k, states := 0, 0; k < len(parts); k++ {
 		states += len(parts[k].states) + 1

@@ -290,7 +290,7 @@ func overlay(from isa.Addr, old []byte, a isa.Addr, b []byte) {
 // are live keep theirs.
 func (s *Splicer) Release(plans ...*plan.Plan) {
 	for _, p := range plans {
-		if !s.patchLive(p.Patch) {
+		if p.In == nil && !s.patchLive(p.Patch) {
 			for _, w := range p.Slots(false) {
 				if !s.held(w) {
 					s.heap.Free(w.Lo, int(w.Size()))
@@ -359,7 +359,7 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	live := make([]*Live, len(plans))
 	var before plan.Set
 	for k, p := range plans {
-		l, err := s.accept(p, &before)
+		l, err := s.accept(p, &before, plans)
 		if err != nil {
 			return nil, describe(p, err)
 		}
@@ -375,7 +375,9 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		parts = append(parts, part{at: e.Patch, code: e.Copy, states: e.States, slot: e.Slot, copy: e})
 	}
 	for _, p := range plans {
-		parts = append(parts, patchOf(p)...)
+		if p.In == nil {
+			parts = append(parts, patchOf(p)...)
+		}
 	}
 	if err := s.putAll(parts); err != nil {
 		return nil, err
@@ -400,6 +402,9 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		k++
 	}
 	for _, l := range live {
+		if l.Plan.In != nil {
+			continue
+		}
 		if l.Plan.Board != nil {
 			l.board = batch[k].ID
 			k++
@@ -418,10 +423,13 @@ func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*p
 		batch, of = append(batch, moveAway(e)), append(of, plans[first])
 	}
 	for _, p := range plans {
+		if p.In != nil {
+			continue
+		}
 		// Displaced calls return to where they would have, unless a jump was made one; what
 		// the module loads with waits for no fault, and of what else may fault, the annex's
 		// is waited for.
-		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0 && !p.Called, Trap: p.Mechanism == plan.Trap, Home: p.Home}
+		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0 && !p.Called && p.Clone == nil, Trap: p.Mechanism == plan.Trap, Home: p.Home}
 		if b := p.Board; b != nil {
 			board := s
 			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole
@@ -440,8 +448,11 @@ func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*p
 
 // accept checks a plan against what is live, what is before it in the batch,
 // and the areas.
-func (s *Splicer) accept(p *plan.Plan, before *plan.Set) (*Live, error) {
-	if err := p.Check(s.arch); err != nil {
+func (s *Splicer) accept(p *plan.Plan, before *plan.Set, batch []*plan.Plan) (*Live, error) {
+	if p.In != nil {
+		return s.acceptInClone(p, batch)
+	}
+	if err := errors.Join(p.Check(s.arch), s.unchanged(p)); err != nil {
 		return nil, err
 	}
 	for _, q := range before.Near(p.Windows()...) {
@@ -461,7 +472,10 @@ func (s *Splicer) accept(p *plan.Plan, before *plan.Set) (*Live, error) {
 	if err := s.checkAnnex(p, r); err != nil {
 		return nil, err
 	}
-	l := &Live{Plan: p, cells: s.areas[r.ID].Cells, cell: int(p.Cell - s.areas[r.ID].CellAddr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}
+	l, err := s.cellsOf(p, p)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.sums(l, before); err != nil {
 		return nil, err
 	}
@@ -478,6 +492,16 @@ func (s *Splicer) accept(p *plan.Plan, before *plan.Set) (*Live, error) {
 		}
 	}
 	return l, nil
+}
+
+// cellsOf is where the cells of a plan are, which has them beside another's patch, or its own.
+func (s *Splicer) cellsOf(p, in *plan.Plan) (*Live, error) {
+	r, ok := s.heap.Find(in.Patch)
+	if !ok {
+		return nil, fmt.Errorf("patch at %v is not in an area of this kernel", in.Patch)
+	}
+	a := s.areas[r.ID]
+	return &Live{Plan: p, cells: a.Cells, cell: int(p.Cell - a.CellAddr), unit: gen.Unit(s.arch, p.Snippet, p.Cell)}, nil
 }
 
 // sums finds the cells in per-CPU memory, each of which is this splice's alone.
@@ -536,6 +560,9 @@ func (s *Splicer) Undo(which []*Live) error {
 
 // undo leaves the patches as they are. It tells which functions are back.
 func (s *Splicer) undo(which []*Live) (moved []evicted, err error) {
+	if which, err = withoutInner(which); err != nil {
+		return nil, err
+	}
 	if len(which) <= s.most {
 		return s.undoSome(which)
 	}
@@ -587,6 +614,7 @@ func (s *Splicer) undoSome(which []*Live) ([]evicted, error) {
 	for _, e := range stale {
 		delete(s.moved, e.Body)
 	}
+	order = append(order, s.inner(order)...)
 	for _, l := range order {
 		s.set.Remove(l.Plan)
 		delete(made, l)
@@ -607,6 +635,9 @@ func (s *Splicer) undoSome(which []*Live) ([]evicted, error) {
 func (s *Splicer) Verify() error {
 	var errs []error
 	for _, l := range s.live {
+		if l.Plan.In != nil {
+			continue
+		}
 		written := append([]part{{at: l.Plan.Point, code: l.Plan.New}}, patchOf(l.Plan)...)
 		if b := l.Plan.Board; b != nil {
 			written = append(written, part{at: b.Addr, code: b.New})

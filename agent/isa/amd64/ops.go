@@ -138,6 +138,15 @@ func JumpIf(cc byte, from, to isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32([]byte{0x0f, 0x80 | cc&15}, d), nil
 }
 
+// CompareZero encodes cmpl $0, mem(%rip) at a (SDM volume 2, CMP). It changes the flags.
+//
+//	83 | 00 111 101 | disp32 | imm8
+func CompareZero(a, mem isa.Addr) ([]byte, error) {
+	const n = 7
+	d, err := displacement("cmpl", a+n, mem)
+	return append(isa.ByteOrder.AppendUint32([]byte{0x83, 0x3d}, d), 0), err
+}
+
 // LoadCell encodes mov d, cell(%rip) at a.
 func LoadCell(d isa.Reg, a, cell isa.Addr) ([]byte, error) {
 	return ripRelative("mov", nil, []byte{0x8b}, d, a, cell, 0)

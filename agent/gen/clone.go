@@ -1,0 +1,244 @@
+package gen
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// A clone is a patch that is a copy of whole functions, from the point on, with snippets where
+// they were asked for: JIFL's copies (its paper's sections 2.2 and 3.5), made whole before
+// anything leads to them. Control stays in the copy: jumps lead to the copies of where they led,
+// calls come back into it, and call the copies of functions that are in it and the originals of
+// others. It is as the original where the original is right: every instruction has the registers,
+// the flags and the stack that it had, but for return addresses. So anywhere between two
+// instructions control may as well go on in the original, and that is where it goes at a trap, which
+// the kernel knows by its address.
+
+// Clone is what a clone is made of.
+type Clone struct {
+	// Insns are laid out in this order. The first ones are those that are displaced at the point.
+	Insns []Cloned `json:"insns"`
+	// Begins is, of each function, where in its code whoever calls it goes instead, if that is in
+	// the clone: behind landing pad and ftrace site.
+	Begins map[isa.Addr]isa.Addr `json:"begins,omitempty"`
+}
+
+// Cloned is one instruction of a clone.
+type Cloned struct {
+	Insn  isa.Insn   `json:"insn"`
+	Bytes []byte     `json:"bytes"`
+	Free  isa.RegSet `json:"free"` // before it
+	// Key says of a static key's site how it is read: nothing rewrites a copy.
+	Key *Key `json:"key,omitempty"`
+	// Call is, of a static call's site, the trampoline that calls the same; Tail, that it
+	// does not come back.
+	Call isa.Addr `json:"call,omitempty"`
+	Tail bool     `json:"tail,omitempty"`
+	// Last: the instruction that would be next is not the one that follows here.
+	Last   bool       `json:"last,omitempty"`
+	Before []Inserted `json:"before,omitempty"`
+}
+
+// Key is how a static key is read: the word of 32 bits at Enabled is zero while it is off.
+// Control goes to Target while it is on or, with Off, while it is off; else on.
+type Key struct {
+	Enabled isa.Addr `json:"enabled"`
+	Target  isa.Addr `json:"target"`
+	Off     bool     `json:"off,omitempty"`
+}
+
+// Inserted is a snippet before an instruction. Its cells are Word words behind the clone's.
+type Inserted struct {
+	Snippet snippet.Snippet `json:"snippet"`
+	Word    int             `json:"word"`
+}
+
+// Piece is what became of an Inserted: where in the code it is, and what it costs.
+type Piece struct{ Off, Len, Word, Added, Spilled int }
+
+// cloner is what one ISA adds to make clones.
+type cloner struct {
+	// key reads a static key, and goes to a place while it is on, or while it is off.
+	key func(b *builder, k *Key, to isa.Addr)
+	// moves are the registers by which the kernel's tables find the next frame.
+	moves isa.RegSet
+}
+
+var cloners = map[string]cloner{"amd64": {keyAmd64, framesAmd64}}
+
+// Clones reports whether clones can be made for an ISA.
+func Clones(arch string) bool { return cloners[arch].key != nil }
+
+// Words is how many words of cells a clone's snippets have together.
+func (c *Clone) Words() (n int) {
+	for _, x := range c.Insns {
+		for _, s := range x.Before {
+			n = max(n, s.Word+s.Snippet.Words())
+		}
+	}
+	return n
+}
+
+// CloneLen is how many bytes a clone has, wherever it is in reach.
+func CloneLen(arch *isa.Arch, in Input) (int, error) {
+	in.Patch = in.Clone.Insns[0].Insn.Addr &^ (farOff - 1)
+	in.Cell = in.Patch + farOff
+	out, err := Patch(arch, in)
+	return len(out.Code), err
+}
+
+// farOff is some distance that is always in reach.
+const farOff = 1 << 16
+
+// mostRounds is how often a clone is laid out until nothing moves any more: only jumps that are
+// longer where they lead farther make it move.
+const mostRounds = 16
+
+// clone emits all of a clone.
+func (b *builder) clone(arch *isa.Arch) {
+	c := b.in.Clone
+	if !Clones(arch.Name) {
+		b.err = fmt.Errorf("no clones on %s", arch.Name)
+		return
+	}
+	where, led := make(map[isa.Addr]int, len(c.Insns)), map[isa.Addr]bool{}
+	for k, x := range c.Insns {
+		where[x.Insn.Addr], led[x.Insn.Target] = k, true
+		if x.Key != nil {
+			led[x.Key.Target] = true
+		}
+	}
+	unused := func(k int) bool { // a trap behind what control does not go on from
+		return k > 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
+	}
+	offs := make([]int, len(c.Insns))
+	for range mostRounds {
+		now := &builder{in: b.in, point: b.point}
+		next := now.layOut(arch, unused, func(a isa.Addr) isa.Addr {
+			if begin, ok := c.Begins[a]; ok {
+				a = begin
+			}
+			if k, ok := where[a]; ok {
+				return b.in.Patch + isa.Addr(offs[k])
+			}
+			return a
+		})
+		if now.err != nil || slices.Equal(next, offs) {
+			b.out, b.err = now.out, now.err
+			return
+		}
+		offs = next
+	}
+	b.err = errors.New("clone: no two ways of laying it out are the same")
+}
+
+// layOut emits the instructions, each aimed by where its targets are taken to be. It returns
+// where they turn out to begin, what is inserted included.
+func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.Addr) isa.Addr) []int {
+	offs := make([]int, len(b.in.Clone.Insns))
+	moves, told := cloners[arch.Name].moves, false
+	for k := range b.in.Clone.Insns {
+		x := &b.in.Clone.Insns[k]
+		offs[k] = len(b.out.Code)
+		if unused(k) {
+			continue
+		}
+		for _, s := range x.Before {
+			b.insert(arch, x, s)
+			told = false
+		}
+		if !told {
+			b.state(x.Insn.Addr, 0, nil)
+		}
+		b.carry(arch, x, aim)
+		i := x.Insn
+		if x.Last && !leaves(*x) {
+			b.native(arch, isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: aim(i.End())}, x)
+		}
+		told = !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
+		if b.err != nil {
+			break
+		}
+	}
+	return offs
+}
+
+// leaves reports whether control never goes on from an instruction to the one behind it.
+func leaves(x Cloned) bool {
+	f := x.Insn.Flow
+	return f.Ends() && f != isa.FlowCall && f != isa.FlowIndirectCall && x.Key == nil
+}
+
+// insert emits a snippet before an instruction.
+func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
+	in := b.in
+	in.Clone, in.Snippet, in.Locals = nil, s.Snippet, nil
+	in.Patch, in.Cell = b.pc(), b.in.Cell+isa.Addr(8*s.Word)
+	in.Displaced, in.Bytes = []isa.Insn{x.Insn}, x.Bytes
+	in.Free = []isa.RegSet{x.Free &^ arch.NeverUse}
+	one := &builder{in: in, point: x.Insn.Addr, unit: Unit(arch, s.Snippet, in.Cell)}
+	if s.Snippet.IsCounter() {
+		generators[arch.Name].count(one)
+	} else {
+		lower(one, arch, s.Snippet)
+	}
+	if one.err != nil {
+		b.err = fmt.Errorf("at %v: %w", x.Insn.Addr, one.err)
+		return
+	}
+	at := len(b.out.Code)
+	for _, st := range one.out.States {
+		st.Off += at
+		b.out.States = append(b.out.States, st)
+	}
+	b.out.Pieces = append(b.out.Pieces, Piece{at, len(one.out.Code), s.Word, one.out.Added, one.out.Spilled})
+	b.out.Code = append(b.out.Code, one.out.Code...)
+}
+
+// carry emits an instruction that does in the clone what it does where it stands.
+func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
+	i := x.Insn
+	switch {
+	case x.Key != nil:
+		cloners[arch.Name].key(b, x.Key, aim(x.Key.Target))
+		if !x.Free.Has(arch.Flags) && b.err == nil {
+			b.err = fmt.Errorf("%w: the flags are used behind the static key at %v", ErrNoRegister, i.Addr)
+		}
+		return
+	case x.Call != 0:
+		i.Flow, i.Target = isa.FlowCall, x.Call
+		if x.Tail {
+			i.Flow = isa.FlowJump
+		}
+	case i.Flow == isa.FlowTrap: // here the original goes on
+		i.Flow, i.Target, aim = isa.FlowJump, i.Addr, func(a isa.Addr) isa.Addr { return a }
+	}
+	i.Target = aim(i.Target)
+	b.native(arch, i, x)
+}
+
+// native emits what an instruction is that leads where it says. A call comes back into the clone.
+func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
+	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing // which matter to who takes an instruction away alone
+	var m isa.Moved
+	var err error
+	switch i.Flow {
+	case isa.FlowCall:
+		m, err = arch.Call(isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: i.Target}, x.Bytes, b.pc())
+	case isa.FlowIndirectCall:
+		i.Flow = isa.FlowNone
+		m, err = arch.Move(i, x.Bytes, b.pc(), x.Free)
+	case isa.FlowJump:
+		m, err = arch.Move(isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: i.Target}, x.Bytes, b.pc(), x.Free)
+	default:
+		m, err = arch.Move(i, x.Bytes, b.pc(), x.Free)
+	}
+	if err != nil {
+		err = fmt.Errorf("%v: %w", x.Insn.Addr, err)
+	}
+	b.emit(m.Code, 0, moved(err))
+}

@@ -1,0 +1,389 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/gen"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/snippet"
+)
+
+// Clones. The first function's begin, behind its ftrace site, is spliced by one of the ladder's
+// mechanisms, and the patch is a copy of it and of others (gen/clone.go). Points are places in the copy:
+// nothing is written where they stand in the kernel's own code, and who comes there in another
+// way is neither counted nor slowed down.
+//
+// Who meets what:
+//
+//   - Another CPU, an interrupt or an NMI while the entry is written: as at any splice. The copy is
+//     whole before. Who has entered the original goes on there, and is not counted.
+//   - A task that sleeps, or is preempted, in the copy, or returns into it from what it calls: the
+//     copy stays as long as any stack has an address in it (guest/module/quiesce.c).
+//   - A fault: as in the original, of which no instruction has a fixup (others are not copied).
+//   - A trap (BUG, WARN): control goes back to the original before it, so that the kernel finds it
+//     by its address; what follows it is run there, up to the function's return, uncounted.
+//   - A static key or call that changes: the copy reads the key, and calls the call's trampoline.
+//   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
+//     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
+//   - ftrace, kprobes, live patches that come later, in a function that was copied: who comes by in the
+//     clone is not seen by them. Functions that are traced or probed already are not copied.
+
+// Insert is a snippet that is asked for at a point of a function that is cloned.
+type Insert struct {
+	Func    ktext.Func
+	Offset  isa.Off
+	Entry   bool // at the function's begin instead
+	Snippet snippet.Snippet
+}
+
+// Cloned is what came of planning a clone.
+type Cloned struct {
+	Entry  *Plan      // nil: there is none
+	Points []*Plan    // of each Insert; nil: it is refused
+	Why    []*Refusal // likewise
+	// Left are those functions that are no part of it: their originals are called.
+	Left map[isa.Addr]*Refusal
+}
+
+// AsClone plans a clone that is entered where functions[0] is. Of the others that cannot be
+// copied the originals are called. Request.Module, Function and Offset are not used. It is refused as
+// a whole if the first function is.
+func AsClone(text *ktext.Text, req Request, functions []ktext.Func, inserts []Insert) (*Cloned, *Refusal) {
+	if !gen.Clones(text.Arch.Name) {
+		return nil, refuse(UnsupportedMechanism, "there are no clones on %s yet", text.Arch.Name)
+	}
+	inserts = slices.Clone(inserts)
+	for k := range inserts {
+		if inserts[k].Snippet.Empty() {
+			inserts[k].Snippet = snippet.Counter()
+		}
+	}
+	c := cloning{text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, out: Cloned{
+		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}}}
+	for k, f := range functions {
+		if r := c.add(f); r != nil && k == 0 {
+			return nil, r
+		} else if r != nil {
+			c.out.Left[f.Addr] = r
+		}
+	}
+	if r := c.make(); r != nil {
+		return nil, r
+	}
+	return &c.out, nil
+}
+
+// cloning is a clone in the making.
+type cloning struct {
+	text    *ktext.Text
+	req     Request
+	inserts []Insert
+	copied  []*function
+	at      map[isa.Addr]*function // by where they begin
+	gen     gen.Clone
+	placed  []placedInsert // in the order of their snippets in the code
+	out     Cloned
+}
+
+// placedInsert is an insert that has a place: before instruction k of fn.
+type placedInsert struct {
+	insert int
+	fn     *function
+	k      int
+}
+
+// add takes a function, with its other half, into the clone.
+func (c *cloning) add(f ktext.Func) *Refusal {
+	if c.at[f.Addr] != nil {
+		return nil
+	}
+	fn, r := c.req.Known.located(c.text, f)
+	if r != nil {
+		return r
+	}
+	others, _, r := fn.others(c.req.Known)
+	if r != nil {
+		return r
+	}
+	if len(others) > 1 {
+		return refuse(AmbiguousFunction, "%v: which cold half is its own is not known", fn.Func)
+	}
+	halves := append([]*function{fn}, others...)
+	for _, half := range halves {
+		if r := half.clonable(c.req, half == fn); r != nil {
+			return r
+		}
+	}
+	for _, half := range halves {
+		c.copied, c.at[half.Addr] = append(c.copied, half), half
+	}
+	return nil
+}
+
+// clonable says why a function cannot be run as a copy.
+func (fn *function) clonable(req Request, whole bool) *Refusal {
+	if r := fn.learn(req); r != nil {
+		return r
+	}
+	if whole && fn.ftrace == 0 {
+		return refuse(ControlFlow, "%v has no ftrace site: it may be called by a convention of its own", fn.Func)
+	}
+	if fn.lostAny() {
+		return refuse(Undecodable, "%v+%#x: the bytes are no known instruction", fn.Func, fn.off(fn.lost))
+	}
+	if name, k := fn.indirectJump(); k >= 0 {
+		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
+	}
+	if whole && fn.text.Traced(fn.code) {
+		return refuse(Foreign, "%v is being traced", fn.Func)
+	}
+	if req.Taken != nil && req.Taken(fn.Addr, fn.End()) {
+		return refuse(AlreadySpliced, "%v has splices: its copy would be without them", fn.Func)
+	}
+	for k, i := range fn.whole() {
+		if r := fn.carried(k, i); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// carried says why one instruction cannot be in a copy.
+func (fn *function) carried(k int, i isa.Insn) *Refusal {
+	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
+	switch {
+	case err != nil:
+		return unreadable(err)
+	case reserved && res.Class == ktext.Exception:
+		return refuse(MayFault, "%s has an exception-table entry: its function is not copied yet", fn.name(k))
+	case reserved && ownReserved[res.Class.String()]:
+		return reserve(res.Class.String(), "%v: %v: %s", fn.Func, res.Class, res.Why)
+	case i.Flow == isa.FlowUnknown:
+		return refuse(Undecodable, "%s is not understood", fn.name(k))
+	case i.Flow == isa.FlowCall && i.Target == i.End():
+		return refuse(ControlFlow, "%s calls what is behind it, for its address", fn.name(k))
+	case i.Flow == isa.FlowCall && i.Target > fn.Addr && i.Target < fn.End():
+		return refuse(ControlFlow, "%s calls into its own function", fn.name(k))
+	}
+	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
+		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
+	}
+	return nil
+}
+
+// make lays the clone out and plans its entry.
+func (c *cloning) make() *Refusal {
+	if r := c.lay(); r != nil {
+		return r
+	}
+	first := c.copied[0]
+	c.req.clone, c.req.Block, c.req.Mechanism = &c.gen, false, MechanismInvalid
+	c.req.Snippet = snippet.Snippet{}
+	c.req.Without = append(slices.Clip(c.req.Without), Pun, Trap)
+	at, r := first.boundary(first.ftrace)
+	if r != nil {
+		return r
+	}
+	n, err := gen.CloneLen(c.text.Arch, gen.Input{Clone: &c.gen, Displaced: first.insns[at : at+1], Loads: c.req.Loads, Task: c.text.CurrentTask(), Features: c.req.Features})
+	if err != nil {
+		return fromGen(err)
+	}
+	c.req.most = max(n, 8*c.gen.Words())
+	entry, _, r := first.planAt(c.req, at)
+	if r != nil {
+		return r
+	}
+	c.out.Entry = entry
+	if len(entry.pieces) != len(c.placed) {
+		return refuse(ReasonInvalid, "%d snippets in a clone that was to have %d", len(entry.pieces), len(c.placed))
+	}
+	for k, p := range c.placed {
+		c.out.Points[p.insert] = c.point(entry, p, entry.pieces[k])
+	}
+	return nil
+}
+
+// lay makes the list of instructions, with what is inserted before each.
+func (c *cloning) lay() *Refusal {
+	c.gen.Begins = map[isa.Addr]isa.Addr{}
+	before, r := c.places()
+	if r != nil {
+		return r
+	}
+	words := 0
+	for _, fn := range c.copied {
+		sites, r := c.sites(fn)
+		if r != nil {
+			return r
+		}
+		begin := fn.Addr + isa.Addr(fn.ftrace)
+		c.gen.Begins[fn.Addr] = begin
+		for k, i := range fn.insns {
+			if i.Addr < begin {
+				continue
+			}
+			free, err := fn.free(k)
+			if err != nil {
+				return unreadable(err)
+			}
+			x := sites(i)
+			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
+			x.Last = k == len(fn.insns)-1
+			for _, n := range before[i.Addr] {
+				s := c.inserts[n].Snippet
+				x.Before = append(x.Before, gen.Inserted{Snippet: s, Word: words})
+				c.placed = append(c.placed, placedInsert{n, fn, k})
+				words += s.Words()
+			}
+			c.gen.Insns = append(c.gen.Insns, x)
+		}
+	}
+	return nil
+}
+
+// sites tells of each instruction of a function what it is to the kernel, if that is a site that the
+// kernel rewrites.
+func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
+	tables, err := c.req.Known.tables(fn.text, fn.Module)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	calls, err := fn.text.StaticCalls(fn.Module)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	keys := map[isa.Addr]*gen.Key{}
+	for _, k := range span(tables.Keys, fn.Addr, fn.End(), func(k ktext.Key) isa.Addr { return k.Site }) {
+		keys[k.Site] = &gen.Key{Enabled: k.Enabled, Target: k.Target, Off: k.Off}
+	}
+	for _, a := range span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
+		if calls[a] == 0 {
+			return nil, reserve(ktext.StaticCall.String(), "%v+%#x is a static call whose trampoline is not known", fn.Func, isa.Off(a-fn.Addr))
+		}
+	}
+	return func(i isa.Insn) gen.Cloned {
+		return gen.Cloned{Key: keys[i.Addr], Call: calls[i.Addr], Tail: i.Flow == isa.FlowJump}
+	}, nil
+}
+
+// places are which inserts come before which instruction, by address.
+func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
+	out := map[isa.Addr][]int{}
+	for n, in := range c.inserts {
+		fn := c.at[in.Func.Addr]
+		if fn == nil {
+			r := c.out.Left[in.Func.Addr]
+			if r == nil {
+				r = refuse(NoSuchFunction, "%v is not in the clone", in.Func)
+			}
+			c.out.Why[n] = r
+			continue
+		}
+		k, r := fn.insertable(c.req, in)
+		if r != nil {
+			c.out.Why[n] = r
+			continue
+		}
+		a := fn.insns[k].Addr
+		out[a] = append(out[a], n)
+	}
+	return out, nil
+}
+
+// insertable is the instruction before which a snippet stands in the copy: the one that it is asked
+// for, or, where flags would have to be saved to count there, another of the same straight run.
+func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
+	req.Snippet, req.Offset = in.Snippet, in.Offset
+	if in.Entry {
+		req.Offset = fn.ftrace
+	}
+	at, r := fn.boundary(req.Offset)
+	if r == nil && fn.off(at) < fn.ftrace {
+		r = reserve(ktext.Ftrace.String(), "%s is an ftrace site or before it, which clones have none of", fn.place(at))
+	}
+	if r == nil {
+		_, r = fn.task(req)
+	}
+	if r == nil {
+		r = fn.recurs(req)
+	}
+	if r == nil {
+		r = fn.arguments(req, at)
+	}
+	if r == nil && fn.called(req, at) {
+		r = refuse(NoArgument, "%s jumps to another function: what that returns is not known in a clone", fn.name(at))
+	}
+	if r == nil && at > 0 && fn.insns[at-1].Traits&isa.Shadow != 0 {
+		r = refuse(PrivilegedInsn, "%s runs in the shadow of the instruction before it", fn.name(at))
+	}
+	if r != nil || !req.Snippet.OnlyCounts() {
+		return at, r
+	}
+	return fn.cheapest(at)
+}
+
+// cheapest is the nearest instruction that runs as often as one and before which the flags are free.
+func (fn *function) cheapest(at int) (int, *Refusal) {
+	others, err := fn.equivalents(at)
+	if err != nil {
+		return 0, unreadable(err)
+	}
+	for _, k := range append([]int{at}, others...) {
+		free, err := fn.free(k)
+		if err != nil {
+			return 0, unreadable(err)
+		}
+		if free.Has(fn.text.Arch.Flags) && (k == 0 || fn.insns[k-1].Traits&isa.Shadow == 0) {
+			return k, nil
+		}
+	}
+	return at, nil
+}
+
+// point describes a snippet in a clone as if it were a splice of its own.
+func (c *cloning) point(entry *Plan, p placedInsert, piece gen.Piece) *Plan {
+	in, i := c.inserts[p.insert], p.fn.insns[p.k]
+	off := in.Offset
+	if in.Entry {
+		off = p.fn.ftrace
+	}
+	i.Text = p.fn.text.Arch.Text(p.fn.code[p.fn.off(p.k):], i.Addr)
+	out := &Plan{
+		Module: p.fn.Module, Symbol: p.fn.Known(), Offset: off, Point: i.Addr, Mechanism: Clone, In: entry,
+		Patch: entry.Patch + isa.Addr(piece.Off), Code: clone(entry.Code[piece.Off:][:piece.Len]),
+		Original: clone(p.fn.code[p.fn.off(p.k):][:i.Len]), Displaced: []isa.Insn{i}, Back: i.End(),
+		Snippet: in.Snippet, Cell: entry.Cell + isa.Addr(8*piece.Word), Added: piece.Added, Spilled: piece.Spilled, Liveness: p.fn.source(),
+	}
+	if a := p.fn.Addr + isa.Addr(off); a != i.Addr {
+		out.For = a
+	}
+	return out
+}
+
+// checkClone holds a clone to be what it is made of, instruction by instruction.
+func (p *Plan) checkClone(arch *isa.Arch) error {
+	k := 0
+	for _, x := range p.Clone.Insns {
+		if i := arch.Decode(x.Bytes, x.Insn.Addr); i.Len != len(x.Bytes) || i.Flow != x.Insn.Flow || i.Target != x.Insn.Target {
+			return fmt.Errorf("the bytes %x at %v of the clone are not what they are said to be", x.Bytes, x.Insn.Addr)
+		}
+		if k < len(p.Displaced) && x.Insn.Addr != p.Displaced[k].Addr {
+			return fmt.Errorf("the clone begins with %v, not with what is displaced", x.Insn.Addr)
+		}
+		k++
+	}
+	if k < len(p.Displaced) {
+		return fmt.Errorf("%d instructions are displaced, and the clone has %d", len(p.Displaced), k)
+	}
+	out, err := gen.Patch(arch, gen.Input{Patch: p.Patch, Cell: p.Cell, Displaced: p.Displaced, Loads: p.Loads, Task: p.Task, Features: gen.Features{Preempted: p.Preempt}, Clone: p.Clone})
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(out.Code, p.Code) {
+		return fmt.Errorf("the code at %v is not the clone that it is said to be", p.Patch)
+	}
+	return nil
+}

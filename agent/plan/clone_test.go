@@ -1,0 +1,254 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
+)
+
+// cloneOf makes a clone of a function with a counter in each of its blocks.
+func cloneOf(x *ktext.Text, f ktext.Func, change func(*plan.Request)) (*plan.Cloned, *plan.Refusal) {
+	req := request(x, f.Name, 0)
+	if change != nil {
+		change(&req)
+	}
+	offs, r := plan.OffsetsAt(x, f, req, plan.EachBlock)
+	if r != nil {
+		return nil, r
+	}
+	var inserts []plan.Insert
+	for _, off := range offs {
+		inserts = append(inserts, plan.Insert{Func: f, Offset: off})
+	}
+	return plan.AsClone(x, req, []ktext.Func{f}, inserts)
+}
+
+// walked is what a walk through a clone's code finds: where each original instruction is.
+type walked struct {
+	at    map[isa.Addr]isa.Addr // by the address of the original; before what is inserted there
+	insns map[isa.Addr]isa.Insn // of each original, what stands for it
+	key   map[isa.Addr]bool     // it is read by two
+}
+
+// walk reads a clone's code from its begin to its end, beside the original's instructions.
+func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
+	t.Helper()
+	e := c.Entry
+	pieces := map[isa.Addr]int{}
+	for _, p := range c.Points {
+		if p != nil {
+			pieces[p.Patch] += len(p.Code)
+		}
+	}
+	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}}
+	at := 0
+	leaves := false
+	for k, o := range e.Clone.Insns {
+		if leaves && o.Insn.Flow == isa.FlowTrap && bytes.Equal(o.Bytes, []byte{0xcc}) {
+			continue
+		}
+		a := e.Patch + isa.Addr(at)
+		w.at[o.Insn.Addr] = a
+		at += pieces[a]
+		if o.Key != nil {
+			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+			if i.Operand != o.Key.Enabled || !strings.HasPrefix(arch.Text(e.Code[at:], i.Addr), "cmp") {
+				t.Errorf("%v: the key at %v is read by %s", o.Insn.Addr, o.Key.Enabled, arch.Text(e.Code[at:], i.Addr))
+			}
+			at, w.key[o.Insn.Addr] = at+i.Len, true
+		}
+		i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+		w.insns[o.Insn.Addr] = i
+		at += i.Len
+		leaves = o.Insn.Flow == isa.FlowReturn || o.Insn.Flow == isa.FlowJump || o.Insn.Flow == isa.FlowIndirectJump
+		if k == len(e.Clone.Insns)-1 && !leaves && o.Insn.Flow != isa.FlowTrap {
+			at += arch.Decode(e.Code[at:], e.Patch+isa.Addr(at)).Len // the jump behind the function
+		}
+	}
+	if at != len(e.Code) {
+		t.Errorf("%s: its clone has %d bytes, and its instructions take %d", e.Symbol, len(e.Code), at)
+	}
+	return w
+}
+
+// TestCloneFollows holds each instruction of clones to do what the original does: the same where
+// that says nothing of addresses, and to lead to the copy of where that leads.
+func TestCloneFollows(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	x := k.Text(t)
+	made, insns, blocks := 0, 0, 0
+	x.Functions("", func(f ktext.Func) bool {
+		c, r := cloneOf(x, f, nil)
+		if r != nil {
+			return true
+		}
+		made++
+		w := walk(t, x.Arch, c)
+		for _, o := range c.Entry.Clone.Insns {
+			i, ok := w.insns[o.Insn.Addr]
+			if !ok {
+				continue
+			}
+			insns++
+			aim := func(a isa.Addr) isa.Addr {
+				if begin, ok := c.Entry.Clone.Begins[a]; ok {
+					a = begin
+				}
+				if to, ok := w.at[a]; ok {
+					return to
+				}
+				return a
+			}
+			want, flow := o.Insn.Target, o.Insn.Flow
+			switch {
+			case w.key[o.Insn.Addr]:
+				want, flow = aim(o.Key.Target), isa.FlowCond
+			case flow == isa.FlowTrap:
+				want, flow = o.Insn.Addr, isa.FlowJump
+			case o.Call != 0:
+				want = o.Call
+			case flow == isa.FlowJump || flow == isa.FlowCond || flow == isa.FlowCall:
+				want = aim(want)
+			}
+			if i.Flow != flow || i.Target != want || i.Operand != o.Insn.Operand && !w.key[o.Insn.Addr] {
+				t.Errorf("%v: %s became %s", o.Insn.Addr, x.Arch.Text(o.Bytes, o.Insn.Addr), x.Arch.Text(c.Entry.Code[i.Addr-c.Entry.Patch:], i.Addr))
+			}
+			if flow == isa.FlowNone && o.Insn.Traits&isa.PCRel == 0 && !bytes.Equal(c.Entry.Code[i.Addr-c.Entry.Patch:][:i.Len], o.Bytes) {
+				t.Errorf("%v: %x became %x", o.Insn.Addr, o.Bytes, c.Entry.Code[i.Addr-c.Entry.Patch:][:i.Len])
+			}
+		}
+		for n, p := range c.Points {
+			if p == nil {
+				t.Errorf("%v: %v", f, c.Why[n])
+				continue
+			}
+			blocks++
+			if w.at[p.At()] != p.Patch {
+				t.Errorf("%s+%#x: counted at %v, and the copy of %v is at %v", p.Symbol, uint64(p.Offset), p.Patch, p.At(), w.at[p.At()])
+			}
+			if p.Cell < c.Entry.Cell || p.Cell+8 > c.Entry.Cell+isa.Addr(c.Entry.Slot) {
+				t.Errorf("%s+%#x: its cell is not the clone's", p.Symbol, uint64(p.Offset))
+			}
+		}
+		return true
+	})
+	if made < 20 || insns < 1200 || blocks < 250 {
+		t.Errorf("%d clones of %d instructions with %d blocks: that is not what was recorded", made, insns, blocks)
+	}
+}
+
+// TestCloneChecked has a clone checked after it was sent, and after it was tampered with.
+func TestCloneChecked(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	f, err := x.Function("", "vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		spoil func(p *plan.Plan)
+		want  string
+	}{
+		"as sent":             {func(*plan.Plan) {}, ""},
+		"another instruction": {func(p *plan.Plan) { p.Code[3] ^= 1 }, "is not the clone"},
+		"another original":    {func(p *plan.Plan) { p.Clone.Insns[2].Bytes[0] ^= 0x40 }, ""},
+		"one is left out":     {func(p *plan.Plan) { p.Clone.Insns = p.Clone.Insns[:len(p.Clone.Insns)-1] }, "is not the clone"},
+		"another begin":       {func(p *plan.Plan) { p.Clone.Insns = p.Clone.Insns[1:] }, "clone"},
+		"another cell":        {func(p *plan.Plan) { p.Cell += 8 }, "is not the clone"},
+		"another aim":         {func(p *plan.Plan) { p.Clone.Insns[40].Insn.Target += 8 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, r := cloneOf(x, f, nil)
+			if r != nil {
+				t.Fatal(r)
+			}
+			b, err := json.Marshal(made.Entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p plan.Plan
+			if err := json.Unmarshal(b, &p); err != nil {
+				t.Fatal(err)
+			}
+			c.spoil(&p)
+			err = p.Check(x.Arch)
+			switch {
+			case name == "as sent" && err != nil:
+				t.Error(err)
+			case name != "as sent" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("checked with %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestCloneRefused names what is not cloned, and what cannot be inserted.
+func TestCloneRefused(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	x := k.Text(t)
+	vfs, err := x.Function("", "vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) ktext.Func {
+		f, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	ret := snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{{Op: snippet.Ret, Type: snippet.U64}, {Op: snippet.Count, A: snippet.V(0)}}}
+	for name, c := range map[string]struct {
+		f      ktext.Func
+		change func(*plan.Request)
+		want   plan.Reason
+	}{
+		"faults":     {at("pmu_msr_read"), nil, plan.MayFault},
+		"no site":    {at("__pfx_vfs_read"), nil, plan.ControlFlow},
+		"spliced":    {vfs, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return lo < vfs.End() && vfs.Addr < hi } }, plan.AlreadySpliced},
+		"no memory":  {vfs, func(r *plan.Request) { r.Heap.Take(r.Heap.Areas()[0].Addr, r.Heap.Areas()[0].CodeLen) }, plan.MemoryFull},
+		"no windows": {vfs, func(r *plan.Request) { r.Without = []plan.Mechanism{plan.Quiesced, plan.Springboard, plan.Jump} }, plan.UnsupportedMechanism},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := request(x, c.f.Name, 0)
+			if c.change != nil {
+				c.change(&req)
+			}
+			if got, r := plan.AsClone(x, req, []ktext.Func{c.f}, nil); r == nil || r.Reason != c.want {
+				t.Errorf("%v, %v; want %v", got, r, c.want)
+			}
+		})
+	}
+	got, r := plan.AsClone(x, request(x, "vfs_read", 0), []ktext.Func{vfs, at("pmu_msr_read")}, []plan.Insert{
+		{Func: vfs, Offset: 1}, {Func: vfs, Offset: 0}, {Func: vfs, Offset: 0x20000}, {Func: at("pmu_msr_read"), Offset: 9},
+		{Func: at("ksys_read"), Offset: 9}, {Func: vfs, Entry: true}, {Func: vfs, Entry: true, Snippet: ret},
+	})
+	if r != nil {
+		t.Fatal(r)
+	}
+	want := []plan.Reason{plan.InsideInstruction, plan.ReservedText, plan.OutsideFunction, plan.MayFault, plan.NoSuchFunction, 0, plan.NoArgument}
+	for n, w := range want {
+		if (got.Why[n] == nil) != (w == 0) || w != 0 && got.Why[n].Reason != w || (got.Points[n] == nil) == (w == 0) {
+			t.Errorf("insert %d: %v, %v; want %v", n, got.Points[n], got.Why[n], w)
+		}
+	}
+	if got.Left[at("pmu_msr_read").Addr] == nil || len(got.Left) != 1 {
+		t.Errorf("left out: %v", got.Left)
+	}
+	for _, arch := range []string{"arm64", "riscv64"} {
+		y := ktexttest.Load(t, arch).Text(t)
+		f, err := y.Function("", "ksys_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, r := plan.AsClone(y, request(y, "ksys_read", 0), []ktext.Func{f}, nil); r == nil || r.Reason != plan.UnsupportedMechanism {
+			t.Errorf("%s: %v", arch, r)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package splice
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+)
+
+// Clones. Of one, the entry is a splice like any other, whose patch is the clone; of the points
+// in it nothing is written but what is in that patch. They are live as long as it is.
+
+// acceptInClone checks a point in a clone, which is of the same batch.
+func (s *Splicer) acceptInClone(p *plan.Plan, batch []*plan.Plan) (*Live, error) {
+	e := p.In
+	off := int(p.Patch - e.Patch)
+	switch {
+	case !slices.Contains(batch, e):
+		return nil, errors.New("the clone that it is in is not made with it")
+	case e.Clone == nil || p.Patch < e.Patch || off+len(p.Code) > len(e.Code) || !bytes.Equal(e.Code[off:off+len(p.Code)], p.Code):
+		return nil, fmt.Errorf("what is inserted at %v is not in the clone at %v", p.Patch, e.Patch)
+	case p.Cell < e.Cell || p.Cell-e.Cell+isa.Addr(8*p.Snippet.Words()) > isa.Addr(e.Slot):
+		return nil, fmt.Errorf("the cell at %v is not one of the clone's at %v", p.Cell, e.Cell)
+	}
+	l, err := s.cellsOf(p, e)
+	return l, err
+}
+
+// inner are the live points in clones.
+func (s *Splicer) inner(clones []*Live) (out []*Live) {
+	of := map[*plan.Plan]bool{}
+	for _, l := range clones {
+		if l.Plan.Clone != nil {
+			of[l.Plan] = true
+		}
+	}
+	for _, l := range s.live {
+		if l.Plan.In != nil && of[l.Plan.In] {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// withoutInner leaves the points out that go with their clones, which have to go with them.
+func withoutInner(which []*Live) ([]*Live, error) {
+	var out []*Live
+	going := map[*plan.Plan]bool{}
+	for _, l := range which {
+		if l.Plan.In == nil {
+			out, going[l.Plan] = append(out, l), true
+		}
+	}
+	for _, l := range which {
+		if e := l.Plan.In; e != nil && !going[e] {
+			return nil, describe(l.Plan, fmt.Errorf("is in the clone of %s, which stays", e.Symbol))
+		}
+	}
+	return out, nil
+}
+
+// unchanged compares the text that a clone is made of with what is there now, but for sites that the
+// kernel rewrites: nobody probes it, and nobody has patched it.
+func (s *Splicer) unchanged(p *plan.Plan) error {
+	if p.Clone == nil {
+		return nil
+	}
+	insns := p.Clone.Insns
+	for len(insns) > 0 {
+		n := 1
+		for n < len(insns) && insns[n].Insn.Addr == insns[n-1].Insn.End() {
+			n++
+		}
+		lo, hi := insns[0].Insn.Addr, insns[n-1].Insn.End()
+		now, bare := make([]byte, hi-lo), make([]byte, hi-lo)
+		if err := errors.Join(s.poker.Read(lo, now), s.poker.ReadUnprobed(lo, bare)); err != nil {
+			return err
+		}
+		for _, x := range insns[:n] {
+			at := x.Insn.Addr - lo
+			end := at + isa.Addr(x.Insn.Len)
+			if x.Key == nil && x.Call == 0 && !(bytes.Equal(now[at:end], x.Bytes) && bytes.Equal(bare[at:end], x.Bytes)) {
+				return fmt.Errorf("%v, which is to be copied, is not %x any more: somebody probes it, or has changed it", x.Insn.Addr, x.Bytes)
+			}
+		}
+		insns = insns[n:]
+	}
+	return nil
+}
+
+// inPieces cuts what is long, at lines, so that each piece has no more states than are taken at once.
+func (c part) inPieces() (out []part) {
+	for len(c.states) > mostStates || len(c.code) > mostFilled {
+		cut, k := 0, 0
+		for ; k < len(c.states) && k < mostStates && c.states[k].Off < mostFilled; k++ {
+			cut = c.states[k].Off &^ (place.Line - 1)
+		}
+		if cut == 0 {
+			break
+		}
+		head := part{at: c.at, code: c.code[:cut], slot: cut, of: c.of, copy: c.copy}
+		rest := part{at: c.at + isa.Addr(cut), code: c.code[cut:], slot: c.slot - cut, of: c.of, copy: c.copy}
+		for _, st := range c.states {
+			if st.Off < cut {
+				head.states = append(head.states, st)
+				continue
+			}
+			if len(rest.states) == 0 && st.Off > cut { // what holds goes on
+				first := head.states[len(head.states)-1]
+				first.Off = 0
+				rest.states = append(rest.states, first)
+			}
+			st.Off -= cut
+			rest.states = append(rest.states, st)
+		}
+		out, c = append(out, head), rest
+	}
+	return append(out, c)
+}
