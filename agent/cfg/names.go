@@ -68,6 +68,18 @@ func JumpsOn(arch, name string) bool {
 	return p != nil && p.kind == KindTail
 }
 
+// JumpsBy is the register by which what jumps lead to goes on, if its name says so.
+func JumpsBy(a *isa.Arch, name string) (isa.Reg, bool) {
+	if !JumpsOn(a.Name, name) {
+		return 0, false
+	}
+	by := thunkReads(a, name).Regs()
+	if len(by) != 1 {
+		return 0, false
+	}
+	return by[0], true
+}
+
 // thunkReads is the register that a thunk's name ends in; everything, if the
 // name ends in none.
 func thunkReads(a *isa.Arch, name string) isa.RegSet {

@@ -146,7 +146,7 @@ func (d *Daemon) remove(name, what string) error {
 	if old == nil {
 		return fmt.Errorf("step %q has no live splices", name)
 	}
-	if len(old.clones) > 0 {
+	if len(old.entries) > 0 {
 		return fmt.Errorf("step %q has points in clones, which are made once: undo all of it", name)
 	}
 	rest, err := old.without(what)

@@ -2,96 +2,134 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
+	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
 
 // cloned reports whether a point is to be in a clone.
 func cloned(p *wire.Point) bool { return p.Mechanism == plan.Clone.String() }
 
-// group is the points that are in one clone.
+// group is a clone: what is in it, and the points that it has.
 type group struct {
-	first  ktext.Func // where it is entered
-	points []int
+	functions []ktext.Func // the first is entered
+	points    []int
+	growing   *growing // nil: it is what it is
 }
 
-// groups are the clones that points ask for, in the order of their first points. A point whose
-// function is not there gets a result that says so.
-func (d *Daemon) groups(all []*wire.Point, results []*wire.PointResult) (out []*group) {
+func (g *group) add(f ktext.Func) {
+	if !slices.ContainsFunc(g.functions, func(h ktext.Func) bool { return h.Addr == f.Addr }) {
+		g.functions = append(g.functions, f)
+	}
+}
+
+// clones are those of a step.
+type clones struct {
+	entries []*plan.Plan
+	live    []*splice.Live // of the entries, when they are
+	said    []*wire.Clone
+	growing []*growing
+}
+
+// groups are the clones that points ask for, in the order of their first points, and those that
+// grow. A point whose function is not there gets a result that says so.
+func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.PointResult) (out []*group) {
 	of := map[isa.Addr]*group{}
+	for _, g := range grow {
+		one := &group{functions: g.functions, growing: g}
+		of[g.functions[0].Addr], out = one, append(out, one)
+	}
 	for k, p := range all {
 		if !cloned(p) {
 			continue
 		}
 		f, err := d.text.Function(p.Module, ktext.Hot(p.Function))
-		if err == nil && p.Until != "" {
-			err = errors.New("a range of functions is not cloned")
+		first := f
+		if err == nil && p.Within != "" {
+			first, err = d.text.Function("", p.Within)
 		}
 		if err != nil {
 			results[k] = result(p)
 			results[k].Refusal = &wire.Refusal{Reason: plan.NoSuchFunction.String(), Detail: err.Error()}
 			continue
 		}
-		if of[f.Addr] == nil {
-			of[f.Addr] = &group{first: f}
-			out = append(out, of[f.Addr])
+		g := of[first.Addr]
+		if g == nil {
+			g = &group{functions: []ktext.Func{first}}
+			of[first.Addr], out = g, append(out, g)
 		}
-		of[f.Addr].points = append(of[f.Addr].points, k)
+		g.add(f)
+		g.points = append(g.points, k)
 	}
 	return out
 }
 
 // planClones plans the points that are to be in clones, and the clones' entries.
-func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (entries []*plan.Plan, err error) {
-	for _, g := range d.groups(all, results) {
+func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*growing, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (c clones, err error) {
+	c.growing = grow
+	for _, g := range d.groups(all, grow, results) {
 		if err := d.unwanted(ctx); err != nil {
-			return entries, err
+			return c, err
 		}
-		entry, err := d.planClone(all, g, plans, ones, results)
+		made, said, err := d.planClone(all, g, plans, ones, results)
 		if err != nil {
-			return entries, err
+			return c, err
 		}
-		if entry == nil {
+		c.said = append(c.said, said)
+		if made == nil {
 			continue
 		}
-		entries = append(entries, entry)
-		plans.Add(entry)
+		c.entries = append(c.entries, made.Entry)
+		plans.Add(made.Entry)
 		for _, k := range g.points {
 			if ones[k] != nil {
 				plans.Add(ones[k])
 			}
 		}
+		if g.growing != nil {
+			g.growing.made(made)
+		}
 	}
-	return entries, nil
+	return c, nil
 }
 
 // planClone plans one; nil: it is refused, and so are its points.
-func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (*plan.Plan, error) {
-	var req plan.Request
-	var inserts []plan.Insert
+func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (*plan.Cloned, *wire.Clone, error) {
+	of := plan.Cloning{Functions: g.functions}
+	if g.growing != nil {
+		g.growing.asked(&of)
+	}
+	req, err := d.request(&wire.Point{}, plans)
 	for _, k := range g.points {
 		p := all[k]
 		results[k] = result(p)
-		one, err := d.request(withoutMechanism(p), plans)
+		one, err := d.request(&wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Actions: p.Actions}, plans)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		f, err := d.text.Function(p.Module, p.Function)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		req, req.Wanted = one, nil
-		inserts = append(inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Snippet: one.Snippet})
+		of.Inserts = append(of.Inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Snippet: one.Snippet})
+		for _, m := range p.Without {
+			if m, ok := plan.ParseMechanism(m); ok {
+				req.Without = append(req.Without, m)
+			}
+		}
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Wanted = nil
 	d.stages.enter(stagePlan)
 	defer d.stages.enter("")
-	c, refusal := plan.AsClone(d.text, req, []ktext.Func{g.first}, inserts)
-	var err error
+	c, refusal := plan.AsClone(d.text, req, of)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
 		if refusal, err = d.foreign(c.Entry); !req.Dry && (err != nil || refusal != nil) {
@@ -99,27 +137,60 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	said := &wire.Clone{Entry: d.text.Known(g.functions[0]).String()}
 	for n, k := range g.points {
-		switch {
+		switch p := all[k]; {
 		case refusal != nil:
 			results[k].Refusal = refused(refusal)
 		case c.Why[n] != nil:
 			results[k].Refusal = refused(c.Why[n])
-		case all[k].Each != wire.Each_ITSELF || all[k].Search || timing(all[k]) || covers(all[k]) || all[k].Block != nil:
-			results[k].Refusal = &wire.Refusal{Reason: plan.UnsupportedMechanism.String(), Detail: fmt.Sprintf("%s: clones have points, and no searches or times, yet", results[k].Spec)}
+		case p.Each != wire.Each_ITSELF || p.Search || timing(p) || covers(p) || p.Block != nil:
+			results[k].Refusal = &wire.Refusal{Reason: plan.UnsupportedMechanism.String(), Detail: results[k].Spec + ": clones have points, and no searches, times or coverage, yet"}
 		default:
 			ones[k] = c.Points[n]
 			results[k] = located(ones[k], results[k])
 		}
 	}
 	if refusal != nil {
-		return nil, nil
+		said.Refusal = refused(refusal)
+		return nil, said, nil
 	}
-	return c.Entry, nil
+	d.say(said, c, g)
+	return c, said, nil
 }
 
-func withoutMechanism(p *wire.Point) *wire.Point {
-	return &wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Actions: p.Actions, Without: p.Without}
+// say says of what a clone is made.
+func (d *Daemon) say(said *wire.Clone, c *plan.Cloned, g *group) {
+	said.Mechanism, said.Address, said.Bytes, said.Instructions = c.Entry.Mechanism.String(), uint64(c.Entry.Patch), uint32(len(c.Entry.Code)), uint32(len(c.Entry.Clone.Insns))
+	for _, f := range g.functions {
+		if r := c.Left[f.Addr]; r != nil {
+			said.Left = append(said.Left, &wire.Left{Function: d.text.Known(f).String(), Refusal: refused(r)})
+			continue
+		}
+		said.Functions = append(said.Functions, d.text.Known(f).String())
+	}
+	if g.growing != nil {
+		said.Rounds, said.Full = uint32(g.growing.rounds), g.growing.full
+		for _, f := range g.growing.leftOut {
+			said.Left = append(said.Left, &wire.Left{Function: d.text.Known(f).String(), Refusal: refused(g.growing.never[f.Addr])})
+		}
+	}
+}
+
+// announced is where somebody comes who comes to a plan's point.
+func announced(p *plan.Plan) []string {
+	switch {
+	case p.In != nil: // who comes there has not come by the kernel's own instruction
+		return []string{p.Patch.String()}
+	case p.For != 0:
+		return []string{p.Point.String(), p.For.String()}
+	}
+	return []string{p.Point.String()}
+}
+
+// noSuch is what a step says that asks for a clone of what is not there.
+func noSuch(c *wire.Cloning, err error) error {
+	return fmt.Errorf("a clone from %s: %w", c.Entry, err)
 }

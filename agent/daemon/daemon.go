@@ -329,6 +329,8 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		return d.kprobe(do.Kprobe, res)
 	case *wire.Step_Dump:
 		return d.dump(ctx, s)
+	case *wire.Step_Grow:
+		return d.grow(ctx, do.Grow, s, res)
 	case *wire.Step_Look:
 		return d.look(ctx, do.Look, res)
 	}

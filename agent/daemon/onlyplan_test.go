@@ -145,7 +145,8 @@ func TestUnwanted(t *testing.T) {
 			if _, err := d.expand(c.ctx, &wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_BLOCK}}}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("listing: %v, want %s", err, c.want)
 			}
-			ones, results, _, err := d.planInTurn(c.ctx, []*wire.Point{{Function: "ksys_read", Entry: true}}, true, 0, &plan.Set{})
+			ones, results := make([]*plan.Plan, 1), make([]*wire.PointResult, 1)
+			err := d.planInTurn(c.ctx, []*wire.Point{{Function: "ksys_read", Entry: true}}, true, 0, &plan.Set{}, ones, results)
 			if err == nil || !strings.Contains(err.Error(), c.want) || ones[0] != nil || results[0] != nil {
 				t.Errorf("planning: %v %v, want %s", ones, err, c.want)
 			}

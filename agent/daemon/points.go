@@ -33,8 +33,7 @@ type set struct {
 	points  []*wire.Point       // as they can be planned again
 	results []*wire.PointResult // of the points, until they are described
 	live    []*splice.Live
-	entries []*plan.Plan   // of the clones that points are in,
-	clones  []*splice.Live // and these when they are live
+	clones  // that points are in
 }
 
 // prepare makes the splicer and gets patch memory that all of the kernel's
@@ -118,7 +117,7 @@ func (d *Daemon) plan(p *wire.Point, before *plan.Set, block bool) (*plan.Plan, 
 	if cloned(p) { // alone
 		results := make([]*wire.PointResult, 1)
 		ones := make([]*plan.Plan, 1)
-		_, err := d.planClones(context.Background(), []*wire.Point{p}, before, ones, results)
+		_, err := d.planClones(context.Background(), []*wire.Point{p}, nil, before, ones, results)
 		return ones[0], results[0], err
 	}
 	find := plan.Point
@@ -366,6 +365,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		plans = append(plans, d.clocks.plan)
 	}
 	plans = append(plans, made.entries...)
+	res.Clones = made.said
 	if s.Announce {
 		if err := announce(plans); err != nil {
 			d.splicer.Release(plans...)
@@ -379,7 +379,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		d.clocks.plan = nil
 		return err
 	}
-	made.clones = made.live[len(plans)-len(made.entries):]
+	made.clones.live = made.live[len(plans)-len(made.entries):]
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
 	d.still = d.still || s.Brief
@@ -407,6 +407,11 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if err != nil {
 		return nil, nil, err
 	}
+	grow, err := d.grows(s.Clones)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = append(all, d.pointsOf(grow)...)
 	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
 		d.forget()
@@ -418,8 +423,14 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if most > 0 {
 		most += before.Len()
 	}
-	ones, results, entries, err := d.planInTurn(ctx, all, s.SkipRefused, most, &before)
-	made.entries = entries
+	ones, results := make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
+	made.clones, err = d.planClones(ctx, all, grow, &before, ones, results)
+	if err == nil && !s.SkipRefused {
+		err = made.anyRefused(results)
+	}
+	if err == nil {
+		err = d.planInTurn(ctx, all, s.SkipRefused, most, &before, ones, results)
+	}
 	for k, one := range ones {
 		if one != nil {
 			plans = append(plans, one)
@@ -430,7 +441,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	}
 	res.Points = append(res.Points, slices.DeleteFunc(results, func(r *wire.PointResult) bool { return r == nil })...)
 	if err != nil {
-		d.splicer.Release(append(append(plans, d.clocks.dropped()...), entries...)...)
+		d.splicer.Release(append(append(plans, d.clocks.dropped()...), made.entries...)...)
 		return nil, nil, err
 	}
 	return made, plans, nil
@@ -438,14 +449,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 
 // planInTurn plans points, until there are so many plans with those before. Those behind the
 // last have neither a plan nor a result.
-func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set) (ones []*plan.Plan, results []*wire.PointResult, clones []*plan.Plan, err error) {
-	ones, results = make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
-	if clones, err = d.planClones(ctx, all, plans, ones, results); err == nil && !skipRefused {
-		err = anyRefused(results)
-	}
-	if err != nil {
-		return ones, results, clones, err
-	}
+func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) error {
 	for some := range slices.Chunk(inTurn(all, most), together) {
 		if most > 0 && plans.Len() == most {
 			break
@@ -458,10 +462,10 @@ func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused 
 			err = anyRefused(results)
 		}
 		if err != nil {
-			return ones, results, clones, err
+			return err
 		}
 	}
-	return ones, results, clones, nil
+	return nil
 }
 
 // together is how many points of a step are planned before others of them may be counted
@@ -486,6 +490,16 @@ func turn(p *wire.Point) int {
 		return 1
 	}
 	return 0
+}
+
+// anyRefused is why a clone, or the first point in one, is refused.
+func (c *clones) anyRefused(results []*wire.PointResult) error {
+	for _, s := range c.said {
+		if r := s.Refusal; r != nil {
+			return fmt.Errorf("%s: %s", r.Reason, r.Detail)
+		}
+	}
+	return anyRefused(results)
 }
 
 // anyRefused is why the first of the points that are refused is.
@@ -554,14 +568,7 @@ func (d *Daemon) countAll() map[*splice.Live][]uint64 {
 func announce(plans []*plan.Plan) error {
 	args := []string{"point"}
 	for _, p := range plans {
-		if p.In != nil { // who comes there has not come by the kernel's own instruction
-			args = append(args, p.Patch.String())
-			continue
-		}
-		args = append(args, p.Point.String())
-		if p.For != 0 {
-			args = append(args, p.For.String())
-		}
+		args = append(args, announced(p)...)
 	}
 	if out, err := exec.Command(markFile, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("announce points: %w: %s", err, out)
@@ -577,7 +584,7 @@ func (d *Daemon) unsplice(name string) error {
 	if err := d.splicer.Verify(); err != nil {
 		return err
 	}
-	if err := d.splicer.Undo(append(slices.Clip(s.live), s.clones...)); err != nil {
+	if err := d.splicer.Undo(append(slices.Clip(s.live), s.clones.live...)); err != nil {
 		return err
 	}
 	delete(d.sets, name)

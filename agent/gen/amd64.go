@@ -338,7 +338,7 @@ var framesAmd64 = isa.Set(amd64.RSP, amd64.RBP, amd64.R10, amd64.R13)
 
 // keyAmd64 is a comparison, which changes the flags, and a jump.
 func keyAmd64(b *builder, k *Key, to isa.Addr) {
-	code, err := amd64.CompareZero(b.pc(), k.Enabled)
+	code, err := amd64.CompareWord(b.pc(), k.Enabled, 0)
 	b.emit(code, 0, reach(err))
 	cc := amd64.NotEqual
 	if k.Off {
@@ -346,4 +346,29 @@ func keyAmd64(b *builder, k *Key, to isa.Addr) {
 	}
 	code, err = amd64.JumpIf(cc, b.pc(), to)
 	b.emit(code, 0, reach(err))
+}
+
+var linksAmd64 = linker{
+	isHeld: func(b *builder, r isa.Reg, f isa.Addr) {
+		if !amd64.FitsImm(uint64(f)) {
+			b.err = reach(fmt.Errorf("%v does not fit into a comparison", f))
+			return
+		}
+		b.emit(amd64.ALUImm(amd64.Cmp, r, int32(uint32(f))), 0, nil)
+	},
+	// A trampoline is jmp rel32.
+	isLed: func(b *builder, trampoline, f isa.Addr) {
+		code, err := amd64.CompareWord(b.pc(), trampoline+1, int32(uint32(f-trampoline-amd64.JumpLen)))
+		b.emit(code, 0, reach(err))
+	},
+	onEqual: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.Equal, from, to) },
+	onOther: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.NotEqual, from, to) },
+	note: func(b *builder, f, cell isa.Addr) {
+		code, err := amd64.StoreImm(int32(uint32(f)), b.pc(), cell)
+		b.emit(code, 0, reach(err))
+	},
+	noteR: func(b *builder, r isa.Reg, cell isa.Addr) {
+		code, err := amd64.StoreCell(r, b.pc(), cell)
+		b.emit(code, 0, reach(err))
+	},
 }

@@ -38,6 +38,12 @@ type Cloned struct {
 	// does not come back.
 	Call isa.Addr `json:"call,omitempty"`
 	Tail bool     `json:"tail,omitempty"`
+	// Links are functions that an indirect or a static call was seen to lead to, and that are in the
+	// clone. The first is tried first. By is the register that says where an indirect one leads.
+	Links []isa.Addr `json:"links,omitempty"`
+	By    *isa.Reg   `json:"by,omitempty"`
+	// Note is the word, counted from 1, where the site notes to where it led out of the clone.
+	Note int `json:"note,omitempty"`
 	// Last: the instruction that would be next is not the one that follows here.
 	Last   bool       `json:"last,omitempty"`
 	Before []Inserted `json:"before,omitempty"`
@@ -66,9 +72,10 @@ type cloner struct {
 	key func(b *builder, k *Key, to isa.Addr)
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
+	linker
 }
 
-var cloners = map[string]cloner{"amd64": {keyAmd64, framesAmd64}}
+var cloners = map[string]cloner{"amd64": {keyAmd64, framesAmd64, linksAmd64}}
 
 // Clones reports whether clones can be made for an ISA.
 func Clones(arch string) bool { return cloners[arch].key != nil }
@@ -76,6 +83,7 @@ func Clones(arch string) bool { return cloners[arch].key != nil }
 // Words is how many words of cells a clone's snippets have together.
 func (c *Clone) Words() (n int) {
 	for _, x := range c.Insns {
+		n = max(n, x.Note)
 		for _, s := range x.Before {
 			n = max(n, s.Word+s.Snippet.Words())
 		}
@@ -161,8 +169,11 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 		}
 		told = !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
 		if b.err != nil {
-			break
+			return offs
 		}
+	}
+	for _, emit := range b.later {
+		emit()
 	}
 	return offs
 }
@@ -209,11 +220,9 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 			b.err = fmt.Errorf("%w: the flags are used behind the static key at %v", ErrNoRegister, i.Addr)
 		}
 		return
-	case x.Call != 0:
-		i.Flow, i.Target = isa.FlowCall, x.Call
-		if x.Tail {
-			i.Flow = isa.FlowJump
-		}
+	case x.Call != 0 || x.By != nil || x.Note != 0:
+		b.route(arch, x, aim)
+		return
 	case i.Flow == isa.FlowTrap: // here the original goes on
 		i.Flow, i.Target, aim = isa.FlowJump, i.Addr, func(a isa.Addr) isa.Addr { return a }
 	}

@@ -110,7 +110,8 @@ type builder struct {
 	in    Input
 	out   Output
 	point isa.Addr
-	unit  uint64 // what a counter adds
+	unit  uint64   // what a counter adds
+	later []func() // what is emitted behind a clone's instructions
 	err   error
 }
 

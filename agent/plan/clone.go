@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kerninst/agent/cfg"
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
@@ -31,6 +32,22 @@ import (
 //   - ftrace, kprobes, live patches that come later, in a function that was copied: who comes by in the
 //     clone is not seen by them. Functions that are traced or probed already are not copied.
 
+// Cloning is what a clone is asked to be.
+type Cloning struct {
+	// Functions are those that are in it, if they can be; the first is entered.
+	Functions []ktext.Func
+	Inserts   []Insert
+	// Links are, of the address of what calls or jumps by a register, or is a static call, the functions
+	// that it was seen to lead to.
+	Links map[isa.Addr][]isa.Addr
+	// Notes has each site that leads out of the clone, to what might be part of it, note where to:
+	// in Cloned.Notes.
+	Notes bool
+	// Never are functions that were left out before, for what will not change.
+	Never map[isa.Addr]*Refusal
+	Most  int // bytes of it; 0: as many as there is room for
+}
+
 // Insert is a snippet that is asked for at a point of a function that is cloned.
 type Insert struct {
 	Func    ktext.Func
@@ -46,24 +63,27 @@ type Cloned struct {
 	Why    []*Refusal // likewise
 	// Left are those functions that are no part of it: their originals are called.
 	Left map[isa.Addr]*Refusal
+	// Notes are, by the addresses of what leads out of the clone, the words of its cells that have
+	// where to.
+	Notes map[isa.Addr]int
 }
 
 // AsClone plans a clone that is entered where functions[0] is. Of the others that cannot be
 // copied the originals are called. Request.Module, Function and Offset are not used. It is refused as
 // a whole if the first function is.
-func AsClone(text *ktext.Text, req Request, functions []ktext.Func, inserts []Insert) (*Cloned, *Refusal) {
+func AsClone(text *ktext.Text, req Request, of Cloning) (*Cloned, *Refusal) {
 	if !gen.Clones(text.Arch.Name) {
 		return nil, refuse(UnsupportedMechanism, "there are no clones on %s yet", text.Arch.Name)
 	}
-	inserts = slices.Clone(inserts)
+	inserts := slices.Clone(of.Inserts)
 	for k := range inserts {
 		if inserts[k].Snippet.Empty() {
 			inserts[k].Snippet = snippet.Counter()
 		}
 	}
-	c := cloning{text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, out: Cloned{
-		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}}}
-	for k, f := range functions {
+	c := cloning{Cloning: of, text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, out: Cloned{
+		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}, Notes: map[isa.Addr]int{}}}
+	for k, f := range of.Functions {
 		if r := c.add(f); r != nil && k == 0 {
 			return nil, r
 		} else if r != nil {
@@ -78,6 +98,7 @@ func AsClone(text *ktext.Text, req Request, functions []ktext.Func, inserts []In
 
 // cloning is a clone in the making.
 type cloning struct {
+	Cloning
 	text    *ktext.Text
 	req     Request
 	inserts []Insert
@@ -85,6 +106,7 @@ type cloning struct {
 	at      map[isa.Addr]*function // by where they begin
 	gen     gen.Clone
 	placed  []placedInsert // in the order of their snippets in the code
+	words   int            // of cells
 	out     Cloned
 }
 
@@ -148,6 +170,28 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 			return r
 		}
 	}
+	return fn.readable(req)
+}
+
+// readable says why a static key cannot be read in a copy.
+func (fn *function) readable(req Request) *Refusal {
+	tables, err := req.Known.tables(fn.text, fn.Module)
+	if err != nil {
+		return unreadable(err)
+	}
+	for _, x := range span(tables.Keys, fn.Addr, fn.End(), func(k ktext.Key) isa.Addr { return k.Site }) {
+		k, r := fn.boundary(isa.Off(x.Site - fn.Addr))
+		if r != nil {
+			return r
+		}
+		free, err := fn.free(k)
+		if err != nil {
+			return unreadable(err)
+		}
+		if !free.Has(fn.text.Arch.Flags) {
+			return refuse(NoDeadRegister, "%s reads a static key, and the flags may be used behind it", fn.name(k))
+		}
+	}
 	return nil
 }
 
@@ -192,11 +236,19 @@ func (c *cloning) make() *Refusal {
 		return fromGen(err)
 	}
 	c.req.most = max(n, 8*c.gen.Words())
+	if c.Most > 0 && c.req.most > c.Most {
+		return refuse(MemoryFull, "the clone from %v takes %d bytes, and is to have %d at the most", first.Func, c.req.most, c.Most)
+	}
 	entry, _, r := first.planAt(c.req, at)
 	if r != nil {
 		return r
 	}
 	c.out.Entry = entry
+	for _, x := range c.gen.Insns {
+		if x.Note > 0 {
+			c.out.Notes[x.Insn.Addr] = x.Note - 1
+		}
+	}
 	if len(entry.pieces) != len(c.placed) {
 		return refuse(ReasonInvalid, "%d snippets in a clone that was to have %d", len(entry.pieces), len(c.placed))
 	}
@@ -213,7 +265,6 @@ func (c *cloning) lay() *Refusal {
 	if r != nil {
 		return r
 	}
-	words := 0
 	for _, fn := range c.copied {
 		sites, r := c.sites(fn)
 		if r != nil {
@@ -234,14 +285,82 @@ func (c *cloning) lay() *Refusal {
 			x.Last = k == len(fn.insns)-1
 			for _, n := range before[i.Addr] {
 				s := c.inserts[n].Snippet
-				x.Before = append(x.Before, gen.Inserted{Snippet: s, Word: words})
+				x.Before = append(x.Before, gen.Inserted{Snippet: s, Word: c.words})
 				c.placed = append(c.placed, placedInsert{n, fn, k})
-				words += s.Words()
+				c.words += s.Words()
 			}
+			c.link(fn, &x)
 			c.gen.Insns = append(c.gen.Insns, x)
 		}
 	}
 	return nil
+}
+
+// link says how control leaves the clone at an instruction, if it may: to which of its functions it
+// is led instead, and whether it notes where else to.
+func (c *cloning) link(fn *function, x *gen.Cloned) {
+	i := x.Insn
+	switch i.Flow {
+	case isa.FlowCall, isa.FlowJump, isa.FlowIndirectCall, isa.FlowIndirectJump:
+	default:
+		return
+	}
+	if x.Key != nil || i.Flow == isa.FlowJump && x.Call == 0 && fn.within(i.Target) {
+		return
+	}
+	if x.Call == 0 {
+		if r, ok := fn.heldBy(i); ok {
+			x.By = &r
+		}
+	}
+	if x.Call != 0 || x.By != nil {
+		for _, f := range c.Links[i.Addr] {
+			if c.at[f] != nil {
+				x.Links = append(x.Links, f)
+			}
+		}
+	}
+	if c.Notes && c.notes(x) {
+		c.words++
+		x.Note = c.words
+	}
+}
+
+// notes reports whether a site may lead to what might be in the clone, and is not.
+func (c *cloning) notes(x *gen.Cloned) bool {
+	if x.Call != 0 || x.By != nil {
+		return len(x.Links) < mostLinks
+	}
+	if x.Insn.Flow == isa.FlowIndirectCall || x.Insn.Flow == isa.FlowIndirectJump {
+		return false
+	}
+	a := x.Insn.Target
+	f, ok := c.text.Locate(a)
+	return ok && f.Addr == a && c.at[a] == nil && c.out.Left[a] == nil && c.Never[a] == nil && !cfg.Returns(c.text.Arch.Name, f.Name)
+}
+
+// mostLinks is how many functions a site compares with.
+const mostLinks = 4
+
+// heldBy is the register by which an instruction leads anywhere, or a thunk that it leads to does.
+func (fn *function) heldBy(i isa.Insn) (isa.Reg, bool) {
+	switch i.Flow {
+	case isa.FlowIndirectCall, isa.FlowIndirectJump:
+		if regs := (i.Reads &^ fn.text.Arch.NeverUse).Regs(); i.Traits&isa.Load == 0 && len(regs) == 1 {
+			return regs[0], true
+		}
+	case isa.FlowCall, isa.FlowJump:
+		at, ok := fn.text.Locate(i.Target)
+		if !ok || at.Addr != i.Target {
+			return 0, false
+		}
+		for _, name := range append([]string{at.Name}, fn.text.Aliases(at)...) {
+			if r, ok := cfg.JumpsBy(fn.text.Arch, name); ok {
+				return r, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // sites tells of each instruction of a function what it is to the kernel, if that is a site that the

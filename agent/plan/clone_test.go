@@ -27,7 +27,7 @@ func cloneOf(x *ktext.Text, f ktext.Func, change func(*plan.Request)) (*plan.Clo
 	for _, off := range offs {
 		inserts = append(inserts, plan.Insert{Func: f, Offset: off})
 	}
-	return plan.AsClone(x, req, []ktext.Func{f}, inserts)
+	return plan.AsClone(x, req, plan.Cloning{Functions: []ktext.Func{f}, Inserts: inserts})
 }
 
 // walked is what a walk through a clone's code finds: where each original instruction is.
@@ -220,15 +220,15 @@ func TestCloneRefused(t *testing.T) {
 			if c.change != nil {
 				c.change(&req)
 			}
-			if got, r := plan.AsClone(x, req, []ktext.Func{c.f}, nil); r == nil || r.Reason != c.want {
+			if got, r := plan.AsClone(x, req, plan.Cloning{Functions: []ktext.Func{c.f}}); r == nil || r.Reason != c.want {
 				t.Errorf("%v, %v; want %v", got, r, c.want)
 			}
 		})
 	}
-	got, r := plan.AsClone(x, request(x, "vfs_read", 0), []ktext.Func{vfs, at("pmu_msr_read")}, []plan.Insert{
+	got, r := plan.AsClone(x, request(x, "vfs_read", 0), plan.Cloning{Functions: []ktext.Func{vfs, at("pmu_msr_read")}, Inserts: []plan.Insert{
 		{Func: vfs, Offset: 1}, {Func: vfs, Offset: 0}, {Func: vfs, Offset: 0x20000}, {Func: at("pmu_msr_read"), Offset: 9},
 		{Func: at("ksys_read"), Offset: 9}, {Func: vfs, Entry: true}, {Func: vfs, Entry: true, Snippet: ret},
-	})
+	}})
 	if r != nil {
 		t.Fatal(r)
 	}
@@ -247,7 +247,7 @@ func TestCloneRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, r := plan.AsClone(y, request(y, "ksys_read", 0), []ktext.Func{f}, nil); r == nil || r.Reason != plan.UnsupportedMechanism {
+		if _, r := plan.AsClone(y, request(y, "ksys_read", 0), plan.Cloning{Functions: []ktext.Func{f}}); r == nil || r.Reason != plan.UnsupportedMechanism {
 			t.Errorf("%s: %v", arch, r)
 		}
 	}

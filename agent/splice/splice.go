@@ -64,6 +64,9 @@ func (l *Live) Words() []uint64 {
 	return l.Read(raw)
 }
 
+// Beside reads a word of what a clone's patch has beside what its points have.
+func (l *Live) Beside(word int) uint64 { return l.cells.Load(l.cell + 8*word) }
+
 // Read is what Words would say if memory held so at each of Places.
 func (l *Live) Read(raw []uint64) []uint64 {
 	out := make([]uint64, len(raw))
@@ -381,6 +384,11 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 	}
 	if err := s.putAll(parts); err != nil {
 		return nil, err
+	}
+	for k, p := range plans {
+		if p.Clone != nil { // what its points have is among these
+			live[k].set(make([]uint64, p.Clone.Words()))
+		}
 	}
 	for k, p := range plans {
 		words := p.Snippet.Starts()

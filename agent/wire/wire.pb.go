@@ -182,7 +182,7 @@ func (x Module_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Module_Op.Descriptor instead.
 func (Module_Op) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14, 0}
 }
 
 // Job is everything that a guest does in one run.
@@ -274,6 +274,7 @@ type Step struct {
 	//	*Step_Kprobe
 	//	*Step_Dump
 	//	*Step_Look
+	//	*Step_Grow
 	Do            isStep_Do `protobuf_oneof:"do"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -411,6 +412,15 @@ func (x *Step) GetLook() *Look {
 	return nil
 }
 
+func (x *Step) GetGrow() *Grow {
+	if x != nil {
+		if x, ok := x.Do.(*Step_Grow); ok {
+			return x.Grow
+		}
+	}
+	return nil
+}
+
 type isStep_Do interface {
 	isStep_Do()
 }
@@ -451,6 +461,10 @@ type Step_Look struct {
 	Look *Look `protobuf:"bytes,16,opt,name=look,proto3,oneof"`
 }
 
+type Step_Grow struct {
+	Grow *Grow `protobuf:"bytes,17,opt,name=grow,proto3,oneof"`
+}
+
 func (*Step_Splice) isStep_Do() {}
 
 func (*Step_Unsplice) isStep_Do() {}
@@ -469,6 +483,8 @@ func (*Step_Dump) isStep_Do() {}
 
 func (*Step_Look) isStep_Do() {}
 
+func (*Step_Grow) isStep_Do() {}
+
 // Splice plans all points and, if none is refused, applies them in one batch.
 type Splice struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -486,7 +502,9 @@ type Splice struct {
 	RingBytes uint32 `protobuf:"varint,7,opt,name=ring_bytes,json=ringBytes,proto3" json:"ring_bytes,omitempty"`
 	// Results are address, mechanism, written_at, runs_at, added, and a refusal without its detail:
 	// of a hundred thousand points nobody reads more.
-	Brief         bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
+	Brief bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
+	// Clones whose points follow from rules, besides.
+	Clones        []*Cloning `protobuf:"bytes,9,rep,name=clones,proto3" json:"clones,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +595,206 @@ func (x *Splice) GetBrief() bool {
 	return false
 }
 
+func (x *Splice) GetClones() []*Cloning {
+	if x != nil {
+		return x.Clones
+	}
+	return nil
+}
+
+// Cloning is a clone of the code that is executed from a function's begin on: at first of that
+// function alone, and of more when it grows.
+type Cloning struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
+	Entry         string                 `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	Rules         []*Rule                `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
+	Functions     []string               `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"` // that are in it from the begin, if they can be
+	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // bytes of its code at the most; 0: 256 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cloning) Reset() {
+	*x = Cloning{}
+	mi := &file_agent_wire_wire_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cloning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cloning) ProtoMessage() {}
+
+func (x *Cloning) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cloning.ProtoReflect.Descriptor instead.
+func (*Cloning) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Cloning) GetModule() string {
+	if x != nil {
+		return x.Module
+	}
+	return ""
+}
+
+func (x *Cloning) GetEntry() string {
+	if x != nil {
+		return x.Entry
+	}
+	return ""
+}
+
+func (x *Cloning) GetRules() []*Rule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *Cloning) GetFunctions() []string {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+func (x *Cloning) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+// Rule is what is inserted in each function of a clone.
+type Rule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Each          Each                   `protobuf:"varint,1,opt,name=each,proto3,enum=kerninst.wire.Each" json:"each,omitempty"` // before these; ITSELF: where it begins
+	Actions       []*Action              `protobuf:"bytes,2,rep,name=actions,proto3" json:"actions,omitempty"`                    // none: one that counts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rule) Reset() {
+	*x = Rule{}
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rule) ProtoMessage() {}
+
+func (x *Rule) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rule.ProtoReflect.Descriptor instead.
+func (*Rule) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Rule) GetEach() Each {
+	if x != nil {
+		return x.Each
+	}
+	return Each_ITSELF
+}
+
+func (x *Rule) GetActions() []*Action {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
+// Grow runs a program, and has the clones of a splice grow by what it was seen to execute out of them,
+// again and again until that is nothing. What their points have counted is kept.
+type Grow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Splice        string                 `protobuf:"bytes,1,opt,name=splice,proto3" json:"splice,omitempty"`
+	Run           *Run                   `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Rounds        uint32                 `protobuf:"varint,3,opt,name=rounds,proto3" json:"rounds,omitempty"` // at the most
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Grow) Reset() {
+	*x = Grow{}
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Grow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Grow) ProtoMessage() {}
+
+func (x *Grow) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Grow.ProtoReflect.Descriptor instead.
+func (*Grow) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Grow) GetSplice() string {
+	if x != nil {
+		return x.Splice
+	}
+	return ""
+}
+
+func (x *Grow) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *Grow) GetRounds() uint32 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
 // Point names an instrumentation point, as the probe syntax does.
 type Point struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -602,6 +820,8 @@ type Point struct {
 	// Of a block whose time is taken, the point is where it begins or, if what is done there is
 	// of who leaves, where it ends; at or behind offset.
 	Block *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
+	// The begin of the function where the clone is entered that it is in; empty: where its own function is.
+	Within string `protobuf:"bytes,17,opt,name=within,proto3" json:"within,omitempty"`
 	// With each: of all functions of the kernel's own from the one of this name up to that of
 	// until, which is left out, by their addresses. Their names need not be theirs alone, so results
 	// tell them by address.
@@ -612,7 +832,7 @@ type Point struct {
 
 func (x *Point) Reset() {
 	*x = Point{}
-	mi := &file_agent_wire_wire_proto_msgTypes[3]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +844,7 @@ func (x *Point) String() string {
 func (*Point) ProtoMessage() {}
 
 func (x *Point) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[3]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +857,7 @@ func (x *Point) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Point.ProtoReflect.Descriptor instead.
 func (*Point) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{3}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Point) GetModule() string {
@@ -745,6 +965,13 @@ func (x *Point) GetBlock() *Block {
 	return nil
 }
 
+func (x *Point) GetWithin() string {
+	if x != nil {
+		return x.Within
+	}
+	return ""
+}
+
 func (x *Point) GetUntil() string {
 	if x != nil {
 		return x.Until
@@ -763,7 +990,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +1002,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1015,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Block) GetBegin() uint64 {
@@ -821,7 +1048,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +1060,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +1073,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Action) GetName() string {
@@ -896,7 +1123,7 @@ type Unsplice struct {
 
 func (x *Unsplice) Reset() {
 	*x = Unsplice{}
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1135,7 @@ func (x *Unsplice) String() string {
 func (*Unsplice) ProtoMessage() {}
 
 func (x *Unsplice) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1148,7 @@ func (x *Unsplice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsplice.ProtoReflect.Descriptor instead.
 func (*Unsplice) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Unsplice) GetSplice() string {
@@ -957,7 +1184,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1196,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1209,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Run) GetArgv() []string {
@@ -1046,7 +1273,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1285,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1298,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sample) GetNs() uint64 {
@@ -1106,7 +1333,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1345,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1358,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Read) GetBrief() bool {
@@ -1153,7 +1380,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1392,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1405,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Snapshot) GetAgainst() string {
@@ -1204,7 +1431,7 @@ type Module struct {
 
 func (x *Module) Reset() {
 	*x = Module{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1443,7 @@ func (x *Module) String() string {
 func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1456,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Module) GetOp() Module_Op {
@@ -1261,7 +1488,7 @@ type Kprobe struct {
 
 func (x *Kprobe) Reset() {
 	*x = Kprobe{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1500,7 @@ func (x *Kprobe) String() string {
 func (*Kprobe) ProtoMessage() {}
 
 func (x *Kprobe) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1513,7 @@ func (x *Kprobe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kprobe.ProtoReflect.Descriptor instead.
 func (*Kprobe) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Kprobe) GetSplice() string {
@@ -1348,7 +1575,7 @@ type Dump struct {
 
 func (x *Dump) Reset() {
 	*x = Dump{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1587,7 @@ func (x *Dump) String() string {
 func (*Dump) ProtoMessage() {}
 
 func (x *Dump) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1600,7 @@ func (x *Dump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dump.ProtoReflect.Descriptor instead.
 func (*Dump) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 // Look looks functions of the kernel up in the index that the image has, and says
@@ -1388,7 +1615,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1627,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1640,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Look) GetEvery() uint32 {
@@ -1451,7 +1678,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1463,7 +1690,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1476,7 +1703,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -1633,7 +1860,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1872,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1885,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Trace) GetCpu() uint32 {
@@ -1736,7 +1963,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1975,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1988,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -1847,7 +2074,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +2086,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +2099,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -1903,7 +2130,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2142,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2155,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Fetched) GetPath() string {
@@ -1975,7 +2202,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2214,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2227,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Log) GetText() string {
@@ -2020,7 +2247,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2259,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2272,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Done) GetFailed() bool {
@@ -2085,6 +2312,7 @@ type Result struct {
 	Addresses   []uint64     `protobuf:"fixed64,22,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
 	Counts      []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
 	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices
+	Clones      []*Clone     `protobuf:"bytes,26,rep,name=clones,proto3" json:"clones,omitempty"`                              // of a step that makes some, or has them grow
 	// Not all of it: the next record is a Result of the same step, whose lists go on where these
 	// end. A part is at most 1 MiB, or one element of a list. See Parts.
 	More          bool `protobuf:"varint,25,opt,name=more,proto3" json:"more,omitempty"`
@@ -2094,7 +2322,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2106,7 +2334,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2119,7 +2347,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Result) GetStep() string {
@@ -2234,11 +2462,188 @@ func (x *Result) GetPatchMemory() *PatchMemory {
 	return nil
 }
 
+func (x *Result) GetClones() []*Clone {
+	if x != nil {
+		return x.Clones
+	}
+	return nil
+}
+
 func (x *Result) GetMore() bool {
 	if x != nil {
 		return x.More
 	}
 	return false
+}
+
+// Clone is what a clone is.
+type Clone struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entry         string                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	Mechanism     string                 `protobuf:"bytes,2,opt,name=mechanism,proto3" json:"mechanism,omitempty"` // that it is entered by
+	Address       uint64                 `protobuf:"varint,3,opt,name=address,proto3" json:"address,omitempty"`    // of its code
+	Bytes         uint32                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Instructions  uint32                 `protobuf:"varint,5,opt,name=instructions,proto3" json:"instructions,omitempty"` // that were copied
+	Functions     []string               `protobuf:"bytes,6,rep,name=functions,proto3" json:"functions,omitempty"`        // in the order in which they lie in it
+	Left          []*Left                `protobuf:"bytes,7,rep,name=left,proto3" json:"left,omitempty"`                  // whose originals are called
+	Rounds        uint32                 `protobuf:"varint,8,opt,name=rounds,proto3" json:"rounds,omitempty"`             // in which it has grown
+	Full          bool                   `protobuf:"varint,9,opt,name=full,proto3" json:"full,omitempty"`                 // more would have been copied than there may be
+	Refusal       *Refusal               `protobuf:"bytes,10,opt,name=refusal,proto3" json:"refusal,omitempty"`           // why there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Clone) Reset() {
+	*x = Clone{}
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Clone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Clone) ProtoMessage() {}
+
+func (x *Clone) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Clone.ProtoReflect.Descriptor instead.
+func (*Clone) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Clone) GetEntry() string {
+	if x != nil {
+		return x.Entry
+	}
+	return ""
+}
+
+func (x *Clone) GetMechanism() string {
+	if x != nil {
+		return x.Mechanism
+	}
+	return ""
+}
+
+func (x *Clone) GetAddress() uint64 {
+	if x != nil {
+		return x.Address
+	}
+	return 0
+}
+
+func (x *Clone) GetBytes() uint32 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Clone) GetInstructions() uint32 {
+	if x != nil {
+		return x.Instructions
+	}
+	return 0
+}
+
+func (x *Clone) GetFunctions() []string {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+func (x *Clone) GetLeft() []*Left {
+	if x != nil {
+		return x.Left
+	}
+	return nil
+}
+
+func (x *Clone) GetRounds() uint32 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
+func (x *Clone) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *Clone) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// Left is a function that is no part of a clone.
+type Left struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Function      string                 `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	Refusal       *Refusal               `protobuf:"bytes,2,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Left) Reset() {
+	*x = Left{}
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Left) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Left) ProtoMessage() {}
+
+func (x *Left) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Left.ProtoReflect.Descriptor instead.
+func (*Left) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Left) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Left) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
 }
 
 // PatchMemory is what patches of all live splices have, in bytes.
@@ -2253,7 +2658,7 @@ type PatchMemory struct {
 
 func (x *PatchMemory) Reset() {
 	*x = PatchMemory{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2670,7 @@ func (x *PatchMemory) String() string {
 func (*PatchMemory) ProtoMessage() {}
 
 func (x *PatchMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2683,7 @@ func (x *PatchMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchMemory.ProtoReflect.Descriptor instead.
 func (*PatchMemory) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PatchMemory) GetAreas() uint64 {
@@ -2319,7 +2724,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2736,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2749,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Planned) GetLse() bool {
@@ -2407,7 +2812,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2824,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2837,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Stage) GetName() string {
@@ -2463,7 +2868,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2880,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2893,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2537,7 +2942,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2954,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2967,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Refusal) GetReason() string {
@@ -2627,7 +3032,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +3044,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +3057,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -2864,7 +3269,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3281,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3294,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -2956,7 +3361,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3373,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3386,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Value) GetSpec() string {
@@ -3130,7 +3535,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3142,7 +3547,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3155,7 +3560,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -3197,7 +3602,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3614,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3627,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -3251,7 +3656,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +3668,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +3681,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -3311,7 +3716,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3728,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3741,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -3371,7 +3776,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3788,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3801,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -3433,7 +3838,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3850,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3863,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -3511,7 +3916,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3928,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3941,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -3597,7 +4002,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
 	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\x12\x14\n" +
 	"\x05fetch\x18\x03 \x03(\tR\x05fetch\x12\x14\n" +
-	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\xe5\x03\n" +
+	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\x90\x04\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -3610,8 +4015,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06kprobe\x18\t \x01(\v2\x15.kerninst.wire.KprobeH\x00R\x06kprobe\x12)\n" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
-	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04lookB\x04\n" +
-	"\x02do\"\xf1\x01\n" +
+	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04look\x12)\n" +
+	"\x04grow\x18\x11 \x01(\v2\x13.kerninst.wire.GrowH\x00R\x04growB\x04\n" +
+	"\x02do\"\xa1\x02\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
@@ -3621,7 +4027,21 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x12\x1d\n" +
 	"\n" +
 	"ring_bytes\x18\a \x01(\rR\tringBytes\x12\x14\n" +
-	"\x05brief\x18\b \x01(\bR\x05brief\"\xc4\x03\n" +
+	"\x05brief\x18\b \x01(\bR\x05brief\x12.\n" +
+	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\x94\x01\n" +
+	"\aCloning\x12\x16\n" +
+	"\x06module\x18\x01 \x01(\tR\x06module\x12\x14\n" +
+	"\x05entry\x18\x02 \x01(\tR\x05entry\x12)\n" +
+	"\x05rules\x18\x03 \x03(\v2\x13.kerninst.wire.RuleR\x05rules\x12\x1c\n" +
+	"\tfunctions\x18\x04 \x03(\tR\tfunctions\x12\x12\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\"`\n" +
+	"\x04Rule\x12'\n" +
+	"\x04each\x18\x01 \x01(\x0e2\x13.kerninst.wire.EachR\x04each\x12/\n" +
+	"\aactions\x18\x02 \x03(\v2\x15.kerninst.wire.ActionR\aactions\"\\\n" +
+	"\x04Grow\x12\x16\n" +
+	"\x06splice\x18\x01 \x01(\tR\x06splice\x12$\n" +
+	"\x03run\x18\x02 \x01(\v2\x12.kerninst.wire.RunR\x03run\x12\x16\n" +
+	"\x06rounds\x18\x03 \x01(\rR\x06rounds\"\xdc\x03\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -3638,7 +4058,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05entry\x18\f \x01(\bR\x05entry\x12\x18\n" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
 	"\x05jumps\x18\x0e \x01(\bR\x05jumps\x12*\n" +
-	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\x12\x14\n" +
+	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\x12\x16\n" +
+	"\x06within\x18\x11 \x01(\tR\x06within\x12\x14\n" +
 	"\x05until\x18\x10 \x01(\tR\x05until\"/\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05begin\x18\x01 \x01(\x04R\x05begin\x12\x10\n" +
@@ -3738,7 +4159,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xbc\x05\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xea\x05\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -3756,8 +4177,24 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\asamples\x18\x15 \x03(\v2\x15.kerninst.wire.SampleR\asamples\x12\x1c\n" +
 	"\taddresses\x18\x16 \x03(\x06R\taddresses\x12\x16\n" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
-	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12\x12\n" +
-	"\x04more\x18\x19 \x01(\bR\x04more\"M\n" +
+	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
+	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x12\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"\xb4\x02\n" +
+	"\x05Clone\x12\x14\n" +
+	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
+	"\tmechanism\x18\x02 \x01(\tR\tmechanism\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\x04R\aaddress\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\rR\x05bytes\x12\"\n" +
+	"\finstructions\x18\x05 \x01(\rR\finstructions\x12\x1c\n" +
+	"\tfunctions\x18\x06 \x03(\tR\tfunctions\x12'\n" +
+	"\x04left\x18\a \x03(\v2\x13.kerninst.wire.LeftR\x04left\x12\x16\n" +
+	"\x06rounds\x18\b \x01(\rR\x06rounds\x12\x12\n" +
+	"\x04full\x18\t \x01(\bR\x04full\x120\n" +
+	"\arefusal\x18\n" +
+	" \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"T\n" +
+	"\x04Left\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x120\n" +
+	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"M\n" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
@@ -3914,7 +4351,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -3922,97 +4359,112 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Job)(nil),             // 3: kerninst.wire.Job
 	(*Step)(nil),            // 4: kerninst.wire.Step
 	(*Splice)(nil),          // 5: kerninst.wire.Splice
-	(*Point)(nil),           // 6: kerninst.wire.Point
-	(*Block)(nil),           // 7: kerninst.wire.Block
-	(*Action)(nil),          // 8: kerninst.wire.Action
-	(*Unsplice)(nil),        // 9: kerninst.wire.Unsplice
-	(*Run)(nil),             // 10: kerninst.wire.Run
-	(*Sample)(nil),          // 11: kerninst.wire.Sample
-	(*Read)(nil),            // 12: kerninst.wire.Read
-	(*Snapshot)(nil),        // 13: kerninst.wire.Snapshot
-	(*Module)(nil),          // 14: kerninst.wire.Module
-	(*Kprobe)(nil),          // 15: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 16: kerninst.wire.Dump
-	(*Look)(nil),            // 17: kerninst.wire.Look
-	(*Record)(nil),          // 18: kerninst.wire.Record
-	(*Trace)(nil),           // 19: kerninst.wire.Trace
-	(*Hello)(nil),           // 20: kerninst.wire.Hello
-	(*Chunk)(nil),           // 21: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 22: kerninst.wire.Fetched
-	(*Log)(nil),             // 23: kerninst.wire.Log
-	(*Done)(nil),            // 24: kerninst.wire.Done
-	(*Result)(nil),          // 25: kerninst.wire.Result
-	(*PatchMemory)(nil),     // 26: kerninst.wire.PatchMemory
-	(*Planned)(nil),         // 27: kerninst.wire.Planned
-	(*Stage)(nil),           // 28: kerninst.wire.Stage
-	(*Looked)(nil),          // 29: kerninst.wire.Looked
-	(*Refusal)(nil),         // 30: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 31: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 32: kerninst.wire.RunResult
-	(*Value)(nil),           // 33: kerninst.wire.Value
-	(*Moment)(nil),          // 34: kerninst.wire.Moment
-	(*Row)(nil),             // 35: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 36: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 37: kerninst.wire.TextDiff
-	(*Range)(nil),           // 38: kerninst.wire.Range
-	(*Looked_Function)(nil), // 39: kerninst.wire.Looked.Function
-	nil,                     // 40: kerninst.wire.Value.SymbolsEntry
-	(*Moment_Inside)(nil),   // 41: kerninst.wire.Moment.Inside
+	(*Cloning)(nil),         // 6: kerninst.wire.Cloning
+	(*Rule)(nil),            // 7: kerninst.wire.Rule
+	(*Grow)(nil),            // 8: kerninst.wire.Grow
+	(*Point)(nil),           // 9: kerninst.wire.Point
+	(*Block)(nil),           // 10: kerninst.wire.Block
+	(*Action)(nil),          // 11: kerninst.wire.Action
+	(*Unsplice)(nil),        // 12: kerninst.wire.Unsplice
+	(*Run)(nil),             // 13: kerninst.wire.Run
+	(*Sample)(nil),          // 14: kerninst.wire.Sample
+	(*Read)(nil),            // 15: kerninst.wire.Read
+	(*Snapshot)(nil),        // 16: kerninst.wire.Snapshot
+	(*Module)(nil),          // 17: kerninst.wire.Module
+	(*Kprobe)(nil),          // 18: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 19: kerninst.wire.Dump
+	(*Look)(nil),            // 20: kerninst.wire.Look
+	(*Record)(nil),          // 21: kerninst.wire.Record
+	(*Trace)(nil),           // 22: kerninst.wire.Trace
+	(*Hello)(nil),           // 23: kerninst.wire.Hello
+	(*Chunk)(nil),           // 24: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 25: kerninst.wire.Fetched
+	(*Log)(nil),             // 26: kerninst.wire.Log
+	(*Done)(nil),            // 27: kerninst.wire.Done
+	(*Result)(nil),          // 28: kerninst.wire.Result
+	(*Clone)(nil),           // 29: kerninst.wire.Clone
+	(*Left)(nil),            // 30: kerninst.wire.Left
+	(*PatchMemory)(nil),     // 31: kerninst.wire.PatchMemory
+	(*Planned)(nil),         // 32: kerninst.wire.Planned
+	(*Stage)(nil),           // 33: kerninst.wire.Stage
+	(*Looked)(nil),          // 34: kerninst.wire.Looked
+	(*Refusal)(nil),         // 35: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 36: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 37: kerninst.wire.RunResult
+	(*Value)(nil),           // 38: kerninst.wire.Value
+	(*Moment)(nil),          // 39: kerninst.wire.Moment
+	(*Row)(nil),             // 40: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 41: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 42: kerninst.wire.TextDiff
+	(*Range)(nil),           // 43: kerninst.wire.Range
+	(*Looked_Function)(nil), // 44: kerninst.wire.Looked.Function
+	nil,                     // 45: kerninst.wire.Value.SymbolsEntry
+	(*Moment_Inside)(nil),   // 46: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
 	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	9,  // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	10, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	12, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	13, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	14, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	15, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	16, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	17, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
-	6,  // 10: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	0,  // 11: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	8,  // 12: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	7,  // 13: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
-	1,  // 14: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	33, // 15: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	34, // 16: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
-	2,  // 17: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	20, // 18: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	25, // 19: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	23, // 20: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	24, // 21: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	21, // 22: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	11, // 23: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	19, // 24: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	31, // 25: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	32, // 26: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	33, // 27: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	37, // 28: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	29, // 29: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	22, // 30: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	28, // 31: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	27, // 32: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	34, // 33: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	11, // 34: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	26, // 35: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
-	31, // 36: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
-	39, // 37: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	30, // 38: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	30, // 39: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	36, // 40: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	35, // 41: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 42: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	7,  // 43: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	40, // 44: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
-	41, // 45: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	38, // 46: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	7,  // 47: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	12, // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	13, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	15, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	16, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	17, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	18, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	19, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	20, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	8,  // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
+	9,  // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	6,  // 12: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
+	7,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
+	0,  // 14: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
+	11, // 15: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
+	13, // 16: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
+	0,  // 17: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
+	11, // 18: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	10, // 19: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
+	1,  // 20: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	38, // 21: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	39, // 22: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	2,  // 23: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	23, // 24: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	28, // 25: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	26, // 26: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	27, // 27: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	24, // 28: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	14, // 29: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	22, // 30: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	36, // 31: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	37, // 32: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	38, // 33: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	42, // 34: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	34, // 35: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	25, // 36: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	33, // 37: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	32, // 38: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	39, // 39: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	14, // 40: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	31, // 41: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
+	29, // 42: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
+	30, // 43: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
+	35, // 44: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
+	35, // 45: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
+	36, // 46: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	44, // 47: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	35, // 48: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	35, // 49: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	41, // 50: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	40, // 51: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 52: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	10, // 53: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	45, // 54: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
+	46, // 55: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	43, // 56: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	10, // 57: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -4030,8 +4482,9 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Kprobe)(nil),
 		(*Step_Dump)(nil),
 		(*Step_Look)(nil),
+		(*Step_Grow)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[15].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[18].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -4046,7 +4499,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   39,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

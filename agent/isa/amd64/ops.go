@@ -138,13 +138,26 @@ func JumpIf(cc byte, from, to isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32([]byte{0x0f, 0x80 | cc&15}, d), nil
 }
 
-// CompareZero encodes cmpl $0, mem(%rip) at a (SDM volume 2, CMP). It changes the flags.
+// CompareWord encodes cmpl imm, mem(%rip) at a (SDM volume 2, CMP). It changes the flags.
 //
-//	83 | 00 111 101 | disp32 | imm8
-func CompareZero(a, mem isa.Addr) ([]byte, error) {
-	const n = 7
-	d, err := displacement("cmpl", a+n, mem)
-	return append(isa.ByteOrder.AppendUint32([]byte{0x83, 0x3d}, d), 0), err
+//	83 | 00 111 101 | disp32 | imm8        81 | 00 111 101 | disp32 | imm32
+func CompareWord(a, mem isa.Addr, imm int32) ([]byte, error) {
+	if imm == int32(int8(imm)) {
+		d, err := displacement("cmpl", a+7, mem)
+		return append(isa.ByteOrder.AppendUint32([]byte{0x83, 0x3d}, d), byte(imm)), err
+	}
+	d, err := displacement("cmpl", a+10, mem)
+	return isa.ByteOrder.AppendUint32(isa.ByteOrder.AppendUint32([]byte{0x81, 0x3d}, d), uint32(imm)), err
+}
+
+// StoreCell encodes mov s, cell(%rip) at a; StoreImm stores an immediate, with its sign.
+func StoreCell(s isa.Reg, a, cell isa.Addr) ([]byte, error) {
+	return ripRelative("mov", nil, []byte{0x89}, s, a, cell, 0)
+}
+
+func StoreImm(imm int32, a, cell isa.Addr) ([]byte, error) {
+	code, err := ripRelative("movq", nil, []byte{0xc7}, 0, a, cell, 4)
+	return isa.ByteOrder.AppendUint32(code, uint32(imm)), err
 }
 
 // LoadCell encodes mov d, cell(%rip) at a.

@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// Clones that grow, as JIFL's code cache does, by what is known to be executed: each site that leads
+// out of one notes where to, and what was noted is part of the next, which takes the former's place.
+// That is made when the daemon is told to, in no kernel context; until then the originals run.
+
+// growing is a clone that grows.
+type growing struct {
+	spec      *wire.Cloning
+	functions []ktext.Func // the first is entered
+	links     map[isa.Addr][]isa.Addr
+	never     map[isa.Addr]*plan.Refusal
+	leftOut   []ktext.Func     // of never, in the order in which they were found
+	notes     map[isa.Addr]int // words of the entry's cells, from 0, by the sites
+	entry     *plan.Plan
+	rounds    int
+	full      bool
+	grown     bool // no site notes anything any more
+}
+
+// usualClone is the most that a clone has unless it is said, in bytes.
+const usualClone = 256 << 10
+
+// grows begins clones that grow.
+func (d *Daemon) grows(specs []*wire.Cloning) (out []*growing, err error) {
+	for _, c := range specs {
+		g := &growing{spec: c, links: map[isa.Addr][]isa.Addr{}, never: map[isa.Addr]*plan.Refusal{}}
+		for _, name := range append([]string{c.Entry}, c.Functions...) {
+			f, err := d.text.Function(c.Module, name)
+			if err != nil {
+				return nil, noSuch(c, err)
+			}
+			g.functions = append(g.functions, f)
+		}
+		out = append(out, g)
+	}
+	return out, nil
+}
+
+// pointsOf are what the rules of growing clones ask for. Rules say nothing of a function whose blocks
+// are not known.
+func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
+	for _, g := range grow {
+		for _, f := range g.functions {
+			if g.never[f.Addr] != nil {
+				continue
+			}
+			for _, rule := range g.spec.Rules {
+				one := wire.Point{Module: f.Module, Function: d.text.Known(f).Known(), Mechanism: plan.Clone.String(), Within: d.text.Known(g.functions[0]).Known(), Actions: rule.Actions}
+				if rule.Each == wire.Each_ITSELF {
+					out = append(out, &wire.Point{Module: one.Module, Function: one.Function, Mechanism: one.Mechanism, Within: one.Within, Actions: one.Actions, Entry: true})
+					continue
+				}
+				for _, half := range plan.Halves(d.text, f.Module, one.Function) {
+					offsets, r := d.offsets(&wire.Point{Module: f.Module, Each: rule.Each}, half)
+					if r != nil {
+						continue
+					}
+					for _, off := range offsets {
+						out = append(out, &wire.Point{Module: one.Module, Function: half, Offset: uint64(off), Mechanism: one.Mechanism, Within: one.Within, Actions: one.Actions})
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// asked adds what a clone that grows is asked to be.
+func (g *growing) asked(of *plan.Cloning) {
+	of.Functions = slices.Clone(g.functions)
+	of.Links, of.Never, of.Notes = g.links, g.never, !g.grown
+	if of.Most = int(g.spec.Most); of.Most == 0 {
+		of.Most = usualClone
+	}
+}
+
+// made notes what became of it: what was left out is not asked for again.
+func (g *growing) made(c *plan.Cloned) {
+	g.entry, g.notes = c.Entry, c.Notes
+	g.functions = slices.DeleteFunc(g.functions, func(f ktext.Func) bool {
+		r := c.Left[f.Addr]
+		if r != nil {
+			g.never[f.Addr], g.leftOut = r, append(g.leftOut, f)
+		}
+		return r != nil
+	})
+}
+
+// grow runs a program, and has the clones of a step grow, until nothing is new.
+func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.Result) error {
+	s := d.sets[w.Splice]
+	if s == nil || len(s.growing) == 0 {
+		return fmt.Errorf("step %q has no live clones that grow", w.Splice)
+	}
+	for round := uint32(0); round < w.Rounds; round++ {
+		if err := d.run(ctx, w.Run, out, res); err != nil {
+			return err
+		}
+		news := false
+		for _, g := range s.growing {
+			more, err := d.learnOf(g, s.clones.live)
+			if err != nil {
+				return err
+			}
+			news = news || more
+		}
+		if !news {
+			break
+		}
+		if err := d.remake(ctx, w.Splice); err != nil {
+			return err
+		}
+		s = d.sets[w.Splice]
+	}
+	for _, g := range s.growing {
+		g.grown = true
+	}
+	if err := d.remake(ctx, w.Splice); err != nil {
+		return err
+	}
+	res.Clones, res.PatchMemory = d.sets[w.Splice].said, d.patchMemory()
+	return nil
+}
+
+// learnOf reads what the sites of a clone have noted. It reports whether that is anything new.
+func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error) {
+	k := slices.IndexFunc(live, func(l *splice.Live) bool { return l.Plan == g.entry })
+	if k < 0 || g.full {
+		return false, nil
+	}
+	g.rounds++
+	for _, x := range g.entry.Clone.Insns {
+		word, noted := g.notes[x.Insn.Addr]
+		if !noted {
+			continue
+		}
+		to := isa.Addr(live[k].Beside(word))
+		if to == 0 {
+			continue
+		}
+		if x.Call != 0 {
+			if to, err = d.leadsNow(x.Call); err != nil {
+				return false, err
+			}
+		}
+		f, ok := d.text.Locate(to)
+		if !ok || f.Addr != to || g.never[to] != nil {
+			continue
+		}
+		if (x.Call != 0 || x.By != nil) && !slices.Contains(g.links[x.Insn.Addr], to) {
+			g.links[x.Insn.Addr] = append(g.links[x.Insn.Addr], to)
+			news = true
+		}
+		if !slices.ContainsFunc(g.functions, func(h ktext.Func) bool { return h.Addr == to }) {
+			g.functions = append(g.functions, f)
+			news = true
+		}
+	}
+	return news, nil
+}
+
+// leadsNow is where a static call's trampoline leads; 0: nowhere.
+func (d *Daemon) leadsNow(trampoline isa.Addr) (isa.Addr, error) {
+	code := make([]byte, longest)
+	if err := d.text.Read(trampoline, code); err != nil {
+		return 0, err
+	}
+	if i := d.arch.Decode(code, trampoline); i.Flow == isa.FlowJump {
+		return i.Target, nil
+	}
+	return 0, nil
+}
+
+// remake plans the clones of a step anew, and has them take the former's place. What their points
+// have counted goes on; who comes by in between is in the originals, and not counted.
+func (d *Daemon) remake(ctx context.Context, name string) error {
+	old := d.sets[name]
+	type key struct {
+		module, function string
+		offset           uint64
+		within           isa.Addr
+	}
+	of := func(p *plan.Plan) key {
+		return key{p.Module, p.Symbol, uint64(p.Offset), p.In.Point}
+	}
+	words, base := map[key][]uint64{}, map[key][]uint64{}
+	for _, l := range old.live {
+		if l.Plan.In == nil {
+			return fmt.Errorf("step %q has splices beside its clones: ask for them in another step", name)
+		}
+		words[of(l.Plan)], base[of(l.Plan)] = l.Words(), d.base[l]
+	}
+	if err := d.splicer.Undo(old.clones.live); err != nil {
+		return err
+	}
+	delete(d.sets, name)
+	d.known = d.learnt.Again()
+	defer func() { d.known, d.learnt = nil, d.known }()
+	made, plans, err := d.replan(ctx, old.growing)
+	if err != nil {
+		return err
+	}
+	cells := make([][]uint64, len(plans)+len(made.entries))
+	for k, p := range plans {
+		if cells[k] = words[of(p)]; cells[k] == nil {
+			cells[k] = p.Snippet.Starts()
+		}
+	}
+	for k, e := range made.entries {
+		cells[len(plans)+k] = e.Snippet.Starts()
+	}
+	all, err := d.splicer.ApplyFrom(append(plans, made.entries...), cells)
+	if err != nil {
+		return err
+	}
+	made.live, made.clones.live = all[:len(plans)], all[len(plans):]
+	d.sets[name], d.counts = made, nil
+	for k, l := range made.live {
+		if d.base[l] = base[of(plans[k])]; d.base[l] == nil {
+			d.base[l] = l.Words()
+		}
+	}
+	for k, p := range plans {
+		d.describe(p, made.points[k].Actions, made.results[k])
+	}
+	return nil
+}
+
+// replan plans clones. As long as they are more than there may be, they are tried with less of what is new.
+func (d *Daemon) replan(ctx context.Context, grow []*growing) (*set, []*plan.Plan, error) {
+	for {
+		made := &set{}
+		var before plan.Set
+		all := d.pointsOf(grow)
+		ones, results := make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
+		c, err := d.planClones(ctx, all, grow, &before, ones, results)
+		made.clones = c
+		var plans []*plan.Plan
+		for k, one := range ones {
+			if one != nil {
+				plans = append(plans, one)
+				made.add(all[k], one, results[k])
+				d.rings.known(made.points[len(made.points)-1], results[k].Tags)
+			}
+		}
+		if err == nil && len(c.entries) == len(grow) {
+			return made, plans, nil
+		}
+		d.splicer.Release(append(plans, c.entries...)...)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !shorten(grow, c.said) {
+			return nil, nil, errors.New(c.said[slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil })].Refusal.Detail)
+		}
+	}
+}
+
+// shorten leaves the latest of the functions out of the clones that are refused for what they take. It
+// reports whether there was one.
+func shorten(grow []*growing, said []*wire.Clone) (some bool) {
+	for k, g := range grow {
+		n := len(g.functions)
+		if r := said[k].Refusal; r == nil || n == 1 || r.Reason != plan.MemoryFull.String() {
+			continue
+		}
+		g.functions, g.full, some = g.functions[:n-max(n/8, 1)], true, true
+	}
+	return some
+}

@@ -1,0 +1,112 @@
+package gen
+
+import (
+	"kerninst/agent/isa"
+)
+
+// Links of clones. A call to a function that is in the clone is direct. One through a register,
+// and a static call, compares where it would lead with what it was seen to lead to, and calls that
+// one's copy directly; what is nowhere in its list is led to as the original does, out of line. There,
+// and where the original of a function is called that could be copied, too, the site can note where it
+// led: so who made the clone learns what is executed, and nobody waits for that.
+
+// linker is what one ISA adds to link.
+type linker struct {
+	// isHeld compares what a register holds, isLed where a trampoline leads, with an address: equal or not.
+	isHeld func(b *builder, r isa.Reg, f isa.Addr)
+	isLed  func(b *builder, trampoline, f isa.Addr)
+	// onEqual and onOther jump.
+	onEqual, onOther encoder
+	// note stores an address, or what a register holds; it changes no flags.
+	note  func(b *builder, f, cell isa.Addr)
+	noteR func(b *builder, r isa.Reg, cell isa.Addr)
+}
+
+// links reports whether a site compares: what it compares with changes flags.
+func (x *Cloned) links(arch *isa.Arch) bool { return len(x.Links) > 0 && x.Free.Has(arch.Flags) }
+
+// goes reports whether control does not come back behind the site.
+func (x *Cloned) goes() bool {
+	return x.Tail || x.Call == 0 && (x.Insn.Flow == isa.FlowJump || x.Insn.Flow == isa.FlowIndirectJump)
+}
+
+// route emits what calls or leaves by way of a register, of a trampoline, or to an original.
+func (b *builder) route(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
+	if !x.links(arch) {
+		b.original(arch, x)
+		return
+	}
+	l := cloners[arch.Name].linker
+	if x.goes() {
+		for _, f := range x.Links {
+			b.compare(l, x, f)
+			b.jump(l.onEqual, aim(f))
+		}
+		b.original(arch, x)
+		return
+	}
+	b.compare(l, x, x.Links[0])
+	other := len(b.out.Code)
+	b.jump(l.onOther, b.pc())
+	b.callCopy(arch, x, aim(x.Links[0]))
+	done := b.pc()
+	b.later = append(b.later, func() {
+		b.state(x.Insn.Addr, 0, nil)
+		for _, f := range x.Links[1:] {
+			b.aimAgain(l.onOther, other, b.pc())
+			b.compare(l, x, f)
+			other = len(b.out.Code)
+			b.jump(l.onOther, b.pc())
+			b.callCopy(arch, x, aim(f))
+			b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: done}, x)
+		}
+		b.aimAgain(l.onOther, other, b.pc())
+		b.original(arch, x)
+		b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: done}, x)
+	})
+}
+
+// original does as the original, and notes where that leads, if it is to.
+func (b *builder) original(arch *isa.Arch, x *Cloned) {
+	i, l := x.Insn, cloners[arch.Name].linker
+	if x.Call != 0 {
+		i.Flow, i.Target = isa.FlowCall, x.Call
+		if x.Tail {
+			i.Flow = isa.FlowJump
+		}
+	}
+	if cell := b.in.Cell + isa.Addr(8*(x.Note-1)); x.Note != 0 && x.By != nil {
+		l.noteR(b, *x.By, cell)
+	} else if x.Note != 0 {
+		l.note(b, i.Target, cell)
+	}
+	b.native(arch, i, x)
+}
+
+func (b *builder) compare(l linker, x *Cloned, f isa.Addr) {
+	if x.Call != 0 {
+		l.isLed(b, x.Call, f)
+		return
+	}
+	l.isHeld(b, *x.By, f)
+}
+
+func (b *builder) callCopy(arch *isa.Arch, x *Cloned, to isa.Addr) {
+	b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowCall, Target: to}, x)
+}
+
+func (b *builder) jump(encode encoder, to isa.Addr) {
+	code, err := encode(b.pc(), to)
+	b.emit(code, 0, reach(err))
+}
+
+// aimAgain encodes the jump at an offset anew, to where its target turned out to be.
+func (b *builder) aimAgain(encode encoder, off int, to isa.Addr) {
+	if b.err != nil {
+		return
+	}
+	code, err := encode(b.in.Patch+isa.Addr(off), to)
+	if b.err = reach(err); err == nil {
+		copy(b.out.Code[off:], code)
+	}
+}
