@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -42,7 +43,7 @@ type clonedSuite struct {
 }
 
 var (
-	clonedSlice = clonedSuite{strings.Fields("Null Read Write Fstat"), strings.Fields("getppid read write newfstat"), 2, 20 * time.Minute}
+	clonedSlice = clonedSuite{strings.Fields("Null Read Write Fstat"), strings.Fields("getppid read write newfstat newfstatat"), 2, 20 * time.Minute}
 	clonedWhole = clonedSuite{strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch Pipe ForkExit"),
 		strings.Fields("getppid read write newstat newfstat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"), 2, 40 * time.Minute}
 )
@@ -81,7 +82,7 @@ func (s clonedSuite) guests(arch string) []Guest {
 		found := read(k.name + ".read")
 		found.GetRead().Brief = k.action == ""
 		steps = append(steps, &wire.Step{Name: k.name, Do: &wire.Step_Splice{Splice: sp}},
-			&wire.Step{Name: k.name + ".grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: k.name, Rounds: 40, Run: &wire.Run{Argv: s.argv(1)}}}},
+			&wire.Step{Name: k.name + ".grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: k.name, Rounds: 40, Run: &wire.Run{Argv: s.argv(s.samples)}}}},
 			run(k.name+".work", s.argv(s.samples)...), found, unsplice(k.name))
 	}
 	return []Guest{{Name: "cloned", CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, Job: job(steps...)}}
@@ -95,14 +96,16 @@ func (s clonedSuite) check(t *T) {
 	bare := s.suite(t, "bare")
 	for _, k := range cloneKinds {
 		t.done("cloned", k.name)
+		t.ran("cloned", k.name+".grown")
 		grown := t.done("cloned", k.name+".grown")
-		functions, bytes, left := 0, uint32(0), 0
+		functions, size, left := 0, uint32(0), 0
+		t.Files["clones-"+k.name+".txt"] = composition(grown.Clones)
 		for _, c := range grown.Clones {
-			functions, bytes, left = functions+len(c.Functions), bytes+c.Bytes, left+len(c.Left)
+			functions, size, left = functions+len(c.Functions), size+c.Bytes, left+len(c.Left)
 		}
 		t.Metrics["clones."+k.name+".functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: 1}
 		t.Metrics["clones."+k.name+".left"] = report.Metric{Value: float64(left), Unit: "functions", N: 1}
-		t.Metrics["clones."+k.name+".bytes"] = report.Metric{Value: float64(bytes), Unit: "bytes", N: 1}
+		t.Metrics["clones."+k.name+".bytes"] = report.Metric{Value: float64(size), Unit: "bytes", N: 1}
 		mean := 1.0
 		var cells []report.GridCell
 		for n, o := range s.suite(t, k.name+".work") {
@@ -117,6 +120,21 @@ func (s clonedSuite) check(t *T) {
 			t.atMost(k.title+": geometric mean of what operations take, of bare", mean, k.limit)
 		}
 	}
+}
+
+// composition is what is in clones, for people.
+func composition(all []*wire.Clone) []byte {
+	var b bytes.Buffer
+	for _, c := range all {
+		fmt.Fprintf(&b, "%s: %s, %d bytes, %d instructions, %d functions, grown in %d rounds\n", c.Entry, c.Mechanism, c.Bytes, c.Instructions, len(c.Functions), c.Rounds)
+		for _, f := range c.Functions {
+			fmt.Fprintf(&b, "  %s\n", f)
+		}
+		for _, l := range c.Left {
+			fmt.Fprintf(&b, "  not %s: %s: %s\n", l.Function, l.Refusal.Reason, l.Refusal.Detail)
+		}
+	}
+	return b.Bytes()
 }
 
 func (s clonedSuite) suite(t *T, step string) []*measure.Operation {

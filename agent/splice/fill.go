@@ -7,6 +7,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
+	"kerninst/agent/plan"
 )
 
 // mostFilled bounds what is written at a time, in bytes.
@@ -17,9 +18,14 @@ const mostFilled = 64 << 10
 // so does what is written with it: the kernel's side refuses to overwrite that. It stays
 // dirty either way, and is written as a whole before anything leads there again.
 func (s *Splicer) fill(gone []*Live, moved []evicted) {
+	s.reap()
 	var all []place.Window
 	for _, l := range gone {
 		if l.Plan.In != nil {
+			continue
+		}
+		if l.Plan.Clone != nil {
+			s.leave(l.Plan)
 			continue
 		}
 		all = append(all, l.Plan.Slots(false)...)
@@ -37,6 +43,31 @@ func (s *Splicer) fill(gone []*Live, moved []evicted) {
 			}
 		}
 	}
+}
+
+// leave is fill of a clone. Tasks sleep in one, some for ever, so its slot is nobody's as long as
+// one does.
+func (s *Splicer) leave(p *plan.Plan) {
+	w := p.Slots(false)[0]
+	if s.trap(w) != nil && s.heap.Take(w.Lo, int(w.Size())) {
+		s.asleep = append(s.asleep, w)
+	}
+}
+
+// reap gives the slots of clones back in which nobody is asleep any more.
+func (s *Splicer) reap() {
+	s.asleep = slices.DeleteFunc(s.asleep, func(w place.Window) bool {
+		return s.trap(w) == nil && s.heap.Free(w.Lo, int(w.Size()))
+	})
+}
+
+// Asleep is how many bytes clones have that were undone and that tasks are asleep in.
+func (s *Splicer) Asleep() (n uint64) {
+	s.reap()
+	for _, w := range s.asleep {
+		n += w.Size()
+	}
+	return n
 }
 
 func (s *Splicer) trap(w place.Window) error {

@@ -17,16 +17,17 @@ import (
 // Splicer applies and undoes plans. It is not for use by several goroutines at
 // once.
 type Splicer struct {
-	arch  *isa.Arch
-	poker Poker
-	heap  place.Heap
-	areas map[uint32]Area
-	local Local
-	live  []*Live              // in the order in which they were made
-	set   plan.Set             // of them
-	moved map[isa.Addr]evicted // by where their bodies begin
-	most  int                  // writes in one batch of the kernel's: MostWrites
-	first place.Window         // that patch memory was had in first: the kernel's own text reaches it
+	arch   *isa.Arch
+	poker  Poker
+	heap   place.Heap
+	areas  map[uint32]Area
+	local  Local
+	live   []*Live              // in the order in which they were made
+	set    plan.Set             // of them
+	moved  map[isa.Addr]evicted // by where their bodies begin
+	most   int                  // writes in one batch of the kernel's: MostWrites
+	asleep []place.Window       // of clones that were undone and that tasks are asleep in
+	first  place.Window         // that patch memory was had in first: the kernel's own text reaches it
 }
 
 // Live is a splice that the kernel runs.
