@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/snippet"
 )
 
@@ -34,6 +35,8 @@ type Cloned struct {
 	Free  isa.RegSet `json:"free"` // before it
 	// Key says of a static key's site how it is read: nothing rewrites a copy.
 	Key *Key `json:"key,omitempty"`
+	// Fixup is where control goes on when the instruction faults, if the kernel has that in its table.
+	Fixup isa.Addr `json:"fixup,omitempty"`
 	// Call is, of a static call's site, the trampoline that calls the same; Tail, that it
 	// does not come back.
 	Call isa.Addr `json:"call,omitempty"`
@@ -51,7 +54,11 @@ type Cloned struct {
 
 // Key is how a static key is read: the word of 32 bits at Enabled is zero while it is off.
 // Control goes to Target while it is on or, with Off, while it is off; else on.
+//
+// With Entry, where its entry in the kernel's table is, it is not read: the clone has a site as the
+// original does, which the kernel rewrites.
 type Key struct {
+	Entry   isa.Addr `json:"entry,omitempty"`
 	Enabled isa.Addr `json:"enabled"`
 	Target  isa.Addr `json:"target"`
 	Off     bool     `json:"off,omitempty"`
@@ -63,19 +70,32 @@ type Inserted struct {
 	Word    int             `json:"word"`
 }
 
+// Site is an offset of a clone where something stands for an instruction that the kernel finds by
+// its address. Where control goes on is To in the clone, or, if that is 0, where it would from there.
+type Site struct {
+	Off      int `json:"off"`
+	Orig, To isa.Addr
+	Entry    isa.Addr `json:"entry,omitempty"` // of a static key, that in the kernel's table; 0: it may fault
+}
+
+// SiteLen is how long a static key's site is.
+const SiteLen = 5
+
 // Piece is what became of an Inserted: where in the code it is, and what it costs.
 type Piece struct{ Off, Len, Word, Added, Spilled int }
 
 // cloner is what one ISA adds to make clones.
 type cloner struct {
-	// key reads a static key, and goes to a place while it is on, or while it is off.
-	key func(b *builder, k *Key, to isa.Addr)
+	// key reads a static key, and goes to a place while it is on, or while it is off; site is as long as
+	// a static key's site, and does nothing.
+	key  func(b *builder, k *Key, to isa.Addr)
+	site []byte
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
 	linker
 }
 
-var cloners = map[string]cloner{"amd64": {keyAmd64, framesAmd64, linksAmd64}}
+var cloners = map[string]cloner{"amd64": {keyAmd64, amd64.Nop5, framesAmd64, linksAmd64}}
 
 // Clones reports whether clones can be made for an ISA.
 func Clones(arch string) bool { return cloners[arch].key != nil }
@@ -214,6 +234,10 @@ func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
 func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
 	i := x.Insn
 	switch {
+	case x.Key != nil && x.Key.Entry != 0:
+		b.site(x, x.Key.Target, x.Key.Entry, aim)
+		b.emit(cloners[arch.Name].site, 0, nil)
+		return
 	case x.Key != nil:
 		cloners[arch.Name].key(b, x.Key, aim(x.Key.Target))
 		if !x.Free.Has(arch.Flags) && b.err == nil {
@@ -226,8 +250,20 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	case i.Flow == isa.FlowTrap: // here the original goes on
 		i.Flow, i.Target, aim = isa.FlowJump, i.Addr, func(a isa.Addr) isa.Addr { return a }
 	}
+	if x.Fixup != 0 {
+		b.site(x, x.Fixup, 0, aim)
+	}
 	i.Target = aim(i.Target)
 	b.native(arch, i, x)
+}
+
+// site notes that the next instruction is one that the kernel finds by its address.
+func (b *builder) site(x *Cloned, to, entry isa.Addr, aim func(isa.Addr) isa.Addr) {
+	s := Site{Off: len(b.out.Code), Orig: x.Insn.Addr, To: aim(to), Entry: entry}
+	if s.To == to {
+		s.To = 0
+	}
+	b.out.Sites = append(b.out.Sites, s)
 }
 
 // native emits what an instruction is that leads where it says. A call comes back into the clone.

@@ -32,7 +32,8 @@ type Features struct {
 	NoWindows bool `json:"noWindows"` // nothing proves that nobody is inside a window
 	// Preempted: a thread may lose its CPU anywhere in the kernel, in a patch too.
 	Preempted bool `json:"preempted,omitempty"`
-	NoTraps   bool `json:"noTraps"` // breakpoints lead to no patch
+	NoTraps   bool `json:"noTraps"`        // breakpoints lead to no patch
+	Keys      bool `json:"keys,omitempty"` // a clone may have sites of static keys
 }
 
 // Input is everything that a patch depends on.
@@ -103,6 +104,7 @@ type Output struct {
 	Home    bool    // the last instruction is a breakpoint, which has to lead to Back
 	Annex   Annex   // if Input.Annex asks for one
 	Pieces  []Piece // what is inserted in a clone, in the order in which it lies there
+	Sites   []Site  // of a clone, likewise
 }
 
 // builder appends instructions and keeps count; the first error stops it.

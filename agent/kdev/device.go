@@ -52,6 +52,9 @@ func (i Info) Preempted() bool { return i.Features&FeaturePreempted != 0 }
 // Traps reports whether breakpoints may lead to patches.
 func (i Info) Traps() bool { return i.Features&FeatureTrap != 0 }
 
+// Keys reports whether code may have sites of static keys.
+func (i Info) Keys() bool { return i.Features&FeatureKeys != 0 }
+
 // LSE reports whether an arm64 CPU has the atomics of ARMv8.1.
 func (i Info) LSE() bool { return i.Features&FeatureLSE != 0 }
 
@@ -452,9 +455,30 @@ func (f Frame) encode() kiFrame {
 	return k
 }
 
+// Site is code that stands for an instruction that the kernel finds by its address: struct
+// ki_site in guest/module/uapi/kerninst.h.
+type Site struct {
+	Off             int
+	Orig, Entry, To isa.Addr
+	Key             bool // it is a static key's; else one that may fault
+}
+
+func (s Site) encode() kiSite {
+	k := kiSite{Orig: uint64(s.Orig), Entry: uint64(s.Entry), To: uint64(s.To), Off: uint32(s.Off), Kind: siteFault}
+	if s.Key {
+		k.Kind = siteKey
+	}
+	return k
+}
+
 // WriteCode writes into the code of an area. Nothing live may lead there. Frames are for
 // who walks up a stack from there, with the first at 0; without, he ends there.
 func (d *Device) WriteCode(addr isa.Addr, code []byte, frames ...Frame) error {
+	return d.WriteSites(addr, code, frames, nil)
+}
+
+// WriteSites is WriteCode of what has sites. What is there of keys is as they are, whatever code has.
+func (d *Device) WriteSites(addr isa.Addr, code []byte, frames []Frame, sites []Site) error {
 	if len(code) == 0 {
 		return nil
 	}
@@ -467,6 +491,13 @@ func (d *Device) WriteCode(addr isa.Addr, code []byte, frames ...Frame) error {
 			ks[i] = f.encode()
 		}
 		in.Frames = address(&pin, (*byte)(unsafe.Pointer(&ks[0])))
+	}
+	if len(sites) > 0 {
+		ks := make([]kiSite, len(sites))
+		for i, s := range sites {
+			ks[i] = s.encode()
+		}
+		in.Sites, in.NSites = address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), uint32(len(ks))
 	}
 	if err := d.call("write code", iocCode, unsafe.Pointer(&in)); err != nil {
 		return fmt.Errorf("%d bytes at %v: %w", len(code), addr, err)

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 15
+const ABIVersion = 16
 
 // Limits of the module's calls.
 const (
@@ -32,6 +32,18 @@ const (
 	FeatureTrap      = 1 << 2 // breakpoints may lead to patches
 	// FeaturePreempted: a thread may lose its CPU anywhere in the kernel, in a patch too.
 	FeaturePreempted = 1 << 3
+	// FeatureKeys: code may have sites of static keys.
+	FeatureKeys = 1 << 4
+)
+
+// Kinds of sites that code has.
+const (
+	siteFault = 1
+	siteKey   = 2
+	// SiteKeyLen is how long a static key's is, in bytes.
+	SiteKeyLen = 5
+	// MaxSites is the most of one piece of code.
+	MaxSites = 1024
 )
 
 // Flags of a splice, of an undo and of a read.
@@ -82,8 +94,12 @@ type (
 	}
 	kiCode struct {
 		Addr, Buf, Len uint64
-		Frames         uint64
-		N, Reserved    uint32
+		Frames, Sites  uint64
+		N, NSites      uint32
+	}
+	kiSite struct {
+		Orig, Entry, To uint64
+		Off, Kind       uint32
 	}
 	kiFrame struct {
 		Orig                    uint64
@@ -159,7 +175,7 @@ const (
 	iocArea     = 0xc038ce01
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4020ce03
-	iocCode     = 0x4028ce04
+	iocCode     = 0x4030ce04
 	iocSplice   = 0xc010ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8038ce07

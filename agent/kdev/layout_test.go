@@ -22,7 +22,7 @@ func goLayout() []string {
 	var out []string
 	for name, v := range map[string]any{
 		"ki_info": kiInfo{}, "ki_area": kiArea{}, "ki_area_free": kiAreaFree{},
-		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_splice": kiSplice{},
+		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_site": kiSite{}, "ki_splice": kiSplice{},
 		"ki_batch": kiBatch{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
 		"ki_cells": kiCells{}, "ki_range": kiRange{}, "ki_inside": kiInside{}, "ki_moment": kiMoment{},
 		"ki_ring": kiRing{}, "ki_wait": kiWait{},
@@ -129,6 +129,11 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_FEAT_PREEMPTED":     shift(FeaturePreempted),
 		"KI_READ_UNPROBED":      fmt.Sprintf("%du", readUnprobed),
 		"KI_FEAT_LSE":           shift(FeatureLSE),
+		"KI_FEAT_KEYS":          shift(FeatureKeys),
+		"KI_SITE_FAULT":         fmt.Sprintf("%du", siteFault),
+		"KI_SITE_KEY":           fmt.Sprintf("%du", siteKey),
+		"KI_SITE_KEY_LEN":       fmt.Sprintf("%du", SiteKeyLen),
+		"KI_MAX_SITES":          fmt.Sprintf("%du", MaxSites),
 		"KI_SPLICE_WINDOW":      shift(spliceWindow),
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),
 		"KI_SPLICE_CODE":        shift(spliceCode),

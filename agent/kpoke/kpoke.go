@@ -103,8 +103,12 @@ func (p *Poker) keep(a *kdev.Area) splice.Area {
 }
 
 // WriteCode writes a patch.
-func (p *Poker) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
-	return p.dev.WriteCode(a, code, kdev.Frames(p.info.Arch, states)...)
+func (p *Poker) WriteCode(a isa.Addr, code []byte, states []gen.State, sites []gen.Site) error {
+	var all []kdev.Site
+	for _, s := range sites {
+		all = append(all, kdev.Site{Off: s.Off, Orig: s.Orig, To: s.To, Entry: s.Entry, Key: s.Entry != 0})
+	}
+	return p.dev.WriteSites(a, code, kdev.Frames(p.info.Arch, states), all)
 }
 
 // AllocLocal gets cells of each CPU.

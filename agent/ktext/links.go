@@ -25,6 +25,7 @@ type Key struct {
 	Site, Target isa.Addr
 	Enabled      isa.Addr
 	Off          bool
+	Entry        isa.Addr // in the kernel's table
 }
 
 // Where a struct jump_entry has the distance to its key, and the bits of that which are flags,
@@ -37,7 +38,7 @@ const (
 
 func keyOf(at isa.Addr, entry []byte) Key {
 	d := isa.ByteOrder.Uint64(entry[keyField:])
-	return Key{rel(at, entry, 0), rel(at, entry, 4), at + keyField + isa.Addr(d&^keyFlags), d&keyOff != 0}
+	return Key{rel(at, entry, 0), rel(at, entry, 4), at + keyField + isa.Addr(d&^keyFlags), d&keyOff != 0, at}
 }
 
 // Fault is one entry of the exception table.

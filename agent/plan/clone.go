@@ -23,10 +23,11 @@ import (
 //     whole before. Who has entered the original goes on there, and is not counted.
 //   - A task that sleeps, or is preempted, in the copy, or returns into it from what it calls: the
 //     copy stays as long as any stack has an address in it (guest/module/quiesce.c).
-//   - A fault: as in the original, of which no instruction has a fixup (others are not copied).
+//   - A fault: as in the original. Of an instruction that has a fixup, the copy has one, too: the copy of that.
 //   - A trap (BUG, WARN): control goes back to the original before it, so that the kernel finds it
 //     by its address; what follows it is run there, up to the function's return, uncounted.
-//   - A static key or call that changes: the copy reads the key, and calls the call's trampoline.
+//   - A static key or call that changes: the copy's site is rewritten with the key's others, or it reads the
+//     key (guest/module/arch/amd64/keys.c); and it calls the call's trampoline.
 //   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
 //     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
 //   - ftrace, kprobes, live patches that come later, in a function that was copied: who comes by in the
@@ -150,9 +151,6 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if r := fn.learn(req); r != nil {
 		return r
 	}
-	if whole && fn.ftrace == 0 {
-		return refuse(ControlFlow, "%v has no ftrace site: it may be called by a convention of its own", fn.Func)
-	}
 	if fn.lostAny() {
 		return refuse(Undecodable, "%v+%#x: the bytes are no known instruction", fn.Func, fn.off(fn.lost))
 	}
@@ -173,8 +171,23 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	return fn.readable(req)
 }
 
+// begin is where the copy of a function begins: behind its landing pad and its ftrace site.
+func (fn *function) begin() isa.Off {
+	if fn.ftrace == 0 && fn.has(0) && fn.insns[0].Traits&isa.Landing != 0 {
+		return fn.off(0) + isa.Off(fn.insns[0].Len)
+	}
+	return fn.ftrace
+}
+
+// sited reports whether the sites of static keys in a copy are the kernel's to rewrite. A module's
+// are not: they may go before the copy does.
+func (fn *function) sited(req Request) bool { return req.Features.Keys && fn.Module == "" }
+
 // readable says why a static key cannot be read in a copy.
 func (fn *function) readable(req Request) *Refusal {
+	if fn.sited(req) {
+		return nil
+	}
 	tables, err := req.Known.tables(fn.text, fn.Module)
 	if err != nil {
 		return unreadable(err)
@@ -201,8 +214,6 @@ func (fn *function) carried(k int, i isa.Insn) *Refusal {
 	switch {
 	case err != nil:
 		return unreadable(err)
-	case reserved && res.Class == ktext.Exception:
-		return refuse(MayFault, "%s has an exception-table entry: its function is not copied yet", fn.name(k))
 	case reserved && ownReserved[res.Class.String()]:
 		return reserve(res.Class.String(), "%v: %v: %s", fn.Func, res.Class, res.Why)
 	case i.Flow == isa.FlowUnknown:
@@ -227,7 +238,7 @@ func (c *cloning) make() *Refusal {
 	c.req.clone, c.req.Block, c.req.Mechanism = &c.gen, false, MechanismInvalid
 	c.req.Snippet = snippet.Snippet{}
 	c.req.Without = append(slices.Clip(c.req.Without), Pun, Trap)
-	at, r := first.boundary(first.ftrace)
+	at, r := first.boundary(first.begin())
 	if r != nil {
 		return r
 	}
@@ -270,7 +281,7 @@ func (c *cloning) lay() *Refusal {
 		if r != nil {
 			return r
 		}
-		begin := fn.Addr + isa.Addr(fn.ftrace)
+		begin := fn.Addr + isa.Addr(fn.begin())
 		c.gen.Begins[fn.Addr] = begin
 		for k, i := range fn.insns {
 			if i.Addr < begin {
@@ -376,7 +387,15 @@ func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
 	}
 	keys := map[isa.Addr]*gen.Key{}
 	for _, k := range span(tables.Keys, fn.Addr, fn.End(), func(k ktext.Key) isa.Addr { return k.Site }) {
-		keys[k.Site] = &gen.Key{Enabled: k.Enabled, Target: k.Target, Off: k.Off}
+		key := &gen.Key{Enabled: k.Enabled, Target: k.Target, Off: k.Off}
+		if fn.sited(c.req) {
+			key.Entry = k.Entry
+		}
+		keys[k.Site] = key
+	}
+	fixups := map[isa.Addr]isa.Addr{}
+	for _, x := range span(tables.Faults, fn.Addr, fn.End(), func(f ktext.Fault) isa.Addr { return f.Site }) {
+		fixups[x.Site] = x.Fixup
 	}
 	for _, a := range span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
 		if calls[a] == 0 {
@@ -384,7 +403,7 @@ func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
 		}
 	}
 	return func(i isa.Insn) gen.Cloned {
-		return gen.Cloned{Key: keys[i.Addr], Call: calls[i.Addr], Tail: i.Flow == isa.FlowJump}
+		return gen.Cloned{Key: keys[i.Addr], Fixup: fixups[i.Addr], Call: calls[i.Addr], Tail: i.Flow == isa.FlowJump}
 	}, nil
 }
 
@@ -417,10 +436,10 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
 	req.Snippet, req.Offset = in.Snippet, in.Offset
 	if in.Entry {
-		req.Offset = fn.ftrace
+		req.Offset = fn.begin()
 	}
 	at, r := fn.boundary(req.Offset)
-	if r == nil && fn.off(at) < fn.ftrace {
+	if r == nil && fn.off(at) < fn.begin() {
 		r = reserve(ktext.Ftrace.String(), "%s is an ftrace site or before it, which clones have none of", fn.place(at))
 	}
 	if r == nil {
@@ -467,7 +486,7 @@ func (c *cloning) point(entry *Plan, p placedInsert, piece gen.Piece) *Plan {
 	in, i := c.inserts[p.insert], p.fn.insns[p.k]
 	off := in.Offset
 	if in.Entry {
-		off = p.fn.ftrace
+		off = p.fn.begin()
 	}
 	i.Text = p.fn.text.Arch.Text(p.fn.code[p.fn.off(p.k):], i.Addr)
 	out := &Plan{
@@ -501,7 +520,7 @@ func (p *Plan) checkClone(arch *isa.Arch) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(out.Code, p.Code) {
+	if !bytes.Equal(out.Code, p.Code) || !slices.Equal(out.Sites, p.Sites) {
 		return fmt.Errorf("the code at %v is not the clone that it is said to be", p.Patch)
 	}
 	return nil

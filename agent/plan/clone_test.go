@@ -209,8 +209,8 @@ func TestCloneRefused(t *testing.T) {
 		change func(*plan.Request)
 		want   plan.Reason
 	}{
-		"faults":     {at("pmu_msr_read"), nil, plan.MayFault},
-		"no site":    {at("__pfx_vfs_read"), nil, plan.ControlFlow},
+		"a key":      {at("pmu_msr_read"), nil, plan.NoDeadRegister},
+		"padding":    {at("__pfx_vfs_read"), nil, plan.ReservedText},
 		"spliced":    {vfs, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return lo < vfs.End() && vfs.Addr < hi } }, plan.AlreadySpliced},
 		"no memory":  {vfs, func(r *plan.Request) { r.Heap.Take(r.Heap.Areas()[0].Addr, r.Heap.Areas()[0].CodeLen) }, plan.MemoryFull},
 		"no windows": {vfs, func(r *plan.Request) { r.Without = []plan.Mechanism{plan.Quiesced, plan.Springboard, plan.Jump} }, plan.UnsupportedMechanism},
@@ -232,7 +232,7 @@ func TestCloneRefused(t *testing.T) {
 	if r != nil {
 		t.Fatal(r)
 	}
-	want := []plan.Reason{plan.InsideInstruction, plan.ReservedText, plan.OutsideFunction, plan.MayFault, plan.NoSuchFunction, 0, plan.NoArgument}
+	want := []plan.Reason{plan.InsideInstruction, plan.ReservedText, plan.OutsideFunction, plan.NoDeadRegister, plan.NoSuchFunction, 0, plan.NoArgument}
 	for n, w := range want {
 		if (got.Why[n] == nil) != (w == 0) || w != 0 && got.Why[n].Reason != w || (got.Points[n] == nil) == (w == 0) {
 			t.Errorf("insert %d: %v, %v; want %v", n, got.Points[n], got.Why[n], w)

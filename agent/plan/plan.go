@@ -230,7 +230,8 @@ type Plan struct {
 	// Clone is what Code is, if it is a clone: clone.go.
 	Clone *gen.Clone `json:"clone,omitempty"`
 	// In is the clone in which Code is, at Patch: nothing is written at Point.
-	In     *Plan `json:"-"`
+	In     *Plan      `json:"-"`
+	Sites  []gen.Site `json:"sites,omitempty"` // of a clone
 	pieces []gen.Piece
 }
 

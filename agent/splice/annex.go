@@ -9,7 +9,7 @@ import (
 
 // patchOf is a plan's patch: one part, or the one in reach and the annex's.
 func patchOf(p *plan.Plan) []part {
-	out := []part{{at: p.Patch, code: p.Code, states: p.States, slot: p.Slot, of: p}}
+	out := []part{{at: p.Patch, code: p.Code, states: p.States, sites: p.Sites, slot: p.Slot, of: p}}
 	if p.Annex != nil {
 		out = append(out, part{at: p.Annex.Addr, code: p.Annex.Code, states: p.Annex.States, of: p})
 	}

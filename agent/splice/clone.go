@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -92,13 +93,11 @@ func (s *Splicer) unchanged(p *plan.Plan) error {
 	return nil
 }
 
-// inPieces cuts what is long, at lines, so that each piece has no more states than are taken at once.
+// inPieces cuts what is long, at lines, so that each piece has no more states and sites than are taken
+// at once. No site of a key is cut.
 func (c part) inPieces() (out []part) {
-	for len(c.states) > mostStates || len(c.code) > mostFilled {
-		cut, k := 0, 0
-		for ; k < len(c.states) && k < mostStates && c.states[k].Off < mostFilled; k++ {
-			cut = c.states[k].Off &^ (place.Line - 1)
-		}
+	for len(c.states) > mostStates || len(c.code) > mostFilled || len(c.sites) > mostStates {
+		cut := c.cut()
 		if cut == 0 {
 			break
 		}
@@ -117,7 +116,52 @@ func (c part) inPieces() (out []part) {
 			st.Off -= cut
 			rest.states = append(rest.states, st)
 		}
+		for _, x := range c.sites {
+			if x.Off < cut {
+				head.sites = append(head.sites, x)
+				continue
+			}
+			x.Off -= cut
+			rest.sites = append(rest.sites, x)
+		}
 		out, c = append(out, head), rest
 	}
 	return append(out, c)
+}
+
+// cut is where a part is cut first; 0: nowhere.
+func (c part) cut() (cut int) {
+	for k, st := range c.states {
+		if k == mostStates || st.Off >= mostFilled {
+			break
+		}
+		cut = st.Off &^ (place.Line - 1)
+	}
+	if len(c.sites) > mostStates {
+		cut = min(cut, c.sites[mostStates].Off&^(place.Line-1))
+	}
+	for cut > 0 && slices.ContainsFunc(c.sites, func(x gen.Site) bool { return x.Entry != 0 && x.Off < cut && cut < x.Off+gen.SiteLen }) {
+		cut -= place.Line
+	}
+	return cut
+}
+
+// holdsBut compares kernel memory with code, but for the sites of static keys, which the kernel writes.
+func (s *Splicer) holdsBut(c part) error {
+	if len(c.sites) == 0 {
+		return s.holds(c.at, c.code)
+	}
+	want, got := bytes.Clone(c.code), make([]byte, len(c.code))
+	if err := s.poker.Read(c.at, got); err != nil {
+		return err
+	}
+	for _, x := range c.sites {
+		if x.Entry != 0 {
+			copy(want[x.Off:], got[x.Off:][:gen.SiteLen])
+		}
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("the clone at %v is not what was written", c.at)
+	}
+	return nil
 }

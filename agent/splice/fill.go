@@ -72,7 +72,7 @@ func (s *Splicer) Asleep() (n uint64) {
 
 func (s *Splicer) trap(w place.Window) error {
 	n := (int(w.Size()) + place.Line - 1) / place.Line * place.Line
-	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)), nil)
+	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)), nil, nil)
 }
 
 // joined puts slots together that have nothing but free ones between them, up to

@@ -25,8 +25,9 @@ type Poker interface {
 	// FreeArea gives an area back. No splice may lead into it.
 	FreeArea(id uint32) error
 	// WriteCode writes a patch into an area, with its state map, for who walks up a
-	// stack from there; none of code that nobody comes to.
-	WriteCode(a isa.Addr, code []byte, states []gen.State) error
+	// stack from there; none of code that nobody comes to. Of its sites those of static keys are
+	// written as the keys are.
+	WriteCode(a isa.Addr, code []byte, states []gen.State, sites []gen.Site) error
 	// Splice makes all splices of the batch, or none, and sets their IDs. An
 	// error that one of them is to blame for is a *BatchError.
 	Splice(batch []Splice) error

@@ -22,6 +22,7 @@ type part struct {
 	at     isa.Addr
 	code   []byte
 	states []gen.State
+	sites  []gen.Site
 	slot   int // bytes, no less than the code has
 	// of is whose it is; nil: it is a copy of what was moved away.
 	of   *plan.Plan
@@ -79,6 +80,10 @@ func merged(run []part, trap []byte) part {
 	for _, c := range run {
 		off := int(c.at - all.at)
 		copy(all.code[off:], c.code)
+		for _, x := range c.sites {
+			x.Off += off
+			all.sites = append(all.sites, x)
+		}
 		if !told {
 			continue
 		}
@@ -119,10 +124,10 @@ func (s *Splicer) blamed(run []part, err error) error {
 
 // put writes one part.
 func (s *Splicer) put(c part) error {
-	if err := s.poker.WriteCode(c.at, c.code, c.states); err != nil {
+	if err := s.poker.WriteCode(c.at, c.code, c.states, c.sites); err != nil {
 		return err
 	}
-	return s.holds(c.at, c.code)
+	return s.holdsBut(c)
 }
 
 // blame says whose part an error is about.

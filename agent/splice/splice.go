@@ -652,7 +652,7 @@ func (s *Splicer) Verify() error {
 			written = append(written, part{at: b.Addr, code: b.New})
 		}
 		for _, c := range written {
-			if err := s.holds(c.at, c.code); err != nil {
+			if err := s.holdsBut(c); err != nil {
 				errs = append(errs, describe(l.Plan, err))
 			}
 		}

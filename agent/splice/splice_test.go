@@ -132,7 +132,7 @@ func (k *kernel) FreeArea(id uint32) error {
 	return nil
 }
 
-func (k *kernel) WriteCode(a isa.Addr, code []byte, states []gen.State) error {
+func (k *kernel) WriteCode(a isa.Addr, code []byte, states []gen.State, _ []gen.Site) error {
 	if err := k.call("code"); err != nil {
 		return err
 	}

@@ -115,7 +115,13 @@ static int add(unsigned long insn, unsigned long fixup, const struct exception_t
 	return 0;
 }
 
-int ki_annex_add(unsigned long insn, unsigned long original)
+bool ki_annex_own(unsigned long addr, unsigned long len)
+{
+	return addr - (unsigned long)ki_annex < KI_ANNEX_LEN + KI_ARCH_ARENA &&
+	       addr - (unsigned long)ki_annex + len <= KI_ANNEX_LEN + KI_ARCH_ARENA;
+}
+
+int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
 	unsigned long fixup;
@@ -123,8 +129,8 @@ int ki_annex_add(unsigned long insn, unsigned long original)
 
 	if (!like || insn_of(like) != original)
 		return -EINVAL;
-	fixup = fixup_of(like);
-	if (KI_ARCH_FIXUP_IS_NEXT(like))
+	fixup = to ? to : fixup_of(like);
+	if (!to && KI_ARCH_FIXUP_IS_NEXT(like))
 		fixup += insn - original;
 	far = (s64)(fixup - (unsigned long)tables);
 	if (far != (s32)far || far + (s64)sizeof(tables) != (s32)(far + (s64)sizeof(tables)) ||
@@ -143,6 +149,14 @@ void ki_annex_remove(unsigned long insn)
 	fault_count--;
 	memmove(&faults[k], &faults[k + 1], (fault_count - k) * sizeof(faults[0]));
 	stale = true;
+}
+
+void ki_annex_remove_all(unsigned long addr, unsigned long len)
+{
+	u32 k = position(addr);
+
+	while (k < fault_count && faults[k].insn - addr < len)
+		ki_annex_remove(faults[k].insn);
 }
 
 static void fill(struct exception_table_entry *t)

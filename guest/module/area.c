@@ -412,6 +412,7 @@ static void clear_built_in(const struct area *a)
 		if (memcmp((void *)at, traps, PAGE_SIZE))
 			WARN_ON(ki_arch_write_code((void *)at, traps, PAGE_SIZE));
 	ki_arch_frames(a->addr, a->code_len, NULL, 0);
+	ki_text_forget_sites(a->addr, a->code_len);
 }
 
 /* Nobody is in its code any more. */

@@ -201,6 +201,7 @@ static long do_read(void __user *arg)
 static long do_code(void __user *arg)
 {
 	struct ki_frame *frames = NULL;
+	struct ki_site *sites = NULL;
 	struct ki_code c;
 	void *code;
 	int err;
@@ -208,20 +209,25 @@ static long do_code(void __user *arg)
 	if (copy_from_user(&c, arg, sizeof(c)))
 		return -EFAULT;
 	if (!c.len || c.len > KI_MAX_AREA || c.addr + c.len < c.addr ||
-	    c.n > KI_MAX_FRAMES || c.reserved)
+	    c.n > KI_MAX_FRAMES || c.n_sites > KI_MAX_SITES)
 		return -EINVAL;
 	code = ki_try_err(vmemdup_user(u64_to_user_ptr(c.buf), c.len));
 	if (IS_ERR(code))
 		return PTR_ERR(code);
 	if (c.n)
 		frames = ki_try_err(vmemdup_user(u64_to_user_ptr(c.frames), array_size(c.n, sizeof(*frames))));
-	err = PTR_ERR_OR_ZERO(frames);
+	if (!IS_ERR(frames) && c.n_sites)
+		sites = ki_try_err(vmemdup_user(u64_to_user_ptr(c.sites), array_size(c.n_sites, sizeof(*sites))));
+	err = PTR_ERR_OR_ZERO(IS_ERR(frames) ? (void *)frames : (void *)sites);
 	if (!err) {
 		mutex_lock(&ki_lock);
-		err = ki_text_write_code(c.addr, code, c.len, frames, c.n);
+		err = ki_text_write_code(&(struct ki_text_code){ c.addr, c.len, code, frames, sites, c.n, c.n_sites });
 		mutex_unlock(&ki_lock);
-		kvfree(frames);
 	}
+	if (!IS_ERR(sites))
+		kvfree(sites);
+	if (!IS_ERR(frames))
+		kvfree(frames);
 	kvfree(code);
 	return err;
 }

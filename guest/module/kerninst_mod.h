@@ -99,7 +99,11 @@ int ki_annex_init(void);
 unsigned long ki_annex_addr(void);
 unsigned long ki_arena_addr(void);	/* behind it, KI_ARCH_ARENA bytes */
 bool ki_annex_has(unsigned long addr);
-int ki_annex_add(unsigned long insn, unsigned long original);
+/* to: where control goes on; 0: where it would from the original. */
+int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to);
+void ki_annex_remove_all(unsigned long addr, unsigned long len);
+/* Is all of it in the module's text? */
+bool ki_annex_own(unsigned long addr, unsigned long len);
 void ki_annex_remove(unsigned long insn);
 void ki_annex_publish(void);
 
@@ -111,9 +115,17 @@ bool ki_text_windows(void);
 bool ki_text_unbar(void);
 int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
-/* n frames are said of it. */
-int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
-		       const struct ki_frame *f, u32 n);
+/* Code, of which n frames are said, and n_sites that it has; the code of these changes. */
+struct ki_text_code {
+	unsigned long addr, len;
+	u8 *code;
+	const struct ki_frame *frames;
+	const struct ki_site *sites;
+	u32 n, n_sites;
+};
+int ki_text_write_code(const struct ki_text_code *c);
+/* What is in a range of code that nobody is in any more has no sites. */
+void ki_text_forget_sites(unsigned long addr, unsigned long len);
 /* Is any patch in the range live, or possibly still being executed? */
 bool ki_text_in_use(unsigned long addr, unsigned long len);
 /* Is anything left that was spliced since the device was opened so often? */
@@ -250,6 +262,16 @@ void ki_arch_undivert(struct ki_poke *p, u32 n);
  */
 int ki_arch_frames_init(void);
 void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n);
+/*
+ * Sites of static keys in code. While keys are locked none changes, and bytes are what they are to be:
+ * from when they are written on. Both under ki_lock.
+ */
+extern const bool ki_arch_keys;	/* are there any? */
+int ki_arch_key_check(const struct ki_site *in);
+void ki_arch_keys_lock(void);
+void ki_arch_keys_unlock(void);
+int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes);
+void ki_arch_keys_drop(unsigned long addr, unsigned long len);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);

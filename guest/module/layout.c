@@ -61,13 +61,21 @@ FIELD(ki_frame, down, 10, 2);
 FIELD(ki_frame, bp, 12, 2);
 FIELD(ki_frame, reserved, 14, 2);
 
-SIZE(ki_code, 40);
+SIZE(ki_site, 32);
+FIELD(ki_site, orig, 0, 8);
+FIELD(ki_site, entry, 8, 8);
+FIELD(ki_site, to, 16, 8);
+FIELD(ki_site, off, 24, 4);
+FIELD(ki_site, kind, 28, 4);
+
+SIZE(ki_code, 48);
 FIELD(ki_code, addr, 0, 8);
 FIELD(ki_code, buf, 8, 8);
 FIELD(ki_code, len, 16, 8);
 FIELD(ki_code, frames, 24, 8);
-FIELD(ki_code, n, 32, 4);
-FIELD(ki_code, reserved, 36, 4);
+FIELD(ki_code, sites, 32, 8);
+FIELD(ki_code, n, 40, 4);
+FIELD(ki_code, n_sites, 44, 4);
 
 SIZE(ki_splice, 112);
 FIELD(ki_splice, point, 0, 8);
@@ -158,7 +166,7 @@ IOCTL(KI_IOC_INFO, 0x8050ce00);
 IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
 IOCTL(KI_IOC_READ, 0x4020ce03);
-IOCTL(KI_IOC_CODE, 0x4028ce04);
+IOCTL(KI_IOC_CODE, 0x4030ce04);
 IOCTL(KI_IOC_SPLICE, 0xc010ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8038ce07);

@@ -431,7 +431,7 @@ static int admit(struct live *l)
 		return err;
 	err = check_target(l);
 	if (!err && l->s.fault)
-		err = ki_annex_add(l->s.fault, l->s.original);
+		err = ki_annex_add(l->s.fault, l->s.original, 0);
 	if (err)
 		goto put;
 	err = ki_fails() ? -ENOMEM : xa_insert(&by_id, l->s.id, l, GFP_KERNEL);
@@ -1220,23 +1220,92 @@ static bool good_frames(unsigned long addr, unsigned long len, const struct ki_f
 	return true;
 }
 
-int ki_text_write_code(unsigned long addr, const void *code, unsigned long len,
-		       const struct ki_frame *f, u32 n)
+static int check_site(const struct ki_text_code *c, const struct ki_site *s)
+{
+	u32 n = s->kind == KI_SITE_KEY ? KI_SITE_KEY_LEN : 1;
+
+	if ((s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
+	    s->off >= c->len || c->len - s->off < n || (s->to && !ki_area_has_code(s->to, 1)) ||
+	    (s->kind == KI_SITE_FAULT && s->entry))
+		return -EINVAL;
+	return s->kind == KI_SITE_KEY ? ki_arch_key_check(s) : 0;
+}
+
+static int check_sites(const struct ki_text_code *c)
+{
+	int err = 0;
+	u32 i;
+
+	if (c->n_sites && !ki_annex_own(c->addr, c->len))
+		return -EOPNOTSUPP;
+	for (i = 0; i < c->n_sites && !err; i++)
+		err = check_site(c, &c->sites[i]);
+	return err;
+}
+
+static bool sited;	/* some code has had sites */
+
+void ki_text_forget_sites(unsigned long addr, unsigned long len)
+{
+	if (!sited || !ki_annex_own(addr, 1))
+		return;
+	ki_arch_keys_lock();
+	ki_arch_keys_drop(addr, len);
+	ki_arch_keys_unlock();
+	ki_annex_remove_all(addr, len);
+}
+
+static int add_sites(const struct ki_text_code *c)
+{
+	const struct ki_site *s;
+	int err = 0;
+
+	for (s = c->sites; s < c->sites + c->n_sites && !err; s++)
+		err = s->kind == KI_SITE_KEY ? ki_arch_key_add(s, c->addr + s->off, c->code + s->off) :
+					       ki_annex_add(c->addr + s->off, s->orig, s->to);
+	return err;
+}
+
+/* Keys do not change from when their sites' bytes are decided on until those are there. */
+static int write_with_sites(const struct ki_text_code *c)
 {
 	int err;
 
-	if (!ki_area_has_code(addr, len))
+	if (!c->n_sites)
+		return ki_arch_write_code((void *)c->addr, c->code, c->len);
+	sited = true;
+	ki_arch_keys_lock();
+	err = add_sites(c);
+	if (!err)
+		err = ki_arch_write_code((void *)c->addr, c->code, c->len);
+	ki_arch_keys_unlock();
+	if (err)
+		ki_text_forget_sites(c->addr, c->len);
+	ki_annex_publish();
+	return err;
+}
+
+int ki_text_write_code(const struct ki_text_code *c)
+{
+	unsigned long first = round_down(c->addr, KI_LINE), whole = round_up(c->addr + c->len, KI_LINE) - first;
+	int err;
+
+	if (!ki_area_has_code(c->addr, c->len))
 		return -ERANGE;
-	if (!IS_ALIGNED(addr | len, ki_arch_insn_align) || !good_frames(addr, len, f, n))
+	if (!IS_ALIGNED(c->addr | c->len, ki_arch_insn_align) || !good_frames(c->addr, c->len, c->frames, c->n))
 		return -EINVAL;
+	err = check_sites(c);
+	if (err)
+		return err;
 	/* What is said of code's stack is said of whole lines. */
-	if (ki_text_in_use(round_down(addr, KI_LINE), round_up(addr + len, KI_LINE) - round_down(addr, KI_LINE)))
+	if (ki_text_in_use(first, whole))
 		return -EBUSY;
+	ki_text_forget_sites(first, whole);
 	ki_step();
-	err = ki_arch_write_code((void *)addr, code, len);
+	err = write_with_sites(c);
 	ki_step();
 	if (!err)
-		ki_arch_frames(addr, len, f, n);
+		ki_arch_frames(c->addr, c->len, c->frames, c->n);
 	return err;
 }
 

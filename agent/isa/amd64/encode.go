@@ -82,6 +82,9 @@ func LockInc(a, cell isa.Addr) ([]byte, error) {
 	return isa.ByteOrder.AppendUint32([]byte{0xf0, 0x48, 0xff, 0x05}, d), nil
 }
 
+// Nop5 is the nop of five bytes that the kernel writes for static keys (arch/x86/include/asm/nops.h).
+var Nop5 = []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}
+
 // PushFlags encodes pushfq, PopFlags popfq.
 func PushFlags() []byte { return []byte{0x9c} }
 

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	15u
+#define KI_ABI_VERSION	16u
 
 /*
  * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
@@ -33,7 +33,7 @@
 
 /* Bytes of the annex, and most splices at once that have a fault there. */
 #define KI_ANNEX_LEN	0x4000
-#define KI_ANNEX_FAULTS	256u
+#define KI_ANNEX_FAULTS	1024u
 /* Bytes of code that a window's area has to have to lie in the module's own text. */
 #define KI_ARENA_LEN	0x80000
 /* Most frames of one piece of code, and most that begin in 64 aligned bytes. */
@@ -53,6 +53,7 @@ enum ki_arch {
 #define KI_FEAT_LSE	(1u << 1)	/* arm64: atomics of ARMv8.1 */
 #define KI_FEAT_TRAP	(1u << 2)	/* breakpoints may lead to patches */
 #define KI_FEAT_PREEMPTED (1u << 3)	/* a thread may lose its CPU anywhere in the kernel, in a patch too */
+#define KI_FEAT_KEYS	(1u << 4)	/* code may have sites of static keys */
 
 struct ki_info {
 	__u32 abi;		/* KI_ABI_VERSION */
@@ -203,19 +204,46 @@ struct ki_frame {
 #define KI_BP_KEPT	0xffffu	/* ki_frame.bp: not saved, but as at orig */
 
 /*
+ * Code that stands for an instruction of the kernel's that the kernel finds by its address
+ * (`orig`), where control then goes on at `to`, in an own area; 0: where it would from orig.
+ *
+ * Of a fault, orig has an entry in the exception table, and from here on the code has one like it.
+ * Of a key, orig is a static key's site in the kernel's own text and `entry` the address of its entry in
+ * the kernel's table; the code is five bytes that are a nop or a jump, as the key is, and are
+ * rewritten with the key's other sites. Whatever the code was to be there is not written.
+ */
+struct ki_site {
+	__u64 orig;
+	__u64 entry;
+	__u64 to;
+	__u32 off;		/* bytes from the code's begin */
+	__u32 kind;		/* KI_SITE_* */
+};
+
+#define KI_SITE_FAULT	1u
+#define KI_SITE_KEY	2u
+#define KI_SITE_KEY_LEN	5u
+/* Most of one piece of code, and most keys' of all. */
+#define KI_MAX_SITES	1024u
+#define KI_MAX_KEYS	4096u
+
+/*
  * Write code into an own area: a patch, or many that are neighbours, with traps in
  * between. EBUSY where a live splice leads or a task still
  * sleeps, or into the same KI_LINE, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
  * to KI_LINE), and for frames that do not begin at 0, do not ascend, are not in the
- * code or more than there may be.
+ * code or more than there may be; for sites that are not in the code, or are not what is
+ * said of them. EOPNOTSUPP for sites where the code is in no module's text, or that this kernel
+ * or ISA has no way for; ENOSPC for more of them than there may be. Sites are forgotten when their
+ * lines are written again.
  */
 struct ki_code {
 	__u64 addr;
 	__u64 buf;		/* user pointer */
 	__u64 len;
 	__u64 frames;		/* user pointer to n struct ki_frame */
-	__u32 n;
-	__u32 reserved;
+	__u64 sites;		/* user pointer to n_sites struct ki_site */
+	__u32 n, n_sites;
 };
 
 /* ki_splice.flags */

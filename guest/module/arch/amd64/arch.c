@@ -41,7 +41,7 @@ const bool ki_arch_moves = true;
 
 u32 ki_arch_features(void)
 {
-	return 0;
+	return ki_arch_keys ? KI_FEAT_KEYS : 0;
 }
 
 /*
