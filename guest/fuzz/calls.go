@@ -33,8 +33,8 @@ var calls = []call{
 		fields: []field{{0, 4, name}, {4, 4, zero}}},
 	{name: "read", cmd: 0x4020ce03, size: 32, weight: 16, fill: fillRead,
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 4, flags}, {28, 4, zero}}},
-	{name: "code", cmd: 0x4028ce04, size: 40, weight: 24, fill: fillCode,
-		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 4, count}, {36, 4, zero}}},
+	{name: "code", cmd: 0x4030ce04, size: 48, weight: 24, fill: fillCode,
+		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 8, user}, {40, 4, count}, {44, 4, count}}},
 	{name: "splice", cmd: 0xc010ce05, size: 16, weight: 20, fill: fillSplice, done: haveSplices,
 		fields: []field{{0, 8, user}, {8, 4, count}}},
 	{name: "undo", cmd: 0xc018ce06, size: 24, weight: 20, fill: fillUndo, done: lostSplices,
@@ -140,7 +140,7 @@ func fillWhole(f *fuzzer, b []byte, a *area) {
 	put(b[8:], f.at(bytesAt), 8)
 	put(b[16:], uint64(n), 8)
 	put(b[24:], f.at(listAt), 8)
-	put(b[32:], uint64(n/64), 4)
+	put(b[40:], uint64(n/64), 4)
 	for k := range n / 64 {
 		x := f.arena[listAt+16*k:]
 		put(x, f.victim().Addr, 8)
@@ -164,7 +164,10 @@ func fillCode(f *fuzzer, b []byte) {
 		put(b[0:], a.addr+uint64(64*f.rng.IntN(a.len/64)), 8)
 	}
 	frames := f.rng.IntN(4)
-	put(b[32:], uint64(frames), 4)
+	put(b[40:], uint64(frames), 4)
+	if f.long() {
+		f.fillSites(b)
+	}
 	for k := range frames {
 		x := f.arena[listAt+16*k:]
 		clear(x[:16])
@@ -174,6 +177,30 @@ func fillCode(f *fuzzer, b []byte) {
 		put(x[12:], 0xffff, 2)
 		if f.rng.IntN(8) == 0 {
 			put(x[8+2*f.rng.IntN(4):], uint64(f.rng.Uint32()), 2)
+		}
+	}
+}
+
+// siteSize is that of struct ki_site.
+const siteSize = 32
+
+var siteFields = []field{{0, 8, text}, {8, 8, text}, {16, 8, text}, {24, 4, length}, {28, 4, flags}}
+
+// fillSites are sites of code, most of them such as there are.
+func (f *fuzzer) fillSites(b []byte) {
+	n := f.rng.IntN(4)
+	put(b[32:], f.at(listAt2), 8)
+	put(b[44:], uint64(n), 4)
+	for k := range n {
+		s := f.arena[listAt2+siteSize*k:][:siteSize]
+		clear(s)
+		of := f.k.Sites[f.rng.IntN(len(f.k.Sites))]
+		put(s, of.Orig, 8)
+		put(s[8:], of.Entry, 8)
+		put(s[24:], uint64(8*k+f.rng.IntN(3)), 4)
+		put(s[28:], uint64(1+min(of.Entry, 1)), 4)
+		if f.long() {
+			f.spoil(s, siteFields)
 		}
 	}
 }

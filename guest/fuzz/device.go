@@ -24,6 +24,25 @@ type victim struct {
 	Code []byte
 }
 
+// site is code that the kernel finds by its address: by its entry, if that is a key's.
+type site struct{ Orig, Entry uint64 }
+
+// someSites are as many as are tried of each kind.
+const someSites = 16
+
+// sitesOf are some of a kernel's.
+func sitesOf(text *ktext.Text) (out []site, err error) {
+	links, err := text.Links("")
+	if err != nil {
+		return nil, err
+	}
+	for k := range min(someSites, len(links.Keys), len(links.Faults)) {
+		key, fault := links.Keys[k*len(links.Keys)/someSites], links.Faults[k*len(links.Faults)/someSites]
+		out = append(out, site{uint64(key.Site), uint64(key.Entry)}, site{uint64(fault.Site), 0})
+	}
+	return out, nil
+}
+
 // never are system calls that nothing in the guest makes, without what their functions'
 // names begin with.
 var never = []string{"swapoff", "acct", "quotactl", "mincore", "vhangup", "lookup_dcookie", "pivot_root", "settimeofday", "adjtimex", "sethostname"}
@@ -32,6 +51,7 @@ var never = []string{"swapoff", "acct", "quotactl", "mincore", "vhangup", "looku
 type kernel struct {
 	Info    kdev.Info
 	Victims []victim
+	Sites   []site
 	arch    *isa.Arch
 }
 
@@ -58,6 +78,9 @@ func look() (*kernel, error) {
 	}
 	text, err := ktext.New(k.arch, bytes.NewReader(kallsyms), dev.Read, ktext.Options{})
 	if err != nil {
+		return nil, err
+	}
+	if k.Sites, err = sitesOf(text); err != nil {
 		return nil, err
 	}
 	for _, name := range never {

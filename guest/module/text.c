@@ -1220,11 +1220,13 @@ static bool good_frames(unsigned long addr, unsigned long len, const struct ki_f
 	return true;
 }
 
-static int check_site(const struct ki_text_code *c, const struct ki_site *s)
+/* Were two at one place, the kernel would find another's bytes at a key's, and stop. */
+static int check_site(const struct ki_text_code *c, const struct ki_site *s, u32 *end)
 {
-	u32 n = s->kind == KI_SITE_KEY ? KI_SITE_KEY_LEN : 1;
+	u32 n = s->kind == KI_SITE_KEY ? KI_SITE_KEY_LEN : 1, before = *end;
 
-	if ((s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
+	*end = s->off + n;
+	if (s->off < before || (s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
 	    s->off >= c->len || c->len - s->off < n || (s->to && !ki_area_has_code(s->to, 1)) ||
 	    (s->kind == KI_SITE_FAULT && s->entry))
 		return -EINVAL;
@@ -1233,13 +1235,13 @@ static int check_site(const struct ki_text_code *c, const struct ki_site *s)
 
 static int check_sites(const struct ki_text_code *c)
 {
+	u32 i, end = 0;
 	int err = 0;
-	u32 i;
 
 	if (c->n_sites && !ki_annex_own(c->addr, c->len))
 		return -EOPNOTSUPP;
 	for (i = 0; i < c->n_sites && !err; i++)
-		err = check_site(c, &c->sites[i]);
+		err = check_site(c, &c->sites[i], &end);
 	return err;
 }
 

@@ -319,6 +319,9 @@ func (e *env) refusals(rng *rand.Rand) error {
 		})},
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
 		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))
+	if err := e.sites(); err != nil {
+		return err
+	}
 	ids, err := e.dev.Splice([]kdev.Splice{whole(e.one)})
 	if err != nil {
 		return err

@@ -232,8 +232,8 @@ struct ki_site {
  * between. EBUSY where a live splice leads or a task still
  * sleeps, or into the same KI_LINE, ERANGE outside the code of an area. EINVAL when misaligned (with frames: not
  * to KI_LINE), and for frames that do not begin at 0, do not ascend, are not in the
- * code or more than there may be; for sites that are not in the code, or are not what is
- * said of them. EOPNOTSUPP for sites where the code is in no module's text, or that this kernel
+ * code or more than there may be; for sites that are not in the code, do not ascend, or are not
+ * what is said of them. EOPNOTSUPP for sites where the code is in no module's text, or that this kernel
  * or ISA has no way for; ENOSPC for more of them than there may be. Sites are forgotten when their
  * lines are written again.
  */

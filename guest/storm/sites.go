@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
+	"kerninst/guest/check"
+)
+
+// sited writes code with sites that something is wrong about: one that may fault, and one of a key.
+func sited(spoil func(at *isa.Addr, s *[]kdev.Site)) func(*env) error {
+	return func(e *env) error {
+		links, err := e.text.Links("")
+		if err != nil {
+			return err
+		}
+		lo, hi := e.text.Bounds()
+		at := e.area.Addr + isa.Addr(areaSize) - 4096
+		s := []kdev.Site{{Off: 8}, {Off: 16, Key: true}}
+		for _, f := range links.Faults {
+			if f.Site >= lo && f.Site < hi {
+				s[0].Orig = f.Site
+			}
+		}
+		for _, k := range links.Keys {
+			if k.Site >= lo && k.Site < hi {
+				s[1].Orig, s[1].Entry = k.Site, k.Entry
+			}
+		}
+		if s[0].Orig == 0 || s[1].Orig == 0 {
+			return errors.New("the kernel's tables have nothing of its text")
+		}
+		spoil(&at, &s)
+		return e.dev.WriteSites(at, make([]byte, 64), nil, s)
+	}
+}
+
+// sitesRefused are about what code stands for, where it can stand for anything: in the module's text,
+// and of keys, as amd64 has them.
+var sitesRefused = []struct {
+	what  string
+	errno unix.Errno
+	spoil func(at *isa.Addr, s *[]kdev.Site)
+}{
+	{"sites that are good", 0, func(*isa.Addr, *[]kdev.Site) {}},
+	{"sites, twice at one place", 0, func(*isa.Addr, *[]kdev.Site) {}}, // the former are forgotten
+	{"sites that overlap", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = append(*s, (*s)[1]); (*s)[2].Off += 4 }},
+	{"sites that do not ascend", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Off = 30 }},
+	{"a site behind the code", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Off = 60 }},
+	{"a site of an access that faults nowhere", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Orig++ }},
+	{"a key's site that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Orig++ }},
+	{"a key's entry that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry += 4 }},
+	{"a key's entry outside the table", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry = 1 << 63 }},
+	{"a site that leads elsewhere", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].To = (*s)[1].Orig }},
+	{"more sites than there may be", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = make([]kdev.Site, kdev.MaxSites+1) }},
+}
+
+// sites checks them, and that the good ones' bytes are the key's.
+func (e *env) sites() error {
+	for _, r := range sitesRefused {
+		errno := r.errno
+		if !e.info.Keys() && r.what != "more sites than there may be" {
+			errno = unix.EOPNOTSUPP
+		}
+		check.Errno(r.what, sited(r.spoil)(e), errno)
+	}
+	if !e.info.Keys() {
+		return nil
+	}
+	at := e.area.Addr + isa.Addr(areaSize) - 4096 + 16
+	got := make([]byte, kdev.SiteKeyLen)
+	if err := e.dev.Read(at, got); err != nil {
+		return err
+	}
+	nop := string(got) == "\x0f\x1f\x44\x00\x00"
+	check.Report("a key's site is a nop or a jump", 1, nop || got[0] == 0xe9, "%x", got)
+	return e.dev.WriteCode(at-16, make([]byte, 64))
+}
