@@ -172,6 +172,7 @@ func (d *Daemon) say(said *wire.Clone, c *plan.Cloned, g *group) {
 		said.Functions = append(said.Functions, d.text.Known(f).String())
 	}
 	if g.growing != nil {
+		said.Links = d.led(g.growing.links)
 		said.Rounds, said.Full = uint32(g.growing.rounds), g.growing.full
 		for _, f := range g.growing.leftOut {
 			said.Left = append(said.Left, &wire.Left{Function: d.text.Known(f).String(), Refusal: refused(g.growing.never[f.Addr])})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -45,7 +46,70 @@ func (d *Daemon) grows(specs []*wire.Cloning) (out []*growing, err error) {
 			}
 			g.functions = append(g.functions, f)
 		}
+		for _, l := range c.Links {
+			if err := d.link(g, l); err != nil {
+				return nil, noSuch(c, err)
+			}
+		}
+		g.grown = c.Still
 		out = append(out, g)
+	}
+	return out, nil
+}
+
+// link takes over what is known of where a site leads.
+func (d *Daemon) link(g *growing, l *wire.Led) error {
+	at, err := d.text.Function("", l.Function)
+	if err != nil {
+		return err
+	}
+	for _, name := range l.To {
+		to, err := d.text.Function("", name)
+		if err != nil {
+			return err
+		}
+		g.links[at.Addr+isa.Addr(l.Offset)] = append(g.links[at.Addr+isa.Addr(l.Offset)], to.Addr)
+	}
+	return nil
+}
+
+// led says of sites where they lead.
+func (d *Daemon) led(sites map[isa.Addr][]isa.Addr) (out []*wire.Led) {
+	for _, a := range slices.Sorted(maps.Keys(sites)) {
+		f, _ := d.text.Locate(a) // it was copied
+		l := &wire.Led{Function: d.text.Known(f).Known(), Offset: uint64(a - f.Addr)}
+		for _, to := range sites[a] {
+			if t, ok := d.text.Locate(to); ok && t.Addr == to {
+				l.To = append(l.To, d.text.Known(t).Known())
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// ledOut is where the sites of a clone have led out of it.
+func (d *Daemon) ledOut(g *growing, live []*splice.Live) (map[isa.Addr][]isa.Addr, error) {
+	out := map[isa.Addr][]isa.Addr{}
+	k := slices.IndexFunc(live, func(l *splice.Live) bool { return l.Plan == g.entry })
+	if k < 0 {
+		return out, nil
+	}
+	for _, x := range g.entry.Clone.Insns {
+		word, noted := g.notes[x.Insn.Addr]
+		if !noted {
+			continue
+		}
+		to := isa.Addr(live[k].Beside(word))
+		if x.Call != 0 && to != 0 {
+			var err error
+			if to, err = d.leadsNow(x.Call); err != nil {
+				return nil, err
+			}
+		}
+		if f, ok := d.text.Locate(to); ok && f.Addr == to && g.never[to] == nil {
+			out[x.Insn.Addr] = []isa.Addr{to}
+		}
 	}
 	return out, nil
 }
@@ -138,31 +202,16 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 
 // learnOf reads what the sites of a clone have noted. It reports whether that is anything new.
 func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error) {
-	k := slices.IndexFunc(live, func(l *splice.Live) bool { return l.Plan == g.entry })
-	if k < 0 || g.full {
+	if g.full {
 		return false, nil
 	}
 	g.rounds++
-	for _, x := range g.entry.Clone.Insns {
-		word, noted := g.notes[x.Insn.Addr]
-		if !noted {
-			continue
-		}
-		to := isa.Addr(live[k].Beside(word))
-		if to == 0 {
-			continue
-		}
-		if x.Call != 0 {
-			if to, err = d.leadsNow(x.Call); err != nil {
-				return false, err
-			}
-		}
-		f, ok := d.text.Locate(to)
-		if !ok || f.Addr != to || g.never[to] != nil {
-			continue
-		}
-		if (x.Call != 0 || x.By != nil) && !slices.Contains(g.links[x.Insn.Addr], to) {
-			g.links[x.Insn.Addr] = append(g.links[x.Insn.Addr], to)
+	out, err := d.ledOut(g, live)
+	for _, site := range slices.Sorted(maps.Keys(out)) {
+		to := out[site][0]
+		f, _ := d.text.Locate(to)
+		if g.links[site] == nil || !slices.Contains(g.links[site], to) {
+			g.links[site] = append(g.links[site], to)
 			news = true
 		}
 		if !slices.ContainsFunc(g.functions, func(h ktext.Func) bool { return h.Addr == to }) {
@@ -170,7 +219,7 @@ func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error)
 			news = true
 		}
 	}
-	return news, nil
+	return news, err
 }
 
 // leadsNow is where a static call's trampoline leads; 0: nowhere.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
@@ -636,6 +638,22 @@ func (d *Daemon) read(r *wire.Read, res *wire.Result) error {
 		}
 	}
 	res.Values = append(res.Values, d.covered...)
+	return d.readClones(res)
+}
+
+// readClones says of clones that grow where they were left.
+func (d *Daemon) readClones(res *wire.Result) error {
+	for _, name := range slices.Sorted(maps.Keys(d.sets)) {
+		for k, g := range d.sets[name].growing {
+			out, err := d.ledOut(g, d.sets[name].clones.live)
+			if err != nil {
+				return err
+			}
+			said := proto.Clone(d.sets[name].said[k]).(*wire.Clone)
+			said.Out = d.led(out)
+			res.Clones = append(res.Clones, said)
+		}
+	}
 	return nil
 }
 

@@ -182,7 +182,7 @@ func (x Module_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Module_Op.Descriptor instead.
 func (Module_Op) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // Job is everything that a guest does in one run.
@@ -611,6 +611,8 @@ type Cloning struct {
 	Rules         []*Rule                `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
 	Functions     []string               `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"` // that are in it from the begin, if they can be
 	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // bytes of its code at the most; 0: 256 KiB
+	Links         []*Led                 `protobuf:"bytes,6,rep,name=links,proto3" json:"links,omitempty"`         // that are known from the begin
+	Still         bool                   `protobuf:"varint,7,opt,name=still,proto3" json:"still,omitempty"`        // no site notes where it leads out: it does not grow
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -680,6 +682,82 @@ func (x *Cloning) GetMost() uint32 {
 	return 0
 }
 
+func (x *Cloning) GetLinks() []*Led {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Cloning) GetStill() bool {
+	if x != nil {
+		return x.Still
+	}
+	return false
+}
+
+// Led is where something leads that calls or jumps by way of a register, or is a static call: by a
+// function's name and an offset in it, to functions by their names.
+type Led struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Function      string                 `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	Offset        uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	To            []string               `protobuf:"bytes,3,rep,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Led) Reset() {
+	*x = Led{}
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Led) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Led) ProtoMessage() {}
+
+func (x *Led) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Led.ProtoReflect.Descriptor instead.
+func (*Led) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Led) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Led) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Led) GetTo() []string {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
 // Rule is what is inserted in each function of a clone.
 type Rule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -691,7 +769,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -703,7 +781,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[4]
+	mi := &file_agent_wire_wire_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -716,7 +794,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{4}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Rule) GetEach() Each {
@@ -746,7 +824,7 @@ type Grow struct {
 
 func (x *Grow) Reset() {
 	*x = Grow{}
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +836,7 @@ func (x *Grow) String() string {
 func (*Grow) ProtoMessage() {}
 
 func (x *Grow) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[5]
+	mi := &file_agent_wire_wire_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +849,7 @@ func (x *Grow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grow.ProtoReflect.Descriptor instead.
 func (*Grow) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{5}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Grow) GetSplice() string {
@@ -832,7 +910,7 @@ type Point struct {
 
 func (x *Point) Reset() {
 	*x = Point{}
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +922,7 @@ func (x *Point) String() string {
 func (*Point) ProtoMessage() {}
 
 func (x *Point) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[6]
+	mi := &file_agent_wire_wire_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +935,7 @@ func (x *Point) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Point.ProtoReflect.Descriptor instead.
 func (*Point) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{6}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Point) GetModule() string {
@@ -990,7 +1068,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1080,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[7]
+	mi := &file_agent_wire_wire_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1093,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{7}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Block) GetBegin() uint64 {
@@ -1048,7 +1126,7 @@ type Action struct {
 
 func (x *Action) Reset() {
 	*x = Action{}
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1138,7 @@ func (x *Action) String() string {
 func (*Action) ProtoMessage() {}
 
 func (x *Action) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[8]
+	mi := &file_agent_wire_wire_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1151,7 @@ func (x *Action) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Action.ProtoReflect.Descriptor instead.
 func (*Action) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{8}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Action) GetName() string {
@@ -1123,7 +1201,7 @@ type Unsplice struct {
 
 func (x *Unsplice) Reset() {
 	*x = Unsplice{}
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1213,7 @@ func (x *Unsplice) String() string {
 func (*Unsplice) ProtoMessage() {}
 
 func (x *Unsplice) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[9]
+	mi := &file_agent_wire_wire_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1226,7 @@ func (x *Unsplice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsplice.ProtoReflect.Descriptor instead.
 func (*Unsplice) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{9}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Unsplice) GetSplice() string {
@@ -1184,7 +1262,7 @@ type Run struct {
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1274,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[10]
+	mi := &file_agent_wire_wire_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1287,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{10}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Run) GetArgv() []string {
@@ -1273,7 +1351,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1363,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[11]
+	mi := &file_agent_wire_wire_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1376,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{11}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sample) GetNs() uint64 {
@@ -1333,7 +1411,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1423,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[12]
+	mi := &file_agent_wire_wire_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1436,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{12}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Read) GetBrief() bool {
@@ -1380,7 +1458,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1470,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[13]
+	mi := &file_agent_wire_wire_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1483,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{13}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Snapshot) GetAgainst() string {
@@ -1431,7 +1509,7 @@ type Module struct {
 
 func (x *Module) Reset() {
 	*x = Module{}
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1521,7 @@ func (x *Module) String() string {
 func (*Module) ProtoMessage() {}
 
 func (x *Module) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[14]
+	mi := &file_agent_wire_wire_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1534,7 @@ func (x *Module) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Module.ProtoReflect.Descriptor instead.
 func (*Module) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{14}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Module) GetOp() Module_Op {
@@ -1488,7 +1566,7 @@ type Kprobe struct {
 
 func (x *Kprobe) Reset() {
 	*x = Kprobe{}
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1578,7 @@ func (x *Kprobe) String() string {
 func (*Kprobe) ProtoMessage() {}
 
 func (x *Kprobe) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[15]
+	mi := &file_agent_wire_wire_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1591,7 @@ func (x *Kprobe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kprobe.ProtoReflect.Descriptor instead.
 func (*Kprobe) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{15}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Kprobe) GetSplice() string {
@@ -1575,7 +1653,7 @@ type Dump struct {
 
 func (x *Dump) Reset() {
 	*x = Dump{}
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1665,7 @@ func (x *Dump) String() string {
 func (*Dump) ProtoMessage() {}
 
 func (x *Dump) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[16]
+	mi := &file_agent_wire_wire_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1678,7 @@ func (x *Dump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dump.ProtoReflect.Descriptor instead.
 func (*Dump) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{16}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
 }
 
 // Look looks functions of the kernel up in the index that the image has, and says
@@ -1615,7 +1693,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1705,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[17]
+	mi := &file_agent_wire_wire_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1718,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{17}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Look) GetEvery() uint32 {
@@ -1678,7 +1756,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1768,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[18]
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1781,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{18}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -1860,7 +1938,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1950,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1963,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Trace) GetCpu() uint32 {
@@ -1963,7 +2041,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2053,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2066,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -2074,7 +2152,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2164,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2177,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -2130,7 +2208,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2220,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2233,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Fetched) GetPath() string {
@@ -2202,7 +2280,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2292,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +2305,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Log) GetText() string {
@@ -2247,7 +2325,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2337,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2350,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Done) GetFailed() bool {
@@ -2322,7 +2400,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2412,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2425,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Result) GetStep() string {
@@ -2478,24 +2556,27 @@ func (x *Result) GetMore() bool {
 
 // Clone is what a clone is.
 type Clone struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entry         string                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	Mechanism     string                 `protobuf:"bytes,2,opt,name=mechanism,proto3" json:"mechanism,omitempty"` // that it is entered by
-	Address       uint64                 `protobuf:"varint,3,opt,name=address,proto3" json:"address,omitempty"`    // of its code
-	Bytes         uint32                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Instructions  uint32                 `protobuf:"varint,5,opt,name=instructions,proto3" json:"instructions,omitempty"` // that were copied
-	Functions     []string               `protobuf:"bytes,6,rep,name=functions,proto3" json:"functions,omitempty"`        // in the order in which they lie in it
-	Left          []*Left                `protobuf:"bytes,7,rep,name=left,proto3" json:"left,omitempty"`                  // whose originals are called
-	Rounds        uint32                 `protobuf:"varint,8,opt,name=rounds,proto3" json:"rounds,omitempty"`             // in which it has grown
-	Full          bool                   `protobuf:"varint,9,opt,name=full,proto3" json:"full,omitempty"`                 // more would have been copied than there may be
-	Refusal       *Refusal               `protobuf:"bytes,10,opt,name=refusal,proto3" json:"refusal,omitempty"`           // why there is none
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Entry        string                 `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
+	Mechanism    string                 `protobuf:"bytes,2,opt,name=mechanism,proto3" json:"mechanism,omitempty"` // that it is entered by
+	Address      uint64                 `protobuf:"varint,3,opt,name=address,proto3" json:"address,omitempty"`    // of its code
+	Bytes        uint32                 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Instructions uint32                 `protobuf:"varint,5,opt,name=instructions,proto3" json:"instructions,omitempty"` // that were copied
+	Functions    []string               `protobuf:"bytes,6,rep,name=functions,proto3" json:"functions,omitempty"`        // in the order in which they lie in it
+	Left         []*Left                `protobuf:"bytes,7,rep,name=left,proto3" json:"left,omitempty"`                  // whose originals are called
+	Rounds       uint32                 `protobuf:"varint,8,opt,name=rounds,proto3" json:"rounds,omitempty"`             // in which it has grown
+	Full         bool                   `protobuf:"varint,9,opt,name=full,proto3" json:"full,omitempty"`                 // more would have been copied than there may be
+	Refusal      *Refusal               `protobuf:"bytes,10,opt,name=refusal,proto3" json:"refusal,omitempty"`           // why there is none
+	Links        []*Led                 `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
+	// Of a step that reads: which sites led out of the clone to what might be part of it, and where to at last.
+	Out           []*Led `protobuf:"bytes,12,rep,name=out,proto3" json:"out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Clone) Reset() {
 	*x = Clone{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2507,7 +2588,7 @@ func (x *Clone) String() string {
 func (*Clone) ProtoMessage() {}
 
 func (x *Clone) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2520,7 +2601,7 @@ func (x *Clone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clone.ProtoReflect.Descriptor instead.
 func (*Clone) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Clone) GetEntry() string {
@@ -2593,6 +2674,20 @@ func (x *Clone) GetRefusal() *Refusal {
 	return nil
 }
 
+func (x *Clone) GetLinks() []*Led {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Clone) GetOut() []*Led {
+	if x != nil {
+		return x.Out
+	}
+	return nil
+}
+
 // Left is a function that is no part of a clone.
 type Left struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2604,7 +2699,7 @@ type Left struct {
 
 func (x *Left) Reset() {
 	*x = Left{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2711,7 @@ func (x *Left) String() string {
 func (*Left) ProtoMessage() {}
 
 func (x *Left) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2724,7 @@ func (x *Left) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Left.ProtoReflect.Descriptor instead.
 func (*Left) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Left) GetFunction() string {
@@ -2658,7 +2753,7 @@ type PatchMemory struct {
 
 func (x *PatchMemory) Reset() {
 	*x = PatchMemory{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2765,7 @@ func (x *PatchMemory) String() string {
 func (*PatchMemory) ProtoMessage() {}
 
 func (x *PatchMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2778,7 @@ func (x *PatchMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchMemory.ProtoReflect.Descriptor instead.
 func (*PatchMemory) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PatchMemory) GetAreas() uint64 {
@@ -2724,7 +2819,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2831,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2844,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Planned) GetLse() bool {
@@ -2812,7 +2907,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +2919,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +2932,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Stage) GetName() string {
@@ -2868,7 +2963,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2975,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2988,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -2942,7 +3037,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2954,7 +3049,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2967,7 +3062,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Refusal) GetReason() string {
@@ -3032,7 +3127,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3139,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3152,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -3269,7 +3364,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3376,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3389,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -3361,7 +3456,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3468,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3481,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Value) GetSpec() string {
@@ -3535,7 +3630,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3547,7 +3642,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3560,7 +3655,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -3602,7 +3697,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3709,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3722,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -3656,7 +3751,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +3763,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +3776,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{38}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -3716,7 +3811,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[39]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3823,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[39]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3836,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{39}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -3776,7 +3871,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[40]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3883,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[40]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3896,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -3838,7 +3933,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[41]
+	mi := &file_agent_wire_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3850,7 +3945,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[41]
+	mi := &file_agent_wire_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3863,7 +3958,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -3916,7 +4011,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[43]
+	mi := &file_agent_wire_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4023,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[43]
+	mi := &file_agent_wire_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4036,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -4028,13 +4123,19 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"ring_bytes\x18\a \x01(\rR\tringBytes\x12\x14\n" +
 	"\x05brief\x18\b \x01(\bR\x05brief\x12.\n" +
-	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\x94\x01\n" +
+	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\xd4\x01\n" +
 	"\aCloning\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12)\n" +
 	"\x05rules\x18\x03 \x03(\v2\x13.kerninst.wire.RuleR\x05rules\x12\x1c\n" +
 	"\tfunctions\x18\x04 \x03(\tR\tfunctions\x12\x12\n" +
-	"\x04most\x18\x05 \x01(\rR\x04most\"`\n" +
+	"\x04most\x18\x05 \x01(\rR\x04most\x12(\n" +
+	"\x05links\x18\x06 \x03(\v2\x12.kerninst.wire.LedR\x05links\x12\x14\n" +
+	"\x05still\x18\a \x01(\bR\x05still\"I\n" +
+	"\x03Led\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x0e\n" +
+	"\x02to\x18\x03 \x03(\tR\x02to\"`\n" +
 	"\x04Rule\x12'\n" +
 	"\x04each\x18\x01 \x01(\x0e2\x13.kerninst.wire.EachR\x04each\x12/\n" +
 	"\aactions\x18\x02 \x03(\v2\x15.kerninst.wire.ActionR\aactions\"\\\n" +
@@ -4179,7 +4280,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
 	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
 	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x12\n" +
-	"\x04more\x18\x19 \x01(\bR\x04more\"\xb4\x02\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"\x84\x03\n" +
 	"\x05Clone\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
 	"\tmechanism\x18\x02 \x01(\tR\tmechanism\x12\x18\n" +
@@ -4191,7 +4292,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06rounds\x18\b \x01(\rR\x06rounds\x12\x12\n" +
 	"\x04full\x18\t \x01(\bR\x04full\x120\n" +
 	"\arefusal\x18\n" +
-	" \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"T\n" +
+	" \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\x12(\n" +
+	"\x05links\x18\v \x03(\v2\x12.kerninst.wire.LedR\x05links\x12$\n" +
+	"\x03out\x18\f \x03(\v2\x12.kerninst.wire.LedR\x03out\"T\n" +
 	"\x04Left\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x120\n" +
 	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"M\n" +
@@ -4351,7 +4454,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Each)(0),               // 0: kerninst.wire.Each
 	(Timed)(0),              // 1: kerninst.wire.Timed
@@ -4360,111 +4463,115 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Step)(nil),            // 4: kerninst.wire.Step
 	(*Splice)(nil),          // 5: kerninst.wire.Splice
 	(*Cloning)(nil),         // 6: kerninst.wire.Cloning
-	(*Rule)(nil),            // 7: kerninst.wire.Rule
-	(*Grow)(nil),            // 8: kerninst.wire.Grow
-	(*Point)(nil),           // 9: kerninst.wire.Point
-	(*Block)(nil),           // 10: kerninst.wire.Block
-	(*Action)(nil),          // 11: kerninst.wire.Action
-	(*Unsplice)(nil),        // 12: kerninst.wire.Unsplice
-	(*Run)(nil),             // 13: kerninst.wire.Run
-	(*Sample)(nil),          // 14: kerninst.wire.Sample
-	(*Read)(nil),            // 15: kerninst.wire.Read
-	(*Snapshot)(nil),        // 16: kerninst.wire.Snapshot
-	(*Module)(nil),          // 17: kerninst.wire.Module
-	(*Kprobe)(nil),          // 18: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 19: kerninst.wire.Dump
-	(*Look)(nil),            // 20: kerninst.wire.Look
-	(*Record)(nil),          // 21: kerninst.wire.Record
-	(*Trace)(nil),           // 22: kerninst.wire.Trace
-	(*Hello)(nil),           // 23: kerninst.wire.Hello
-	(*Chunk)(nil),           // 24: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 25: kerninst.wire.Fetched
-	(*Log)(nil),             // 26: kerninst.wire.Log
-	(*Done)(nil),            // 27: kerninst.wire.Done
-	(*Result)(nil),          // 28: kerninst.wire.Result
-	(*Clone)(nil),           // 29: kerninst.wire.Clone
-	(*Left)(nil),            // 30: kerninst.wire.Left
-	(*PatchMemory)(nil),     // 31: kerninst.wire.PatchMemory
-	(*Planned)(nil),         // 32: kerninst.wire.Planned
-	(*Stage)(nil),           // 33: kerninst.wire.Stage
-	(*Looked)(nil),          // 34: kerninst.wire.Looked
-	(*Refusal)(nil),         // 35: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 36: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 37: kerninst.wire.RunResult
-	(*Value)(nil),           // 38: kerninst.wire.Value
-	(*Moment)(nil),          // 39: kerninst.wire.Moment
-	(*Row)(nil),             // 40: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 41: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 42: kerninst.wire.TextDiff
-	(*Range)(nil),           // 43: kerninst.wire.Range
-	(*Looked_Function)(nil), // 44: kerninst.wire.Looked.Function
-	nil,                     // 45: kerninst.wire.Value.SymbolsEntry
-	(*Moment_Inside)(nil),   // 46: kerninst.wire.Moment.Inside
+	(*Led)(nil),             // 7: kerninst.wire.Led
+	(*Rule)(nil),            // 8: kerninst.wire.Rule
+	(*Grow)(nil),            // 9: kerninst.wire.Grow
+	(*Point)(nil),           // 10: kerninst.wire.Point
+	(*Block)(nil),           // 11: kerninst.wire.Block
+	(*Action)(nil),          // 12: kerninst.wire.Action
+	(*Unsplice)(nil),        // 13: kerninst.wire.Unsplice
+	(*Run)(nil),             // 14: kerninst.wire.Run
+	(*Sample)(nil),          // 15: kerninst.wire.Sample
+	(*Read)(nil),            // 16: kerninst.wire.Read
+	(*Snapshot)(nil),        // 17: kerninst.wire.Snapshot
+	(*Module)(nil),          // 18: kerninst.wire.Module
+	(*Kprobe)(nil),          // 19: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 20: kerninst.wire.Dump
+	(*Look)(nil),            // 21: kerninst.wire.Look
+	(*Record)(nil),          // 22: kerninst.wire.Record
+	(*Trace)(nil),           // 23: kerninst.wire.Trace
+	(*Hello)(nil),           // 24: kerninst.wire.Hello
+	(*Chunk)(nil),           // 25: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 26: kerninst.wire.Fetched
+	(*Log)(nil),             // 27: kerninst.wire.Log
+	(*Done)(nil),            // 28: kerninst.wire.Done
+	(*Result)(nil),          // 29: kerninst.wire.Result
+	(*Clone)(nil),           // 30: kerninst.wire.Clone
+	(*Left)(nil),            // 31: kerninst.wire.Left
+	(*PatchMemory)(nil),     // 32: kerninst.wire.PatchMemory
+	(*Planned)(nil),         // 33: kerninst.wire.Planned
+	(*Stage)(nil),           // 34: kerninst.wire.Stage
+	(*Looked)(nil),          // 35: kerninst.wire.Looked
+	(*Refusal)(nil),         // 36: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 37: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 38: kerninst.wire.RunResult
+	(*Value)(nil),           // 39: kerninst.wire.Value
+	(*Moment)(nil),          // 40: kerninst.wire.Moment
+	(*Row)(nil),             // 41: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 42: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 43: kerninst.wire.TextDiff
+	(*Range)(nil),           // 44: kerninst.wire.Range
+	(*Looked_Function)(nil), // 45: kerninst.wire.Looked.Function
+	nil,                     // 46: kerninst.wire.Value.SymbolsEntry
+	(*Moment_Inside)(nil),   // 47: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
 	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	12, // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	13, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	15, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	16, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	17, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	18, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	19, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	20, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
-	8,  // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
-	9,  // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	13, // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	14, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	16, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	17, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	18, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	19, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	20, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	21, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	9,  // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
+	10, // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
 	6,  // 12: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
-	7,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
-	0,  // 14: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
-	11, // 15: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
-	13, // 16: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
-	0,  // 17: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	11, // 18: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	10, // 19: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
-	1,  // 20: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	38, // 21: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	39, // 22: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
-	2,  // 23: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	23, // 24: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	28, // 25: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	26, // 26: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	27, // 27: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	24, // 28: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	14, // 29: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	22, // 30: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	36, // 31: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	37, // 32: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	38, // 33: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	42, // 34: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	34, // 35: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	25, // 36: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	33, // 37: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	32, // 38: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	39, // 39: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	14, // 40: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	31, // 41: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
-	29, // 42: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
-	30, // 43: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
-	35, // 44: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
-	35, // 45: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
-	36, // 46: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
-	44, // 47: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	35, // 48: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	35, // 49: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	41, // 50: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	40, // 51: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 52: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	10, // 53: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	45, // 54: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
-	46, // 55: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	43, // 56: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	10, // 57: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	8,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
+	7,  // 14: kerninst.wire.Cloning.links:type_name -> kerninst.wire.Led
+	0,  // 15: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
+	12, // 16: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
+	14, // 17: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
+	0,  // 18: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
+	12, // 19: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	11, // 20: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
+	1,  // 21: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	39, // 22: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	40, // 23: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	2,  // 24: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	24, // 25: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	29, // 26: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	27, // 27: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	28, // 28: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	25, // 29: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	15, // 30: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	23, // 31: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	37, // 32: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	38, // 33: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	39, // 34: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	43, // 35: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	35, // 36: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	26, // 37: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	34, // 38: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	33, // 39: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	40, // 40: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	15, // 41: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	32, // 42: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
+	30, // 43: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
+	31, // 44: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
+	36, // 45: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
+	7,  // 46: kerninst.wire.Clone.links:type_name -> kerninst.wire.Led
+	7,  // 47: kerninst.wire.Clone.out:type_name -> kerninst.wire.Led
+	36, // 48: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
+	37, // 49: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	45, // 50: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	36, // 51: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	36, // 52: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	42, // 53: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	41, // 54: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	1,  // 55: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	11, // 56: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	46, // 57: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
+	47, // 58: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	44, // 59: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	11, // 60: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -4484,7 +4591,7 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Look)(nil),
 		(*Step_Grow)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[18].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[19].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -4499,7 +4606,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
