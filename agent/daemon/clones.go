@@ -116,7 +116,7 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 		if err != nil {
 			return nil, nil, err
 		}
-		of.Inserts = append(of.Inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Snippet: one.Snippet})
+		of.Inserts = append(of.Inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Where: plan.Where(p.Place), Snippet: one.Snippet})
 		for _, m := range p.Without {
 			if m, ok := plan.ParseMechanism(m); ok {
 				req.Without = append(req.Without, m)

@@ -48,8 +48,13 @@ type Cloned struct {
 	// Note is the word, counted from 1, where the site notes to where it led out of the clone.
 	Note int `json:"note,omitempty"`
 	// Last: the instruction that would be next is not the one that follows here.
-	Last   bool       `json:"last,omitempty"`
+	Last bool `json:"last,omitempty"`
+	// Before is what comes before it, whoever comes there; Behind what comes behind it, on the way to the
+	// next instruction alone: when a jump is not taken, or a call has come back; Taken what comes when a
+	// conditional jump is taken.
 	Before []Inserted `json:"before,omitempty"`
+	Behind []Inserted `json:"behind,omitempty"`
+	Taken  []Inserted `json:"taken,omitempty"`
 }
 
 // Key is how a static key is read: the word of 32 bits at Enabled is zero while it is off.
@@ -64,10 +69,13 @@ type Key struct {
 	Off     bool     `json:"off,omitempty"`
 }
 
-// Inserted is a snippet before an instruction. Its cells are Word words behind the clone's.
+// Inserted is a snippet at an instruction. Its cells are Word words behind the clone's; Free is what it
+// may overwrite where it is not before the instruction. Number is the Piece's.
 type Inserted struct {
+	Number  int             `json:"number"`
 	Snippet snippet.Snippet `json:"snippet"`
 	Word    int             `json:"word"`
+	Free    isa.RegSet      `json:"free,omitempty"`
 }
 
 // Site is an offset of a clone where something stands for an instruction that the kernel finds by
@@ -82,7 +90,7 @@ type Site struct {
 const SiteLen = 5
 
 // Piece is what became of an Inserted: where in the code it is, and what it costs.
-type Piece struct{ Off, Len, Word, Added, Spilled int }
+type Piece struct{ Number, Off, Len, Word, Added, Spilled int }
 
 // cloner is what one ISA adds to make clones.
 type cloner struct {
@@ -104,7 +112,7 @@ func Clones(arch string) bool { return cloners[arch].key != nil }
 func (c *Clone) Words() (n int) {
 	for _, x := range c.Insns {
 		n = max(n, x.Note)
-		for _, s := range x.Before {
+		for _, s := range slices.Concat(x.Before, x.Behind, x.Taken) {
 			n = max(n, s.Word+s.Snippet.Words())
 		}
 	}
@@ -176,6 +184,7 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 			continue
 		}
 		for _, s := range x.Before {
+			s.Free = x.Free
 			b.insert(arch, x, s)
 			told = false
 		}
@@ -184,10 +193,13 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 		}
 		b.carry(arch, x, aim)
 		i := x.Insn
+		for _, s := range x.Behind {
+			b.insert(arch, x, s)
+		}
 		if x.Last && !leaves(*x) {
 			b.native(arch, isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: aim(i.End())}, x)
 		}
-		told = !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
+		told = len(x.Behind) == 0 && !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
 		if b.err != nil {
 			return offs
 		}
@@ -204,13 +216,13 @@ func leaves(x Cloned) bool {
 	return f.Ends() && f != isa.FlowCall && f != isa.FlowIndirectCall && x.Key == nil
 }
 
-// insert emits a snippet before an instruction.
+// insert emits a snippet at an instruction.
 func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
 	in := b.in
 	in.Clone, in.Snippet, in.Locals = nil, s.Snippet, nil
 	in.Patch, in.Cell = b.pc(), b.in.Cell+isa.Addr(8*s.Word)
 	in.Displaced, in.Bytes = []isa.Insn{x.Insn}, x.Bytes
-	in.Free = []isa.RegSet{x.Free &^ arch.NeverUse}
+	in.Free = []isa.RegSet{s.Free &^ arch.NeverUse}
 	one := &builder{in: in, point: x.Insn.Addr, unit: Unit(arch, s.Snippet, in.Cell)}
 	if s.Snippet.IsCounter() {
 		generators[arch.Name].count(one)
@@ -226,7 +238,7 @@ func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
 		st.Off += at
 		b.out.States = append(b.out.States, st)
 	}
-	b.out.Pieces = append(b.out.Pieces, Piece{at, len(one.out.Code), s.Word, one.out.Added, one.out.Spilled})
+	b.out.Pieces = append(b.out.Pieces, Piece{s.Number, at, len(one.out.Code), s.Word, one.out.Added, one.out.Spilled})
 	b.out.Code = append(b.out.Code, one.out.Code...)
 }
 
@@ -254,7 +266,27 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 		b.site(x, x.Fixup, 0, aim)
 	}
 	i.Target = aim(i.Target)
-	b.native(arch, i, x)
+	if len(x.Taken) == 0 {
+		b.native(arch, i, x)
+		return
+	}
+	at, to := len(b.out.Code), i.Target
+	i.Target = b.pc()
+	b.native(arch, i, x) // aimed again when it is known where to
+	b.later = append(b.later, func() {
+		b.state(x.Insn.Addr, 0, nil)
+		again := &builder{in: b.in}
+		again.in.Patch += isa.Addr(at)
+		i.Target = b.pc()
+		again.native(arch, i, x)
+		if b.err = again.err; b.err == nil {
+			copy(b.out.Code[at:], again.out.Code)
+		}
+		for _, s := range x.Taken {
+			b.insert(arch, x, s)
+		}
+		b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: to}, x)
+	})
 }
 
 // site notes that the next instruction is one that the kernel finds by its address.

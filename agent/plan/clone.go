@@ -54,8 +54,18 @@ type Insert struct {
 	Func    ktext.Func
 	Offset  isa.Off
 	Entry   bool // at the function's begin instead
+	Where   Where
 	Snippet snippet.Snippet
 }
+
+// Where is where at an instruction a snippet is inserted.
+type Where uint8
+
+const (
+	Before Where = iota
+	Behind       // on the way to the next instruction alone
+	Taken        // on the other way of a conditional jump
+)
 
 // Cloned is what came of planning a clone.
 type Cloned struct {
@@ -263,8 +273,9 @@ func (c *cloning) make() *Refusal {
 	if len(entry.pieces) != len(c.placed) {
 		return refuse(ReasonInvalid, "%d snippets in a clone that was to have %d", len(entry.pieces), len(c.placed))
 	}
-	for k, p := range c.placed {
-		c.out.Points[p.insert] = c.point(entry, p, entry.pieces[k])
+	for _, piece := range entry.pieces {
+		p := c.placed[piece.Number]
+		c.out.Points[p.insert] = c.point(entry, p, piece)
 	}
 	return nil
 }
@@ -294,11 +305,8 @@ func (c *cloning) lay() *Refusal {
 			x := sites(i)
 			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
 			x.Last = k == len(fn.insns)-1
-			for _, n := range before[i.Addr] {
-				s := c.inserts[n].Snippet
-				x.Before = append(x.Before, gen.Inserted{Snippet: s, Word: c.words})
-				c.placed = append(c.placed, placedInsert{n, fn, k})
-				c.words += s.Words()
+			if r := c.insert(fn, k, &x, before[i.Addr]); r != nil {
+				return r
 			}
 			c.link(fn, &x)
 			c.gen.Insns = append(c.gen.Insns, x)
@@ -372,6 +380,34 @@ func (fn *function) heldBy(i isa.Insn) (isa.Reg, bool) {
 		}
 	}
 	return 0, false
+}
+
+// insert adds what is asked for at an instruction.
+func (c *cloning) insert(fn *function, k int, x *gen.Cloned, inserts []int) *Refusal {
+	for _, n := range inserts {
+		in := c.inserts[n]
+		s := gen.Inserted{Number: len(c.placed), Snippet: in.Snippet, Word: c.words}
+		var err error
+		switch in.Where {
+		case Before:
+			x.Before = append(x.Before, s)
+		case Behind:
+			if s.Free, err = fn.free(k + 1); err == nil {
+				x.Behind = append(x.Behind, s)
+			}
+		case Taken:
+			if to, r := fn.boundary(isa.Off(x.Insn.Target - fn.Addr)); r == nil && x.Insn.Target >= fn.Addr {
+				s.Free, err = fn.free(to)
+			}
+			x.Taken = append(x.Taken, s)
+		}
+		if err != nil {
+			return unreadable(err)
+		}
+		c.placed = append(c.placed, placedInsert{n, fn, k})
+		c.words += in.Snippet.Words()
+	}
+	return nil
 }
 
 // sites tells of each instruction of a function what it is to the kernel, if that is a site that the
@@ -457,10 +493,28 @@ func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
 	if r == nil && at > 0 && fn.insns[at-1].Traits&isa.Shadow != 0 {
 		r = refuse(PrivilegedInsn, "%s runs in the shadow of the instruction before it", fn.name(at))
 	}
-	if r != nil || !req.Snippet.OnlyCounts() {
+	if r == nil && in.Where != Before {
+		r = fn.splits(at, in.Where)
+	}
+	if r != nil || in.Where != Before || !req.Snippet.OnlyCounts() {
 		return at, r
 	}
 	return fn.cheapest(at)
+}
+
+// splits says why an instruction has no such way.
+func (fn *function) splits(at int, w Where) *Refusal {
+	i := fn.insns[at]
+	_, site, err := fn.text.Site(i.Addr, i.End())
+	switch {
+	case err != nil:
+		return unreadable(err)
+	case w == Taken && i.Flow != isa.FlowCond || site:
+		return refuse(ControlFlow, "%s is no conditional jump", fn.name(at))
+	case i.Flow.Ends() && i.Flow != isa.FlowCall && i.Flow != isa.FlowIndirectCall:
+		return refuse(ControlFlow, "%s: control does not go on behind it", fn.name(at))
+	}
+	return nil
 }
 
 // cheapest is the nearest instruction that runs as often as one and before which the flags are free.

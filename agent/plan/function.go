@@ -362,6 +362,9 @@ var rewritable = map[string]struct {
 	"amd64": {0x3e, "a lock prefix that is put back when a second CPU starts"},
 }
 
+// trapCall is the class of the call that is led to the module's look-up, for reports.
+const trapCall = "call that asks whose a breakpoint is"
+
 // lockPrefix is the class of those, for reports.
 const lockPrefix = "lock prefix"
 
@@ -391,6 +394,9 @@ func (fn *function) mustStay(k int) *Refusal {
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
+	}
+	if fn.rewrittenForTraps(k) {
+		return reserve(trapCall, "%s is led elsewhere while anything is reached by a breakpoint", fn.name(k))
 	}
 	for _, f := range forbidden {
 		if f.is(i) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 )
 
@@ -20,6 +21,40 @@ var onTheWay = map[string][]string{
 	"amd64":   {"exc_int3", "do_int3", "kprobe_int3_handler"},
 	"arm64":   {"do_el1_brk64", "call_el1_break_hook", "kprobe_brk_handler"},
 	"riscv64": {"do_trap_break", "handle_break", "kprobe_single_step_handler", "kprobe_breakpoint_handler"},
+}
+
+// hooked is the call by which the kernel's handler asks whose a breakpoint is, by ISA: the module leads
+// it to itself while there is a breakpoint of ours (guest/module/trap.c), so nothing else is written over it.
+// On amd64 it is in text in which nothing is spliced anyway.
+var hooked = map[string]struct{ in, calls string }{
+	"arm64":   {"do_el1_brk64", "kprobe_brk_handler"},
+	"riscv64": {"handle_break", "kprobe_breakpoint_handler"},
+}
+
+// rewrittenForTraps reports whether instruction k is of that call.
+func (fn *function) rewrittenForTraps(k int) bool {
+	h, ok := hooked[fn.text.Arch.Name]
+	if !ok || fn.Module != "" || fn.Name != h.in {
+		return false
+	}
+	to, err := fn.text.Function("", h.calls)
+	return err == nil && (fn.calls(k, to.Addr) || fn.has(k+1) && fn.joins(k, k+1, to.Addr))
+}
+
+// calls reports whether instruction k calls a function, together with the one before it if it takes two.
+func (fn *function) calls(k int, to isa.Addr) bool {
+	i := fn.insns[k]
+	return i.Flow == isa.FlowCall && i.Target == to || k > 0 && fn.joins(k-1, k, to)
+}
+
+// joins reports whether two instructions form an address together.
+func (fn *function) joins(first, second int, to isa.Addr) bool {
+	op := fn.text.Arch.Op
+	if op == nil {
+		return false
+	}
+	a, ok := cfg.JoinedTarget(op(fn.code[fn.off(second):], fn.insns[second].Addr), op(fn.code[fn.off(first):], fn.insns[first].Addr))
+	return ok && a == to
 }
 
 // unready are the functions that a CPU that comes runs before it knows where the kernel

@@ -28,6 +28,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Place is where at an instruction something is done, in a clone.
+type Place int32
+
+const (
+	Place_BEFORE Place = 0
+	Place_BEHIND Place = 1 // on the way to the next instruction alone: a jump is not taken, a call has come back
+	Place_TAKEN  Place = 2 // a conditional jump is
+)
+
+// Enum value maps for Place.
+var (
+	Place_name = map[int32]string{
+		0: "BEFORE",
+		1: "BEHIND",
+		2: "TAKEN",
+	}
+	Place_value = map[string]int32{
+		"BEFORE": 0,
+		"BEHIND": 1,
+		"TAKEN":  2,
+	}
+)
+
+func (x Place) Enum() *Place {
+	p := new(Place)
+	*p = x
+	return p
+}
+
+func (x Place) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Place) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_wire_wire_proto_enumTypes[0].Descriptor()
+}
+
+func (Place) Type() protoreflect.EnumType {
+	return &file_agent_wire_wire_proto_enumTypes[0]
+}
+
+func (x Place) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Place.Descriptor instead.
+func (Place) EnumDescriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{0}
+}
+
 // Each is which instructions of a function points are.
 type Each int32
 
@@ -68,11 +118,11 @@ func (x Each) String() string {
 }
 
 func (Each) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_wire_wire_proto_enumTypes[0].Descriptor()
+	return file_agent_wire_wire_proto_enumTypes[1].Descriptor()
 }
 
 func (Each) Type() protoreflect.EnumType {
-	return &file_agent_wire_wire_proto_enumTypes[0]
+	return &file_agent_wire_wire_proto_enumTypes[1]
 }
 
 func (x Each) Number() protoreflect.EnumNumber {
@@ -81,7 +131,7 @@ func (x Each) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Each.Descriptor instead.
 func (Each) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{1}
 }
 
 // Timed is what a point is to the time that is spent in a function, or in a block: counting
@@ -120,11 +170,11 @@ func (x Timed) String() string {
 }
 
 func (Timed) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_wire_wire_proto_enumTypes[1].Descriptor()
+	return file_agent_wire_wire_proto_enumTypes[2].Descriptor()
 }
 
 func (Timed) Type() protoreflect.EnumType {
-	return &file_agent_wire_wire_proto_enumTypes[1]
+	return &file_agent_wire_wire_proto_enumTypes[2]
 }
 
 func (x Timed) Number() protoreflect.EnumNumber {
@@ -133,7 +183,7 @@ func (x Timed) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Timed.Descriptor instead.
 func (Timed) EnumDescriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{1}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{2}
 }
 
 type Module_Op int32
@@ -169,11 +219,11 @@ func (x Module_Op) String() string {
 }
 
 func (Module_Op) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_wire_wire_proto_enumTypes[2].Descriptor()
+	return file_agent_wire_wire_proto_enumTypes[3].Descriptor()
 }
 
 func (Module_Op) Type() protoreflect.EnumType {
-	return &file_agent_wire_wire_proto_enumTypes[2]
+	return &file_agent_wire_wire_proto_enumTypes[3]
 }
 
 func (x Module_Op) Number() protoreflect.EnumNumber {
@@ -900,6 +950,7 @@ type Point struct {
 	Block *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
 	// The begin of the function where the clone is entered that it is in; empty: where its own function is.
 	Within string `protobuf:"bytes,17,opt,name=within,proto3" json:"within,omitempty"`
+	Place  Place  `protobuf:"varint,18,opt,name=place,proto3,enum=kerninst.wire.Place" json:"place,omitempty"` // of a point in a clone
 	// With each: of all functions of the kernel's own from the one of this name up to that of
 	// until, which is left out, by their addresses. Their names need not be theirs alone, so results
 	// tell them by address.
@@ -1048,6 +1099,13 @@ func (x *Point) GetWithin() string {
 		return x.Within
 	}
 	return ""
+}
+
+func (x *Point) GetPlace() Place {
+	if x != nil {
+		return x.Place
+	}
+	return Place_BEFORE
 }
 
 func (x *Point) GetUntil() string {
@@ -4142,7 +4200,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04Grow\x12\x16\n" +
 	"\x06splice\x18\x01 \x01(\tR\x06splice\x12$\n" +
 	"\x03run\x18\x02 \x01(\v2\x12.kerninst.wire.RunR\x03run\x12\x16\n" +
-	"\x06rounds\x18\x03 \x01(\rR\x06rounds\"\xdc\x03\n" +
+	"\x06rounds\x18\x03 \x01(\rR\x06rounds\"\x88\x04\n" +
 	"\x05Point\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -4160,7 +4218,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\awithout\x18\r \x03(\tR\awithout\x12\x14\n" +
 	"\x05jumps\x18\x0e \x01(\bR\x05jumps\x12*\n" +
 	"\x05block\x18\x0f \x01(\v2\x14.kerninst.wire.BlockR\x05block\x12\x16\n" +
-	"\x06within\x18\x11 \x01(\tR\x06within\x12\x14\n" +
+	"\x06within\x18\x11 \x01(\tR\x06within\x12*\n" +
+	"\x05place\x18\x12 \x01(\x0e2\x14.kerninst.wire.PlaceR\x05place\x12\x14\n" +
 	"\x05until\x18\x10 \x01(\tR\x05until\"/\n" +
 	"\x05Block\x12\x14\n" +
 	"\x05begin\x18\x01 \x01(\x04R\x05begin\x12\x10\n" +
@@ -4425,7 +4484,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05Range\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\x04R\aaddress\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\fR\x06before\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\fR\x05after*D\n" +
+	"\x05after\x18\x03 \x01(\fR\x05after**\n" +
+	"\x05Place\x12\n" +
+	"\n" +
+	"\x06BEFORE\x10\x00\x12\n" +
+	"\n" +
+	"\x06BEHIND\x10\x01\x12\t\n" +
+	"\x05TAKEN\x10\x02*D\n" +
 	"\x04Each\x12\n" +
 	"\n" +
 	"\x06ITSELF\x10\x00\x12\x0f\n" +
@@ -4453,125 +4518,127 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 	return file_agent_wire_wire_proto_rawDescData
 }
 
-var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_agent_wire_wire_proto_goTypes = []any{
-	(Each)(0),               // 0: kerninst.wire.Each
-	(Timed)(0),              // 1: kerninst.wire.Timed
-	(Module_Op)(0),          // 2: kerninst.wire.Module.Op
-	(*Job)(nil),             // 3: kerninst.wire.Job
-	(*Step)(nil),            // 4: kerninst.wire.Step
-	(*Splice)(nil),          // 5: kerninst.wire.Splice
-	(*Cloning)(nil),         // 6: kerninst.wire.Cloning
-	(*Led)(nil),             // 7: kerninst.wire.Led
-	(*Rule)(nil),            // 8: kerninst.wire.Rule
-	(*Grow)(nil),            // 9: kerninst.wire.Grow
-	(*Point)(nil),           // 10: kerninst.wire.Point
-	(*Block)(nil),           // 11: kerninst.wire.Block
-	(*Action)(nil),          // 12: kerninst.wire.Action
-	(*Unsplice)(nil),        // 13: kerninst.wire.Unsplice
-	(*Run)(nil),             // 14: kerninst.wire.Run
-	(*Sample)(nil),          // 15: kerninst.wire.Sample
-	(*Read)(nil),            // 16: kerninst.wire.Read
-	(*Snapshot)(nil),        // 17: kerninst.wire.Snapshot
-	(*Module)(nil),          // 18: kerninst.wire.Module
-	(*Kprobe)(nil),          // 19: kerninst.wire.Kprobe
-	(*Dump)(nil),            // 20: kerninst.wire.Dump
-	(*Look)(nil),            // 21: kerninst.wire.Look
-	(*Record)(nil),          // 22: kerninst.wire.Record
-	(*Trace)(nil),           // 23: kerninst.wire.Trace
-	(*Hello)(nil),           // 24: kerninst.wire.Hello
-	(*Chunk)(nil),           // 25: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 26: kerninst.wire.Fetched
-	(*Log)(nil),             // 27: kerninst.wire.Log
-	(*Done)(nil),            // 28: kerninst.wire.Done
-	(*Result)(nil),          // 29: kerninst.wire.Result
-	(*Clone)(nil),           // 30: kerninst.wire.Clone
-	(*Left)(nil),            // 31: kerninst.wire.Left
-	(*PatchMemory)(nil),     // 32: kerninst.wire.PatchMemory
-	(*Planned)(nil),         // 33: kerninst.wire.Planned
-	(*Stage)(nil),           // 34: kerninst.wire.Stage
-	(*Looked)(nil),          // 35: kerninst.wire.Looked
-	(*Refusal)(nil),         // 36: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 37: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 38: kerninst.wire.RunResult
-	(*Value)(nil),           // 39: kerninst.wire.Value
-	(*Moment)(nil),          // 40: kerninst.wire.Moment
-	(*Row)(nil),             // 41: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 42: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 43: kerninst.wire.TextDiff
-	(*Range)(nil),           // 44: kerninst.wire.Range
-	(*Looked_Function)(nil), // 45: kerninst.wire.Looked.Function
-	nil,                     // 46: kerninst.wire.Value.SymbolsEntry
-	(*Moment_Inside)(nil),   // 47: kerninst.wire.Moment.Inside
+	(Place)(0),              // 0: kerninst.wire.Place
+	(Each)(0),               // 1: kerninst.wire.Each
+	(Timed)(0),              // 2: kerninst.wire.Timed
+	(Module_Op)(0),          // 3: kerninst.wire.Module.Op
+	(*Job)(nil),             // 4: kerninst.wire.Job
+	(*Step)(nil),            // 5: kerninst.wire.Step
+	(*Splice)(nil),          // 6: kerninst.wire.Splice
+	(*Cloning)(nil),         // 7: kerninst.wire.Cloning
+	(*Led)(nil),             // 8: kerninst.wire.Led
+	(*Rule)(nil),            // 9: kerninst.wire.Rule
+	(*Grow)(nil),            // 10: kerninst.wire.Grow
+	(*Point)(nil),           // 11: kerninst.wire.Point
+	(*Block)(nil),           // 12: kerninst.wire.Block
+	(*Action)(nil),          // 13: kerninst.wire.Action
+	(*Unsplice)(nil),        // 14: kerninst.wire.Unsplice
+	(*Run)(nil),             // 15: kerninst.wire.Run
+	(*Sample)(nil),          // 16: kerninst.wire.Sample
+	(*Read)(nil),            // 17: kerninst.wire.Read
+	(*Snapshot)(nil),        // 18: kerninst.wire.Snapshot
+	(*Module)(nil),          // 19: kerninst.wire.Module
+	(*Kprobe)(nil),          // 20: kerninst.wire.Kprobe
+	(*Dump)(nil),            // 21: kerninst.wire.Dump
+	(*Look)(nil),            // 22: kerninst.wire.Look
+	(*Record)(nil),          // 23: kerninst.wire.Record
+	(*Trace)(nil),           // 24: kerninst.wire.Trace
+	(*Hello)(nil),           // 25: kerninst.wire.Hello
+	(*Chunk)(nil),           // 26: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 27: kerninst.wire.Fetched
+	(*Log)(nil),             // 28: kerninst.wire.Log
+	(*Done)(nil),            // 29: kerninst.wire.Done
+	(*Result)(nil),          // 30: kerninst.wire.Result
+	(*Clone)(nil),           // 31: kerninst.wire.Clone
+	(*Left)(nil),            // 32: kerninst.wire.Left
+	(*PatchMemory)(nil),     // 33: kerninst.wire.PatchMemory
+	(*Planned)(nil),         // 34: kerninst.wire.Planned
+	(*Stage)(nil),           // 35: kerninst.wire.Stage
+	(*Looked)(nil),          // 36: kerninst.wire.Looked
+	(*Refusal)(nil),         // 37: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 38: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 39: kerninst.wire.RunResult
+	(*Value)(nil),           // 40: kerninst.wire.Value
+	(*Moment)(nil),          // 41: kerninst.wire.Moment
+	(*Row)(nil),             // 42: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 43: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 44: kerninst.wire.TextDiff
+	(*Range)(nil),           // 45: kerninst.wire.Range
+	(*Looked_Function)(nil), // 46: kerninst.wire.Looked.Function
+	nil,                     // 47: kerninst.wire.Value.SymbolsEntry
+	(*Moment_Inside)(nil),   // 48: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
-	4,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
-	5,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
-	13, // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
-	14, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
-	16, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
-	17, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
-	18, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
-	19, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
-	20, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
-	21, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
-	9,  // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
-	10, // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	6,  // 12: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
-	8,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
-	7,  // 14: kerninst.wire.Cloning.links:type_name -> kerninst.wire.Led
-	0,  // 15: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
-	12, // 16: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
-	14, // 17: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
-	0,  // 18: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	12, // 19: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	11, // 20: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
-	1,  // 21: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	39, // 22: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	40, // 23: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
-	2,  // 24: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	24, // 25: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	29, // 26: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	27, // 27: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	28, // 28: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	25, // 29: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	15, // 30: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	23, // 31: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	37, // 32: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	38, // 33: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	39, // 34: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	43, // 35: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	35, // 36: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	26, // 37: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	34, // 38: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	33, // 39: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	40, // 40: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	15, // 41: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	32, // 42: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
-	30, // 43: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
-	31, // 44: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
-	36, // 45: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
-	7,  // 46: kerninst.wire.Clone.links:type_name -> kerninst.wire.Led
-	7,  // 47: kerninst.wire.Clone.out:type_name -> kerninst.wire.Led
-	36, // 48: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
-	37, // 49: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
-	45, // 50: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	36, // 51: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	36, // 52: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	42, // 53: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	41, // 54: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	1,  // 55: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	11, // 56: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	46, // 57: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
-	47, // 58: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	44, // 59: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	11, // 60: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	5,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
+	6,  // 1: kerninst.wire.Step.splice:type_name -> kerninst.wire.Splice
+	14, // 2: kerninst.wire.Step.unsplice:type_name -> kerninst.wire.Unsplice
+	15, // 3: kerninst.wire.Step.run:type_name -> kerninst.wire.Run
+	17, // 4: kerninst.wire.Step.read:type_name -> kerninst.wire.Read
+	18, // 5: kerninst.wire.Step.snapshot:type_name -> kerninst.wire.Snapshot
+	19, // 6: kerninst.wire.Step.module:type_name -> kerninst.wire.Module
+	20, // 7: kerninst.wire.Step.kprobe:type_name -> kerninst.wire.Kprobe
+	21, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
+	22, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
+	10, // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
+	11, // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	7,  // 12: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
+	9,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
+	8,  // 14: kerninst.wire.Cloning.links:type_name -> kerninst.wire.Led
+	1,  // 15: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
+	13, // 16: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
+	15, // 17: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
+	1,  // 18: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
+	13, // 19: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	12, // 20: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
+	0,  // 21: kerninst.wire.Point.place:type_name -> kerninst.wire.Place
+	2,  // 22: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	40, // 23: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	41, // 24: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	3,  // 25: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	25, // 26: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	30, // 27: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	28, // 28: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	29, // 29: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	26, // 30: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	16, // 31: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	24, // 32: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	38, // 33: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	39, // 34: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	40, // 35: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	44, // 36: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	36, // 37: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	27, // 38: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	35, // 39: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	34, // 40: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	41, // 41: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	16, // 42: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	33, // 43: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
+	31, // 44: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
+	32, // 45: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
+	37, // 46: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
+	8,  // 47: kerninst.wire.Clone.links:type_name -> kerninst.wire.Led
+	8,  // 48: kerninst.wire.Clone.out:type_name -> kerninst.wire.Led
+	37, // 49: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
+	38, // 50: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	46, // 51: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	37, // 52: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	37, // 53: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	43, // 54: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	42, // 55: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	2,  // 56: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	12, // 57: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	47, // 58: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
+	48, // 59: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	45, // 60: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	12, // 61: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -4605,7 +4672,7 @@ func file_agent_wire_wire_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,

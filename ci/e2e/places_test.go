@@ -57,6 +57,17 @@ func TestPlaces(t *testing.T) {
 			if in < 3 || in != out {
 				t.Errorf("%d came in, %d went out", in, out)
 			}
+			if arch == "riscv64" { // a breakpoint elsewhere has the module write there
+				n := 0
+				for _, p := range probe("-l", "kinst::handle_break:").Points {
+					if p.Refusal != nil && strings.Contains(p.Refusal.Detail, "led elsewhere while anything is reached by a breakpoint") {
+						n++
+					}
+				}
+				if n != 2 {
+					t.Errorf("%d instructions of the call that asks whose a breakpoint is are refused, want both", n)
+				}
+			}
 			if arch != "amd64" {
 				return
 			}

@@ -167,6 +167,8 @@ void ki_traps_exit(void);
 /* Does the kernel's handler ask us, if we want? */
 bool ki_traps_work(void);
 bool ki_traps_meet(unsigned long addr);
+/* Is any of [first, last] led to us while there is a breakpoint of ours? */
+bool ki_traps_rewrite(unsigned long first, unsigned long last);
 /*
  * From here on, whoever meets a breakpoint at t->at is sent to t->to; until removed,
  * when every CPU has taken an interrupt since the breakpoint went.

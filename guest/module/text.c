@@ -276,7 +276,7 @@ static int check_text(struct live *l, const struct live *host)
 	err = own_text(first, last, &l->owner);
 	if (err || host)
 		return err;
-	if (((l->s.flags & KI_SPLICE_TRAP) && ki_traps_meet(first)) ||
+	if (((l->s.flags & KI_SPLICE_TRAP) && ki_traps_meet(first)) || ki_traps_rewrite(first, last) ||
 	    (l->owner ? module_off_limits(first, last, written) :
 			core_off_limits(first, last, written))) {
 		module_put(l->owner);

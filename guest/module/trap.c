@@ -142,6 +142,16 @@ bool ki_traps_meet(unsigned long addr)
 	       addr - off == (unsigned long)ki_arch_handler.calls;
 }
 
+bool ki_traps_rewrite(unsigned long first, unsigned long last)
+{
+	u32 i;
+
+	for (i = 0; i < call_count; i++)
+		if (first < calls[i].at + KI_ARCH_CALL_LEN && last >= calls[i].at)
+			return true;
+	return false;
+}
+
 bool ki_traps_work(void)
 {
 	return call_count;
