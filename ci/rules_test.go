@@ -22,7 +22,7 @@ var layers = map[string]int{
 	"agent/isa/all": 2, "agent/cfg": 2, "agent/gen": 2,
 	"agent/live": 3, "agent/inline": 3, "agent/pad": 3,
 	"agent/plan": 4, "agent/probe": 4, "agent/index": 4,
-	"agent/clone": 5, "agent/splice": 5, "agent/ask": 5,
+	"agent/clone/plugin": 5, "agent/splice": 5, "agent/ask": 5,
 	"agent/metric": 6, "agent/kdev": 6,
 	"agent/kpoke":  7,
 	"agent/daemon": 8,

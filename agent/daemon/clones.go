@@ -152,6 +152,11 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 			ones[k] = c.Points[n]
 			results[k] = located(ones[k], results[k])
 		}
+		if results[k].Refusal != nil { // of others it is said later
+			for _, a := range all[k].Actions {
+				results[k].Actions = append(results[k].Actions, a.Name)
+			}
+		}
 	}
 	if refusal != nil {
 		said.Refusal = refused(refusal)

@@ -88,7 +88,7 @@ type Inlines struct {
 // NewInlines joins what is known of copies with a dump of the same kernel; of another, it is an
 // *OtherBuildError.
 func NewInlines(d *ktext.Dump, x *inline.Index) (*Inlines, error) {
-	text, err := textOf(d)
+	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +101,8 @@ func NewInlines(d *ktext.Dump, x *inline.Index) (*Inlines, error) {
 	return n, err
 }
 
-// textOf is the text of a dump.
-func textOf(d *ktext.Dump) (*ktext.Text, error) {
+// TextOf is the text of a dump.
+func TextOf(d *ktext.Dump) (*ktext.Text, error) {
 	arch, err := all.Lookup(d.Arch)
 	if err != nil {
 		return nil, err

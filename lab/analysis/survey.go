@@ -75,7 +75,7 @@ func newCounts() Counts {
 // line for each to each, if that is not nil (Line). say is told how many of the functions are
 // done, now and then; nil: nobody is.
 func NewSurvey(ctx context.Context, d *ktext.Dump, x *index.Index, each io.Writer, say func(done, of int)) (*Survey, error) {
-	text, err := textOf(d)
+	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}

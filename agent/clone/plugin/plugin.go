@@ -28,7 +28,8 @@ import (
 // Plugin is what is called. Nil functions are not.
 type Plugin struct {
 	// Syscall is called for each function that is cloned with what it leads to; then Routine, Block and
-	// Insn for all that is in its clone, from outside to inside, in order of address.
+	// Insn for all that is in its clone, from outside to inside, in order of address. Routine is not called for
+	// parts of one that lie elsewhere; the others are.
 	Syscall func(*Syscall)
 	Routine func(*Routine)
 	Block   func(*Block)
@@ -47,6 +48,7 @@ type Syscall struct {
 type Routine struct {
 	Name    string   `json:"name"`
 	Module  string   `json:"module,omitempty"`
+	Part    bool     `json:"part,omitempty"`   // of the one before, which the compiler has put elsewhere: nobody calls it
 	Source  string   `json:"source,omitempty"` // FILE:LINE, where debugging information was asked for
 	Blocks  []*Block `json:"blocks"`
 	Syscall *Syscall `json:"-"`
@@ -243,7 +245,9 @@ func (p Plugin) visit(s *Syscall) {
 	}
 	called(p.Syscall, s)
 	for _, r := range s.Routines {
-		called(p.Routine, r)
+		if !r.Part {
+			called(p.Routine, r)
+		}
 		for _, b := range r.Blocks {
 			called(p.Block, b)
 			for _, i := range b.Insns {
