@@ -234,6 +234,9 @@ func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
 		return
 	}
 	at := len(b.out.Code)
+	if n := len(b.out.States); n > 0 && b.out.States[n-1].Off == at { // it is about no code
+		b.out.States = b.out.States[:n-1]
+	}
 	for _, st := range one.out.States {
 		st.Off += at
 		b.out.States = append(b.out.States, st)

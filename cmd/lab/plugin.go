@@ -267,6 +267,11 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 		return err
 	}
 	tracer.End()
+	for _, c := range results[stepClone].GetClones() {
+		if c.Refusal != nil { // the original has run
+			return &exit{code: status.ExitFailed, err: fmt.Errorf("%s: %s: %s", c.Entry, c.Refusal.Reason, c.Refusal.Detail)}
+		}
+	}
 	found := plugins.Found(len(points), results[stepClone].GetPoints(), results[stepFound].GetValues(), events)
 	r.notes(results, found)
 	if r.json {

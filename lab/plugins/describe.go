@@ -102,7 +102,7 @@ func ends(i *plugin.Insn) bool {
 func (d *describer) insn(f ktext.Func, name string, i isa.Insn, code []byte) *plugin.Insn {
 	off := uint64(i.Addr - f.Addr)
 	out := &plugin.Insn{Offset: off, Text: d.text.Arch.Text(code, i.Addr), Kind: plugin.Kind(i.Flow.String()), Source: d.line(name, off)}
-	out.Locked = strings.HasPrefix(out.Text, "lock ") || strings.HasPrefix(out.Text, "xchg ") && i.Traits&isa.Store != 0
+	out.Locked = d.locked(out.Text, i, code)
 	if i.Flow != isa.FlowJump && i.Flow != isa.FlowCond && i.Flow != isa.FlowCall {
 		return out
 	}
@@ -117,6 +117,18 @@ func (d *describer) insn(f ktext.Func, name string, i isa.Insn, code []byte) *pl
 		}
 	}
 	return out
+}
+
+// onOneCPU is what lock prefixes are on a kernel that runs on one CPU (arch/x86/kernel/alternative.c,
+// alternatives_smp_unlock).
+const onOneCPU = 0x3e
+
+// locked reports whether an instruction is one access, or is where there are several CPUs.
+func (d *describer) locked(text string, i isa.Insn, code []byte) bool {
+	if d.text.Arch.Name != "amd64" {
+		return i.Traits&isa.Exclusive != 0 || i.Traits&isa.Mem == isa.Mem
+	}
+	return strings.HasPrefix(text, "lock ") || i.Traits&isa.Mem == isa.Mem && code[0] == onOneCPU || strings.HasPrefix(text, "xchg ") && i.Traits&isa.Store != 0
 }
 
 // line is of the innermost place alone.

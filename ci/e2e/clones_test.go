@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kerninst/lab/status"
+)
+
+// cloned is a probe's document.
+type cloned struct {
+	Points []struct {
+		Spec, Mechanism string
+		Refusal         *struct{ Reason, Detail string }
+		Value           *uint64
+	}
+	Workload struct {
+		Exit   int
+		Stdout string
+	}
+}
+
+func probeClone(t *testing.T, args ...string) (out cloned) {
+	t.Helper()
+	a := call(t, nil, append([]string{"probe", "--arch", "amd64", "--json"}, args...)...)
+	if a.code != status.ExitPassed {
+		t.Fatal(a)
+	}
+	if err := json.Unmarshal([]byte(a.stdout), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// efaults reads a thousand times to where nothing is mapped, and as often to where something is.
+const efaults = `package main
+
+import ("os"; "syscall"; "unsafe")
+
+func main() {
+	f, err := os.Open("/dev/zero")
+	if err != nil { os.Exit(2) }
+	b := make([]byte, 64)
+	for range 1000 {
+		for k := range b { b[k] = 1 }
+		if n, _, e := syscall.Syscall(syscall.SYS_READ, f.Fd(), uintptr(unsafe.Pointer(&b[0])), 64); n != 64 || e != 0 || b[0] != 0 || b[63] != 0 { os.Exit(3) }
+		if _, _, e := syscall.Syscall(syscall.SYS_READ, f.Fd(), 4096, 64); e != syscall.EFAULT { os.Exit(4) }
+	}
+}
+`
+
+// TestClones: a clone counts what splices count, has the kernel rewrite its static keys with the others, and
+// faults as the original does.
+func TestClones(t *testing.T) {
+	t.Parallel()
+	t.Run("counts", func(t *testing.T) {
+		t.Parallel()
+		args := []string{"kinst::vfs_read:block", "--if", `comm == "dd"`, "--run", "dd if=/dev/zero of=/dev/null bs=100 count=300"}
+		in, of := probeClone(t, append(args, "--mechanism", "clone")...), probeClone(t, append(args, "--skip-refused")...)
+		if len(in.Points) != len(of.Points) || len(in.Points) < 30 {
+			t.Fatalf("%d points in a clone, %d splices", len(in.Points), len(of.Points))
+		}
+		came := 0
+		for k, p := range in.Points {
+			if p.Mechanism != "clone" || p.Spec != of.Points[k].Spec {
+				t.Errorf("%+v in a clone is %+v spliced", p, of.Points[k])
+			}
+			if of.Points[k].Refusal != nil { // a trap of the kernel's own
+				continue
+			}
+			if *p.Value != *of.Points[k].Value {
+				t.Errorf("%s: %d in a clone, %d spliced", p.Spec, *p.Value, *of.Points[k].Value)
+			}
+			if *p.Value >= 300 {
+				came++
+			}
+		}
+		if came < 8 {
+			t.Errorf("only %d blocks came by as often as dd reads", came)
+		}
+	})
+	t.Run("keys", func(t *testing.T) {
+		t.Parallel()
+		got := probeClone(t, "kinst::kernel_clone:entry", "--mechanism", "clone", "--run",
+			"cd /sys/kernel/tracing; for i in 1 2 3; do (:); done; echo 1 >events/sched/sched_process_fork/enable; for i in 1 2 3 4 5 6 7 8 9 10; do (:); done; "+
+				"echo 0 >events/sched/sched_process_fork/enable; for i in 1 2 3 4 5; do (:); done; grep -c sched_process_fork: trace")
+		if n := strings.TrimSpace(got.Workload.Stdout); n != "10" {
+			t.Errorf("%s forks were traced of the 10 that were to be", n)
+		}
+		if n := *got.Points[0].Value; n < 18 || n > 22 {
+			t.Errorf("%d forks, want 18 and what the shell itself does", n)
+		}
+	})
+	t.Run("faults", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(efaults), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		build := exec.Command("go", "build", "-o", "efaults", "main.go")
+		build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		got := probeClone(t, "kinst::read_zero:entry", "kinst::read_zero:return", "--mechanism", "clone", "--add", filepath.Join(dir, "efaults")+":/efaults", "--run", "/efaults")
+		returned := uint64(0)
+		for _, p := range got.Points[1:] {
+			returned += *p.Value
+		}
+		if n := *got.Points[0].Value; got.Workload.Exit != 0 || n != 2000 || returned != n {
+			t.Errorf("exit status %d, %d reads, %d came back", got.Workload.Exit, n, returned)
+		}
+	})
+}
+
+// TestPlugin: a plugin is told what a system call executes, and counts it; what is wrong with one is said.
+func TestPlugin(t *testing.T) {
+	t.Parallel()
+	const examples = "../../agent/clone/examples/"
+	a := call(t, nil, "plugin", "run", examples+"icount/main.go", "--arch", "amd64", "--syscall", "getppid", "--", "/lib/kerninst/bench/bench", "null", "1000", "3")
+	if a.code != status.ExitPassed {
+		t.Fatal(a)
+	}
+	// __x64_sys_getppid: 3012 calls, 228912 instructions, 76.0 each
+	f := strings.Fields(a.stdout)
+	if len(f) != 7 {
+		t.Fatal(a)
+	}
+	calls, _ := strconv.Atoi(f[1])
+	each, _ := strconv.ParseFloat(f[5], 64)
+	if calls < 3000 || each < 20 || each > 120 || each != float64(int(each)) {
+		t.Errorf("%d calls of %v instructions each", calls, each)
+	}
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	plugged := "package main\nimport \"kerninst/agent/clone/plugin\"\nfunc main() { plugin.Main(plugin.Plugin{Syscall: func(s *plugin.Syscall) { s.Insert(\"ACTION\") }}) }\n"
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no such file":       {[]string{"none.go", "--syscall", "read", "--run", "true"}, "no such file"},
+		"nothing cloned":     {[]string{examples + "icount/main.go", "--run", "true"}, "--syscall"},
+		"no workload":        {[]string{examples + "icount/main.go", "--syscall", "read"}, "workload"},
+		"does not compile":   {[]string{file("bad.go", "package main\nfunc main() { x }\n"), "--syscall", "read", "--run", "true"}, "undefined: x"},
+		"no such call":       {[]string{examples + "icount/main.go", "--arch", "amd64", "--syscall", "raed", "--run", "true"}, "__x64_sys_raed"},
+		"an action it lacks": {[]string{file("action.go", strings.Replace(plugged, "ACTION", "cuont", 1)), "--arch", "amd64", "--syscall", "getppid", "--run", "true"}, "cuont"},
+		"no clones there":    {[]string{examples + "icount/main.go", "--arch", "riscv64", "--syscall", "getppid", "--run", "true"}, "no clones on riscv64"},
+		"no memory for one":  {[]string{examples + "icount/main.go", "--arch", "amd64", "--cache", "1", "--syscall", "openat", "--run", "true"}, "1024 at the most"},
+	} {
+		a := call(t, nil, append([]string{"plugin", "run"}, c.args...)...)
+		if a.code == status.ExitPassed || !strings.Contains(a.stderr, c.want) {
+			t.Errorf("%s: %v; want %q", name, a, c.want)
+		}
+	}
+	a = call(t, []string{"PATH=/nonexistent", "GO="}, "plugin", "run", examples+"icount/main.go", "--syscall", "read", "--run", "true")
+	if a.code == status.ExitPassed || !strings.Contains(a.stderr, "there is none: install it") {
+		t.Error(a)
+	}
+}
