@@ -57,7 +57,12 @@ func cloneScenarios() []Scenario {
 		return Scenario{Name: name, Title: "what LMbench's operations take when their system calls run as instrumented copies",
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "proof", clonedWhole)}
+	storm := func(name, label string, s cloneStorm) Scenario {
+		return Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
+			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
+	}
+	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "proof", clonedWhole),
+		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "proof", cloneStorm{120, 2 * time.Hour})}
 }
 
 func (s clonedSuite) guests(arch string) []Guest {
