@@ -16,6 +16,9 @@ import (
 // moment reads the cells of every live splice. If any is of a function or block that is timed,
 // that is at one moment, at which it is known who is inside.
 func (d *Daemon) moment() (map[*splice.Live][]uint64, *wire.Moment, error) {
+	if d.dev == nil { // the module has been unloaded, with all that counted
+		return nil, nil, nil
+	}
 	timed := d.timed()
 	if len(timed.names) == 0 && d.still {
 		counts, err := d.countStill()

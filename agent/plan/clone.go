@@ -474,6 +474,9 @@ func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
 	if in.Entry {
 		req.Offset = fn.begin()
 	}
+	if req.Offset == 0 && fn.ftrace == 0 { // a landing pad is not copied: who comes by it comes by what follows
+		req.Offset = fn.begin()
+	}
 	at, r := fn.boundary(req.Offset)
 	if r == nil && fn.off(at) < fn.begin() {
 		r = reserve(ktext.Ftrace.String(), "%s is an ftrace site or before it, which clones have none of", fn.place(at))
