@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
@@ -54,15 +55,36 @@ func (s clonedSuite) argv(samples int) []string {
 
 func cloneScenarios() []Scenario {
 	one := func(name, label string, s clonedSuite) Scenario {
-		return Scenario{Name: name, Title: "what LMbench's operations take when their system calls run as instrumented copies",
-			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
+		return clonedScenario(Scenario{Name: name, Title: "what LMbench's operations take when their system calls run as instrumented copies",
+			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }})
 	}
 	storm := func(name, label string, s cloneStorm) Scenario {
-		return Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
-			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
+		return clonedScenario(Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
+			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }})
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "proof", clonedWhole),
-		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "proof", cloneStorm{120, 2 * time.Hour})}
+	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones", clonedWhole),
+		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones", cloneStorm{120, 2 * time.Hour})}
+}
+
+// clonedScenario is a scenario of clones: on an ISA without, what is shown is that they are refused.
+func clonedScenario(s Scenario) Scenario {
+	guests, check := s.Guests, s.Check
+	s.Guests = func(arch string) []Guest {
+		if slices.Contains(plan.Mechanisms(arch), plan.Clone) {
+			return guests(arch)
+		}
+		step := &wire.Step{Name: "clone", MayFail: true, Do: &wire.Step_Splice{Splice: &wire.Splice{Clones: []*wire.Cloning{{Entry: syscallEntry(arch, "getppid")}}}}}
+		return []Guest{{Name: "refused", CPUs: 1, Time: vm.Exact, Job: job(step, shell("goes on", "true"))}}
+	}
+	s.Check = func(t *T) {
+		if slices.Contains(plan.Mechanisms(t.Arch), plan.Clone) {
+			check(t)
+			return
+		}
+		t.equal("a clone is refused", strings.Contains(t.result("refused", "clone").Error, "no clones on "+t.Arch), true)
+		t.ran("refused", "goes on")
+	}
+	return s
 }
 
 func (s clonedSuite) guests(arch string) []Guest {

@@ -31,10 +31,10 @@ var countedOps = []struct{ op, call string }{{"null", "getppid"}, {"seek", "lsee
 const countedN = 40
 
 func countedClones() []Scenario {
-	return []Scenario{{
+	return []Scenario{clonedScenario(Scenario{
 		Name: "clones-count", Title: "instructions of system calls, by counters in the blocks of clones, are as many as are seen outside", Labels: []string{"workload"},
 		Guests: countedGuests, Check: checkCountedClones,
-	}}
+	})}
 }
 
 func countedGuests(arch string) (out []Guest) {
@@ -60,13 +60,15 @@ func countedGuests(arch string) (out []Guest) {
 }
 
 func checkCountedClones(t *T) {
+	all := uint64(0)
 	for _, o := range countedOps {
-		t.countedClone("seen "+o.op, "cloned "+o.op, syscallEntry(t.Arch, o.call))
+		all += t.countedClone("seen "+o.op, "cloned "+o.op, syscallEntry(t.Arch, o.call))
 	}
+	t.Metrics["clones.counted.insns"] = report.Metric{Value: float64(all), Unit: "insns", N: 1}
 }
 
 // countedClone compares what was counted in a clone with what was seen of its function.
-func (t *T) countedClone(seen, cloned, entry string) {
+func (t *T) countedClone(seen, cloned, entry string) uint64 {
 	grown := t.done(cloned, "grown").Clones[0]
 	in, err := plugins.Describe(t.Guests[seen].Text, []*wire.Clone{grown}, nil)
 	t.noError(cloned+": what is in the clone", err)
@@ -110,6 +112,7 @@ func (t *T) countedClone(seen, cloned, entry string) {
 	t.atLeast(cloned+": calls", float64(of), countedN)
 	t.equal(cloned+": instructions counted are those that were seen", counted, outside)
 	t.Metrics["clones."+entry+".insns"] = report.Metric{Value: float64(outside) / float64(max(of, 1)), Unit: "insns/call", N: int(of)}
+	return counted
 }
 
 // thunk is how many instructions of a thunk an instruction leads by, which a clone compares away.
