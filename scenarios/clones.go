@@ -62,8 +62,8 @@ func cloneScenarios() []Scenario {
 		return clonedScenario(Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }})
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones", clonedWhole),
-		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones", cloneStorm{120, 2 * time.Hour})}
+	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole),
+		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
 }
 
 // clonedScenario is a scenario of clones: on an ISA without, what is shown is that they are refused.

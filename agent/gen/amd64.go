@@ -372,3 +372,10 @@ var linksAmd64 = linker{
 		b.emit(code, 0, reach(err))
 	},
 }
+
+func gateAmd64(b *builder, g *Gate) {
+	code, err := amd64.CompareWord(b.pc(), g.Site, int32(g.Bare))
+	b.emit(code, 0, reach(err))
+	code, err = amd64.JumpIf(amd64.NotEqual, b.pc(), g.Function)
+	b.emit(code, 0, reach(err))
+}

@@ -47,6 +47,8 @@ type Cloned struct {
 	By    *isa.Reg   `json:"by,omitempty"`
 	// Note is the word, counted from 1, where the site notes to where it led out of the clone.
 	Note int `json:"note,omitempty"`
+	// Gate is passed by who calls the function that begins here.
+	Gate *Gate `json:"gate,omitempty"`
 	// Last: the instruction that would be next is not the one that follows here.
 	Last bool `json:"last,omitempty"`
 	// Before is what comes before it, whoever comes there; Behind what comes behind it, on the way to the
@@ -55,6 +57,14 @@ type Cloned struct {
 	Before []Inserted `json:"before,omitempty"`
 	Behind []Inserted `json:"behind,omitempty"`
 	Taken  []Inserted `json:"taken,omitempty"`
+}
+
+// Gate has who calls a function that somebody traces, or has patched, call the original: the kernel, too,
+// says so by what is at the function's begin. A copy is passed by as soon as that is written.
+type Gate struct {
+	Function isa.Addr `json:"function"`
+	Site     isa.Addr `json:"site"` // where there are these bytes as long as nobody does
+	Bare     uint32   `json:"bare"`
 }
 
 // Key is how a static key is read: the word of 32 bits at Enabled is zero while it is off.
@@ -98,12 +108,13 @@ type cloner struct {
 	// a static key's site, and does nothing.
 	key  func(b *builder, k *Key, to isa.Addr)
 	site []byte
+	gate func(b *builder, g *Gate)
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
 	linker
 }
 
-var cloners = map[string]cloner{"amd64": {keyAmd64, amd64.Nop5, framesAmd64, linksAmd64}}
+var cloners = map[string]cloner{"amd64": {keyAmd64, amd64.Nop5, gateAmd64, framesAmd64, linksAmd64}}
 
 // Clones reports whether clones can be made for an ISA.
 func Clones(arch string) bool { return cloners[arch].key != nil }
@@ -151,12 +162,12 @@ func (b *builder) clone(arch *isa.Arch) {
 	unused := func(k int) bool { // a trap behind what control does not go on from
 		return k > 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
 	}
-	offs := make([]int, len(c.Insns))
+	offs := make([]int, 2*len(c.Insns)) // those of gates behind the others
 	for range mostRounds {
 		now := &builder{in: b.in, point: b.point}
 		next := now.layOut(arch, unused, func(a isa.Addr) isa.Addr {
 			if begin, ok := c.Begins[a]; ok {
-				a = begin
+				return b.in.Patch + isa.Addr(offs[len(c.Insns)+where[begin]])
 			}
 			if k, ok := where[a]; ok {
 				return b.in.Patch + isa.Addr(offs[k])
@@ -175,11 +186,17 @@ func (b *builder) clone(arch *isa.Arch) {
 // layOut emits the instructions, each aimed by where its targets are taken to be. It returns
 // where they turn out to begin, what is inserted included.
 func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.Addr) isa.Addr) []int {
-	offs := make([]int, len(b.in.Clone.Insns))
+	n := len(b.in.Clone.Insns)
+	offs := make([]int, 2*n)
 	moves, told := cloners[arch.Name].moves, false
 	for k := range b.in.Clone.Insns {
 		x := &b.in.Clone.Insns[k]
-		offs[k] = len(b.out.Code)
+		offs[k], offs[n+k] = len(b.out.Code), len(b.out.Code)
+		if x.Gate != nil {
+			b.state(x.Gate.Function, 0, nil)
+			cloners[arch.Name].gate(b, x.Gate)
+			offs[k], told = len(b.out.Code), false
+		}
 		if unused(k) {
 			continue
 		}

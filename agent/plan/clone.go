@@ -8,6 +8,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/amd64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/snippet"
 )
@@ -30,8 +31,9 @@ import (
 //     key (guest/module/arch/amd64/keys.c); and it calls the call's trampoline.
 //   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
 //     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
-//   - ftrace, kprobes, live patches that come later, in a function that was copied: who comes by in the
-//     clone is not seen by them. Functions that are traced or probed already are not copied.
+//   - ftrace and live patches that come later: who calls a copy looks at the original's site first, and goes
+//     there if that is not bare (gen.Gate). A kprobe in the middle of a function that comes later does not see who
+//     is in the copy. Functions that are traced or probed already are not copied.
 
 // Cloning is what a clone is asked to be.
 type Cloning struct {
@@ -181,6 +183,16 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	return fn.readable(req)
 }
 
+// gate is passed by who calls a copy; nil: nobody can trace the function by its site.
+func (fn *function) gate() *gen.Gate {
+	nop := amd64.Nop5
+	at := int(fn.ftrace) - len(nop)
+	if at < 0 || fn.text.Arch.Name != "amd64" || !bytes.Equal(fn.code[at:fn.ftrace], nop) {
+		return nil
+	}
+	return &gen.Gate{Function: fn.Addr, Site: fn.Addr + isa.Addr(at), Bare: isa.ByteOrder.Uint32(nop)}
+}
+
 // begin is where the copy of a function begins: behind its landing pad and its ftrace site.
 func (fn *function) begin() isa.Off {
 	if fn.ftrace == 0 && fn.has(0) && fn.insns[0].Traits&isa.Landing != 0 {
@@ -305,6 +317,9 @@ func (c *cloning) lay() *Refusal {
 			x := sites(i)
 			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
 			x.Last = k == len(fn.insns)-1
+			if i.Addr == begin && len(c.gen.Insns) > 0 { // who comes by the entry has passed by the original's
+				x.Gate = fn.gate()
+			}
 			if r := c.insert(fn, k, &x, before[i.Addr]); r != nil {
 				return r
 			}

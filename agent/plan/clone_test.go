@@ -35,6 +35,7 @@ type walked struct {
 	at    map[isa.Addr]isa.Addr // by the address of the original; before what is inserted there
 	insns map[isa.Addr]isa.Insn // of each original, what stands for it
 	key   map[isa.Addr]bool     // it is read by two
+	gate  map[isa.Addr]isa.Addr // of functions, where who calls them comes
 }
 
 // walk reads a clone's code from its begin to its end, beside the original's instructions.
@@ -47,12 +48,21 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 			pieces[p.Patch] += len(p.Code)
 		}
 	}
-	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}}
+	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}, map[isa.Addr]isa.Addr{}}
 	at := 0
 	leaves := false
-	for k, o := range e.Clone.Insns {
+	for _, o := range e.Clone.Insns {
 		if leaves && o.Insn.Flow == isa.FlowTrap && bytes.Equal(o.Bytes, []byte{0xcc}) {
 			continue
+		}
+		if o.Gate != nil {
+			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+			j := arch.Decode(e.Code[at+i.Len:], i.End())
+			if i.Operand != o.Gate.Site || j.Flow != isa.FlowCond || j.Target != o.Gate.Function {
+				t.Errorf("%v: the gate is %s, %s", o.Insn.Addr, arch.Text(e.Code[at:], i.Addr), arch.Text(e.Code[at+i.Len:], j.Addr))
+			}
+			at += i.Len + j.Len
+			w.gate[o.Gate.Function] = i.Addr
 		}
 		a := e.Patch + isa.Addr(at)
 		w.at[o.Insn.Addr] = a
@@ -68,7 +78,7 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		w.insns[o.Insn.Addr] = i
 		at += i.Len
 		leaves = o.Insn.Flow == isa.FlowReturn || o.Insn.Flow == isa.FlowJump || o.Insn.Flow == isa.FlowIndirectJump
-		if k == len(e.Clone.Insns)-1 && !leaves && o.Insn.Flow != isa.FlowTrap {
+		if o.Last && !leaves && o.Insn.Flow != isa.FlowTrap {
 			at += arch.Decode(e.Code[at:], e.Patch+isa.Addr(at)).Len // the jump behind the function
 		}
 	}
@@ -78,69 +88,106 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 	return w
 }
 
-// TestCloneFollows holds each instruction of clones to do what the original does: the same where
-// that says nothing of addresses, and to lead to the copy of where that leads.
+// follows holds each instruction of a clone to do what the original does: the same where that says nothing
+// of addresses, and to lead to the copy of where that leads. It counts them, and the points.
+func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points int) {
+	t.Helper()
+	w := walk(t, arch, c)
+	e := c.Entry
+	aim := func(a isa.Addr) isa.Addr {
+		if gate, ok := w.gate[a]; ok {
+			return gate
+		}
+		if begin, ok := e.Clone.Begins[a]; ok {
+			a = begin
+		}
+		if to, ok := w.at[a]; ok {
+			return to
+		}
+		return a
+	}
+	for _, o := range e.Clone.Insns {
+		i, ok := w.insns[o.Insn.Addr]
+		if !ok {
+			continue
+		}
+		insns++
+		want, flow := o.Insn.Target, o.Insn.Flow
+		switch {
+		case w.key[o.Insn.Addr]:
+			want, flow = aim(o.Key.Target), isa.FlowCond
+		case flow == isa.FlowTrap:
+			want, flow = o.Insn.Addr, isa.FlowJump
+		case o.Call != 0:
+			want = o.Call
+		case flow == isa.FlowJump || flow == isa.FlowCond || flow == isa.FlowCall:
+			want = aim(want)
+		}
+		if i.Flow != flow || i.Target != want || i.Operand != o.Insn.Operand && !w.key[o.Insn.Addr] {
+			t.Errorf("%v: %s became %s", o.Insn.Addr, arch.Text(o.Bytes, o.Insn.Addr), arch.Text(e.Code[i.Addr-e.Patch:], i.Addr))
+		}
+		if flow == isa.FlowNone && o.Insn.Traits&isa.PCRel == 0 && !bytes.Equal(e.Code[i.Addr-e.Patch:][:i.Len], o.Bytes) {
+			t.Errorf("%v: %x became %x", o.Insn.Addr, o.Bytes, e.Code[i.Addr-e.Patch:][:i.Len])
+		}
+	}
+	for n, p := range c.Points {
+		if p == nil {
+			t.Errorf("%s: %v", e.Symbol, c.Why[n])
+			continue
+		}
+		points++
+		if w.at[p.At()] != p.Patch {
+			t.Errorf("%s+%#x: counted at %v, and the copy of %v is at %v", p.Symbol, uint64(p.Offset), p.Patch, p.At(), w.at[p.At()])
+		}
+		if p.Cell < e.Cell || p.Cell+8 > e.Cell+isa.Addr(e.Slot) {
+			t.Errorf("%s+%#x: its cell is not the clone's", p.Symbol, uint64(p.Offset))
+		}
+	}
+	return insns, points
+}
+
+// TestCloneFollows makes clones of all recorded functions, and of some that call each other.
 func TestCloneFollows(t *testing.T) {
-	k := ktexttest.Load(t, "amd64")
-	x := k.Text(t)
+	x := ktexttest.Load(t, "amd64").Text(t)
 	made, insns, blocks := 0, 0, 0
 	x.Functions("", func(f ktext.Func) bool {
 		c, r := cloneOf(x, f, nil)
 		if r != nil {
 			return true
 		}
-		made++
-		w := walk(t, x.Arch, c)
-		for _, o := range c.Entry.Clone.Insns {
-			i, ok := w.insns[o.Insn.Addr]
-			if !ok {
-				continue
-			}
-			insns++
-			aim := func(a isa.Addr) isa.Addr {
-				if begin, ok := c.Entry.Clone.Begins[a]; ok {
-					a = begin
-				}
-				if to, ok := w.at[a]; ok {
-					return to
-				}
-				return a
-			}
-			want, flow := o.Insn.Target, o.Insn.Flow
-			switch {
-			case w.key[o.Insn.Addr]:
-				want, flow = aim(o.Key.Target), isa.FlowCond
-			case flow == isa.FlowTrap:
-				want, flow = o.Insn.Addr, isa.FlowJump
-			case o.Call != 0:
-				want = o.Call
-			case flow == isa.FlowJump || flow == isa.FlowCond || flow == isa.FlowCall:
-				want = aim(want)
-			}
-			if i.Flow != flow || i.Target != want || i.Operand != o.Insn.Operand && !w.key[o.Insn.Addr] {
-				t.Errorf("%v: %s became %s", o.Insn.Addr, x.Arch.Text(o.Bytes, o.Insn.Addr), x.Arch.Text(c.Entry.Code[i.Addr-c.Entry.Patch:], i.Addr))
-			}
-			if flow == isa.FlowNone && o.Insn.Traits&isa.PCRel == 0 && !bytes.Equal(c.Entry.Code[i.Addr-c.Entry.Patch:][:i.Len], o.Bytes) {
-				t.Errorf("%v: %x became %x", o.Insn.Addr, o.Bytes, c.Entry.Code[i.Addr-c.Entry.Patch:][:i.Len])
-			}
-		}
-		for n, p := range c.Points {
-			if p == nil {
-				t.Errorf("%v: %v", f, c.Why[n])
-				continue
-			}
-			blocks++
-			if w.at[p.At()] != p.Patch {
-				t.Errorf("%s+%#x: counted at %v, and the copy of %v is at %v", p.Symbol, uint64(p.Offset), p.Patch, p.At(), w.at[p.At()])
-			}
-			if p.Cell < c.Entry.Cell || p.Cell+8 > c.Entry.Cell+isa.Addr(c.Entry.Slot) {
-				t.Errorf("%s+%#x: its cell is not the clone's", p.Symbol, uint64(p.Offset))
-			}
-		}
+		n, m := follows(t, x.Arch, c)
+		made, insns, blocks = made+1, insns+n, blocks+m
 		return true
 	})
 	if made < 20 || insns < 1200 || blocks < 250 {
 		t.Errorf("%d clones of %d instructions with %d blocks: that is not what was recorded", made, insns, blocks)
+	}
+	var chain []ktext.Func
+	for _, name := range []string{"__x64_sys_read", "ksys_read", "vfs_read"} {
+		f, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = append(chain, f)
+	}
+	c, r := plan.AsClone(x, request(x, "vfs_read", 0), plan.Cloning{Functions: chain, Inserts: []plan.Insert{{Func: chain[2], Entry: true}}})
+	if r != nil {
+		t.Fatal(r)
+	}
+	if n, m := follows(t, x.Arch, c); n < 250 || m != 1 {
+		t.Errorf("%d instructions, %d points in a clone of three functions", n, m)
+	}
+	gates, called := 0, 0
+	for _, i := range c.Entry.Clone.Insns {
+		if i.Gate != nil {
+			gates++
+		}
+		if i.Insn.Flow == isa.FlowCall && (i.Insn.Target == chain[1].Addr || i.Insn.Target == chain[2].Addr) || i.Insn.Flow == isa.FlowJump && i.Insn.Target == chain[1].Addr {
+			called++
+		}
+	}
+	if gates != 2 || called < 3 {
+		t.Errorf("%d gates, %d calls of what is in the clone", gates, called)
 	}
 }
 
