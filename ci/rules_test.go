@@ -23,6 +23,7 @@ var layers = map[string]int{
 	"agent/live": 3, "agent/inline": 3, "agent/pad": 3,
 	"agent/plan": 4, "agent/probe": 4, "agent/index": 4,
 	"agent/clone/plugin": 5, "agent/splice": 5, "agent/ask": 5,
+	"agent/clone/examples/branches": 6, "agent/clone/examples/calls": 6, "agent/clone/examples/icount": 6, "agent/clone/examples/locks": 6,
 	"agent/metric": 6, "agent/kdev": 6,
 	"agent/kpoke":  7,
 	"agent/daemon": 8,

@@ -26,14 +26,16 @@ type cloneKind struct {
 	name, title string
 	rules       []*wire.Rule
 	action      string // of the rules, if they do not count
+	entries     bool   // what is counted is where clones are entered
 	limit       float64
 }
 
 var cloneKinds = []cloneKind{
-	{"nothing", "nothing inserted", nil, "", 1.03},
-	{"counted", "calls counted", []*wire.Rule{{}}, "", 0},
-	{"traced", "calls traced", []*wire.Rule{{}}, cheapestTrace, 1.2},
-	{"blocks", "blocks counted", []*wire.Rule{{Each: wire.Each_BLOCK}}, "", 1.25},
+	{"nothing", "nothing inserted", nil, "", false, 1.03},
+	{"monitored", "system calls counted", nil, "", true, 1.04},
+	{"counted", "calls counted", []*wire.Rule{{}}, "", false, 0},
+	{"traced", "calls traced", []*wire.Rule{{}}, cheapestTrace, false, 1.2},
+	{"blocks", "blocks counted", []*wire.Rule{{Each: wire.Each_BLOCK}}, "", false, 1.25},
 }
 
 // clonedSuite is some of LMbench's operations, and the system calls that are cloned.
@@ -105,6 +107,9 @@ func (s clonedSuite) guests(arch string) []Guest {
 				c.Rules = append(c.Rules, rule)
 			}
 			sp.Clones = append(sp.Clones, c)
+			if k.entries {
+				sp.Points = append(sp.Points, &wire.Point{Function: c.Entry, Entry: true, Within: c.Entry, Mechanism: plan.Clone.String()})
+			}
 		}
 		found := read(k.name + ".read")
 		found.GetRead().Brief = k.action == ""
@@ -143,6 +148,10 @@ func (s clonedSuite) check(t *T) {
 		cells = append(cells, report.GridCell{Value: &mean})
 		t.granularColumn(k.title, cells)
 		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: mean, Unit: "ratio", Better: "lower", N: len(bare)}
+		if k.entries {
+			t.atMost("what counting system calls adds to nothing inserted", mean-t.Metrics["clones.nothing.ratio"].Value, 0.01)
+			t.atLeast("system calls counted", float64(slices.Max(t.done("cloned", k.name+".read").Counts)), 1000)
+		}
 		if k.limit > 0 {
 			t.atMost(k.title+": geometric mean of what operations take, of bare", mean, k.limit)
 		}

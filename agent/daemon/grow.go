@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ import (
 // growing is a clone that grows.
 type growing struct {
 	spec      *wire.Cloning
-	functions []ktext.Func // the first is entered
+	functions []ktext.Func  // the first is entered
+	points    []*wire.Point // that are asked for by themselves
 	links     map[isa.Addr][]isa.Addr
 	never     map[isa.Addr]*plan.Refusal
 	leftOut   []ktext.Func     // of never, in the order in which they were found
@@ -114,10 +116,27 @@ func (d *Daemon) ledOut(g *growing, live []*splice.Live) (map[isa.Addr][]isa.Add
 	return out, nil
 }
 
-// pointsOf are what the rules of growing clones ask for. Rules say nothing of a function whose blocks
+// adopt gives the points that are to be in growing clones to these, and leaves the others.
+func (d *Daemon) adopt(grow []*growing, all []*wire.Point) (others []*wire.Point) {
+	for _, p := range all {
+		k := -1
+		if f, err := d.text.Function("", cmp.Or(p.Within, ktext.Hot(p.Function))); cloned(p) && err == nil {
+			k = slices.IndexFunc(grow, func(g *growing) bool { return g.functions[0].Addr == f.Addr })
+		}
+		if k < 0 {
+			others = append(others, p)
+			continue
+		}
+		grow[k].points = append(grow[k].points, p)
+	}
+	return others
+}
+
+// pointsOf are what growing clones are asked for, by themselves and by rules. Rules say nothing of a function whose blocks
 // are not known.
 func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 	for _, g := range grow {
+		out = append(out, g.points...)
 		for _, f := range g.functions {
 			if g.never[f.Addr] != nil {
 				continue

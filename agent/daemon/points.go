@@ -413,7 +413,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if err != nil {
 		return nil, nil, err
 	}
-	all = append(all, d.pointsOf(grow)...)
+	all = append(d.adopt(grow, all), d.pointsOf(grow)...)
 	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
 		d.forget()

@@ -135,6 +135,9 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 	if c.at[f.Addr] != nil {
 		return nil
 	}
+	if f.Module != "" && f.Module != c.Functions[0].Module {
+		return refuse(UnsupportedMechanism, "%v is of a module that may go before the clone does", f)
+	}
 	fn, r := c.req.Known.located(c.text, f)
 	if r != nil {
 		return r
