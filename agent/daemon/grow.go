@@ -194,6 +194,7 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 			return err
 		}
 		news := false
+		before := s.formers()
 		for _, g := range s.growing {
 			more, err := d.learnOf(g, s.clones.live)
 			if err != nil {
@@ -204,19 +205,27 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 		if !news {
 			break
 		}
-		if err := d.remake(ctx, w.Splice); err != nil {
+		if err := d.remake(ctx, w.Splice, before); err != nil {
 			return err
 		}
 		s = d.sets[w.Splice]
 	}
+	before := s.formers()
 	for _, g := range s.growing {
 		g.grown = true
 	}
-	if err := d.remake(ctx, w.Splice); err != nil {
+	if err := d.remake(ctx, w.Splice, before); err != nil {
 		return err
 	}
 	res.Clones, res.PatchMemory = d.sets[w.Splice].said, d.patchMemory()
 	return nil
+}
+
+func (s *set) formers() (out []former) {
+	for _, g := range s.growing {
+		out = append(out, g.now())
+	}
+	return out
 }
 
 // learnOf reads what the sites of a clone have noted. It reports whether that is anything new.
@@ -253,52 +262,101 @@ func (d *Daemon) leadsNow(trampoline isa.Addr) (isa.Addr, error) {
 	return 0, nil
 }
 
+// former is what a clone was made of before it grew.
+type former struct {
+	functions []ktext.Func
+	links     map[isa.Addr][]isa.Addr
+	grown     bool
+}
+
+func (g *growing) now() former {
+	return former{slices.Clone(g.functions), maps.Clone(g.links), g.grown}
+}
+
+func (g *growing) back(f former) { g.functions, g.links, g.grown = f.functions, f.links, f.grown }
+
+// counted is what the points of a step have counted, and had when counting began.
+type counted struct{ words, base map[pointKey][]uint64 }
+
+// pointKey is the same of a point and of the one that takes its place: the n-th there.
+type pointKey struct {
+	module, function string
+	offset           uint64
+	within           isa.Addr
+	n                int
+}
+
+// keysOf tells points in their order.
+func keysOf() func(p *plan.Plan) pointKey {
+	times := map[pointKey]int{}
+	return func(p *plan.Plan) pointKey {
+		k := pointKey{p.Module, p.Symbol, uint64(p.Asked()), p.In.Point, 0}
+		n := times[k]
+		times[k]++
+		k.n = n
+		return k
+	}
+}
+
 // remake plans the clones of a step anew, and has them take the former's place. What their points
-// have counted goes on; who comes by in between is in the originals, and not counted.
-func (d *Daemon) remake(ctx context.Context, name string) error {
+// have counted goes on; who comes by in between is in the originals, and not counted, nor is who sleeps in
+// the former when he wakes. If they cannot be had, they are what they were before, and the error says why.
+func (d *Daemon) remake(ctx context.Context, name string, before []former) error {
 	old := d.sets[name]
-	type key struct {
-		module, function string
-		offset           uint64
-		within           isa.Addr
-	}
-	of := func(p *plan.Plan) key {
-		return key{p.Module, p.Symbol, uint64(p.Offset), p.In.Point}
-	}
-	words, base := map[key][]uint64{}, map[key][]uint64{}
-	for _, l := range old.live {
-		if l.Plan.In == nil {
-			return fmt.Errorf("step %q has splices beside its clones: ask for them in another step", name)
-		}
-		words[of(l.Plan)], base[of(l.Plan)] = l.Words(), d.base[l]
+	if len(old.entries) != len(old.growing) || slices.ContainsFunc(old.live, func(l *splice.Live) bool { return l.Plan.In == nil }) {
+		return fmt.Errorf("step %q has splices, or other clones, beside those that grow: ask for them in another step", name)
 	}
 	if err := d.splicer.Undo(old.clones.live); err != nil {
 		return err
 	}
 	delete(d.sets, name)
+	had := counted{map[pointKey][]uint64{}, map[pointKey][]uint64{}}
+	of := keysOf()
+	for _, l := range old.live { // nobody comes there any more
+		k := of(l.Plan)
+		had.words[k], had.base[k] = l.Words(), d.base[l]
+		delete(d.base, l)
+	}
 	d.known = d.learnt.Again()
 	defer func() { d.known, d.learnt = nil, d.known }()
-	made, plans, err := d.replan(ctx, old.growing)
+	err := d.anew(ctx, name, old.growing, had)
+	if err == nil {
+		return nil
+	}
+	for k, g := range old.growing {
+		g.back(before[k])
+	}
+	if again := d.anew(ctx, name, old.growing, had); again != nil {
+		return fmt.Errorf("the clones of step %q are gone, they cannot be had again: %w", name, errors.Join(err, again))
+	}
+	return fmt.Errorf("the clones of step %q have not grown any more: %w", name, err)
+}
+
+// anew makes the clones of a step, with what their points have.
+func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had counted) error {
+	made, plans, err := d.replan(ctx, grow)
 	if err != nil {
 		return err
 	}
-	cells := make([][]uint64, len(plans)+len(made.entries))
+	cells, keys := make([][]uint64, len(plans)), make([]pointKey, len(plans))
+	of := keysOf()
 	for k, p := range plans {
-		if cells[k] = words[of(p)]; cells[k] == nil {
+		keys[k] = of(p)
+		if cells[k] = had.words[keys[k]]; len(cells[k]) != p.Snippet.Words() {
 			cells[k] = p.Snippet.Starts()
 		}
 	}
-	for k, e := range made.entries {
-		cells[len(plans)+k] = e.Snippet.Starts()
+	for _, e := range made.entries {
+		cells = append(cells, e.Snippet.Starts())
 	}
-	all, err := d.splicer.ApplyFrom(append(plans, made.entries...), cells)
+	all, err := d.splicer.ApplyFrom(append(slices.Clip(plans), made.entries...), cells)
 	if err != nil {
 		return err
 	}
 	made.live, made.clones.live = all[:len(plans)], all[len(plans):]
 	d.sets[name], d.counts = made, nil
 	for k, l := range made.live {
-		if d.base[l] = base[of(plans[k])]; d.base[l] == nil {
+		if d.base[l] = had.base[keys[k]]; len(d.base[l]) != l.Plan.Snippet.Words() {
 			d.base[l] = l.Words()
 		}
 	}

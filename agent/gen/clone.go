@@ -160,7 +160,7 @@ func (b *builder) clone(arch *isa.Arch) {
 		}
 	}
 	unused := func(k int) bool { // a trap behind what control does not go on from
-		return k > 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
+		return k > 0 && len(c.Insns[k].Before) == 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
 	}
 	offs := make([]int, 2*len(c.Insns)) // those of gates behind the others
 	for range mostRounds {
@@ -192,10 +192,18 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 	for k := range b.in.Clone.Insns {
 		x := &b.in.Clone.Insns[k]
 		offs[k], offs[n+k] = len(b.out.Code), len(b.out.Code)
-		if x.Gate != nil {
+		switch {
+		case x.Gate != nil && k > 0:
 			b.state(x.Gate.Function, 0, nil)
 			cloners[arch.Name].gate(b, x.Gate)
 			offs[k], told = len(b.out.Code), false
+		case x.Gate != nil: // who comes by the entry has passed by the original's site
+			b.later = append(b.later, func() {
+				offs[n] = len(b.out.Code)
+				b.state(x.Gate.Function, 0, nil)
+				cloners[arch.Name].gate(b, x.Gate)
+				b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: b.in.Patch}, x)
+			})
 		}
 		if unused(k) {
 			continue
@@ -230,7 +238,17 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 // leaves reports whether control never goes on from an instruction to the one behind it.
 func leaves(x Cloned) bool {
 	f := x.Insn.Flow
+	if x.Call != 0 {
+		return x.Tail
+	}
 	return f.Ends() && f != isa.FlowCall && f != isa.FlowIndirectCall && x.Key == nil
+}
+
+// Carries says why an instruction cannot be in a clone; nil: it can.
+func Carries(arch *isa.Arch, i isa.Insn, code []byte) error {
+	b := &builder{in: Input{Patch: i.Addr}}
+	b.native(arch, i, &Cloned{Insn: i, Bytes: code, Free: arch.All})
+	return b.err
 }
 
 // insert emits a snippet at an instruction.

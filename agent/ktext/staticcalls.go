@@ -12,12 +12,20 @@ import (
 const (
 	callKey        = "__SCK__"
 	callTrampoline = "__SCT__"
-	callFlags      = 3 // lowest bits of the distance to the key
+	callFlags      = 3 // lowest bits of the key's address, of which the first says that the site does not come back
+	callTail       = 1
 )
 
-// StaticCalls is, for each site of a static call of a module whose sections are known ("": of the
-// kernel), the trampoline that leads where the site does. A site is missing whose key has no symbol.
-func (t *Text) StaticCalls(module string) (map[isa.Addr]isa.Addr, error) {
+// CallSite is what a site of one is: what calls the same, and whether it does not come back. What is there now
+// need not say so: one that leads nowhere is a return.
+type CallSite struct {
+	Trampoline isa.Addr
+	Tail       bool
+}
+
+// StaticCalls are, for each site of a static call of a module whose sections are known ("": of the
+// kernel), what leads where the site does. A site is missing whose key has no symbol.
+func (t *Text) StaticCalls(module string) (map[isa.Addr]CallSite, error) {
 	l := staticCalls
 	if module != "" {
 		l = moduleStaticCalls
@@ -27,10 +35,11 @@ func (t *Text) StaticCalls(module string) (map[isa.Addr]isa.Addr, error) {
 		return nil, err
 	}
 	by := t.callTrampolines()
-	out := map[isa.Addr]isa.Addr{}
+	out := map[isa.Addr]CallSite{}
 	err = t.eachEntry(l, lo, hi, func(at isa.Addr, b []byte) {
-		if to, ok := by[rel(at, b, 4)&^callFlags]; ok {
-			out[rel(at, b, 0)] = to
+		key := rel(at, b, 4)
+		if to, ok := by[key&^callFlags]; ok {
+			out[rel(at, b, 0)] = CallSite{to, key&callTail != 0}
 		}
 	})
 	return out, err
@@ -38,6 +47,7 @@ func (t *Text) StaticCalls(module string) (map[isa.Addr]isa.Addr, error) {
 
 // callTrampolines are those of the kernel's own static calls, by the addresses of the keys.
 func (t *Text) callTrampolines() map[isa.Addr]isa.Addr {
+	t.own.indexed.Do(t.sym.buildIndex)
 	out := map[isa.Addr]isa.Addr{}
 	for name, key := range t.sym.markers {
 		if of, ok := strings.CutPrefix(name, callKey); ok {

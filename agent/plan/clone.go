@@ -183,7 +183,36 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 			return r
 		}
 	}
+	if r := fn.callable(req); r != nil {
+		return r
+	}
 	return fn.readable(req)
+}
+
+// callable says why a static call cannot be made from a copy.
+func (fn *function) callable(req Request) *Refusal {
+	tables, err := req.Known.tables(fn.text, fn.Module)
+	if err != nil {
+		return unreadable(err)
+	}
+	sites := span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a })
+	if len(sites) == 0 {
+		return nil
+	}
+	calls, err := fn.text.StaticCalls(fn.Module)
+	if err != nil {
+		return unreadable(err)
+	}
+	for _, a := range sites {
+		k, r := fn.boundary(isa.Off(a - fn.Addr))
+		if r != nil {
+			return r
+		}
+		if _, ok := calls[a]; !ok || fn.insns[k].Flow == isa.FlowCond {
+			return reserve(ktext.StaticCall.String(), "%s is a static call whose trampoline is not known, or that is made on a condition", fn.name(k))
+		}
+	}
+	return nil
 }
 
 // gate is passed by who calls a copy; nil: nobody can trace the function by its site.
@@ -250,6 +279,11 @@ func (fn *function) carried(k int, i isa.Insn) *Refusal {
 	}
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
+	}
+	if i.Flow != isa.FlowTrap {
+		if err := gen.Carries(fn.text.Arch, i, fn.code[fn.off(k):][:i.Len]); err != nil {
+			return refuse(ControlFlow, "%s: %v", fn.name(k), err)
+		}
 	}
 	return nil
 }
@@ -320,7 +354,7 @@ func (c *cloning) lay() *Refusal {
 			x := sites(i)
 			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
 			x.Last = k == len(fn.insns)-1
-			if i.Addr == begin && len(c.gen.Insns) > 0 { // who comes by the entry has passed by the original's
+			if i.Addr == begin {
 				x.Gate = fn.gate()
 			}
 			if r := c.insert(fn, k, &x, before[i.Addr]); r != nil {
@@ -452,12 +486,12 @@ func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
 		fixups[x.Site] = x.Fixup
 	}
 	for _, a := range span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
-		if calls[a] == 0 {
+		if _, ok := calls[a]; !ok { // clonable has looked
 			return nil, reserve(ktext.StaticCall.String(), "%v+%#x is a static call whose trampoline is not known", fn.Func, isa.Off(a-fn.Addr))
 		}
 	}
 	return func(i isa.Insn) gen.Cloned {
-		return gen.Cloned{Key: keys[i.Addr], Fixup: fixups[i.Addr], Call: calls[i.Addr], Tail: i.Flow == isa.FlowJump}
+		return gen.Cloned{Key: keys[i.Addr], Fixup: fixups[i.Addr], Call: calls[i.Addr].Trampoline, Tail: calls[i.Addr].Tail}
 	}, nil
 }
 
@@ -579,8 +613,11 @@ func (c *cloning) point(entry *Plan, p placedInsert, piece gen.Piece) *Plan {
 // checkClone holds a clone to be what it is made of, instruction by instruction.
 func (p *Plan) checkClone(arch *isa.Arch) error {
 	k := 0
+	if p.Slot < 8*p.Clone.Words() {
+		return fmt.Errorf("a slot of %d bytes for %d words of cells", p.Slot, p.Clone.Words())
+	}
 	for _, x := range p.Clone.Insns {
-		if i := arch.Decode(x.Bytes, x.Insn.Addr); i.Len != len(x.Bytes) || i.Flow != x.Insn.Flow || i.Target != x.Insn.Target {
+		if i := arch.Decode(x.Bytes, x.Insn.Addr); i.Len != len(x.Bytes) || i.Flow != x.Insn.Flow || i.Target != x.Insn.Target || i.Operand != x.Insn.Operand || i.Rel32 != x.Insn.Rel32 || i.Reads != x.Insn.Reads || i.Writes != x.Insn.Writes {
 			return fmt.Errorf("the bytes %x at %v of the clone are not what they are said to be", x.Bytes, x.Insn.Addr)
 		}
 		if k < len(p.Displaced) && x.Insn.Addr != p.Displaced[k].Addr {

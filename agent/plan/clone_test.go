@@ -51,11 +51,11 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}, map[isa.Addr]isa.Addr{}}
 	at := 0
 	leaves := false
-	for _, o := range e.Clone.Insns {
+	for k, o := range e.Clone.Insns {
 		if leaves && o.Insn.Flow == isa.FlowTrap && bytes.Equal(o.Bytes, []byte{0xcc}) {
 			continue
 		}
-		if o.Gate != nil {
+		if o.Gate != nil && k > 0 {
 			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 			j := arch.Decode(e.Code[at+i.Len:], i.End())
 			if i.Operand != o.Gate.Site || j.Flow != isa.FlowCond || j.Target != o.Gate.Function {
@@ -81,6 +81,16 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		if o.Last && !leaves && o.Insn.Flow != isa.FlowTrap {
 			at += arch.Decode(e.Code[at:], e.Patch+isa.Addr(at)).Len // the jump behind the function
 		}
+	}
+	if g := e.Clone.Insns[0].Gate; g != nil { // out of line
+		i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+		j := arch.Decode(e.Code[at+i.Len:], i.End())
+		to := arch.Decode(e.Code[at+i.Len+j.Len:], j.End())
+		if i.Operand != g.Site || j.Flow != isa.FlowCond || j.Target != g.Function || to.Flow != isa.FlowJump || to.Target != e.Patch {
+			t.Errorf("%s: who calls it comes to %s, %s, %v", e.Symbol, arch.Text(e.Code[at:], i.Addr), arch.Text(e.Code[at+i.Len:], j.Addr), to.Target)
+		}
+		at += i.Len + j.Len + to.Len
+		w.gate[g.Function] = i.Addr
 	}
 	if at != len(e.Code) {
 		t.Errorf("%s: its clone has %d bytes, and its instructions take %d", e.Symbol, len(e.Code), at)
@@ -186,7 +196,7 @@ func TestCloneFollows(t *testing.T) {
 			called++
 		}
 	}
-	if gates != 2 || called < 3 {
+	if gates != 3 || called < 3 {
 		t.Errorf("%d gates, %d calls of what is in the clone", gates, called)
 	}
 }

@@ -344,6 +344,11 @@ func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, erro
 	live, err := s.apply(plans, cells)
 	var stuck *stuckError
 	if err != nil && !errors.As(err, &stuck) {
+		for _, p := range plans {
+			if w := p.Slots(false); p.Clone != nil && !s.patchLive(p.Patch) { // no key's site stays in what is nobody's
+				_ = s.trap(w[0])
+			}
+		}
 		s.Release(plans...)
 	}
 	if err != nil {
@@ -461,7 +466,10 @@ func (s *Splicer) accept(p *plan.Plan, before *plan.Set, batch []*plan.Plan) (*L
 	if p.In != nil {
 		return s.acceptInClone(p, batch)
 	}
-	if err := errors.Join(p.Check(s.arch), s.unchanged(p)); err != nil {
+	if err := p.Check(s.arch); err != nil {
+		return nil, err
+	}
+	if err := s.unchanged(p); err != nil {
 		return nil, err
 	}
 	for _, q := range before.Near(p.Windows()...) {

@@ -132,6 +132,8 @@ int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 	fixup = to ? to : fixup_of(like);
 	if (!to && KI_ARCH_FIXUP_IS_NEXT(like))
 		fixup += insn - original;
+	if (to && KI_ARCH_FIXUP_IS_NEXT(like) && to - insn != fixup_of(like) - original)
+		return -EINVAL;
 	far = (s64)(fixup - (unsigned long)tables);
 	if (far != (s32)far || far + (s64)sizeof(tables) != (s32)(far + (s64)sizeof(tables)) ||
 	    far - (s64)sizeof(tables) != (s32)(far - (s64)sizeof(tables)))

@@ -407,12 +407,12 @@ static void clear_built_in(const struct area *a)
 	static u8 traps[PAGE_SIZE];
 	unsigned long at;
 
+	ki_text_forget_sites(a->addr, a->code_len);	/* first: the kernel looks at what is there */
 	ki_arch_fill_traps(traps, sizeof(traps));
 	for (at = a->addr; at < a->addr + a->code_len; at += PAGE_SIZE)
 		if (memcmp((void *)at, traps, PAGE_SIZE))
 			WARN_ON(ki_arch_write_code((void *)at, traps, PAGE_SIZE));
 	ki_arch_frames(a->addr, a->code_len, NULL, 0);
-	ki_text_forget_sites(a->addr, a->code_len);
 }
 
 /* Nobody is in its code any more. */

@@ -1273,16 +1273,20 @@ static int write_with_sites(const struct ki_text_code *c)
 {
 	int err;
 
-	if (!c->n_sites)
+	if (!c->n_sites) {
+		ki_annex_publish();	/* what was forgotten */
 		return ki_arch_write_code((void *)c->addr, c->code, c->len);
+	}
 	sited = true;
 	ki_arch_keys_lock();
 	err = add_sites(c);
 	if (!err)
 		err = ki_arch_write_code((void *)c->addr, c->code, c->len);
+	if (err) {	/* before a key can change that leads to what is not there */
+		ki_arch_keys_drop(c->addr, c->len);
+		ki_annex_remove_all(c->addr, c->len);
+	}
 	ki_arch_keys_unlock();
-	if (err)
-		ki_text_forget_sites(c->addr, c->len);
 	ki_annex_publish();
 	return err;
 }

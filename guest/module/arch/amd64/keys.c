@@ -211,7 +211,7 @@ void ki_arch_keys_drop(unsigned long addr, unsigned long len)
 	u32 k;
 
 	for (k = 0; k < ARRAY_SIZE(sites); k++)
-		if (sites[k].code && sites[k].code - addr < len) {
+		if (sites[k].code && sites[k].code < addr + len && sites[k].code + SITE_LEN > addr) {
 			unlink(&sites[k]);
 			sites[k].code = 0;
 		}
