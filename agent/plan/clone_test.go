@@ -58,7 +58,7 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		if o.Gate != nil && k > 0 {
 			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 			j := arch.Decode(e.Code[at+i.Len:], i.End())
-			if i.Operand != o.Gate.Site || j.Flow != isa.FlowCond || j.Target != o.Gate.Function {
+			if i.Operand != o.Gate.Site || j.Flow != isa.FlowCond || j.Target != o.Gate.Function || !strings.HasPrefix(arch.Text(e.Code[at+i.Len:], i.End()), "jne") {
 				t.Errorf("%v: the gate is %s, %s", o.Insn.Addr, arch.Text(e.Code[at:], i.Addr), arch.Text(e.Code[at+i.Len:], j.Addr))
 			}
 			at += i.Len + j.Len
@@ -71,6 +71,9 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 			if i.Operand != o.Key.Enabled || !strings.HasPrefix(arch.Text(e.Code[at:], i.Addr), "cmp") {
 				t.Errorf("%v: the key at %v is read by %s", o.Insn.Addr, o.Key.Enabled, arch.Text(e.Code[at:], i.Addr))
+			}
+			if on := map[bool]string{false: "jne", true: "je"}[o.Key.Off]; !strings.HasPrefix(arch.Text(e.Code[at+i.Len:], i.End()), on+" ") {
+				t.Errorf("%v: the key, which is to jump while it is off: %v, leads on by %s", o.Insn.Addr, o.Key.Off, arch.Text(e.Code[at+i.Len:], i.End()))
 			}
 			at, w.key[o.Insn.Addr] = at+i.Len, true
 		}
@@ -86,7 +89,7 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 		j := arch.Decode(e.Code[at+i.Len:], i.End())
 		to := arch.Decode(e.Code[at+i.Len+j.Len:], j.End())
-		if i.Operand != g.Site || j.Flow != isa.FlowCond || j.Target != g.Function || to.Flow != isa.FlowJump || to.Target != e.Patch {
+		if i.Operand != g.Site || !strings.HasPrefix(arch.Text(e.Code[at+i.Len:], i.End()), "jne") || j.Flow != isa.FlowCond || j.Target != g.Function || to.Flow != isa.FlowJump || to.Target != e.Patch {
 			t.Errorf("%s: who calls it comes to %s, %s, %v", e.Symbol, arch.Text(e.Code[at:], i.Addr), arch.Text(e.Code[at+i.Len:], j.Addr), to.Target)
 		}
 		at += i.Len + j.Len + to.Len
@@ -140,11 +143,16 @@ func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points int) {
 			t.Errorf("%v: %x became %x", o.Insn.Addr, o.Bytes, e.Code[i.Addr-e.Patch:][:i.Len])
 		}
 	}
+	cells := map[isa.Addr]bool{}
 	for n, p := range c.Points {
 		if p == nil {
 			t.Errorf("%s: %v", e.Symbol, c.Why[n])
 			continue
 		}
+		if cells[p.Cell] {
+			t.Errorf("%s+%#x: its cell is another's, too", p.Symbol, uint64(p.Offset))
+		}
+		cells[p.Cell] = true
 		points++
 		if w.at[p.At()] != p.Patch {
 			t.Errorf("%s+%#x: counted at %v, and the copy of %v is at %v", p.Symbol, uint64(p.Offset), p.Patch, p.At(), w.at[p.At()])

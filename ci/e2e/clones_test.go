@@ -118,6 +118,9 @@ func TestClones(t *testing.T) {
 	})
 }
 
+// Instructions counted in clones are those that are seen outside.
+func TestClonesCount(t *testing.T) { scenario(t, "clones-count", 4, []string{"amd64"}) }
+
 // entered is how often the copy of a function was, by a plugin's document: what its first block has.
 func entered(t *testing.T, text, function string) int {
 	t.Helper()
