@@ -130,6 +130,11 @@ func (c *Clone) Words() (n int) {
 	return n
 }
 
+// Sited reports whether a clone has sites; none has not.
+func (c *Clone) Sited() bool {
+	return c != nil && slices.ContainsFunc(c.Insns, func(x Cloned) bool { return x.Fixup != 0 || x.Key != nil && x.Key.Entry != 0 })
+}
+
 // CloneLen is how many bytes a clone has, wherever it is in reach.
 func CloneLen(arch *isa.Arch, in Input) (int, error) {
 	in.Patch = in.Clone.Insns[0].Insn.Addr &^ (farOff - 1)

@@ -179,7 +179,7 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 		return refuse(AlreadySpliced, "%v has splices: its copy would be without them", fn.Func)
 	}
 	for k, i := range fn.whole() {
-		if r := fn.carried(k, i); r != nil {
+		if r := fn.carried(req, k, i); r != nil {
 			return r
 		}
 	}
@@ -235,7 +235,9 @@ func (fn *function) begin() isa.Off {
 
 // sited reports whether the sites of static keys in a copy are the kernel's to rewrite. A module's
 // are not: they may go before the copy does.
-func (fn *function) sited(req Request) bool { return req.Features.Keys && fn.Module == "" }
+func (fn *function) sited(req Request) bool {
+	return req.Features.Keys && !req.Own.Empty() && fn.Module == ""
+}
 
 // readable says why a static key cannot be read in a copy.
 func (fn *function) readable(req Request) *Refusal {
@@ -263,11 +265,13 @@ func (fn *function) readable(req Request) *Refusal {
 }
 
 // carried says why one instruction cannot be in a copy.
-func (fn *function) carried(k int, i isa.Insn) *Refusal {
+func (fn *function) carried(req Request, k int, i isa.Insn) *Refusal {
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:
 		return unreadable(err)
+	case reserved && res.Class == ktext.Exception && req.Own.Empty():
+		return refuse(MayFault, "%s has an exception-table entry, and no patch memory is in the module's text, where faults have fixups", fn.name(k))
 	case reserved && ownReserved[res.Class.String()]:
 		return reserve(res.Class.String(), "%v: %v: %s", fn.Func, res.Class, res.Why)
 	case i.Flow == isa.FlowUnknown:

@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
 )
@@ -274,7 +275,7 @@ func TestCloneRefused(t *testing.T) {
 		change func(*plan.Request)
 		want   plan.Reason
 	}{
-		"a key":      {at("pmu_msr_read"), nil, plan.NoDeadRegister},
+		"faults":     {at("pmu_msr_read"), nil, plan.MayFault},
 		"padding":    {at("__pfx_vfs_read"), nil, plan.ReservedText},
 		"spliced":    {vfs, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return lo < vfs.End() && vfs.Addr < hi } }, plan.AlreadySpliced},
 		"no memory":  {vfs, func(r *plan.Request) { r.Heap.Take(r.Heap.Areas()[0].Addr, r.Heap.Areas()[0].CodeLen) }, plan.MemoryFull},
@@ -290,6 +291,17 @@ func TestCloneRefused(t *testing.T) {
 			}
 		})
 	}
+	// Where code may have sites, keys' and faults' are there, and only there.
+	req := request(x, "pmu_msr_read", 0)
+	req.Features.Keys, req.Own = true, req.Heap.Areas()[0].Code()
+	sited, r := plan.AsClone(x, req, plan.Cloning{Functions: []ktext.Func{at("pmu_msr_read")}})
+	if r != nil || len(sited.Entry.Sites) < 2 || !req.Own.Holds(sited.Entry.Patch, len(sited.Entry.Code)) {
+		t.Errorf("where code may have sites: %v, %v", sited, r)
+	}
+	req.Own = place.Window{Lo: req.Own.Hi, Hi: req.Own.Hi + 4096}
+	if _, r := plan.AsClone(x, req, plan.Cloning{Functions: []ktext.Func{at("pmu_msr_read")}}); r == nil {
+		t.Error("a clone with sites where none may be")
+	}
 	got, r := plan.AsClone(x, request(x, "vfs_read", 0), plan.Cloning{Functions: []ktext.Func{vfs, at("pmu_msr_read")}, Inserts: []plan.Insert{
 		{Func: vfs, Offset: 1}, {Func: vfs, Offset: 0}, {Func: vfs, Offset: 0x20000}, {Func: at("pmu_msr_read"), Offset: 9},
 		{Func: at("ksys_read"), Offset: 9}, {Func: vfs, Entry: true}, {Func: vfs, Entry: true, Snippet: ret},
@@ -297,7 +309,7 @@ func TestCloneRefused(t *testing.T) {
 	if r != nil {
 		t.Fatal(r)
 	}
-	want := []plan.Reason{plan.InsideInstruction, plan.ReservedText, plan.OutsideFunction, plan.NoDeadRegister, plan.NoSuchFunction, 0, plan.NoArgument}
+	want := []plan.Reason{plan.InsideInstruction, plan.ReservedText, plan.OutsideFunction, plan.MayFault, plan.NoSuchFunction, 0, plan.NoArgument}
 	for n, w := range want {
 		if (got.Why[n] == nil) != (w == 0) || w != 0 && got.Why[n].Reason != w || (got.Points[n] == nil) == (w == 0) {
 			t.Errorf("insert %d: %v, %v; want %v", n, got.Points[n], got.Why[n], w)

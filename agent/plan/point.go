@@ -39,6 +39,8 @@ type Request struct {
 	// Heap is where patches go. A plan takes its slot from it; a refusal takes
 	// nothing.
 	Heap *place.Heap
+	// Own is the part of it where code may have sites: gen.Site.
+	Own place.Window
 	// Padding finds room for springboards in the same text; nil: all of it is
 	// looked at anew.
 	Padding *pad.Finder
@@ -404,6 +406,9 @@ func (fn *function) input(req Request, w window) (gen.Input, *Refusal) {
 		return gen.Input{}, r
 	}
 	n, reach := req.room(arch), place.Reach(arch, lo, hi)
+	if req.clone.Sited() {
+		reach = reach.Intersect(req.Own)
+	}
 	patch, area, ok := req.Heap.Peek(n, reach, faults)
 	if w.slot != 0 {
 		patch = w.slot

@@ -215,6 +215,22 @@ func (s *Splicer) ReserveAnnex() error {
 	return nil
 }
 
+// Own is patch memory in the module's own text beside the annex, where code may have sites; empty: others
+// have it, or the ISA has none.
+func (s *Splicer) Own() place.Window {
+	for _, a := range s.heap.Areas() {
+		if !a.Annex() {
+			continue
+		}
+		for _, b := range s.heap.Areas() {
+			if b.Addr == a.Code().Hi && !b.Page() {
+				return b.Code()
+			}
+		}
+	}
+	return place.Window{}
+}
+
 // ReserveLocal gets cells in per-CPU memory, where the kernel has some to give: without
 // them all cells are shared.
 func (s *Splicer) ReserveLocal() error {
