@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
@@ -26,6 +27,15 @@ func (g *group) add(f ktext.Func) {
 	if !slices.ContainsFunc(g.functions, func(h ktext.Func) bool { return h.Addr == f.Addr }) {
 		g.functions = append(g.functions, f)
 	}
+}
+
+// entered is the function where a clone is, by its name, with its module's and a colon in front if it is of one.
+func (d *Daemon) entered(name string) (ktext.Func, error) {
+	module, function, ok := strings.Cut(name, ":")
+	if !ok {
+		module, function = "", name
+	}
+	return d.text.Function(module, function)
 }
 
 // clones are those of a step.
@@ -51,7 +61,7 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 		f, err := d.text.Function(p.Module, ktext.Hot(p.Function))
 		first := f
 		if err == nil && p.Within != "" {
-			first, err = d.text.Function("", p.Within)
+			first, err = d.entered(p.Within)
 		}
 		if err != nil {
 			results[k] = result(p)

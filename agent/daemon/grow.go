@@ -120,7 +120,7 @@ func (d *Daemon) ledOut(g *growing, live []*splice.Live) (map[isa.Addr][]isa.Add
 func (d *Daemon) adopt(grow []*growing, all []*wire.Point) (others []*wire.Point) {
 	for _, p := range all {
 		k := -1
-		if f, err := d.text.Function("", cmp.Or(p.Within, ktext.Hot(p.Function))); cloned(p) && err == nil {
+		if f, err := d.entered(cmp.Or(p.Within, ktext.Func{Module: p.Module, Name: ktext.Hot(p.Function)}.String())); cloned(p) && err == nil {
 			k = slices.IndexFunc(grow, func(g *growing) bool { return g.functions[0].Addr == f.Addr })
 		}
 		if k < 0 {
@@ -142,7 +142,7 @@ func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 				continue
 			}
 			for _, rule := range g.spec.Rules {
-				one := wire.Point{Module: f.Module, Function: d.text.Known(f).Known(), Mechanism: plan.Clone.String(), Within: d.text.Known(g.functions[0]).Known(), Actions: rule.Actions}
+				one := wire.Point{Module: f.Module, Function: d.text.Known(f).Known(), Mechanism: plan.Clone.String(), Within: d.text.Known(g.functions[0]).String(), Actions: rule.Actions}
 				if rule.Each == wire.Each_ITSELF {
 					out = append(out, &wire.Point{Module: one.Module, Function: one.Function, Mechanism: one.Mechanism, Within: one.Within, Actions: one.Actions, Entry: true})
 					continue

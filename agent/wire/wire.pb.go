@@ -948,7 +948,8 @@ type Point struct {
 	// Of a block whose time is taken, the point is where it begins or, if what is done there is
 	// of who leaves, where it ends; at or behind offset.
 	Block *Block `protobuf:"bytes,15,opt,name=block,proto3" json:"block,omitempty"`
-	// The begin of the function where the clone is entered that it is in; empty: where its own function is.
+	// The function where the clone is entered that it is in, with its module and a colon in front if it is of
+	// one; empty: its own function.
 	Within string `protobuf:"bytes,17,opt,name=within,proto3" json:"within,omitempty"`
 	Place  Place  `protobuf:"varint,18,opt,name=place,proto3,enum=kerninst.wire.Place" json:"place,omitempty"` // of a point in a clone
 	// With each: of all functions of the kernel's own from the one of this name up to that of
