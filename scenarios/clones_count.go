@@ -83,7 +83,7 @@ func (t *T) countedClone(seen, cloned, entry string) uint64 {
 		}
 	}
 	counted, calls := uint64(0), uint64(0)
-	own := map[uint64]uint64{} // what was counted of each routine
+	own := map[uint64]uint64{} // what was counted of each routine of the clone, by its address
 	for _, r := range in.Syscalls[0].Routines {
 		for n, b := range r.Blocks {
 			c := came[fmt.Sprint(r.Name, "+", b.Insns[0].Offset)]
@@ -91,23 +91,18 @@ func (t *T) countedClone(seen, cloned, entry string) uint64 {
 			for _, i := range b.Insns {
 				insns += t.thunk(seen, i)
 			}
-			counted += c * insns
-			own[t.addressIn(seen, r.Name)] += c * insns
 			if n == 0 && r.Name == entry {
 				calls = c
 			}
 			if n == 0 && !r.Part {
-				counted += c * t.leftOut(seen, r, b)
-				own[t.addressIn(seen, r.Name)] += c * t.leftOut(seen, r, b)
+				insns += t.leftOut(seen, r, b)
 			}
+			counted += c * insns
+			own[t.addressIn(seen, r.Name)] += c * insns
 		}
 	}
-	in1 := map[uint64]bool{}
-	for _, r := range in.Syscalls[0].Routines {
-		in1[t.addressIn(seen, r.Name)] = true
-	}
 	t.Files["clones-count-"+entry+".txt"] = t.apart(seen, entry, own)
-	outside, of := seenIn(t.Guests[seen].Calls, t.addressIn(seen, entry), in1)
+	outside, of := seenIn(t.Guests[seen].Calls, t.addressIn(seen, entry), own)
 	t.equal(cloned+": calls counted are those that were seen", calls, of)
 	t.atLeast(cloned+": calls", float64(of), countedN)
 	t.equal(cloned+": instructions counted are those that were seen", counted, outside)
@@ -188,9 +183,13 @@ func (t *T) addressIn(guest, name string) uint64 {
 }
 
 // seenIn is what was executed in the calls of a function, without interrupts and without calls of what is
-// none of some functions. What it leaves by a jump to is called by its caller, to who looks on from outside.
-func seenIn(tree *oracle.Call, entry uint64, in map[uint64]bool) (insns, calls uint64) {
-	foreign := func(c *oracle.Call) bool { return c.Exception || !in[c.Addr] }
+// none of some functions, whose addresses are keys of in. What it leaves by a jump to is called by its caller,
+// to who looks on from outside.
+func seenIn(tree *oracle.Call, entry uint64, in map[uint64]uint64) (insns, calls uint64) {
+	foreign := func(c *oracle.Call) bool {
+		_, ours := in[c.Addr]
+		return c.Exception || !ours
+	}
 	callers := map[uint64]bool{}
 	tree.Walk(func(path []*oracle.Call) {
 		if n := len(path) - 1; n > 0 && path[n].Addr == entry {

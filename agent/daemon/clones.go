@@ -41,7 +41,7 @@ func (d *Daemon) entered(name string) (ktext.Func, error) {
 // clones are those of a step.
 type clones struct {
 	entries []*plan.Plan
-	live    []*splice.Live // of the entries, when they are
+	spliced []*splice.Live // the entries, when they are live
 	said    []*wire.Clone
 	growing []*growing
 }
@@ -58,7 +58,7 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 		if !cloned(p) {
 			continue
 		}
-		f, err := d.text.Function(p.Module, ktext.Hot(p.Function))
+		f, err := d.text.Function(p.Module, plan.Hot(p.Function))
 		first := f
 		if err == nil && p.Within != "" {
 			first, err = d.entered(p.Within)
@@ -110,33 +110,10 @@ func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*grow
 
 // planClone plans one; nil: it is refused, and so are its points.
 func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (*plan.Cloned, *wire.Clone, error) {
-	of := plan.Cloning{Functions: g.functions}
-	if g.growing != nil {
-		g.growing.asked(&of)
-	}
-	req, err := d.request(&wire.Point{}, plans)
-	for _, k := range g.points {
-		p := all[k]
-		results[k] = result(p)
-		one, err := d.request(&wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Actions: p.Actions}, plans)
-		if err != nil {
-			return nil, nil, err
-		}
-		f, err := d.text.Function(p.Module, p.Function)
-		if err != nil {
-			return nil, nil, err
-		}
-		of.Inserts = append(of.Inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Where: plan.Where(p.Place), Snippet: one.Snippet})
-		for _, m := range p.Without {
-			if m, ok := plan.ParseMechanism(m); ok {
-				req.Without = append(req.Without, m)
-			}
-		}
-	}
+	req, of, err := d.cloning(all, g, plans, results)
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Wanted = nil
 	d.stages.enter(stagePlan)
 	defer d.stages.enter("")
 	c, refusal := plan.AsClone(d.text, req, of)
@@ -151,22 +128,19 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 	}
 	said := &wire.Clone{Entry: d.text.Known(g.functions[0]).String()}
 	for n, k := range g.points {
-		switch p := all[k]; {
-		case refusal != nil:
-			results[k].Refusal = refused(refusal)
-		case c.Why[n] != nil:
-			results[k].Refusal = refused(c.Why[n])
-		case p.Each != wire.Each_ITSELF || p.Search || timing(p) || covers(p) || p.Block != nil:
-			results[k].Refusal = &wire.Refusal{Reason: plan.UnsupportedMechanism.String(), Detail: results[k].Spec + ": clones have points, and no searches, times or coverage, yet"}
-		default:
-			ones[k] = c.Points[n]
-			results[k] = located(ones[k], results[k])
+		why := refusal
+		if why == nil {
+			why = c.Why[n]
 		}
-		if results[k].Refusal != nil { // of others it is said later
-			for _, a := range all[k].Actions {
-				results[k].Actions = append(results[k].Actions, a.Name)
-			}
+		if why == nil {
+			why = unclonable(all[k], results[k].Spec)
 		}
+		if why != nil {
+			refusePoint(results[k], all[k], why)
+			continue
+		}
+		ones[k] = c.Points[n]
+		results[k] = located(ones[k], results[k])
 	}
 	if refusal != nil {
 		said.Refusal = refused(refusal)
@@ -174,6 +148,54 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 	}
 	d.say(said, c, g)
 	return c, said, nil
+}
+
+// cloning is what a group asks for.
+func (d *Daemon) cloning(all []*wire.Point, g *group, plans *plan.Set, results []*wire.PointResult) (plan.Request, plan.Cloning, error) {
+	of := plan.Cloning{Functions: g.functions}
+	if g.growing != nil {
+		g.growing.asked(&of)
+	}
+	req, err := d.request(&wire.Point{}, plans)
+	if err != nil {
+		return req, of, err
+	}
+	req.Wanted = nil
+	for _, k := range g.points {
+		p := all[k]
+		results[k] = result(p)
+		one, err := d.request(&wire.Point{Module: p.Module, Function: p.Function, Offset: p.Offset, Actions: p.Actions}, plans)
+		if err != nil {
+			return req, of, err
+		}
+		f, err := d.text.Function(p.Module, p.Function)
+		if err != nil {
+			return req, of, err
+		}
+		of.Inserts = append(of.Inserts, plan.Insert{Func: f, Offset: isa.Off(p.Offset), Entry: p.Entry, Where: plan.Where(p.Place), Snippet: one.Snippet})
+		for _, m := range p.Without {
+			if m, ok := plan.ParseMechanism(m); ok {
+				req.Without = append(req.Without, m)
+			}
+		}
+	}
+	return req, of, nil
+}
+
+// unclonable says why a point cannot be in a clone, of what it asks for.
+func unclonable(p *wire.Point, spec string) *plan.Refusal {
+	if p.Each == wire.Each_ITSELF && !p.Search && !timing(p) && !covers(p) && p.Block == nil {
+		return nil
+	}
+	return &plan.Refusal{Reason: plan.UnsupportedMechanism, Detail: spec + ": clones have points, and no searches, times or coverage, yet"}
+}
+
+// refusePoint has the result of a point say why there is none. What its actions have found is said later of others.
+func refusePoint(r *wire.PointResult, p *wire.Point, why *plan.Refusal) {
+	r.Refusal = refused(why)
+	for _, a := range p.Actions {
+		r.Actions = append(r.Actions, a.Name)
+	}
 }
 
 // say says of what a clone is made.

@@ -120,7 +120,7 @@ func (d *Daemon) ledOut(g *growing, live []*splice.Live) (map[isa.Addr][]isa.Add
 func (d *Daemon) adopt(grow []*growing, all []*wire.Point) (others []*wire.Point) {
 	for _, p := range all {
 		k := -1
-		if f, err := d.entered(cmp.Or(p.Within, ktext.Func{Module: p.Module, Name: ktext.Hot(p.Function)}.String())); cloned(p) && err == nil {
+		if f, err := d.entered(cmp.Or(p.Within, ktext.Func{Module: p.Module, Name: plan.Hot(p.Function)}.String())); cloned(p) && err == nil {
 			k = slices.IndexFunc(grow, func(g *growing) bool { return g.functions[0].Addr == f.Addr })
 		}
 		if k < 0 {
@@ -196,7 +196,7 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 		news := false
 		before := s.formers()
 		for _, g := range s.growing {
-			more, err := d.learnOf(g, s.clones.live)
+			more, err := d.learnOf(g, s.spliced)
 			if err != nil {
 				return err
 			}
@@ -306,7 +306,7 @@ func (d *Daemon) remake(ctx context.Context, name string, before []former) error
 	if len(old.entries) != len(old.growing) || slices.ContainsFunc(old.live, func(l *splice.Live) bool { return l.Plan.In == nil }) {
 		return fmt.Errorf("step %q has splices, or other clones, beside those that grow: ask for them in another step", name)
 	}
-	if err := d.splicer.Undo(old.clones.live); err != nil {
+	if err := d.splicer.Undo(old.spliced); err != nil {
 		return err
 	}
 	delete(d.sets, name)
@@ -353,7 +353,7 @@ func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had cou
 	if err != nil {
 		return err
 	}
-	made.live, made.clones.live = all[:len(plans)], all[len(plans):]
+	made.live, made.spliced = all[:len(plans)], all[len(plans):]
 	d.sets[name], d.counts = made, nil
 	for k, l := range made.live {
 		if d.base[l] = had.base[keys[k]]; len(d.base[l]) != l.Plan.Snippet.Words() {

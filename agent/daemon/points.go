@@ -381,7 +381,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		d.clocks.plan = nil
 		return err
 	}
-	made.clones.live = made.live[len(plans)-len(made.entries):]
+	made.spliced = made.live[len(plans)-len(made.entries):]
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
 	d.still = d.still || s.Brief
@@ -586,7 +586,7 @@ func (d *Daemon) unsplice(name string) error {
 	if err := d.splicer.Verify(); err != nil {
 		return err
 	}
-	if err := d.splicer.Undo(append(slices.Clip(s.live), s.clones.live...)); err != nil {
+	if err := d.splicer.Undo(append(slices.Clip(s.live), s.spliced...)); err != nil {
 		return err
 	}
 	delete(d.sets, name)
@@ -645,7 +645,7 @@ func (d *Daemon) read(r *wire.Read, res *wire.Result) error {
 func (d *Daemon) readClones(res *wire.Result) error {
 	for _, name := range slices.Sorted(maps.Keys(d.sets)) {
 		for k, g := range d.sets[name].growing {
-			out, err := d.ledOut(g, d.sets[name].clones.live)
+			out, err := d.ledOut(g, d.sets[name].spliced)
 			if err != nil {
 				return err
 			}

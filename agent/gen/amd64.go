@@ -336,14 +336,24 @@ func (l *lowering) commitAmd64(at, n isa.Reg) {
 // framesAmd64 are the registers by which ORC entries of compiled code find frames.
 var framesAmd64 = isa.Set(amd64.RSP, amd64.RBP, amd64.R10, amd64.R13)
 
-// keyAmd64 is a comparison, which changes the flags, and a jump.
+// keyAmd64 jumps if a key is not, or is, 0.
 func keyAmd64(b *builder, k *Key, to isa.Addr) {
-	code, err := amd64.CompareWord(b.pc(), k.Enabled, 0)
-	b.emit(code, 0, reach(err))
 	cc := amd64.NotEqual
 	if k.Off {
 		cc = amd64.Equal
 	}
+	b.compareAmd64(k.Enabled, 0, cc, to)
+}
+
+// gateAmd64 goes to the original if its ftrace site is not bare.
+func gateAmd64(b *builder, g *Gate) {
+	b.compareAmd64(g.Site, int32(g.Bare), amd64.NotEqual, g.Function)
+}
+
+// compareAmd64 compares a word of memory, which changes the flags, and jumps.
+func (b *builder) compareAmd64(at isa.Addr, with int32, cc byte, to isa.Addr) {
+	code, err := amd64.CompareWord(b.pc(), at, with)
+	b.emit(code, 0, reach(err))
 	code, err = amd64.JumpIf(cc, b.pc(), to)
 	b.emit(code, 0, reach(err))
 }
@@ -371,11 +381,4 @@ var linksAmd64 = linker{
 		code, err := amd64.StoreCell(r, b.pc(), cell)
 		b.emit(code, 0, reach(err))
 	},
-}
-
-func gateAmd64(b *builder, g *Gate) {
-	code, err := amd64.CompareWord(b.pc(), g.Site, int32(g.Bare))
-	b.emit(code, 0, reach(err))
-	code, err = amd64.JumpIf(amd64.NotEqual, b.pc(), g.Function)
-	b.emit(code, 0, reach(err))
 }

@@ -171,12 +171,6 @@ func Base(name string) string {
 	return name
 }
 
-// Hot is the name of the half that is entered of a function of which the compiler has made two.
-func Hot(name string) string {
-	hot, _, _ := strings.Cut(name, ".cold")
-	return hot
-}
-
 // NotFound says that a name means no function, or more than one.
 type NotFound struct {
 	Module, Name string

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"strings"
-
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/snippet"
@@ -53,7 +51,7 @@ func (fn *function) entered(at int) *Refusal {
 		return refuse(NoArgument, "%s jumps indirectly at +%#x: arguments may be gone if that leads to %s", name, k, fn.name(at))
 	}
 	parts := []*function{fn}
-	if strings.Contains(fn.Name, cold) {
+	if Half(fn.Name) {
 		return refuse(NoArgument, "%v is a part of a function: no arguments are passed to it", fn.Func)
 	}
 	for _, name := range Halves(fn.text, fn.Module, fn.Name)[1:] {

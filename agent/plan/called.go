@@ -102,7 +102,7 @@ func (fn *function) nothingOnStack(req Request, at int, to isa.Addr) *Refusal {
 		return refuse(NoArgument, "%s leads to %v, where no function begins: it does not return", fn.name(at), to)
 	}
 	whole := fn.Func
-	whole.Name, _, _ = strings.Cut(fn.Name, cold) // a part that is seldom run has the arguments of all
+	whole.Name = Hot(fn.Name) // a part that is seldom run has the arguments of all
 	own, err := onStack(req, whole)
 	if err == nil && !own {
 		return nil

@@ -195,20 +195,12 @@ func (fn *function) callable(req Request) *Refusal {
 	if err != nil {
 		return unreadable(err)
 	}
-	sites := span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a })
-	if len(sites) == 0 {
-		return nil
-	}
-	calls, err := fn.text.StaticCalls(fn.Module)
-	if err != nil {
-		return unreadable(err)
-	}
-	for _, a := range sites {
+	for _, a := range span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
 		k, r := fn.boundary(isa.Off(a - fn.Addr))
 		if r != nil {
 			return r
 		}
-		if _, ok := calls[a]; !ok || fn.insns[k].Flow == isa.FlowCond {
+		if _, ok := tables.calls[a]; !ok || fn.insns[k].Flow == isa.FlowCond {
 			return reserve(ktext.StaticCall.String(), "%s is a static call whose trampoline is not known, or that is made on a condition", fn.name(k))
 		}
 	}
@@ -473,10 +465,6 @@ func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	calls, err := fn.text.StaticCalls(fn.Module)
-	if err != nil {
-		return nil, unreadable(err)
-	}
 	keys := map[isa.Addr]*gen.Key{}
 	for _, k := range span(tables.Keys, fn.Addr, fn.End(), func(k ktext.Key) isa.Addr { return k.Site }) {
 		key := &gen.Key{Enabled: k.Enabled, Target: k.Target, Off: k.Off}
@@ -489,13 +477,9 @@ func (c *cloning) sites(fn *function) (func(i isa.Insn) gen.Cloned, *Refusal) {
 	for _, x := range span(tables.Faults, fn.Addr, fn.End(), func(f ktext.Fault) isa.Addr { return f.Site }) {
 		fixups[x.Site] = x.Fixup
 	}
-	for _, a := range span(tables.Calls, fn.Addr, fn.End(), func(a isa.Addr) isa.Addr { return a }) {
-		if _, ok := calls[a]; !ok { // clonable has looked
-			return nil, reserve(ktext.StaticCall.String(), "%v+%#x is a static call whose trampoline is not known", fn.Func, isa.Off(a-fn.Addr))
-		}
-	}
 	return func(i isa.Insn) gen.Cloned {
-		return gen.Cloned{Key: keys[i.Addr], Fixup: fixups[i.Addr], Call: calls[i.Addr].Trampoline, Tail: calls[i.Addr].Tail}
+		call := tables.calls[i.Addr] // callable has looked that all are there
+		return gen.Cloned{Key: keys[i.Addr], Fixup: fixups[i.Addr], Call: call.Trampoline, Tail: call.Tail}
 	}, nil
 }
 

@@ -76,8 +76,8 @@ func (fn *function) where(is func(k int) bool) (out []isa.Off) {
 // not certain that it is not there is among them; that of one of several functions that share a
 // name is not: see returns.
 func Halves(text *ktext.Text, module, name string) []string {
-	if hot, _, ok := strings.Cut(name, cold); ok {
-		return []string{name, hot}
+	if Half(name) {
+		return []string{name, Hot(name)}
 	}
 	var absent *ktext.NotFound
 	if ktext.Base(name) != name {
@@ -115,6 +115,12 @@ func (fn *function) others(known *Functions) (out []*function, name string, r *R
 
 // Half reports whether a name is that of a function's cold half.
 func Half(name string) bool { return strings.Contains(name, cold) }
+
+// Hot is the name of the half that is entered.
+func Hot(name string) string {
+	hot, _, _ := strings.Cut(name, cold)
+	return hot
+}
 
 // cold is what the compiler appends to the name of what it thinks is seldom run.
 const cold = ".cold"
@@ -249,7 +255,8 @@ func (fn *function) leaders(known *Functions) (map[isa.Addr]bool, error) {
 // tables are the kernel's for a module, and where they have control go, in order.
 type tables struct {
 	*ktext.Links
-	leads []isa.Addr // targets of static keys, and fixups
+	leads []isa.Addr                  // targets of static keys, and fixups
+	calls map[isa.Addr]ktext.CallSite // of static calls; a site is missing whose trampoline is not known
 }
 
 // tables reads those for a module, once.
@@ -261,7 +268,11 @@ func (f *Functions) tables(text *ktext.Text, module string) (*tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	got := &tables{Links: links}
+	calls, err := text.StaticCalls(module)
+	if err != nil {
+		return nil, err
+	}
+	got := &tables{Links: links, calls: calls}
 	for _, k := range links.Keys {
 		got.leads = append(got.leads, k.Target)
 	}

@@ -61,15 +61,6 @@ func (s *Splicer) reap() {
 	})
 }
 
-// Asleep is how many bytes clones have that were undone and that tasks are asleep in.
-func (s *Splicer) Asleep() (n uint64) {
-	s.reap()
-	for _, w := range s.asleep {
-		n += w.Size()
-	}
-	return n
-}
-
 func (s *Splicer) trap(w place.Window) error {
 	n := (int(w.Size()) + place.Line - 1) / place.Line * place.Line
 	return s.poker.WriteCode(w.Lo, bytes.Repeat(s.arch.Trap, n/len(s.arch.Trap)), nil, nil)

@@ -216,7 +216,7 @@ func (r *pluginRun) explore(ctx context.Context) ([]*wire.Clone, error) {
 	for _, e := range r.entries() {
 		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: e, Most: r.most << 10})
 	}
-	results, err := r.guest(ctx, "explored",
+	results, err := r.guest(ctx, "explored", nil,
 		&wire.Step{Name: stepClone, Do: &wire.Step_Splice{Splice: sp}},
 		&wire.Step{Name: stepGrow, Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: stepClone, Run: r.workload(), Rounds: r.rounds}}})
 	if err != nil {
@@ -258,11 +258,11 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 	tracer := probe.Tracer{All: compiled}
 	var events []probe.Event
 	tracer.Got = func(e probe.Event) { events = append(events, e) }
-	results, err := r.guest(ctx, "instrumented",
+	results, err := r.guest(ctx, "instrumented", tracer.See,
 		&wire.Step{Name: stepClone, Do: &wire.Step_Splice{Splice: sp}},
 		&wire.Step{Name: stepWorkload, Do: &wire.Step_Run{Run: r.workload()}},
 		&wire.Step{Name: stepFound, Do: &wire.Step_Read{Read: &wire.Read{}}},
-		&wire.Step{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepClone}}}, tracer.See)
+		&wire.Step{Name: "undo", Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: stepClone}}})
 	if err != nil {
 		return err
 	}
@@ -278,8 +278,8 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(struct {
-			Schema int             `json:"schema"`
-			Arch   string          `json:"arch"`
+			Schema int              `json:"schema"`
+			Arch   string           `json:"arch"`
 			Points []*plugged.Point `json:"points"`
 			Found  []plugged.Found  `json:"found"`
 		}{1, r.arch, out.Points, found})
@@ -325,17 +325,9 @@ func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, err
 	return n.Source, nil
 }
 
-// guest does a job in a guest that begins as the others do.
-func (r *pluginRun) guest(ctx context.Context, name string, steps ...any) (map[string]*wire.Result, error) {
-	q := runner.Request{Name: name, CPUs: 1, Time: "exact", Job: &wire.Job{Schema: 1}}
-	for _, s := range steps {
-		switch s := s.(type) {
-		case *wire.Step:
-			q.Job.Steps = append(q.Job.Steps, s)
-		case func(*wire.Record):
-			q.See = s
-		}
-	}
+// guest does a job in a guest that begins as the others do; see, if it is not nil, gets each record as it comes.
+func (r *pluginRun) guest(ctx context.Context, name string, see func(*wire.Record), steps ...*wire.Step) (map[string]*wire.Result, error) {
+	q := runner.Request{Name: name, CPUs: 1, Time: "exact", Job: &wire.Job{Schema: 1, Steps: steps}, See: see}
 	if _, err := r.runner.Plan(ctx, q, dryRunDir); err != nil {
 		return nil, usage(err)
 	}

@@ -50,7 +50,10 @@ struct site {
 };
 
 static struct site sites[KI_MAX_KEYS];	/* in the module's memory: entries are 32 bits from code and key */
-static struct module bounds;
+static struct module bounds = {
+	.jump_entries = &sites[0].entry,
+	.num_jump_entries = sizeof(sites) / sizeof(struct jump_entry),
+};
 
 static struct static_key_mod *first_of(const struct static_key *key)
 {
@@ -190,8 +193,6 @@ int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 	s->entry.key = ((unsigned long)jump_entry_key(orig) - (unsigned long)&s->entry.key) |
 		       (jump_entry_is_branch(orig) ? 1 : 0);
 	s->none = (struct jump_entry){ };	/* of the key at its own address */
-	bounds.jump_entries = &sites[0].entry;
-	bounds.num_jump_entries = sizeof(sites) / (sizeof(struct jump_entry));
 	err = link(s);
 	if (err)
 		return err;

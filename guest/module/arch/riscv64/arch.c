@@ -195,31 +195,6 @@ void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame
 {
 }
 
-/* There are no copies that have sites of static keys. */
-const bool ki_arch_keys = false;
-
-int ki_arch_key_check(const struct ki_site *in)
-{
-	return -EOPNOTSUPP;
-}
-
-void ki_arch_keys_lock(void)
-{
-}
-
-void ki_arch_keys_unlock(void)
-{
-}
-
-int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
-{
-	return -EOPNOTSUPP;
-}
-
-void ki_arch_keys_drop(unsigned long addr, unsigned long len)
-{
-}
-
 void ki_arch_quiesce(void)
 {
 	if (IS_ENABLED(CONFIG_PREEMPTION))
