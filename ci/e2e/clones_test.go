@@ -107,13 +107,14 @@ func TestClones(t *testing.T) {
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		got := probeClone(t, "kinst::read_zero:entry", "kinst::read_zero:return", "--mechanism", "clone", "--add", filepath.Join(dir, "efaults")+":/efaults", "--run", "/efaults")
+		// Where reading of /dev/zero faults, and what clearing of memory for a program takes.
+		got := probeClone(t, "kinst::rep_stos_alternative:entry", "kinst::rep_stos_alternative:return", "--mechanism", "clone", "--add", filepath.Join(dir, "efaults")+":/efaults", "--run", "/efaults")
 		returned := uint64(0)
 		for _, p := range got.Points[1:] {
 			returned += *p.Value
 		}
-		if n := *got.Points[0].Value; got.Workload.Exit != 0 || n != 2000 || returned != n {
-			t.Errorf("exit status %d, %d reads, %d came back", got.Workload.Exit, n, returned)
+		if n := *got.Points[0].Value; got.Workload.Exit != 0 || n < 2000 || n > 2020 || returned != n {
+			t.Errorf("exit status %d, %d came, %d of them left in the copy", got.Workload.Exit, n, returned)
 		}
 	})
 }
