@@ -78,6 +78,7 @@ func TestCloneGolden(t *testing.T) {
 		}},
 		{"counters before, when a jump is taken, and when it is not", []byte{0x74, 1, 0x90, 0xc3}, func(k int, x *Cloned) {
 			if k == 0 {
+				x.Free &^= isa.Set(a.Flags) // the jump asks for them
 				x.Before, x.Behind, x.Taken = count(0), count(1), count(2)
 			}
 		}},
