@@ -457,9 +457,6 @@ func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused 
 			break
 		}
 		err := d.planSome(ctx, all, some, plans, most, ones, results)
-		if len(some) == together {
-			d.forget() // what is known of thousands of functions would take all memory
-		}
 		if err == nil && !skipRefused {
 			err = anyRefused(results)
 		}

@@ -32,10 +32,18 @@ const MaxLeaf = 256
 // stretch is the part of the text, in bytes, of which the leaves are looked for at a time.
 const stretch = 1 << 14
 
+// Spent are leaves that are not visited any more: the others, of stretches that have such. Its
+// owner, who takes leaves for one purpose, is spared to be shown thousands in vain.
+type Spent map[stretchKey][]Leaf
+
+// stretchKey is where a run begins, and the number of a stretch.
+type stretchKey [2]isa.Addr
+
 // Leaves visits the leaves that overlap [lo, hi) in the code that at is in, until visit
 // returns true: those of the stretch around at first, then of the two beside it, and so
-// on; of these the nearest first. The error is that of text that cannot be read.
-func (f *Finder) Leaves(at, lo, hi isa.Addr, visit func(Leaf) bool) error {
+// on; of these the nearest first. With spent, which may be nil, those that visit calls spent
+// are never visited again. The error is that of text that cannot be read.
+func (f *Finder) Leaves(at, lo, hi isa.Addr, spent Spent, visit func(Leaf) (found, spent bool)) error {
 	r, ok := f.text.RunOf(at)
 	if !ok {
 		return nil
@@ -43,13 +51,20 @@ func (f *Finder) Leaves(at, lo, hi isa.Addr, visit func(Leaf) bool) error {
 	lo, hi = max(lo, r.Lo), min(hi, r.Hi)
 	middle, first, last := at/stretch, (lo-MaxLeaf)/stretch, hi/stretch
 	for d := isa.Addr(0); middle >= first+d || middle+d <= last; d++ {
-		near, err := f.beside(r, middle, d)
+		near, err := f.beside(r, middle, d, spent)
 		if err != nil {
 			return err
 		}
 		slices.SortStableFunc(near, func(a, b Leaf) int { return cmp.Compare(distance(a.Addr, at), distance(b.Addr, at)) })
 		for _, l := range near {
-			if l.End() > lo && l.Addr < hi && visit(l) {
+			if l.End() <= lo || l.Addr >= hi {
+				continue
+			}
+			found, gone := visit(l)
+			if gone && spent != nil {
+				f.drop(r, l, spent)
+			}
+			if found {
 				return nil
 			}
 		}
@@ -57,16 +72,36 @@ func (f *Finder) Leaves(at, lo, hi isa.Addr, visit func(Leaf) bool) error {
 	return nil
 }
 
+// drop has a leaf not be visited any more.
+func (f *Finder) drop(r ktext.Run, l Leaf, spent Spent) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := stretchKey{r.Lo, l.Addr / stretch}
+	left, some := spent[key]
+	if !some {
+		left = slices.Clone(f.leaves[key])
+	}
+	spent[key] = slices.DeleteFunc(left, func(m Leaf) bool { return m.Addr == l.Addr })
+}
+
 func distance(a, b isa.Addr) isa.Addr { return max(a, b) - min(a, b) }
 
 // beside are the leaves of the two stretches that are d from one.
-func (f *Finder) beside(r ktext.Run, middle, d isa.Addr) ([]Leaf, error) {
-	out, err := f.inStretch(r, middle-d)
+func (f *Finder) beside(r ktext.Run, middle, d isa.Addr, spent Spent) ([]Leaf, error) {
+	out, err := f.left(r, middle-d, spent)
 	if err != nil || d == 0 {
 		return slices.Clone(out), err
 	}
-	more, err := f.inStretch(r, middle+d)
+	more, err := f.left(r, middle+d, spent)
 	return slices.Concat(out, more), err
+}
+
+// left are the leaves of a stretch that are not spent.
+func (f *Finder) left(r ktext.Run, n isa.Addr, spent Spent) ([]Leaf, error) {
+	if out, some := spent[stretchKey{r.Lo, n}]; some {
+		return out, nil
+	}
+	return f.inStretch(r, n)
 }
 
 // inStretch are the leaves that begin in a stretch. They are remembered, until the text is
@@ -74,7 +109,7 @@ func (f *Finder) beside(r ktext.Run, middle, d isa.Addr) ([]Leaf, error) {
 func (f *Finder) inStretch(r ktext.Run, n isa.Addr) (out []Leaf, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := [2]isa.Addr{r.Lo, n}
+	key := stretchKey{r.Lo, n}
 	out, ok := f.leaves[key]
 	if ok {
 		return out, nil

@@ -30,14 +30,14 @@ func leaves(t *testing.T, code string, spoil func(k *ktexttest.Kernel, a isa.Add
 		spoil(k, a)
 	}
 	var out []string
-	err := pad.New(k.Text(t)).Leaves(at.Addr, at.Addr-1<<20, at.Addr+1<<20, func(l pad.Leaf) bool {
+	err := pad.New(k.Text(t)).Leaves(at.Addr, at.Addr-1<<20, at.Addr+1<<20, nil, func(l pad.Leaf) (found, spent bool) {
 		if l.Name == "leaf" { // the recorded kernel has some, too
 			out = append(out, l.Name)
 		}
 		if l.Body != l.Addr+8 {
 			t.Errorf("the body of %s begins at %v, not behind the site at %v", l.Name, l.Body, l.Addr)
 		}
-		return false
+		return false, false
 	})
 	if err != nil {
 		t.Error(err)
@@ -96,13 +96,51 @@ func TestNearestFirst(t *testing.T) {
 		k.Add(name, at.Addr+isa.Addr(d), []byte(site+cnop+ret))
 	}
 	var got []string
-	err := pad.New(k.Text(t)).Leaves(at.Addr, at.Addr-0x30000, at.Addr+0x30000, func(l pad.Leaf) bool {
+	err := pad.New(k.Text(t)).Leaves(at.Addr, at.Addr-0x30000, at.Addr+0x30000, nil, func(l pad.Leaf) (found, spent bool) {
 		if slices.Contains([]string{"after", "before", "far", "near", "too_far"}, l.Name) {
 			got = append(got, l.Name)
 		}
-		return l.Name == "far"
+		return l.Name == "far", false
 	})
 	if want := []string{"near", "before", "after", "far"}; err != nil || !slices.Equal(got, want) {
 		t.Error(got, err)
+	}
+}
+
+// TestSpent: who is spent is not visited again by who has said so, and by others is.
+func TestSpent(t *testing.T) {
+	k := ktexttest.Load(t, "riscv64")
+	at := find(t, k.Text(t), "__riscv_sys_getppid")
+	for name, d := range map[string]int64{"one": 0x1000, "two": 0x1100, "three": -0x9000} {
+		k.Add(name, at.Addr+isa.Addr(d), []byte(site+cnop+ret))
+	}
+	f, spent := pad.New(k.Text(t)), pad.Spent{}
+	visit := func(s pad.Spent, drop string) (got []string) {
+		err := f.Leaves(at.Addr, at.Addr-0x10000, at.Addr+0x10000, s, func(l pad.Leaf) (bool, bool) {
+			if slices.Contains([]string{"one", "two", "three"}, l.Name) {
+				got = append(got, l.Name)
+			}
+			return false, l.Name == drop
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for _, c := range []struct {
+		s    pad.Spent
+		drop string
+		want []string
+	}{
+		{spent, "one", []string{"one", "two", "three"}},
+		{spent, "three", []string{"two", "three"}},
+		{spent, "", []string{"two"}},
+		{pad.Spent{}, "", []string{"one", "two", "three"}},
+		{nil, "two", []string{"one", "two", "three"}},
+		{nil, "", []string{"one", "two", "three"}},
+	} {
+		if got := visit(c.s, c.drop); !slices.Equal(got, c.want) {
+			t.Errorf("%v are visited, not %v", got, c.want)
+		}
 	}
 }

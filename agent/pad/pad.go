@@ -40,13 +40,13 @@ type Finder struct {
 	text *ktext.Text
 
 	mu     sync.Mutex
-	known  map[isa.Addr]bool      // by the padding's start: whether it is dead
-	leaves map[[2]isa.Addr][]Leaf // by where a run of code begins, and the stretch
+	known  map[isa.Addr]bool // by the padding's start: whether it is dead
+	leaves map[stretchKey][]Leaf
 }
 
 // New returns a Finder that knows nothing yet.
 func New(t *ktext.Text) *Finder {
-	return &Finder{text: t, known: map[isa.Addr]bool{}, leaves: map[[2]isa.Addr][]Leaf{}}
+	return &Finder{text: t, known: map[isa.Addr]bool{}, leaves: map[stretchKey][]Leaf{}}
 }
 
 // Near lists the gaps that overlap [lo, hi) in the code that at is in, of the kernel or

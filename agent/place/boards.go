@@ -48,6 +48,7 @@ func (h *Heap) TakeBoard(a isa.Addr, n int) bool {
 		return false
 	}
 	h.boards = slices.Insert(h.boards, k, Window{a, a + isa.Addr(n)})
+	h.measure(a)
 	return true
 }
 
@@ -58,6 +59,7 @@ func (h *Heap) FreeBoard(a isa.Addr) bool {
 		return false
 	}
 	h.boards = slices.Delete(h.boards, k, k+1)
+	h.measure(a)
 	return true
 }
 

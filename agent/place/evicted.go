@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -24,11 +25,32 @@ type Evicted struct {
 // Evicted lists the bodies, in order of address.
 func (h *Heap) Evicted() []Evicted { return h.evicted }
 
-// EvictedIn lists the bodies that have any of a window, in order of address.
-func (h *Heap) EvictedIn(w Window) []Evicted {
-	first, _ := slices.BinarySearchFunc(h.evicted, w.Lo+1, func(e Evicted, a isa.Addr) int { return cmp.Compare(e.Body.Hi, a) })
-	end, _ := h.moved(w.Hi)
-	return h.evicted[first:max(first, end)]
+// RoomIn visits the bodies that have any of a window, in order of address: those with room for n
+// bytes in one piece. In a dense batch hardly any has.
+func (h *Heap) RoomIn(w Window, n int) iter.Seq[Evicted] {
+	return func(yield func(Evicted) bool) {
+		k, _ := slices.BinarySearchFunc(h.evicted, w.Lo+1, func(e Evicted, a isa.Addr) int { return cmp.Compare(e.Body.Hi, a) })
+		for ; k < len(h.evicted) && h.evicted[k].Body.Lo < w.Hi; k++ {
+			if h.gaps[k] >= n && !yield(h.evicted[k]) {
+				return
+			}
+		}
+	}
+}
+
+// measure finds out anew how much room there is in the body that has a springboard at a.
+func (h *Heap) measure(a isa.Addr) {
+	k, _ := h.moved(a + 1)
+	if k == 0 || !h.evicted[k-1].Room.Holds(a, 1) {
+		return
+	}
+	room := h.evicted[k-1].Room
+	from, most := room.Lo, isa.Addr(0)
+	for b := h.board(room.Lo); b < len(h.boards) && h.boards[b].Lo < room.Hi; b++ {
+		most = max(most, max(from, h.boards[b].Lo)-from)
+		from = h.boards[b].Hi
+	}
+	h.gaps[k-1] = int(max(most, max(from, room.Hi)-from))
 }
 
 // Moved is the body that a lies in.
@@ -60,7 +82,8 @@ func (h *Heap) Evict(e Evicted) bool {
 	if k > 0 && h.evicted[k-1].Body.Hi > e.Body.Lo || k < len(h.evicted) && h.evicted[k].Body.Lo < e.Body.Hi || !h.Take(e.Patch, e.Slot) {
 		return false
 	}
-	h.evicted = slices.Insert(h.evicted, k, e)
+	h.evicted, h.gaps = slices.Insert(h.evicted, k, e), slices.Insert(h.gaps, k, 0)
+	h.measure(e.Room.Lo)
 	return true
 }
 
@@ -75,6 +98,6 @@ func (h *Heap) Restore(body isa.Addr) bool {
 	if b := h.board(e.Body.Lo); b < len(h.boards) && h.boards[b].Lo < e.Body.Hi {
 		return false
 	}
-	h.evicted = slices.Delete(h.evicted, k, k+1)
+	h.evicted, h.gaps = slices.Delete(h.evicted, k, k+1), slices.Delete(h.gaps, k, k+1)
 	return h.Free(e.Patch, e.Slot)
 }

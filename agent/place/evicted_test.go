@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"slices"
 	"testing"
 
 	"kerninst/agent/isa"
@@ -45,11 +46,11 @@ func TestEvicted(t *testing.T) {
 		if h.Stays(w) != want {
 			t.Errorf("all of %v stays: %v", w, !want)
 		}
-		if got := h.EvictedIn(w); (len(got) == 0) != want {
+		if got := slices.Collect(h.RoomIn(w, 8)); (len(got) == 0) != want {
 			t.Errorf("in %v are %v", w, got)
 		}
 	}
-	if got := h.EvictedIn(place.Window{Lo: 0x103f, Hi: 0x2001}); len(got) != 2 || got[0] != a || got[1] != b {
+	if got := slices.Collect(h.RoomIn(place.Window{Lo: 0x103f, Hi: 0x2001}, 8)); len(got) != 2 || got[0] != a || got[1] != b {
 		t.Errorf("of two bodies some bytes are in a window, and it has %v", got)
 	}
 	if !h.TakeBoard(0x1038, 8) || h.Restore(0x1000) || !h.FreeBoard(0x1038) || !h.Restore(0x1000) || h.Restore(0x1000) {
@@ -57,5 +58,41 @@ func TestEvicted(t *testing.T) {
 	}
 	if !h.Take(a.Patch, a.Slot) {
 		t.Error("its copy's slot is not free")
+	}
+}
+
+// TestRoomIn: a body is visited as long as springboards leave room in one piece.
+func TestRoomIn(t *testing.T) {
+	h := &place.Heap{}
+	h.Add(place.NewArea(1, 0x10000, 0x10000+256, 256))
+	all := place.Window{Lo: 0x1000, Hi: 0x3000}
+	for k, lo := range []isa.Addr{0x1000, 0x2000} {
+		if !h.TakeBoard(lo+0x10, 8) || !h.Evict(place.Evicted{Body: place.Window{Lo: lo, Hi: lo + 0x20}, Room: place.Window{Lo: lo + 8, Hi: lo + 0x20}, Patch: 0x10000 + isa.Addr(k)*64, Slot: 32}) {
+			t.Fatal("not moved away")
+		}
+	}
+	rooms := func(n int) (out []isa.Addr) {
+		for e := range h.RoomIn(all, n) {
+			out = append(out, e.Body.Lo)
+		}
+		return out
+	}
+	for _, step := range []struct {
+		what       string
+		do         func() bool
+		eight, all int // bodies with room for so many bytes, and for all but the first jump
+	}{
+		{"one springboard in each, in the middle", func() bool { return true }, 2, 0},
+		{"two in the first", func() bool { return h.TakeBoard(0x1018, 8) }, 2, 0},
+		{"no room in the first", func() bool { return h.TakeBoard(0x1008, 8) }, 1, 0},
+		{"none in the second, none given", func() bool { return h.TakeBoard(0x200c, 4) && h.TakeBoard(0x201c, 4) }, 0, 0},
+		{"one of the second given back", func() bool { return h.FreeBoard(0x200c) }, 1, 0},
+		{"all of the second given back", func() bool { return h.FreeBoard(0x2010) && h.FreeBoard(0x201c) }, 1, 1},
+		{"the second where it was", func() bool { return h.Restore(0x2000) }, 0, 0},
+		{"one of the first given back", func() bool { return h.FreeBoard(0x1010) }, 1, 0},
+	} {
+		if !step.do() || len(rooms(8)) != step.eight || len(rooms(24)) != step.all {
+			t.Errorf("%s: %v have room for 8 bytes, %v for 24", step.what, rooms(8), rooms(24))
+		}
 	}
 }

@@ -202,6 +202,7 @@ type Heap struct {
 	plain   []*Area   // of those, all but pages, of which there may be thousands
 	boards  []Window  // those in use, in order
 	evicted []Evicted // in order
+	gaps    []int     // of each, the most bytes in one piece that no springboard has
 	locals  Locals
 	room    []Window // where pages may be made
 	make    func(a isa.Addr) (*Area, error)

@@ -222,7 +222,7 @@ func (w want) in(h *place.Heap, gap place.Window) (isa.Addr, bool) {
 // room finds where a springboard may begin: in a function that is evicted already, or in
 // the nearest that can be. 0: nowhere.
 func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction, *Refusal) {
-	for _, e := range req.Heap.EvictedIn(w.reach) {
+	for e := range req.Heap.RoomIn(w.reach, w.n) {
 		if e.Stretch {
 			continue
 		}
@@ -238,26 +238,26 @@ func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction
 	var moved *Eviction
 	var failed error
 	var full *Refusal
-	err := fn.finder(req).Leaves(in.Back-1, w.reach.Lo, w.reach.Hi, func(l pad.Leaf) bool {
+	err := fn.finder(req).Leaves(in.Back-1, w.reach.Lo, w.reach.Hi, req.spent(), func(l pad.Leaf) (found, spent bool) {
 		e := place.Evicted{Body: place.Window{Lo: l.Body, Hi: l.End()}, Room: place.Window{Lo: l.Body + riscv64JumpLen, Hi: l.End()}, Slot: int(l.End() - l.Body), Out: behindFtrace[fn.text.Arch.Name]}
-		if !req.Heap.Stays(e.Body) { // which most do not in a dense batch
-			return false
+		if !req.Heap.Stays(e.Body) || req.spared(l.Func, l.Addr, l.End()) || !req.untouched(l.Addr, l.End()) {
+			return false, true
 		}
 		a, ok := w.in(req.Heap, e.Room)
-		if !ok || l.Addr == fn.Addr || req.spared(l.Func, l.Addr, l.End()) || !req.untouched(l.Addr, l.End()) {
-			return false
+		if !ok || l.Addr == fn.Addr {
+			return false, false
 		}
 		if e.Patch, full = fn.copyOf(req, in, e, l.String()); full != nil {
-			return false
+			return false, false
 		}
 		if moved, failed = fn.evicted(e); failed != nil {
-			return true
+			return true, false
 		}
 		if _, ok := pad.Movable(fn.text.Arch, moved.Code, moved.Body); !ok { // somebody has put a probe there
-			return false
+			return false, false
 		}
 		board = a
-		return true
+		return true, false
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return 0, nil, unreadable(err)
@@ -276,6 +276,18 @@ func (fn *function) copyOf(req Request, in gen.Input, e place.Evicted, name stri
 		return 0, refuse(MemoryFull, "to make room for a springboard for %v, %s would be moved away, and patch memory has no %d bytes in one piece for it", in.Displaced[0].Addr, name, e.Slot)
 	}
 	return a, nil
+}
+
+// spent are the functions that are no room for the points of a batch any more, nil: nobody keeps
+// them. In a dense batch most are not.
+func (req Request) spent() pad.Spent {
+	if req.Known == nil || req.Still {
+		return nil
+	}
+	if req.Known.spent == nil {
+		req.Known.spent = pad.Spent{}
+	}
+	return req.Known.spent
 }
 
 // spared reports whether [lo, hi) of a function should not be evicted.

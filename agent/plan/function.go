@@ -11,6 +11,7 @@ import (
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/pad"
 )
 
 // function is one function, decoded from its start to where somebody has asked: see has.
@@ -77,6 +78,8 @@ type Functions struct {
 	runs   map[isa.Addr][][]bound // what runs tells of functions of runsIn, by their addresses
 	open   map[isa.Addr][][]bound // of those, what no point is asked for in
 	runsIn *ktext.Text
+
+	spent pad.Spent // functions that no springboard will be in
 }
 
 // named is how a function is asked for by name.

@@ -101,7 +101,7 @@ type search struct {
 
 // again looks for room in the stretches that are evicted already.
 func (s *search) again() error {
-	for _, e := range s.req.Heap.EvictedIn(s.want.reach) {
+	for e := range s.req.Heap.RoomIn(s.want.reach, s.n) {
 		if !e.Stretch || s.displaces(e.Body) {
 			continue
 		}
@@ -202,21 +202,33 @@ func (s *search) inside(f ktext.Func) error {
 		return err
 	}
 	for k := len(runs) - 1; k >= 0 && s.moved == nil; k-- {
+		spent := true
 		for n := range runs[k] {
-			if err := s.from(f, runs[k][n:]); err != nil || s.moved != nil {
+			gone, err := s.from(f, runs[k][n:])
+			if err != nil || s.moved != nil {
 				return err
 			}
+			spent = spent && gone
+		}
+		if spent && s.keeps() {
+			runs = slices.Delete(runs, k, k+1)
+			s.req.Known.open[f.Addr] = runs
 		}
 	}
 	return nil
 }
 
+// keeps reports whether what is left of functions' runs is remembered.
+func (s *search) keeps() bool {
+	known := s.req.Known
+	return known != nil && known.open != nil && known.runsIn == s.fn.text && !s.req.Still && s.req.Spare != nil
+}
+
 // open are the runs of a function without what the request spares: in a dense batch hardly any
 // is left. They are remembered as long as the runs are, and that is of one request's points.
 func (s *search) open(f ktext.Func) ([][]bound, error) {
-	known := s.req.Known
-	if known != nil && known.open != nil && known.runsIn == s.fn.text && !s.req.Still {
-		if runs, ok := known.open[f.Addr]; ok {
+	if s.keeps() {
+		if runs, ok := s.req.Known.open[f.Addr]; ok {
 			return runs, nil
 		}
 	}
@@ -228,8 +240,8 @@ func (s *search) open(f ktext.Func) ([][]bound, error) {
 	for _, run := range all {
 		out = append(out, s.cut(f, run)...)
 	}
-	if known != nil && known.open != nil && !s.req.Still {
-		known.open[f.Addr] = out
+	if s.keeps() {
+		s.req.Known.open[f.Addr] = out
 	}
 	return out, nil
 }
@@ -254,15 +266,19 @@ func (s *search) cut(f ktext.Func, run []bound) (out [][]bound) {
 	return out
 }
 
-// from tries the stretches that begin where a run does, the longest first.
-func (s *search) from(f ktext.Func, run []bound) error {
+// from tries the stretches that begin where a run does, the longest first. It reports whether none
+// does for any point of the batch.
+func (s *search) from(f ktext.Func, run []bound) (spent bool, err error) {
 	lo := run[0].at
-	if !run[0].begins || lo+s.most <= s.reach.Lo || lo+s.far >= s.reach.Hi || s.displaces(place.Window{Lo: lo, Hi: lo + s.least}) {
-		return nil
-	}
 	out, ok := through(s.fn.text.Arch, run[0].free)
-	if !ok || !s.may(f, place.Window{Lo: lo, Hi: lo + s.least}) {
-		return nil
+	if !ok || !run[0].begins || run[len(run)-1].at-lo < s.least {
+		return true, nil
+	}
+	if lo+s.most <= s.reach.Lo || lo+s.far >= s.reach.Hi || s.displaces(place.Window{Lo: lo, Hi: lo + s.least}) {
+		return false, nil
+	}
+	if !s.may(f, place.Window{Lo: lo, Hi: lo + s.least}) {
+		return true, nil
 	}
 	k := 0
 	for k+1 < len(run) && run[k+1].at-lo <= s.most {
@@ -279,11 +295,11 @@ func (s *search) from(f ktext.Func, run []bound) error {
 			continue
 		}
 		if e.Patch, s.full = s.fn.copyOf(s.req, s.in, e, fmt.Sprintf("%v+%#x", f, uint64(lo-f.Addr))); s.full != nil {
-			return nil
+			return false, nil
 		}
-		return s.take(e, a, run[0].free, run[k].free)
+		return false, s.take(e, a, run[0].free, run[k].free)
 	}
-	return nil
+	return false, nil
 }
 
 // copyLen is how long the copy of a stretch is, which does not depend on where it is.

@@ -90,11 +90,11 @@ func (f finder) leaves(r ktext.Run) (out []place.Window, err error) {
 	if !plan.Evicts(f.text.Arch.Name) {
 		return nil, nil
 	}
-	err = f.padding.Leaves(r.Lo, r.Lo, r.Hi, func(l pad.Leaf) bool {
+	err = f.padding.Leaves(r.Lo, r.Lo, r.Hi, nil, func(l pad.Leaf) (found, spent bool) {
 		if w := plan.LeafRoom(l); !w.Empty() {
 			out = append(out, w)
 		}
-		return false
+		return false, false
 	})
 	return out, err
 }
