@@ -42,8 +42,19 @@ func (d *Daemon) entered(name string) (ktext.Func, error) {
 type clones struct {
 	entries []*plan.Plan
 	spliced []*splice.Live // the entries, when they are live
-	said    []*wire.Clone
+	said    []*wire.Clone  // the first are of those that grow
 	growing []*growing
+	made    []*plan.Cloned // of those, until they know it; nil: refused
+}
+
+// grew has those that grow know what became of them.
+func (c *clones) grew() {
+	for k, m := range c.made {
+		if m != nil {
+			c.growing[k].made(m)
+		}
+	}
+	c.made = nil
 }
 
 // groups are the clones that points ask for, in the order of their first points, and those that
@@ -91,6 +102,9 @@ func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*grow
 			return c, err
 		}
 		c.said = append(c.said, said)
+		if g.growing != nil {
+			c.made = append(c.made, made)
+		}
 		if made == nil {
 			continue
 		}
@@ -100,9 +114,6 @@ func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*grow
 			if ones[k] != nil {
 				plans.Add(ones[k])
 			}
-		}
-		if g.growing != nil {
-			g.growing.made(made)
 		}
 	}
 	return c, nil
@@ -119,7 +130,7 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 	c, refusal := plan.AsClone(d.text, req, of)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
-		if refusal, err = d.foreign(c.Entry); !req.Dry && (err != nil || refusal != nil) {
+		if refusal, err = d.foreign(c.Entry); !req.Dry && d.trial == nil && (err != nil || refusal != nil) {
 			d.splicer.Release(c.Entry)
 		}
 	}
@@ -201,12 +212,19 @@ func refusePoint(r *wire.PointResult, p *wire.Point, why *plan.Refusal) {
 // say says of what a clone is made.
 func (d *Daemon) say(said *wire.Clone, c *plan.Cloned, g *group) {
 	said.Mechanism, said.Address, said.Bytes, said.Instructions = c.Entry.Mechanism.String(), uint64(c.Entry.Patch), uint32(len(c.Entry.Code)), uint32(len(c.Entry.Clone.Insns))
+	var paths map[isa.Addr]uint64
+	if g.growing != nil {
+		paths = d.pathsOf(g.growing)
+	}
 	for _, f := range g.functions {
 		if r := c.Left[f.Addr]; r != nil {
 			said.Left = append(said.Left, &wire.Left{Function: d.text.Known(f).String(), Refusal: refused(r)})
 			continue
 		}
 		said.Functions = append(said.Functions, d.text.Known(f).String())
+		if g.growing != nil && g.growing.uses != nil {
+			said.Uses = append(said.Uses, paths[f.Addr])
+		}
 	}
 	if g.growing != nil {
 		said.Links = d.led(g.growing.links)

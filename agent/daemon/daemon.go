@@ -27,6 +27,7 @@ import (
 	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext"
 	"kerninst/agent/pad"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
@@ -54,6 +55,7 @@ type Daemon struct {
 	learnt  *plan.Functions // of those of an earlier step
 	asked   *asked          // what a step asks for
 	dry     bool            // the step only plans
+	trial   *place.Heap     // a copy of patch memory, while what would fit is tried
 	still   bool            // cells are read while all CPUs stand still: a brief step asked for it
 	// redirected are the functions that somebody redirected when the step first asked; nil:
 	// it has not.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -28,9 +29,11 @@ type growing struct {
 	never     map[isa.Addr]*plan.Refusal
 	leftOut   []ktext.Func     // of never, in the order in which they were found
 	notes     map[isa.Addr]int // words of the entry's cells, from 0, by the sites
+	counts    map[isa.Addr]int // likewise, by the functions that are counted
+	uses      map[isa.Addr]uint64
 	entry     *plan.Plan
 	rounds    int
-	full      bool
+	full      bool // something is left out for what it would take
 	grown     bool // no site notes anything any more
 }
 
@@ -165,7 +168,7 @@ func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 // asked adds what a clone that grows is asked to be.
 func (g *growing) asked(of *plan.Cloning) {
 	of.Functions = slices.Clone(g.functions)
-	of.Links, of.Never, of.Notes = g.links, g.never, !g.grown
+	of.Links, of.Never, of.Notes, of.Uses = g.links, g.never, !g.grown, !g.grown
 	if of.Most = int(g.spec.Most); of.Most == 0 {
 		of.Most = usualClone
 	}
@@ -173,7 +176,7 @@ func (g *growing) asked(of *plan.Cloning) {
 
 // made notes what became of it: what was left out is not asked for again.
 func (g *growing) made(c *plan.Cloned) {
-	g.entry, g.notes = c.Entry, c.Notes
+	g.entry, g.notes, g.counts = c.Entry, c.Notes, c.Uses
 	g.functions = slices.DeleteFunc(g.functions, func(f ktext.Func) bool {
 		r := c.Left[f.Addr]
 		if r != nil {
@@ -230,11 +233,9 @@ func (s *set) formers() (out []former) {
 
 // learnOf reads what the sites of a clone have noted. It reports whether that is anything new.
 func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error) {
-	if g.full {
-		return false, nil
-	}
 	g.rounds++
 	out, err := d.ledOut(g, live)
+	g.learnUses(live, out)
 	for _, site := range slices.Sorted(maps.Keys(out)) {
 		to := out[site][0]
 		f, _ := d.text.Locate(to)
@@ -248,6 +249,24 @@ func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error)
 		}
 	}
 	return news, err
+}
+
+// learnUses reads how often each function of a clone was entered since it was made, and of those that its sites
+// led out to, once at least, how often that was counted.
+func (g *growing) learnUses(live []*splice.Live, out map[isa.Addr][]isa.Addr) {
+	k := slices.IndexFunc(live, func(l *splice.Live) bool { return l.Plan == g.entry })
+	if k < 0 {
+		return
+	}
+	g.uses = map[isa.Addr]uint64{}
+	for f, word := range g.counts {
+		g.uses[f] = live[k].Beside(word)
+	}
+	for site, to := range out {
+		if _, copied := g.counts[to[0]]; !copied {
+			g.uses[to[0]] += max(live[k].Beside(g.notes[site]+1), 1)
+		}
+	}
 }
 
 // leadsNow is where a static call's trampoline leads; 0: nowhere.
@@ -266,14 +285,18 @@ func (d *Daemon) leadsNow(trampoline isa.Addr) (isa.Addr, error) {
 type former struct {
 	functions []ktext.Func
 	links     map[isa.Addr][]isa.Addr
+	never     map[isa.Addr]*plan.Refusal
+	leftOut   []ktext.Func
 	grown     bool
 }
 
 func (g *growing) now() former {
-	return former{slices.Clone(g.functions), maps.Clone(g.links), g.grown}
+	return former{slices.Clone(g.functions), maps.Clone(g.links), maps.Clone(g.never), slices.Clone(g.leftOut), g.grown}
 }
 
-func (g *growing) back(f former) { g.functions, g.links, g.grown = f.functions, f.links, f.grown }
+func (g *growing) back(f former) {
+	g.functions, g.links, g.never, g.leftOut, g.grown = f.functions, f.links, f.never, f.leftOut, f.grown
+}
 
 // counted is what the points of a step have counted, and had when counting began.
 type counted struct{ words, base map[pointKey][]uint64 }
@@ -366,45 +389,102 @@ func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had cou
 	return nil
 }
 
-// replan plans clones. As long as they are more than there may be, they are tried with less of what is new.
+// replan plans clones.
 func (d *Daemon) replan(ctx context.Context, grow []*growing) (*set, []*plan.Plan, error) {
-	for {
-		made := &set{}
-		var before plan.Set
-		all := d.pointsOf(grow)
-		ones, results := make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
-		c, err := d.planClones(ctx, all, grow, &before, ones, results)
-		made.clones = c
-		var plans []*plan.Plan
-		for k, one := range ones {
-			if one != nil {
-				plans = append(plans, one)
-				made.add(all[k], one, results[k])
-				d.rings.known(made.points[len(made.points)-1], results[k].Tags)
-			}
-		}
-		if err == nil && len(c.entries) == len(grow) {
-			return made, plans, nil
-		}
-		d.splicer.Release(append(plans, c.entries...)...)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !shorten(grow, c.said) {
-			return nil, nil, errors.New(c.said[slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil })].Refusal.Detail)
+	if err := d.fit(ctx, grow); err != nil {
+		return nil, nil, err
+	}
+	made := &set{}
+	var before plan.Set
+	all := d.pointsOf(grow)
+	ones, results := make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all))
+	c, err := d.planClones(ctx, all, grow, &before, ones, results)
+	made.clones = c
+	var plans []*plan.Plan
+	for k, one := range ones {
+		if one != nil {
+			plans = append(plans, one)
+			made.add(all[k], one, results[k])
+			d.rings.known(made.points[len(made.points)-1], results[k].Tags)
 		}
 	}
+	if k := slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil }); err == nil && k >= 0 {
+		err = errors.New(c.said[k].Refusal.Detail)
+	}
+	if err != nil {
+		d.splicer.Release(append(plans, c.entries...)...)
+		return nil, nil, err
+	}
+	made.grew()
+	return made, plans, nil
 }
 
-// shorten leaves the latest of the functions out of the clones that are refused for what they take. It
-// reports whether there was one.
-func shorten(grow []*growing, said []*wire.Clone) (some bool) {
-	for k, g := range grow {
-		n := len(g.functions)
-		if r := said[k].Refusal; r == nil || n == 1 || r.Reason != plan.MemoryFull.String() {
-			continue
+// fit leaves functions out of clones that take more than they may, or than there is: until none does, or has
+// but the one that is entered. What else a clone is refused for is said when it is planned.
+func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
+	defer func() { d.trial = nil }()
+	for full := len(grow) > 0; full; {
+		d.trial = d.splicer.Heap().Copy()
+		all := d.pointsOf(grow)
+		c, err := d.planClones(ctx, all, grow, &plan.Set{}, make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all)))
+		if err != nil {
+			return err
 		}
-		g.functions, g.full, some = g.functions[:n-max(n/8, 1)], true, true
+		full = false
+		for k, g := range grow {
+			if r := c.said[k].Refusal; r != nil && r.Reason == plan.MemoryFull.String() && len(g.functions) > 1 {
+				g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: r.Detail})
+				full = true
+			}
+		}
 	}
-	return some
+	return nil
+}
+
+// flushed is the part of a clone's functions that are left out at a time.
+const flushed = 16
+
+// pathsOf is how often each function of a clone, or any that it was seen to lead to, was entered since the clone
+// was made. What is not known is as if it were entered always.
+func (d *Daemon) pathsOf(g *growing) map[isa.Addr]uint64 {
+	out := map[isa.Addr]uint64{}
+	for _, f := range g.functions {
+		out[f.Addr] = math.MaxUint64
+		if n, counted := g.uses[f.Addr]; counted || g.uses == nil {
+			out[f.Addr] = n
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for site, all := range g.links {
+			from, ok := d.wholeOf(site)
+			for _, to := range all {
+				if n, in := out[from.Addr]; ok && in && out[to] > n {
+					out[from.Addr], changed = out[to], true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// wholeOf is the function that an address is in, or that whose cold half it is in.
+func (d *Daemon) wholeOf(a isa.Addr) (ktext.Func, bool) {
+	f, ok := d.text.Locate(a)
+	if hot := plan.Hot(f.Name); ok && hot != f.Name {
+		whole, err := d.text.Function(f.Module, hot)
+		return whole, err == nil
+	}
+	return f, ok
+}
+
+// flush leaves out the paths that were used least, and of those the latest.
+func (g *growing) flush(paths map[isa.Addr]uint64, why *plan.Refusal) {
+	order := slices.Clone(g.functions[1:])
+	slices.Reverse(order)
+	slices.SortStableFunc(order, func(a, b ktext.Func) int { return cmp.Compare(paths[a.Addr], paths[b.Addr]) })
+	for _, f := range order[:max(len(order)/flushed, 1)] {
+		g.never[f.Addr], g.leftOut, g.full = why, append(g.leftOut, f), true
+	}
+	g.functions = slices.DeleteFunc(g.functions, func(f ktext.Func) bool { return g.never[f.Addr] != nil })
 }

@@ -66,10 +66,14 @@ func (d *Daemon) prepare() error {
 func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) {
 	taken := func(lo, hi isa.Addr) bool { return before.Touches(lo, hi) || d.splicer.Taken(lo, hi) }
 	asked := func(a isa.Addr) bool { return before.Asked(a) || d.splicer.Asked(a) }
+	heap := d.splicer.Heap()
+	if d.trial != nil {
+		heap = d.trial
+	}
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), NoWindows: d.info.NoWindows(), Preempted: d.info.Preempted(), NoTraps: !d.info.Traps(), Keys: d.info.Keys()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: d.splicer.Heap(), Own: d.splicer.Own(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
+		Facts: d.facts, Heap: heap, Own: d.splicer.Own(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: d.asked.in, Wanted: func(lo, hi isa.Addr) bool { return d.asked.has(lo, hi, before.Asked) }, Dry: d.dry, Terse: true,
 		OnStack: d.onStack,
 		Still:   covers(p), // what is moved away is dearer, for as long as nobody comes by
@@ -413,7 +417,11 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 	if err != nil {
 		return nil, nil, err
 	}
-	all = append(d.adopt(grow, all), d.pointsOf(grow)...)
+	all = d.adopt(grow, all)
+	if err := d.fit(ctx, grow); err != nil {
+		return nil, nil, err
+	}
+	all = append(all, d.pointsOf(grow)...)
 	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
 		d.forget()
@@ -446,6 +454,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 		d.splicer.Release(append(append(plans, d.clocks.dropped()...), made.entries...)...)
 		return nil, nil, err
 	}
+	made.grew()
 	return made, plans, nil
 }
 

@@ -359,6 +359,7 @@ func (b *builder) compareAmd64(at isa.Addr, with int32, cc byte, to isa.Addr) {
 }
 
 var linksAmd64 = linker{
+	tally: amd64.LockInc,
 	isHeld: func(b *builder, r isa.Reg, f isa.Addr) {
 		if !amd64.FitsImm(uint64(f)) {
 			b.err = reach(fmt.Errorf("%v does not fit into a comparison", f))

@@ -45,7 +45,8 @@ type Cloned struct {
 	// clone. The first is tried first. By is the register that says where an indirect one leads.
 	Links []isa.Addr `json:"links,omitempty"`
 	By    *isa.Reg   `json:"by,omitempty"`
-	// Note is the word, counted from 1, where the site notes to where it led out of the clone.
+	// Note is the word, counted from 1, where the site notes to where it led out of the clone; in the one behind it,
+	// if the flags are free, how often.
 	Note int `json:"note,omitempty"`
 	// Gate is passed by who calls the function that begins here.
 	Gate *Gate `json:"gate,omitempty"`
@@ -122,7 +123,9 @@ func Clones(arch string) bool { return cloners[arch].key != nil }
 // Words is how many words of cells a clone's snippets have together.
 func (c *Clone) Words() (n int) {
 	for _, x := range c.Insns {
-		n = max(n, x.Note)
+		if x.Note > 0 {
+			n = max(n, x.Note+1)
+		}
 		for _, s := range slices.Concat(x.Before, x.Behind, x.Taken) {
 			n = max(n, s.Word+s.Snippet.Words())
 		}

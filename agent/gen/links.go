@@ -20,6 +20,8 @@ type linker struct {
 	// note stores an address, or what a register holds; it changes no flags.
 	note  func(b *builder, f, cell isa.Addr)
 	noteR func(b *builder, r isa.Reg, cell isa.Addr)
+	// tally adds one to a word, and changes flags.
+	tally encoder
 }
 
 // links reports whether a site compares: what it compares with changes flags.
@@ -75,10 +77,16 @@ func (b *builder) original(arch *isa.Arch, x *Cloned) {
 			i.Flow = isa.FlowJump
 		}
 	}
-	if cell := b.in.Cell + isa.Addr(8*(x.Note-1)); x.Note != 0 && x.By != nil {
+	cell := b.in.Cell + isa.Addr(8*(x.Note-1))
+	switch {
+	case x.Note == 0:
+	case x.By != nil:
 		l.noteR(b, *x.By, cell)
-	} else if x.Note != 0 {
+	default:
 		l.note(b, i.Target, cell)
+	}
+	if x.Note != 0 && x.Free.Has(arch.Flags) {
+		b.jump(l.tally, cell+8)
 	}
 	b.native(arch, i, x)
 }

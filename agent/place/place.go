@@ -223,6 +223,19 @@ func inserted(to []*Area, r *Area) []*Area {
 
 func byAddr(r *Area, a isa.Addr) int { return cmp.Compare(r.Addr, a) }
 
+// Copy is the same memory, for who tries what would fit: what is taken of one is not of the other. No pages are
+// made in a copy.
+func (h *Heap) Copy() *Heap {
+	c := &Heap{boards: slices.Clone(h.boards), evicted: slices.Clone(h.evicted), gaps: slices.Clone(h.gaps)}
+	c.locals = Locals{h.locals.addr, slices.Clone(h.locals.words), h.locals.low}
+	for _, r := range h.areas {
+		area := *r
+		area.lines = slices.Clone(r.lines)
+		c.Add(&area)
+	}
+	return c
+}
+
 // Areas lists the areas in order of address.
 func (h *Heap) Areas() []*Area { return h.areas }
 

@@ -218,3 +218,27 @@ func TestOn(t *testing.T) {
 		}
 	}
 }
+
+// TestCopy: what is taken of a copy of a heap is not taken of the heap, nor the other way.
+func TestCopy(t *testing.T) {
+	h := &Heap{}
+	h.Add(NewArea(1, 0x10000, 0x20000, 256))
+	h.AddLocals(0x100, 64)
+	c := h.Copy()
+	all := Window{Lo: 0, Hi: 1 << 40}
+	if !c.Take(0x10000, 64) || !h.Take(0x10040, 64) || !c.TakeBoard(0x5000, 8) {
+		t.Fatal("not taken")
+	}
+	a, area, ok := h.Peek(64, all, false)
+	b, _, _ := c.Peek(64, all, false)
+	if !ok || a != 0x10000 || b != 0x10040 || area.Cell(a) != 0x20000 || h.Boards() != 0 || c.Boards() != 1 {
+		t.Errorf("the next slot is %v, and %v in the copy; %d and %d springboards", a, b, h.Boards(), c.Boards())
+	}
+	words, _ := c.PeekLocals(2)
+	if len(words) != 2 || !c.TakeLocal(words[0]) {
+		t.Error("no words in the copy")
+	}
+	if again, _ := h.PeekLocals(2); len(again) != 2 || again[0] != words[0] {
+		t.Errorf("the copy took %v, and there are %v", words, again)
+	}
+}

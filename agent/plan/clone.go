@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -46,6 +47,8 @@ type Cloning struct {
 	// Notes has each site that leads out of the clone, to what might be part of it, note where to:
 	// in Cloned.Notes.
 	Notes bool
+	// Uses has it count where each of its functions begins: in Cloned.Uses.
+	Uses bool
 	// Never are functions that were left out before, for what will not change.
 	Never map[isa.Addr]*Refusal
 	Most  int // bytes of it; 0: as many as there is room for
@@ -77,8 +80,10 @@ type Cloned struct {
 	// Left are those functions that are no part of it: their originals are called.
 	Left map[isa.Addr]*Refusal
 	// Notes are, by the addresses of what leads out of the clone, the words of its cells that have
-	// where to.
+	// where to; the words behind those have how often, where that could be counted.
 	Notes map[isa.Addr]int
+	// Uses are, by the addresses of functions, the words that have how often their copies were entered.
+	Uses map[isa.Addr]int
 }
 
 // AsClone plans a clone that is entered where functions[0] is. Of the others that cannot be
@@ -95,7 +100,7 @@ func AsClone(text *ktext.Text, req Request, of Cloning) (*Cloned, *Refusal) {
 		}
 	}
 	c := cloning{Cloning: of, text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, out: Cloned{
-		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}, Notes: map[isa.Addr]int{}}}
+		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}, Notes: map[isa.Addr]int{}, Uses: map[isa.Addr]int{}}}
 	for k, f := range of.Functions {
 		if r := c.add(f); r != nil && k == 0 {
 			return nil, r
@@ -320,6 +325,10 @@ func (c *cloning) make() *Refusal {
 	}
 	for _, piece := range entry.pieces {
 		p := c.placed[piece.Number]
+		if p.insert == use {
+			c.out.Uses[p.fn.Addr] = piece.Word
+			continue
+		}
 		c.out.Points[p.insert] = c.point(entry, p, piece)
 	}
 	return nil
@@ -352,6 +361,7 @@ func (c *cloning) lay() *Refusal {
 			x.Last = k == len(fn.insns)-1
 			if i.Addr == begin {
 				x.Gate = fn.gate()
+				c.count(fn, k, &x)
 			}
 			if r := c.insert(fn, k, &x, before[i.Addr]); r != nil {
 				return r
@@ -361,6 +371,19 @@ func (c *cloning) lay() *Refusal {
 		}
 	}
 	return nil
+}
+
+// use is the number of what is inserted for Cloned.Uses.
+const use = -1
+
+// count has the copy of a function count how often it is entered, if that is asked for.
+func (c *cloning) count(fn *function, k int, x *gen.Cloned) {
+	if !c.Uses || !slices.ContainsFunc(c.Functions, func(f ktext.Func) bool { return f.Addr == fn.Addr }) {
+		return
+	}
+	x.Before = append(x.Before, gen.Inserted{Number: len(c.placed), Snippet: snippet.Counter(), Word: c.words})
+	c.placed = append(c.placed, placedInsert{use, fn, k})
+	c.words++
 }
 
 // link says how control leaves the clone at an instruction, if it may: to which of its functions it
@@ -388,8 +411,8 @@ func (c *cloning) link(fn *function, x *gen.Cloned) {
 		}
 	}
 	if c.Notes && c.notes(x) {
-		c.words++
-		x.Note = c.words
+		x.Note = c.words + 1
+		c.words += 2
 	}
 }
 
@@ -489,7 +512,7 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 	for n, in := range c.inserts {
 		fn := c.at[in.Func.Addr]
 		if fn == nil {
-			r := c.out.Left[in.Func.Addr]
+			r := cmp.Or(c.out.Left[in.Func.Addr], c.Never[in.Func.Addr])
 			if r == nil {
 				r = refuse(NoSuchFunction, "%v is not in the clone", in.Func)
 			}

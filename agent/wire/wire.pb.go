@@ -2628,7 +2628,10 @@ type Clone struct {
 	Refusal      *Refusal               `protobuf:"bytes,10,opt,name=refusal,proto3" json:"refusal,omitempty"`           // why there is none
 	Links        []*Led                 `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
 	// Of a step that reads: which sites led out of the clone to what might be part of it, and where to at last.
-	Out           []*Led `protobuf:"bytes,12,rep,name=out,proto3" json:"out,omitempty"`
+	Out []*Led `protobuf:"bytes,12,rep,name=out,proto3" json:"out,omitempty"`
+	// Of one that has grown: how often each of the functions, or any that it was seen to lead to, was entered in
+	// the last round in which that was counted.
+	Uses          []uint64 `protobuf:"varint,13,rep,packed,name=uses,proto3" json:"uses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2743,6 +2746,13 @@ func (x *Clone) GetLinks() []*Led {
 func (x *Clone) GetOut() []*Led {
 	if x != nil {
 		return x.Out
+	}
+	return nil
+}
+
+func (x *Clone) GetUses() []uint64 {
+	if x != nil {
+		return x.Uses
 	}
 	return nil
 }
@@ -4340,7 +4350,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
 	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
 	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x12\n" +
-	"\x04more\x18\x19 \x01(\bR\x04more\"\x84\x03\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"\x98\x03\n" +
 	"\x05Clone\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
 	"\tmechanism\x18\x02 \x01(\tR\tmechanism\x12\x18\n" +
@@ -4354,7 +4364,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\arefusal\x18\n" +
 	" \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\x12(\n" +
 	"\x05links\x18\v \x03(\v2\x12.kerninst.wire.LedR\x05links\x12$\n" +
-	"\x03out\x18\f \x03(\v2\x12.kerninst.wire.LedR\x03out\"T\n" +
+	"\x03out\x18\f \x03(\v2\x12.kerninst.wire.LedR\x03out\x12\x12\n" +
+	"\x04uses\x18\r \x03(\x04R\x04uses\"T\n" +
 	"\x04Left\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x120\n" +
 	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"M\n" +

@@ -202,6 +202,11 @@ func TestPlugin(t *testing.T) {
 	if a.code != status.ExitPassed || !strings.Contains(a.stderr, "no more than 1 KiB: --cache") || !strings.Contains(a.stdout, "__x64_sys_openat: ") {
 		t.Errorf("a small cache: %v", a)
 	}
+	// What is read once comes first, and what is read two thousand times later: there is room for one of them.
+	a = call(t, nil, "plugin", "run", examples+"calls/main.go", "--json", "--arch", "amd64", "--cache", "6", "--syscall", "read", "--run", "cat /proc/version; dd if=/dev/zero of=/dev/null count=2000")
+	if a.code != status.ExitPassed || !strings.Contains(a.stderr, "least are left out") || !strings.Contains(a.stdout, `"read_zero"`) || strings.Contains(a.stdout, `"proc_reg_read`) {
+		t.Errorf("a cache that is too small for all paths: %v", a)
+	}
 	a = call(t, []string{"PATH=/nonexistent", "GO="}, "plugin", "run", examples+"icount/main.go", "--syscall", "read", "--run", "true")
 	if a.code == status.ExitPassed || !strings.Contains(a.stderr, "there is none: install it") {
 		t.Error(a)

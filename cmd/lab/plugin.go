@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	plugged "kerninst/agent/clone/plugin"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktypes"
+	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/images"
@@ -226,7 +228,7 @@ func (r *pluginRun) explore(ctx context.Context) ([]*wire.Clone, error) {
 	for _, c := range grown {
 		progress("%s: %d functions, %d bytes, in %d rounds; %d are left to the original", c.Entry, len(c.Functions), c.Bytes, c.Rounds, len(c.Left))
 		if c.Full {
-			progress("%s: no more than %d KiB: --cache", c.Entry, r.most)
+			progress("%s: no more than %d KiB: --cache: the %d functions that were entered least are left out", c.Entry, r.most, flushed(c))
 		}
 	}
 	return grown, nil
@@ -253,7 +255,7 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 	}
 	sp := &wire.Splice{Points: points, SkipRefused: true, RingBytes: r.ringKiB << 10}
 	for _, c := range clones {
-		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: c.Entry, Functions: c.Functions[1:], Links: c.Links, Most: r.most << 10})
+		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: c.Entry, Functions: byUse(c), Links: c.Links, Most: r.most << 10})
 	}
 	tracer := probe.Tracer{All: compiled}
 	var events []probe.Event
@@ -270,6 +272,9 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 	for _, c := range results[stepClone].GetClones() {
 		if c.Refusal != nil { // the original has run
 			return &exit{code: status.ExitFailed, err: fmt.Errorf("%s: %s: %s", c.Entry, c.Refusal.Reason, c.Refusal.Detail)}
+		}
+		if n := flushed(c); n > 0 {
+			progress("%s: with what is inserted, no room for %d of its functions, of which the originals run: --cache", c.Entry, n)
 		}
 	}
 	found := plugins.Found(len(points), results[stepClone].GetPoints(), results[stepFound].GetValues(), events)
@@ -288,6 +293,34 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 		return &exit{code: status.ExitFailed, err: err}
 	}
 	return nil
+}
+
+// flushed is how many functions were left out of a clone for want of room.
+func flushed(c *wire.Clone) (n int) {
+	for _, l := range c.Left {
+		if l.Refusal.GetReason() == plan.MemoryFull.String() {
+			n++
+		}
+	}
+	return n
+}
+
+// byUse are the functions of a clone without the first: those that were entered most come first, for what is
+// inserted may leave no room for the last.
+func byUse(c *wire.Clone) []string {
+	order := make([]int, len(c.Functions))
+	for k := range order {
+		order[k] = k
+	}
+	order = order[min(1, len(order)):]
+	if len(c.Uses) == len(c.Functions) {
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.Uses[b], c.Uses[a]) })
+	}
+	var out []string
+	for _, k := range order {
+		out = append(out, c.Functions[k])
+	}
+	return out
 }
 
 // notes says what was not inserted, and where clones were left.

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+)
+
+// growingOf is a clone of some functions of a daemon's kernel, in which each leads to others.
+func growingOf(t *testing.T, d *Daemon, names []string, leads map[string][]string) *growing {
+	t.Helper()
+	find := func(name string) ktext.Func {
+		f, err := d.text.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	g := &growing{spec: &wire.Cloning{}, links: map[isa.Addr][]isa.Addr{}, never: map[isa.Addr]*plan.Refusal{}}
+	for _, n := range names {
+		g.functions = append(g.functions, find(n))
+	}
+	for from, all := range leads {
+		for k, to := range all {
+			g.links[find(from).Addr+isa.Addr(0x10*(k+1))] = []isa.Addr{find(to).Addr}
+		}
+	}
+	return g
+}
+
+func namesOf(all []ktext.Func) (out []string) {
+	for _, f := range all {
+		out = append(out, f.Name)
+	}
+	return out
+}
+
+// TestFlush: what leads to what is used stays, however seldom it is entered itself; of what is used
+// as little the latest goes; what was not counted goes last.
+func TestFlush(t *testing.T) {
+	d := planning(t, "amd64")
+	names := []string{"__x64_sys_read", "ksys_read", "ksys_write", "vfs_read", "vfs_write", "kernel_write", "ksys_pread64"}
+	leads := map[string][]string{"__x64_sys_read": {"ksys_read", "ksys_write"}, "ksys_read": {"vfs_read"}, "vfs_read": {"ksys_read"}, "ksys_write": {"vfs_write", "kernel_write"}}
+	uses := map[string]uint64{"__x64_sys_read": 2, "ksys_read": 1, "ksys_write": 1, "vfs_read": 900, "vfs_write": 7, "kernel_write": 7}
+	for _, c := range []struct {
+		what  string
+		uses  map[string]uint64
+		order []string
+	}{
+		{"counted, but one", uses, []string{"kernel_write", "vfs_write", "ksys_write", "vfs_read", "ksys_read", "ksys_pread64"}},
+		{"nothing counted", nil, []string{"ksys_pread64", "kernel_write", "vfs_write", "vfs_read", "ksys_write", "ksys_read"}},
+	} {
+		g := growingOf(t, d, names, leads)
+		if c.uses != nil {
+			g.uses = map[isa.Addr]uint64{}
+			for _, f := range g.functions {
+				if n, ok := c.uses[f.Name]; ok {
+					g.uses[f.Addr] = n
+				}
+			}
+			if p := d.pathsOf(g); p[g.functions[1].Addr] != 900 || p[g.functions[2].Addr] != 7 || p[g.functions[0].Addr] != 900 || p[g.functions[6].Addr] != math.MaxUint64 {
+				t.Errorf("%s: paths %v", c.what, p)
+			}
+		}
+		for len(g.functions) > 1 {
+			g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull})
+		}
+		if got := namesOf(g.leftOut); !slices.Equal(got, c.order) || !g.full || len(g.never) != len(c.order) {
+			t.Errorf("%s: %v go, in this order", c.what, got)
+		}
+	}
+}
+
+// TestFit: a clone that may have less than it would take is what fits, and no memory is taken yet;
+// what is not there goes back with what the clone was.
+func TestFit(t *testing.T) {
+	d := planning(t, "amd64")
+	d.known = &plan.Functions{}
+	names := []string{"ksys_read", "ksys_pread64", "ksys_write", "ksys_pwrite64"}
+	g := growingOf(t, d, names, nil)
+	dirtied := 0
+	whole := func(most int) {
+		t.Helper()
+		g.spec.Most = uint32(most)
+		if err := d.fit(t.Context(), []*growing{g}); err != nil {
+			t.Fatal(err)
+		}
+		if _, used, dirty := d.splicer.Heap().Usage(); used+dirty != dirtied || d.trial != nil {
+			t.Fatalf("%d lines of patch memory are taken, %d were", used, dirty)
+		}
+	}
+	if whole(1 << 20); len(g.functions) != len(names) || g.full {
+		t.Fatalf("there is room, and %v are left out", namesOf(g.leftOut))
+	}
+	before := g.now()
+	if whole(600); len(g.functions) < 2 || len(g.functions)+len(g.leftOut) != len(names) || !g.full {
+		t.Errorf("in 600 bytes are %v; %v are not", namesOf(g.functions), namesOf(g.leftOut))
+	}
+	made, plans, err := d.replan(t.Context(), []*growing{g})
+	if err != nil || len(plans) != 0 || len(made.said) != 1 || !made.said[0].Full || len(made.said[0].Left) != len(g.leftOut) || made.said[0].Bytes > 600 {
+		t.Fatalf("%v, %v: %v", made, plans, err)
+	}
+	d.splicer.Release(made.entries...)
+	_, _, dirtied = d.splicer.Heap().Usage()
+	if whole(1); !slices.Equal(namesOf(g.functions), names[:1]) {
+		t.Errorf("in a byte are %v", namesOf(g.functions))
+	}
+	if _, _, err := d.replan(t.Context(), []*growing{g}); err == nil {
+		t.Error("a clone of a byte")
+	}
+	g.back(before)
+	if got := namesOf(g.functions); !slices.Equal(got, names) || len(g.leftOut)+len(slices.Collect(maps.Keys(g.never))) != 0 {
+		t.Errorf("it is %v again, and %v are left out", got, namesOf(g.leftOut))
+	}
+}
