@@ -448,9 +448,14 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 // writes lists what is written for plans, functions that are moved away first, a
 // springboard right before its point, and which plan each is of.
 func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*plan.Plan) {
+	first := map[isa.Addr]*plan.Plan{} // for which what is there is moved away
+	for _, p := range plans {
+		if e := p.Moves(); e != nil && first[e.Body] == nil {
+			first[e.Body] = p
+		}
+	}
 	for _, e := range moved {
-		first := slices.IndexFunc(plans, func(p *plan.Plan) bool { return p.Moves() != nil && p.Moves().Body == e.Body })
-		batch, of = append(batch, moveAway(e)), append(of, plans[first])
+		batch, of = append(batch, moveAway(e)), append(of, first[e.Body])
 	}
 	for _, p := range plans {
 		if p.In != nil {
