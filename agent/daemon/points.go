@@ -73,7 +73,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), NoWindows: d.info.NoWindows(), Preempted: d.info.Preempted(), NoTraps: !d.info.Traps(), Keys: d.info.Keys()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: heap, Own: d.splicer.Own(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
+		Facts: d.facts, Heap: heap, Own: d.siteable(), Padding: d.padding, Known: d.known, Taken: taken, Asked: asked,
 		Spare: d.asked.in, Wanted: func(lo, hi isa.Addr) bool { return d.asked.has(lo, hi, before.Asked) }, Dry: d.dry, Terse: true,
 		OnStack: d.onStack,
 		Still:   covers(p), // what is moved away is dearer, for as long as nobody comes by
@@ -104,6 +104,14 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 		r.Without = append(r.Without, m)
 	}
 	return r, nil
+}
+
+// siteable is the patch memory where code may have sites.
+func (d *Daemon) siteable() place.Window {
+	if d.info.Sited() {
+		return place.Window{Hi: ^isa.Addr(0)}
+	}
+	return d.splicer.Own()
 }
 
 // plan plans one point, with the result to report. With block, what only counts may stand

@@ -337,12 +337,12 @@ func (l *lowering) commitAmd64(at, n isa.Reg) {
 var framesAmd64 = isa.Set(amd64.RSP, amd64.RBP, amd64.R10, amd64.R13)
 
 // keyAmd64 jumps if a key is not, or is, 0.
-func keyAmd64(b *builder, k *Key, to isa.Addr) {
+func keyAmd64(b *builder, x *Cloned, to isa.Addr) {
 	cc := amd64.NotEqual
-	if k.Off {
+	if x.Key.Off {
 		cc = amd64.Equal
 	}
-	b.compareAmd64(k.Enabled, 0, cc, to)
+	b.compareAmd64(x.Key.Enabled, 0, cc, to)
 }
 
 // gateAmd64 goes to the original if its ftrace site is not bare.
@@ -359,13 +359,12 @@ func (b *builder) compareAmd64(at isa.Addr, with int32, cc byte, to isa.Addr) {
 }
 
 var linksAmd64 = linker{
-	tally: amd64.LockInc,
-	isHeld: func(b *builder, r isa.Reg, f isa.Addr) {
+	isHeld: func(b *builder, x *Cloned, f isa.Addr) {
 		if !amd64.FitsImm(uint64(f)) {
 			b.err = reach(fmt.Errorf("%v does not fit into a comparison", f))
 			return
 		}
-		b.emit(amd64.ALUImm(amd64.Cmp, r, int32(uint32(f))), 0, nil)
+		b.emit(amd64.ALUImm(amd64.Cmp, *x.By, int32(uint32(f))), 0, nil)
 	},
 	// A trampoline is jmp rel32.
 	isLed: func(b *builder, trampoline, f isa.Addr) {
@@ -374,12 +373,21 @@ var linksAmd64 = linker{
 	},
 	onEqual: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.Equal, from, to) },
 	onOther: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.NotEqual, from, to) },
-	note: func(b *builder, f, cell isa.Addr) {
+	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
 		code, err := amd64.StoreImm(int32(uint32(f)), b.pc(), cell)
 		b.emit(code, 0, reach(err))
+		b.tallyAmd64(x, cell)
 	},
-	noteR: func(b *builder, r isa.Reg, cell isa.Addr) {
-		code, err := amd64.StoreCell(r, b.pc(), cell)
+	noteR: func(b *builder, x *Cloned, cell isa.Addr) {
+		code, err := amd64.StoreCell(*x.By, b.pc(), cell)
 		b.emit(code, 0, reach(err))
+		b.tallyAmd64(x, cell)
 	},
+}
+
+// tallyAmd64 adds one to the word behind a cell, where the flags are free.
+func (b *builder) tallyAmd64(x *Cloned, cell isa.Addr) {
+	if x.Free.Has(amd64.Flags) {
+		b.jump(amd64.LockInc, cell+8)
+	}
 }

@@ -26,6 +26,7 @@ type Clone struct {
 	// Begins is, of each function, where in its code whoever calls it goes instead, if that is in
 	// the clone: behind landing pad and ftrace site.
 	Begins map[isa.Addr]isa.Addr `json:"begins,omitempty"`
+	LSE    bool                  `json:"lse,omitempty"` // arm64: as Features have it
 }
 
 // Cloned is one instruction of a clone.
@@ -64,8 +65,9 @@ type Cloned struct {
 // says so by what is at the function's begin. A copy is passed by as soon as that is written.
 type Gate struct {
 	Function isa.Addr `json:"function"`
-	Site     isa.Addr `json:"site"` // where there are these bytes as long as nobody does
+	Site     isa.Addr `json:"site"` // where there are these bytes as long as nobody does; 0: nobody can
 	Bare     uint32   `json:"bare"`
+	Lead     []byte   `json:"lead,omitempty"` // an instruction behind that, which reads the same anywhere, in front of the copy
 }
 
 // Key is how a static key is read: the word of 32 bits at Enabled is zero while it is off.
@@ -97,8 +99,11 @@ type Site struct {
 	Entry    isa.Addr `json:"entry,omitempty"` // of a static key, that in the kernel's table; 0: it may fault
 }
 
+// LongestSite is the most that SiteLen says.
+const LongestSite = 5
+
 // SiteLen is how long a static key's site is.
-const SiteLen = 5
+func SiteLen(arch *isa.Arch) int { return len(cloners[arch.Name].site) }
 
 // Piece is what became of an Inserted: where in the code it is, and what it costs.
 type Piece struct{ Number, Off, Len, Word, Added, Spilled int }
@@ -107,15 +112,29 @@ type Piece struct{ Number, Off, Len, Word, Added, Spilled int }
 type cloner struct {
 	// key reads a static key, and goes to a place while it is on, or while it is off; site is as long as
 	// a static key's site, and does nothing.
-	key  func(b *builder, k *Key, to isa.Addr)
+	key  func(b *builder, x *Cloned, to isa.Addr)
 	site []byte
 	gate func(b *builder, g *Gate)
+	// aim encodes a conditional jump that reaches where it leads; nil: what moves it does that.
+	aim func(i isa.Insn, code []byte, from isa.Addr) ([]byte, error)
+	// flags: to read a key changes flags; registers: it takes so many.
+	flags     bool
+	registers int
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
 	linker
 }
 
-var cloners = map[string]cloner{"amd64": {keyAmd64, amd64.Nop5, gateAmd64, framesAmd64, linksAmd64}}
+var cloners = map[string]cloner{
+	"amd64": {keyAmd64, amd64.Nop5, gateAmd64, nil, true, 0, framesAmd64, linksAmd64},
+	"arm64": {keyArm64, nopArm64, gateArm64, aimArm64, false, 1, 0, linksArm64},
+}
+
+// ReadsKey reports whether a static key can be read where some registers are free.
+func ReadsKey(arch *isa.Arch, free isa.RegSet) bool {
+	c := cloners[arch.Name]
+	return (!c.flags || free.Has(arch.Flags)) && len(spare(generators[arch.Name].order, &Cloned{Free: free}, c.registers)) == c.registers
+}
 
 // Clones reports whether clones can be made for an ISA.
 func Clones(arch string) bool { return cloners[arch].key != nil }
@@ -202,14 +221,12 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 		offs[k], offs[n+k] = len(b.out.Code), len(b.out.Code)
 		switch {
 		case x.Gate != nil && k > 0:
-			b.state(x.Gate.Function, 0, nil)
-			cloners[arch.Name].gate(b, x.Gate)
+			b.gate(arch, x.Gate)
 			offs[k], told = len(b.out.Code), false
 		case x.Gate != nil: // who comes by the entry has passed by the original's site
 			b.later = append(b.later, func() {
 				offs[n] = len(b.out.Code)
-				b.state(x.Gate.Function, 0, nil)
-				cloners[arch.Name].gate(b, x.Gate)
+				b.gate(arch, x.Gate)
 				b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: b.in.Patch}, x)
 			})
 		}
@@ -241,6 +258,15 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 		emit()
 	}
 	return offs
+}
+
+// gate emits what who calls a copy comes by first.
+func (b *builder) gate(arch *isa.Arch, g *Gate) {
+	b.state(g.Function, 0, nil)
+	if g.Site != 0 {
+		cloners[arch.Name].gate(b, g)
+	}
+	b.emit(g.Lead, 0, nil)
 }
 
 // leaves reports whether control never goes on from an instruction to the one behind it.
@@ -297,8 +323,8 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 		b.emit(cloners[arch.Name].site, 0, nil)
 		return
 	case x.Key != nil:
-		cloners[arch.Name].key(b, x.Key, aim(x.Key.Target))
-		if !x.Free.Has(arch.Flags) && b.err == nil {
+		cloners[arch.Name].key(b, x, aim(x.Key.Target))
+		if !ReadsKey(arch, x.Free) && b.err == nil {
 			b.err = fmt.Errorf("%w: the flags are used behind the static key at %v", ErrNoRegister, i.Addr)
 		}
 		return
@@ -318,7 +344,7 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	}
 	at, to := len(b.out.Code), i.Target
 	i.Target = b.pc()
-	b.native(arch, i, x) // aimed again when it is known where to
+	b.native(arch, i, x) // aimed again when it is known where to: it has the same length then
 	b.later = append(b.later, func() {
 		b.state(x.Insn.Addr, 0, nil)
 		again := &builder{in: b.in}
@@ -346,7 +372,13 @@ func (b *builder) site(x *Cloned, to, entry isa.Addr, aim func(isa.Addr) isa.Add
 
 // native emits what an instruction is that leads where it says. A call comes back into the clone.
 func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
-	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing // which matter to who takes an instruction away alone
+	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing | isa.Exclusive // which matter to who takes an instruction away alone
+	if aim := cloners[arch.Name].aim; aim != nil && i.Flow == isa.FlowCond && len(x.Taken) == 0 {
+		if code, err := aim(i, x.Bytes, b.pc()); err == nil {
+			b.emit(code, 0, nil)
+			return
+		}
+	}
 	var m isa.Moved
 	var err error
 	switch i.Flow {

@@ -278,6 +278,7 @@ func Patch(arch *isa.Arch, in Input) (Output, error) {
 		return Output{}, fmt.Errorf("no code generator for %s", arch.Name)
 	}
 	if in.Clone != nil {
+		in.Features.LSE = in.Clone.LSE
 		b := &builder{in: in, point: in.Displaced[0].Addr}
 		b.clone(arch)
 		return b.out, b.err

@@ -12,20 +12,39 @@ import (
 
 // linker is what one ISA adds to link.
 type linker struct {
-	// isHeld compares what a register holds, isLed where a trampoline leads, with an address: equal or not.
-	isHeld func(b *builder, r isa.Reg, f isa.Addr)
+	// scratch is how many registers that takes.
+	scratch int
+	// isHeld compares what By holds, isLed where a trampoline leads, with an address: equal or not.
+	isHeld func(b *builder, x *Cloned, f isa.Addr)
 	isLed  func(b *builder, trampoline, f isa.Addr)
 	// onEqual and onOther jump.
 	onEqual, onOther encoder
-	// note stores an address, or what a register holds; it changes no flags.
-	note  func(b *builder, f, cell isa.Addr)
-	noteR func(b *builder, r isa.Reg, cell isa.Addr)
-	// tally adds one to a word, and changes flags.
-	tally encoder
+	// note stores an address, or what By holds, in a cell, and adds one to the word behind, unless that would
+	// change flags that are used.
+	note  func(b *builder, x *Cloned, f, cell isa.Addr)
+	noteR func(b *builder, x *Cloned, cell isa.Addr)
 }
 
 // links reports whether a site compares: what it compares with changes flags.
-func (x *Cloned) links(arch *isa.Arch) bool { return len(x.Links) > 0 && x.Free.Has(arch.Flags) }
+func (x *Cloned) links(arch *isa.Arch) bool {
+	return len(x.Links) > 0 && x.Free.Has(arch.Flags) && x.Notes(arch)
+}
+
+// Notes reports whether a site has the registers that it takes to note where it leads.
+func (x *Cloned) Notes(arch *isa.Arch) bool {
+	n := cloners[arch.Name].scratch
+	return len(spare(generators[arch.Name].order, x, n)) == n
+}
+
+// spare are the first registers that are free at an instruction, and that it does not go by.
+func spare(order []isa.Reg, x *Cloned, n int) (out []isa.Reg) {
+	for _, r := range order {
+		if len(out) < n && x.Free.Has(r) && (x.By == nil || r != *x.By) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
 
 // goes reports whether control does not come back behind the site.
 func (x *Cloned) goes() bool {
@@ -81,12 +100,9 @@ func (b *builder) original(arch *isa.Arch, x *Cloned) {
 	switch {
 	case x.Note == 0:
 	case x.By != nil:
-		l.noteR(b, *x.By, cell)
+		l.noteR(b, x, cell)
 	default:
-		l.note(b, i.Target, cell)
-	}
-	if x.Note != 0 && x.Free.Has(arch.Flags) {
-		b.jump(l.tally, cell+8)
+		l.note(b, x, i.Target, cell)
 	}
 	b.native(arch, i, x)
 }
@@ -96,7 +112,7 @@ func (b *builder) compare(l linker, x *Cloned, f isa.Addr) {
 		l.isLed(b, x.Call, f)
 		return
 	}
-	l.isHeld(b, *x.By, f)
+	l.isHeld(b, x, f)
 }
 
 func (b *builder) callCopy(arch *isa.Arch, x *Cloned, to isa.Addr) {

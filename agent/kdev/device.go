@@ -55,6 +55,9 @@ func (i Info) Traps() bool { return i.Features&FeatureTrap != 0 }
 // Keys reports whether code may have sites of static keys.
 func (i Info) Keys() bool { return i.Features&FeatureKeys != 0 }
 
+// Sited reports whether code anywhere may have sites, not only that in the module's text.
+func (i Info) Sited() bool { return i.Features&FeatureSited != 0 }
+
 // LSE reports whether an arm64 CPU has the atomics of ARMv8.1.
 func (i Info) LSE() bool { return i.Features&FeatureLSE != 0 }
 

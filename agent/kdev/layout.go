@@ -34,14 +34,14 @@ const (
 	FeaturePreempted = 1 << 3
 	// FeatureKeys: code may have sites of static keys.
 	FeatureKeys = 1 << 4
+	// FeatureSited: code anywhere may have sites, not only that in the module's text.
+	FeatureSited = 1 << 5
 )
 
 // Kinds of sites that code has.
 const (
 	siteFault = 1
 	siteKey   = 2
-	// SiteKeyLen is how long a static key's is, in bytes.
-	SiteKeyLen = 5
 	// MaxSites is the most of one piece of code.
 	MaxSites = 1024
 )

@@ -177,6 +177,9 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if name, k := fn.indirectJump(); k >= 0 {
 		return refuse(IndirectJump, "%s jumps indirectly at +%#x: where to is not known", name, k)
 	}
+	if fn.dispatched() {
+		return refuse(IndirectJump, "%v jumps by a table at +%#x, to the original's code", fn.Func, fn.ownIndirectJump())
+	}
 	if whole && fn.text.Traced(fn.code) {
 		return refuse(Foreign, "%v is being traced", fn.Func)
 	}
@@ -192,6 +195,19 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 		return r
 	}
 	return fn.readable(req)
+}
+
+// dispatched reports whether the function jumps by a table to code of its own.
+func (fn *function) dispatched() bool {
+	if fn.facts == nil || fn.facts.Jumps == nil || fn.ownIndirectJump() < 0 {
+		return false
+	}
+	for _, a := range fn.facts.Jumps.Tables() {
+		if fn.within(a) {
+			return true
+		}
+	}
+	return false
 }
 
 // callable says why a static call cannot be made from a copy.
@@ -212,22 +228,38 @@ func (fn *function) callable(req Request) *Refusal {
 	return nil
 }
 
-// gate is passed by who calls a copy; nil: nobody can trace the function by its site.
-func (fn *function) gate() *gen.Gate {
-	nop := amd64.Nop5
-	at := int(fn.ftrace) - len(nop)
-	if at < 0 || fn.text.Arch.Name != "amd64" || !bytes.Equal(fn.code[at:fn.ftrace], nop) {
+// gate is passed by who calls a copy; nil: he comes by nothing, as nobody can trace the function by its site.
+func (c *cloning) gate(fn *function) *gen.Gate {
+	g := &gen.Gate{Function: fn.Addr}
+	bare := bareSites[fn.text.Arch.Name]
+	if at := int(fn.ftrace) - len(bare); at >= 0 && len(bare) > 0 && bytes.Equal(fn.code[at:fn.ftrace], bare) {
+		g.Site, g.Bare = fn.Addr+isa.Addr(at), isa.ByteOrder.Uint32(bare)
+	}
+	if at, r := fn.boundary(fn.ftrace); r == nil && fn.insns[at].Writes != 0 && c.begin(fn) > fn.ftrace {
+		g.Lead = clone(fn.code[fn.ftrace:][:fn.insns[at].Len])
+	}
+	if g.Site == 0 && g.Lead == nil {
 		return nil
 	}
-	return &gen.Gate{Function: fn.Addr, Site: fn.Addr + isa.Addr(at), Bare: isa.ByteOrder.Uint32(nop)}
+	return g
 }
 
-// begin is where the copy of a function begins: behind its landing pad and its ftrace site.
-func (fn *function) begin() isa.Off {
-	if fn.ftrace == 0 && fn.has(0) && fn.insns[0].Traits&isa.Landing != 0 {
-		return fn.off(0) + isa.Off(fn.insns[0].Len)
+// bareSites are, by ISA, what an ftrace site is that nobody uses: on arm64 mov x9, x30; nop
+// (arch/arm64/kernel/ftrace.c, ftrace_init_nop).
+var bareSites = map[string][]byte{
+	"amd64": amd64.Nop5,
+	"arm64": {0xe9, 0x03, 0x1e, 0xaa, 0x1f, 0x20, 0x03, 0xd5},
+}
+
+// begin is where the copy of a function begins: behind its ftrace site, and a landing pad that is nothing else. That of
+// the one that is entered begins where the jump to it can be, behind a landing pad that signs the return address,
+// too: who calls the copy comes by that first (gen.Gate.Lead).
+func (c *cloning) begin(fn *function) isa.Off {
+	at, r := fn.boundary(fn.ftrace)
+	if r != nil || fn.insns[at].Traits&isa.Landing == 0 || fn != c.copied[0] && fn.insns[at].Writes != 0 {
+		return fn.ftrace
 	}
-	return fn.ftrace
+	return fn.off(at) + isa.Off(fn.insns[at].Len)
 }
 
 // sited reports whether the sites of static keys in a copy are the kernel's to rewrite. A module's
@@ -254,8 +286,8 @@ func (fn *function) readable(req Request) *Refusal {
 		if err != nil {
 			return unreadable(err)
 		}
-		if !free.Has(fn.text.Arch.Flags) {
-			return refuse(NoDeadRegister, "%s reads a static key, and the flags may be used behind it", fn.name(k))
+		if !gen.ReadsKey(fn.text.Arch, free) {
+			return refuse(NoDeadRegister, "%s reads a static key, and the flags may be used behind it, or all registers", fn.name(k))
 		}
 	}
 	return nil
@@ -298,7 +330,7 @@ func (c *cloning) make() *Refusal {
 	c.req.clone, c.req.Block, c.req.Mechanism = &c.gen, false, MechanismInvalid
 	c.req.Snippet = snippet.Snippet{}
 	c.req.Without = append(slices.Clip(c.req.Without), Pun, Trap)
-	at, r := first.boundary(first.begin())
+	at, r := first.boundary(c.begin(first))
 	if r != nil {
 		return r
 	}
@@ -336,7 +368,7 @@ func (c *cloning) make() *Refusal {
 
 // lay makes the list of instructions, with what is inserted before each.
 func (c *cloning) lay() *Refusal {
-	c.gen.Begins = map[isa.Addr]isa.Addr{}
+	c.gen.Begins, c.gen.LSE = map[isa.Addr]isa.Addr{}, c.req.Features.LSE
 	before, r := c.places()
 	if r != nil {
 		return r
@@ -346,7 +378,7 @@ func (c *cloning) lay() *Refusal {
 		if r != nil {
 			return r
 		}
-		begin := fn.Addr + isa.Addr(fn.begin())
+		begin := fn.Addr + isa.Addr(c.begin(fn))
 		c.gen.Begins[fn.Addr] = begin
 		for k, i := range fn.insns {
 			if i.Addr < begin {
@@ -360,7 +392,7 @@ func (c *cloning) lay() *Refusal {
 			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
 			x.Last = k == len(fn.insns)-1
 			if i.Addr == begin {
-				x.Gate = fn.gate()
+				x.Gate = c.gate(fn)
 				c.count(fn, k, &x)
 			}
 			if r := c.insert(fn, k, &x, before[i.Addr]); r != nil {
@@ -410,7 +442,7 @@ func (c *cloning) link(fn *function, x *gen.Cloned) {
 			}
 		}
 	}
-	if c.Notes && c.notes(x) {
+	if c.Notes && x.Notes(c.text.Arch) && c.notes(x) {
 		x.Note = c.words + 1
 		c.words += 2
 	}
@@ -519,7 +551,7 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 			c.out.Why[n] = r
 			continue
 		}
-		k, r := fn.insertable(c.req, in)
+		k, r := fn.insertable(c.req, in, c.begin(fn))
 		if r != nil {
 			c.out.Why[n] = r
 			continue
@@ -532,16 +564,16 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 
 // insertable is the instruction before which a snippet stands in the copy: the one that it is asked
 // for, or, where flags would have to be saved to count there, another of the same straight run.
-func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
+func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Refusal) {
 	req.Snippet, req.Offset = in.Snippet, in.Offset
 	if in.Entry {
-		req.Offset = fn.begin()
+		req.Offset = begin
 	}
-	if req.Offset == 0 && fn.ftrace == 0 { // a landing pad is not copied: who comes by it comes by what follows
-		req.Offset = fn.begin()
+	if req.Offset == fn.ftrace { // a landing pad is not copied: who comes by it comes by what follows
+		req.Offset = begin
 	}
 	at, r := fn.boundary(req.Offset)
-	if r == nil && fn.off(at) < fn.begin() {
+	if r == nil && fn.off(at) < begin {
 		r = reserve(ktext.Ftrace.String(), "%s is an ftrace site or before it, which clones have none of", fn.place(at))
 	}
 	if r == nil {
@@ -562,10 +594,26 @@ func (fn *function) insertable(req Request, in Insert) (int, *Refusal) {
 	if r == nil && in.Where != Before {
 		r = fn.splits(at, in.Where)
 	}
+	if r == nil && fn.excludes(at, in.Where) {
+		r = refuse(ExclusiveSequence, "%s is in an exclusive sequence", fn.name(at))
+	}
 	if r != nil || in.Where != Before || !req.Snippet.OnlyCounts() {
 		return at, r
 	}
 	return fn.cheapest(at)
+}
+
+// excludes reports whether what is inserted at an instruction would be in an exclusive sequence, or on the way
+// to its next turn: it has memory accesses.
+func (fn *function) excludes(at int, w Where) bool {
+	switch w {
+	case Behind:
+		return at+1 < len(fn.insns) && fn.memo[at+1].exclusive
+	case Taken:
+		k, r := fn.boundary(isa.Off(fn.insns[at].Target - fn.Addr))
+		return r == nil && fn.within(fn.insns[at].Target) && fn.memo[k].exclusive
+	}
+	return fn.memo[at].exclusive
 }
 
 // splits says why an instruction has no such way.
@@ -594,7 +642,7 @@ func (fn *function) cheapest(at int) (int, *Refusal) {
 		if err != nil {
 			return 0, unreadable(err)
 		}
-		if free.Has(fn.text.Arch.Flags) && (k == 0 || fn.insns[k-1].Traits&isa.Shadow == 0) {
+		if free.Has(fn.text.Arch.Flags) && !fn.memo[k].exclusive && (k == 0 || fn.insns[k-1].Traits&isa.Shadow == 0) {
 			return k, nil
 		}
 	}
@@ -606,7 +654,7 @@ func (c *cloning) point(entry *Plan, p placedInsert, piece gen.Piece) *Plan {
 	in, i := c.inserts[p.insert], p.fn.insns[p.k]
 	off := in.Offset
 	if in.Entry {
-		off = p.fn.begin()
+		off = c.begin(p.fn)
 	}
 	i.Text = p.fn.text.Arch.Text(p.fn.code[p.fn.off(p.k):], i.Addr)
 	out := &Plan{

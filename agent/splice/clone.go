@@ -140,7 +140,7 @@ func (c part) cut() (cut int) {
 	if len(c.sites) > mostStates {
 		cut = min(cut, c.sites[mostStates].Off&^(place.Line-1))
 	}
-	for cut > 0 && slices.ContainsFunc(c.sites, func(x gen.Site) bool { return x.Entry != 0 && x.Off < cut && cut < x.Off+gen.SiteLen }) {
+	for cut > 0 && slices.ContainsFunc(c.sites, func(x gen.Site) bool { return x.Entry != 0 && x.Off < cut && cut < x.Off+gen.LongestSite }) {
 		cut -= place.Line
 	}
 	return cut
@@ -157,7 +157,7 @@ func (s *Splicer) holdsBut(c part) error {
 	}
 	for _, x := range c.sites {
 		if x.Entry != 0 {
-			copy(want[x.Off:], got[x.Off:][:gen.SiteLen])
+			copy(want[x.Off:], got[x.Off:][:gen.SiteLen(s.arch)])
 		}
 	}
 	if !bytes.Equal(got, want) {

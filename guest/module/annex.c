@@ -30,6 +30,11 @@
 
 #include <asm/extable.h>	/* linux/extable.h only declares the entry */
 
+#ifdef CONFIG_BPF_JIT
+#include <linux/bpf.h>
+#include <linux/filter.h>
+#endif
+
 #include "internals.h"
 #include "kerninst_mod.h"
 
@@ -121,11 +126,18 @@ bool ki_annex_own(unsigned long addr, unsigned long len)
 	       addr - (unsigned long)ki_annex + len <= KI_ANNEX_LEN + KI_ARCH_ARENA;
 }
 
+/* An entry has distances of 32 bits. */
+static bool in_reach(unsigned long a)
+{
+	s64 far = (s64)(a - (unsigned long)tables), most = sizeof(tables);
+
+	return far - most == (s32)(far - most) && far + most == (s32)(far + most);
+}
+
 int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
 	unsigned long fixup;
-	s64 far;
 
 	if (!like || insn_of(like) != original)
 		return -EINVAL;
@@ -134,9 +146,7 @@ int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 		fixup += insn - original;
 	if (to && KI_ARCH_FIXUP_IS_NEXT(like) && to - insn != fixup_of(like) - original)
 		return -EINVAL;
-	far = (s64)(fixup - (unsigned long)tables);
-	if (far != (s32)far || far + (s64)sizeof(tables) != (s32)(far + (s64)sizeof(tables)) ||
-	    far - (s64)sizeof(tables) != (s32)(far - (s64)sizeof(tables)))
+	if (!in_reach(fixup) || !in_reach(insn))
 		return -ERANGE;
 	return add(insn, fixup, like);
 }
@@ -160,6 +170,28 @@ void ki_annex_remove_all(unsigned long addr, unsigned long len)
 	while (k < fault_count && faults[k].insn - addr < len)
 		ki_annex_remove(faults[k].insn);
 }
+
+/*
+ * Code outside the module's text is a program of BPF's to the kernel, all of it the same, which has
+ * the same table (search_bpf_extables() in kernel/bpf/core.c, with the same readers).
+ */
+#ifdef CONFIG_BPF_JIT
+static struct bpf_prog_aux served;
+static struct bpf_prog serving = { .aux = &served };
+
+void ki_annex_serves(struct bpf_prog_aux *aux)
+{
+	aux->prog = &serving;
+}
+
+static void serve(struct exception_table_entry *t)
+{
+	smp_store_release(&served.extable, t);
+	WRITE_ONCE(served.num_exentries, TOTAL);
+}
+#else
+static void serve(struct exception_table_entry *t) { }
+#endif
 
 static void fill(struct exception_table_entry *t)
 {
@@ -188,6 +220,7 @@ void ki_annex_publish(void)
 	fill(tables[in_use]);
 	smp_store_release(&THIS_MODULE->extable, tables[in_use]);
 	WRITE_ONCE(THIS_MODULE->num_exentries, TOTAL);
+	serve(tables[in_use]);
 	stale = false;
 }
 

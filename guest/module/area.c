@@ -38,7 +38,7 @@ struct area {
 	struct list_head link;
 	struct interval_tree_node in_codes, in_cells;	/* if it has code */
 #ifdef KI_ARCH_NAMED
-	struct bpf_ksym ksym;	/* makes text of the code for who walks stacks */
+	struct bpf_prog_aux *as;	/* makes text of the code */
 #endif
 	unsigned long addr;	/* code */
 	unsigned long cells;	/* behind it, but for what is in the module's text */
@@ -180,28 +180,48 @@ static bool built_in(const struct area *a)
 }
 
 #ifdef KI_ARCH_NAMED
+const bool ki_area_named = true;
+
 /*
- * Code of BPF's that is no program, as its trampolines are: it has a name, and no
- * exception table is looked for in it. Readers are under RCU.
+ * As a program of BPF's has it: with a name, for who walks stacks and who writes static keys, and
+ * with an exception table (search_bpf_extables()). Readers are under RCU.
  */
-static void give_name(struct area *a)
+static int give_name(struct area *a)
 {
-	INIT_LIST_HEAD_RCU(&a->ksym.lnode);
+	struct bpf_ksym *name;
+
 	if (!has_code(a) || built_in(a))
-		return;		/* no code, or a module's, which is text */
-	a->ksym.start = a->addr;
-	a->ksym.end = a->addr + a->code_len;
-	strscpy(a->ksym.name, "kerninst_patches", sizeof(a->ksym.name));
-	bpf_ksym_add(&a->ksym);
+		return 0;	/* no code, or a module's, which is text */
+	a->as = ki_try(kzalloc(sizeof(*a->as), GFP_KERNEL));
+	if (!a->as)
+		return -ENOMEM;
+	name = &a->as->ksym;
+	INIT_LIST_HEAD_RCU(&name->lnode);
+	name->start = a->addr;
+	name->end = a->addr + a->code_len;
+	name->prog = true;
+	strscpy(name->name, "kerninst_patches", sizeof(name->name));
+	ki_annex_serves(a->as);
+	bpf_ksym_add(name);
+	return 0;
 }
 
 static void take_name(struct area *a)
 {
-	bpf_ksym_del(&a->ksym);
+	if (!a->as)
+		return;
+	bpf_ksym_del(&a->as->ksym);
 	synchronize_rcu();
+	kfree(a->as);
 }
 #else
-static void give_name(struct area *a) { }
+const bool ki_area_named;
+
+static int give_name(struct area *a)
+{
+	return 0;
+}
+
 static void take_name(struct area *a) { }
 #endif
 
@@ -370,6 +390,21 @@ static void erase(struct area *a)
 	interval_tree_remove(&a->in_cells, &cells);
 }
 
+/*
+ * Pages that a process still has mapped live until it unmaps them. Those of
+ * local cells do not: they go with the device, which a mapping holds open.
+ */
+static void release(struct area *a)
+{
+	if (a->local)
+		free_percpu(a->local);
+	else
+		vfree((void *)(built_in(a) || rings(a) ? a->cells : a->addr));
+	free_percpu(a->each);
+	kfree(a->list);
+	kfree(a);
+}
+
 int ki_area_alloc(struct ki_area *a)
 {
 	struct area *new;
@@ -392,7 +427,11 @@ int ki_area_alloc(struct ki_area *a)
 	new->code_len = a->code_len;
 	new->id = ++last_id;
 	new->session = ki_session;
-	give_name(new);
+	err = give_name(new);
+	if (err) {
+		release(new);
+		return err;
+	}
 	insert(new);
 	a->id = new->id;
 	a->addr = new->addr;
@@ -420,19 +459,11 @@ static void drop(struct area *a)
 {
 	if (built_in(a))
 		clear_built_in(a);
+	else if (has_code(a))
+		ki_text_forget_sites(a->addr, a->code_len);
 	erase(a);
 	take_name(a);
-	/*
-	 * Pages that a process still has mapped live until it unmaps them. Those of
-	 * local cells do not: they go with the device, which a mapping holds open.
-	 */
-	if (a->local)
-		free_percpu(a->local);
-	else
-		vfree((void *)(built_in(a) || rings(a) ? a->cells : a->addr));
-	free_percpu(a->each);
-	kfree(a->list);
-	kfree(a);
+	release(a);
 }
 
 int ki_area_free(u32 id)
@@ -494,6 +525,11 @@ static bool in_tree(struct rb_root_cached *tree, unsigned long addr, unsigned lo
 bool ki_area_has_code(unsigned long addr, unsigned long len)
 {
 	return len && in_tree(&codes, addr, len);
+}
+
+bool ki_area_sited(unsigned long addr, unsigned long len)
+{
+	return ki_annex_own(addr, len) || (ki_area_named && ki_keys && ki_area_has_code(addr, len));
 }
 
 bool ki_area_has(unsigned long addr, unsigned long len)

@@ -86,6 +86,10 @@ struct ki_cell_source {
 bool ki_area_cells(u64 addr, u32 words, bool local, struct ki_cell_source *s);
 /* So many words of an area's rings, which are one behind the other; NULL: they are not. */
 const u64 *ki_area_rings(u64 addr, u32 words);
+/* Are areas text to the kernel, wherever they lie? */
+extern const bool ki_area_named;
+/* May code there have sites? */
+bool ki_area_sited(unsigned long addr, unsigned long len);
 
 /* The kernel's image as far as it is mapped: [start, end). */
 void ki_image(unsigned long *start, unsigned long *end);
@@ -99,6 +103,9 @@ int ki_annex_init(void);
 unsigned long ki_annex_addr(void);
 unsigned long ki_arena_addr(void);	/* behind it, KI_ARCH_ARENA bytes */
 bool ki_annex_has(unsigned long addr);
+/* Code in areas has its faults looked up here: the name that such an area has. */
+struct bpf_prog_aux;
+void ki_annex_serves(struct bpf_prog_aux *aux);
 /* to: where control goes on; 0: where it would from the original. */
 int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to);
 void ki_annex_remove_all(unsigned long addr, unsigned long len);
@@ -268,12 +275,14 @@ void ki_arch_frames(unsigned long addr, unsigned long len, const struct ki_frame
  * Sites of static keys in code. While keys are locked none changes, and bytes are what they are to be:
  * from when they are written on. Both under ki_lock.
  */
-extern const bool ki_arch_keys;	/* are there any? */
-int ki_arch_key_check(const struct ki_site *in);
-void ki_arch_keys_lock(void);
-void ki_arch_keys_unlock(void);
-int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes);
-void ki_arch_keys_drop(unsigned long addr, unsigned long len);
+extern const bool ki_keys;	/* are there any? */
+int ki_key_check(const struct ki_site *in);
+void ki_keys_lock(void);
+void ki_keys_unlock(void);
+int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes);
+void ki_keys_drop(unsigned long addr, unsigned long len);
+/* The bytes of a site at an address: nothing, or a jump to another. */
+void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);

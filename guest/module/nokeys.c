@@ -6,26 +6,26 @@
 
 #include "kerninst_mod.h"
 
-const bool ki_arch_keys = false;
+const bool ki_keys = false;
 
-int ki_arch_key_check(const struct ki_site *in)
+int ki_key_check(const struct ki_site *in)
 {
 	return -EOPNOTSUPP;
 }
 
-void ki_arch_keys_lock(void)
+void ki_keys_lock(void)
 {
 }
 
-void ki_arch_keys_unlock(void)
+void ki_keys_unlock(void)
 {
 }
 
-int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
+int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 {
 	return -EOPNOTSUPP;
 }
 
-void ki_arch_keys_drop(unsigned long addr, unsigned long len)
+void ki_keys_drop(unsigned long addr, unsigned long len)
 {
 }

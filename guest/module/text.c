@@ -1223,14 +1223,14 @@ static bool good_frames(unsigned long addr, unsigned long len, const struct ki_f
 /* Were two at one place, the kernel would find another's bytes at a key's, and stop. */
 static int check_site(const struct ki_text_code *c, const struct ki_site *s, u32 *end)
 {
-	u32 n = s->kind == KI_SITE_KEY ? KI_SITE_KEY_LEN : 1, before = *end;
+	u32 n = s->kind == KI_SITE_KEY ? KI_ARCH_KEY_LEN : 1, before = *end;
 
 	*end = s->off + n;
-	if (s->off < before || (s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
+	if (s->off < before || !IS_ALIGNED(s->off, ki_arch_insn_align) || (s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
 	    s->off >= c->len || c->len - s->off < n || (s->to && !ki_area_has_code(s->to, 1)) ||
 	    (s->kind == KI_SITE_FAULT && s->entry))
 		return -EINVAL;
-	return s->kind == KI_SITE_KEY ? ki_arch_key_check(s) : 0;
+	return s->kind == KI_SITE_KEY ? ki_key_check(s) : 0;
 }
 
 static int check_sites(const struct ki_text_code *c)
@@ -1238,7 +1238,7 @@ static int check_sites(const struct ki_text_code *c)
 	u32 i, end = 0;
 	int err = 0;
 
-	if (c->n_sites && !ki_annex_own(c->addr, c->len))
+	if (c->n_sites && !ki_area_sited(c->addr, c->len))
 		return -EOPNOTSUPP;
 	for (i = 0; i < c->n_sites && !err; i++)
 		err = check_site(c, &c->sites[i], &end);
@@ -1249,11 +1249,11 @@ static bool sited;	/* some code has had sites */
 
 void ki_text_forget_sites(unsigned long addr, unsigned long len)
 {
-	if (!sited || !ki_annex_own(addr, 1))
+	if (!sited || !ki_area_sited(addr, 1))
 		return;
-	ki_arch_keys_lock();
-	ki_arch_keys_drop(addr, len);
-	ki_arch_keys_unlock();
+	ki_keys_lock();
+	ki_keys_drop(addr, len);
+	ki_keys_unlock();
 	ki_annex_remove_all(addr, len);
 }
 
@@ -1263,7 +1263,7 @@ static int add_sites(const struct ki_text_code *c)
 	int err = 0;
 
 	for (s = c->sites; s < c->sites + c->n_sites && !err; s++)
-		err = s->kind == KI_SITE_KEY ? ki_arch_key_add(s, c->addr + s->off, c->code + s->off) :
+		err = s->kind == KI_SITE_KEY ? ki_key_add(s, c->addr + s->off, c->code + s->off) :
 					       ki_annex_add(c->addr + s->off, s->orig, s->to);
 	return err;
 }
@@ -1278,15 +1278,15 @@ static int write_with_sites(const struct ki_text_code *c)
 		return ki_arch_write_code((void *)c->addr, c->code, c->len);
 	}
 	sited = true;
-	ki_arch_keys_lock();
+	ki_keys_lock();
 	err = add_sites(c);
 	if (!err)
 		err = ki_arch_write_code((void *)c->addr, c->code, c->len);
 	if (err) {	/* before a key can change that leads to what is not there */
-		ki_arch_keys_drop(c->addr, c->len);
+		ki_keys_drop(c->addr, c->len);
 		ki_annex_remove_all(c->addr, c->len);
 	}
-	ki_arch_keys_unlock();
+	ki_keys_unlock();
 	ki_annex_publish();
 	return err;
 }

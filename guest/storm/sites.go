@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/guest/check"
@@ -39,7 +40,7 @@ func sited(spoil func(at *isa.Addr, s *[]kdev.Site)) func(*env) error {
 }
 
 // sitesRefused are about what code stands for, where it can stand for anything: in the module's text,
-// and of keys, as amd64 has them.
+// or everywhere.
 var sitesRefused = []struct {
 	what  string
 	errno unix.Errno
@@ -47,9 +48,9 @@ var sitesRefused = []struct {
 }{
 	{"sites that are good", 0, func(*isa.Addr, *[]kdev.Site) {}},
 	{"sites, twice at one place", 0, func(*isa.Addr, *[]kdev.Site) {}}, // the former are forgotten
-	{"sites that overlap", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = append(*s, (*s)[1]); (*s)[2].Off += 4 }},
+	{"sites that overlap", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = append(*s, (*s)[1]); (*s)[2].Off += 2 }},
 	{"sites that do not ascend", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Off = 30 }},
-	{"a site behind the code", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Off = 60 }},
+	{"a site behind the code", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Off = 62 }},
 	{"a site of an access that faults nowhere", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Orig++ }},
 	{"a key's site that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Orig++ }},
 	{"a key's entry that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry += 4 }},
@@ -71,11 +72,11 @@ func (e *env) sites() error {
 		return nil
 	}
 	at := e.area.Addr + isa.Addr(areaSize) - 4096 + 16
-	got := make([]byte, kdev.SiteKeyLen)
+	got := make([]byte, gen.SiteLen(e.arch))
 	if err := e.dev.Read(at, got); err != nil {
 		return err
 	}
-	nop := string(got) == "\x0f\x1f\x44\x00\x00"
-	check.Report("a key's site is a nop or a jump", 1, nop || got[0] == 0xe9, "%x", got)
+	i := e.arch.Decode(got, at)
+	check.Report("a key's site is a nop or a jump", 1, i.Len == len(got) && (i.Flow == isa.FlowJump || i.Flow == isa.FlowNone && i.Writes == 0), "%x", got)
 	return e.dev.WriteCode(at-16, make([]byte, 64))
 }

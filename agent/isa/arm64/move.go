@@ -64,6 +64,24 @@ func condition(w word, i isa.Insn, to isa.Addr) (isa.Moved, error) {
 	return isa.Moved{}, isa.Stays("a branch on a condition")
 }
 
+// Aim encodes a conditional branch that lies at from as leading to another place, if that is in its own
+// reach: 1 MiB, of tbz and tbnz 32 KiB.
+func Aim(code []byte, from, to isa.Addr) ([]byte, error) {
+	w := isa.ByteOrder.Uint32(code)
+	for _, o := range opposites {
+		if w&o.mask != o.code {
+			continue
+		}
+		reach := int64(o.distance>>5+1) / 2 // words
+		d := int64(to - from)
+		if d%4 != 0 || d/4 < -reach || d/4 >= reach {
+			return nil, fmt.Errorf("a branch at %v does not reach %v", from, to)
+		}
+		return emit(w&^o.distance | uint32(d/4)<<5&o.distance), nil
+	}
+	return nil, isa.Stays("a branch on a condition")
+}
+
 func call(i isa.Insn, to isa.Addr) (isa.Moved, error) {
 	b, err := Address(LR, to, i.End())
 	if err != nil {

@@ -71,14 +71,23 @@ func PutHigh(rd isa.Reg, v uint16) ([]byte, error) {
 }
 
 // JumpIfPositive encodes tbz rt, #63: in reach are 32 KiB either way.
-//
-//	b5 011011 0 | b40 | imm14 | Rt
 func JumpIfPositive(rt isa.Reg, from, to isa.Addr) ([]byte, error) {
+	return JumpIfBit(false, rt, 63, from, to)
+}
+
+// JumpIfBit encodes tbnz, or tbz, rt, #bit: in reach are 32 KiB either way.
+//
+//	b5 011011 op | b40 | imm14 | Rt     op 1: tbnz
+func JumpIfBit(set bool, rt isa.Reg, bit uint8, from, to isa.Addr) ([]byte, error) {
 	d := int64(to - from)
 	if d%4 != 0 || d < -1<<15 || d >= 1<<15 {
 		return nil, fmt.Errorf("tbz: %v is not in reach of %v", to, from)
 	}
-	return emit(0xb6f80000 | uint32(d/4)&0x3fff<<5 | uint32(rt)), general("tbz", rt)
+	op := uint32(0)
+	if set {
+		op = 1 << 24
+	}
+	return emit(0x36000000 | op | uint32(bit)>>5<<31 | uint32(bit)&31<<19 | uint32(d/4)&0x3fff<<5 | uint32(rt)), general("tbz", rt)
 }
 
 // LoadAcquire encodes ldar rt, [rn]: what is read behind it is not read before.

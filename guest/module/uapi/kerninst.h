@@ -54,6 +54,7 @@ enum ki_arch {
 #define KI_FEAT_TRAP	(1u << 2)	/* breakpoints may lead to patches */
 #define KI_FEAT_PREEMPTED (1u << 3)	/* a thread may lose its CPU anywhere in the kernel, in a patch too */
 #define KI_FEAT_KEYS	(1u << 4)	/* code may have sites of static keys */
+#define KI_FEAT_SITED	(1u << 5)	/* code anywhere may have sites, not only that in the module's text */
 
 struct ki_info {
 	__u32 abi;		/* KI_ABI_VERSION */
@@ -222,7 +223,6 @@ struct ki_site {
 
 #define KI_SITE_FAULT	1u
 #define KI_SITE_KEY	2u
-#define KI_SITE_KEY_LEN	5u
 /* Most of one piece of code, and most keys' of all. */
 #define KI_MAX_SITES	1024u
 #define KI_MAX_KEYS	4096u

@@ -25,8 +25,10 @@
 #include <linux/static_call.h>
 #include <linux/string.h>
 
+#include <asm/nops.h>
 #include <asm/page_types.h>
 #include <asm/pgtable_64_types.h>
+#include <asm/text-patching.h>
 
 #include "faults.h"
 #include "internals.h"
@@ -41,7 +43,20 @@ const bool ki_arch_moves = true;
 
 u32 ki_arch_features(void)
 {
-	return ki_arch_keys ? KI_FEAT_KEYS : 0;
+	return 0;
+}
+
+/* What the kernel takes such a site for, else: asm/nops.h, arch/x86/kernel/jump_label.c. */
+void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
+{
+	static const u8 nop[KI_ARCH_KEY_LEN] = { BYTES_NOP5 };
+	s32 d = to - (at + KI_ARCH_KEY_LEN);
+
+	memcpy(bytes, nop, sizeof(nop));
+	if (!to)
+		return;
+	bytes[0] = JMP32_INSN_OPCODE;
+	memcpy(bytes + 1, &d, sizeof(d));
 }
 
 /*

@@ -106,6 +106,17 @@ bool ki_arch_gap(unsigned long first, unsigned long last)
 	return false;
 }
 
+/* A nop or a b, as arch/arm64/kernel/jump_label.c has it. */
+void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
+{
+	u32 w = 0xd503201f;
+
+	if (to)
+		w = 0x14000000 | ((to - at) >> 2 & 0x03ffffff);
+	w = (__force u32)cpu_to_le32(w);
+	memcpy(bytes, &w, sizeof(w));
+}
+
 void ki_arch_fill_traps(void *code, unsigned long len)
 {
 	/* brk with an immediate that no handler claims: an oops with an address. */

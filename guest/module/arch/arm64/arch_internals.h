@@ -1,4 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Static keys' sites are rewritten only in what is text (kernel_text_address()), and generated
+ * code is if it is BPF's.
+ */
+#ifdef CONFIG_BPF_JIT
+#include <linux/bpf.h>
+#define KI_ARCH_NAMED 1
+#define KI_ARCH_NAMING(CODE)			\
+	CODE(bpf_ksym_add)			\
+	CODE(bpf_ksym_del)
+#else
+#define KI_ARCH_NAMING(CODE)
+#endif
+
 struct pt_regs;
 void do_el1_brk64(unsigned long esr, struct pt_regs *regs);
 int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
@@ -12,6 +26,7 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_CALL_REACH (127ul << 20)	/* less a page, and more */
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
+	KI_ARCH_NAMING(CODE)			\
 	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
 	KI_INSN_COPY(CODE)			\
@@ -30,6 +45,8 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
+/* Bytes of a static key's site. */
+#define KI_ARCH_KEY_LEN 4u
 /* How far below a frame address the return address and the caller's are kept. */
 #define KI_ARCH_RETURN_BELOW 0
 /* No handler of a fault looks at where the instruction and its fixup are. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * amd64: static keys in copies of kernel code.
+ * keys.c - static keys in copies of kernel code.
  *
  * A static key's site is a nop or a jump, and the kernel rewrites all sites of a key when
  * that changes (kernel/jump_label.c). It finds them in its own table and, for each module that
@@ -20,20 +20,12 @@
 #include <linux/string.h>
 #include <linux/version.h>
 
-#include <asm/nops.h>
-#include <asm/text-patching.h>
-
 #include "faults.h"
 #include "internals.h"
 #include "kerninst_mod.h"
 
-#define SITE_LEN	5
-
-/* What the kernel takes such a site for, else (asm/nops.h). */
-static const u8 nop[SITE_LEN] = { BYTES_NOP5 };
-
 /* Older kernels do not tell keys that are read-only. */
-const bool ki_arch_keys = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
+const bool ki_keys = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
 
 /* As kernel/jump_label.c has it: no header does. */
 struct static_key_mod {
@@ -137,11 +129,11 @@ static bool good(const struct ki_site *in)
 	       !__module_address((unsigned long)jump_entry_key(e));
 }
 
-int ki_arch_key_check(const struct ki_site *in)
+int ki_key_check(const struct ki_site *in)
 {
 	bool yes;
 
-	if (!ki_arch_keys)
+	if (!ki_keys)
 		return -EOPNOTSUPP;
 	preempt_disable();	/* __module_address() walks modules under RCU */
 	yes = good(in);
@@ -164,12 +156,12 @@ static bool jumps(const struct jump_entry *e)
 	return static_key_enabled(jump_entry_key(e)) ^ jump_entry_is_branch(e);
 }
 
-void ki_arch_keys_lock(void)
+void ki_keys_lock(void)
 {
 	jump_label_lock();
 }
 
-void ki_arch_keys_unlock(void)
+void ki_keys_unlock(void)
 {
 	jump_label_unlock();
 }
@@ -178,13 +170,12 @@ void ki_arch_keys_unlock(void)
  * The site that will be at `code`, and its bytes as they have to be now. Until keys are unlocked
  * the key does not change.
  */
-int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
+int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 {
 	const struct jump_entry *orig = (void *)(unsigned long)in->entry;
 	unsigned long to = in->to ? in->to : jump_entry_target(orig);
 	struct site *s = unused();
 	int err;
-	s32 d;
 
 	if (!s)
 		return -ENOSPC;
@@ -197,22 +188,17 @@ int ki_arch_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 	if (err)
 		return err;
 	s->code = code;
-	memcpy(bytes, nop, SITE_LEN);
-	if (jumps(&s->entry)) {
-		bytes[0] = JMP32_INSN_OPCODE;
-		d = to - (code + SITE_LEN);
-		memcpy(bytes + 1, &d, sizeof(d));
-	}
+	ki_arch_key_site(bytes, code, jumps(&s->entry) ? to : 0);
 	return 0;
 }
 
 /* Nobody is at the sites in a range of code any more, nor comes there. */
-void ki_arch_keys_drop(unsigned long addr, unsigned long len)
+void ki_keys_drop(unsigned long addr, unsigned long len)
 {
 	u32 k;
 
 	for (k = 0; k < ARRAY_SIZE(sites); k++)
-		if (sites[k].code && sites[k].code < addr + len && sites[k].code + SITE_LEN > addr) {
+		if (sites[k].code && sites[k].code < addr + len && sites[k].code + KI_ARCH_KEY_LEN > addr) {
 			unlink(&sites[k]);
 			sites[k].code = 0;
 		}
