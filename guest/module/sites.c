@@ -14,6 +14,7 @@
 #include <linux/kprobes.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
+#include <linux/stringhash.h>
 
 #include "faults.h"
 #include "internals.h"
@@ -94,23 +95,6 @@ static int copy_banned(void)
 	return err;
 }
 
-int ki_sites_init(void)
-{
-	int err = copy_sites();
-
-	if (!err)
-		err = copy_banned();
-	if (err)
-		ki_sites_exit();
-	return err;
-}
-
-void ki_sites_exit(void)
-{
-	kvfree(sites);
-	kvfree(banned);
-}
-
 /* Does a site lie in [first, last], or reach into it? */
 static bool site_in(unsigned long first, unsigned long last)
 {
@@ -162,6 +146,68 @@ static bool in_list(unsigned long addr)
 }
 
 /*
+ * Hashes of the names of banned functions. To look a name up that the kernel does not have takes a
+ * comparison with each symbol of each module, and in a dense batch counters are in those.
+ */
+static u32 *names;
+static u32 name_count;
+
+static u32 name_hash(const char *name)
+{
+	return full_name_hash(NULL, name, strlen(name));
+}
+
+static int by_number(const void *a, const void *b)
+{
+	u32 x = *(u32 *)a, y = *(u32 *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Hashes them, into `to` if it is not NULL. */
+static u32 hash_names(u32 *to)
+{
+	char name[KSYM_NAME_LEN];
+	unsigned long at, size, off;
+	u32 i, n = 0;
+
+	for (i = 0; i < banned_count; i++)
+		for (at = banned[i].start; at < banned[i].end; at += max(size - off, 1ul)) {
+			if (!kallsyms_lookup_size_offset(at, &size, &off))
+				break;
+			if (to && !lookup_symbol_name(at, name))
+				to[n] = name_hash(name);
+			n++;
+		}
+	return n;
+}
+
+static int copy_names(void)
+{
+	name_count = hash_names(NULL);
+	names = ki_try(kvcalloc(name_count, sizeof(*names), GFP_KERNEL));
+	if (!names)
+		return -ENOMEM;
+	hash_names(names);
+	sort(names, name_count, sizeof(*names), by_number, NULL);
+	return 0;
+}
+
+static bool may_be_banned(const char *name)
+{
+	u32 lo = 0, hi = name_count, mid, h = name_hash(name);
+
+	while (lo < hi) {
+		mid = lo + (hi - lo) / 2;
+		if (names[mid] < h)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < name_count && names[lo] == h;
+}
+
+/*
  * A part that the compiler split off (foo.cold) is banned with its function, as in
  * within_kprobe_blacklist(). That itself is not believed: by now splices of ours are in the
  * kernel's list, and one at the begin of foo would ban all foo.constprop.0 that there are,
@@ -179,6 +225,8 @@ static bool banned_by(unsigned long addr, bool (*in)(unsigned long))
 	if (!suffix)
 		return false;
 	*suffix = '\0';
+	if (in == in_banned && !may_be_banned(name))
+		return false;
 	addr = kallsyms_lookup_name(name);
 	return addr && in(addr);
 }
@@ -186,6 +234,26 @@ static bool banned_by(unsigned long addr, bool (*in)(unsigned long))
 bool ki_core_banned(unsigned long addr)
 {
 	return banned_by(addr, in_banned);
+}
+
+int ki_sites_init(void)
+{
+	int err = copy_sites();
+
+	if (!err)
+		err = copy_banned();
+	if (!err)
+		err = copy_names();
+	if (err)
+		ki_sites_exit();
+	return err;
+}
+
+void ki_sites_exit(void)
+{
+	kvfree(sites);
+	kvfree(banned);
+	kvfree(names);
 }
 
 /* The kernel's answer is no more often than not, and quick: it has nothing of ours to tell apart. */
