@@ -120,14 +120,15 @@ type cloner struct {
 	// flags: to read a key changes flags; registers: it takes so many.
 	flags     bool
 	registers int
+	near      bool // addresses that are near take an instruction less
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
 	linker
 }
 
 var cloners = map[string]cloner{
-	"amd64": {keyAmd64, amd64.Nop5, gateAmd64, nil, true, 0, framesAmd64, linksAmd64},
-	"arm64": {keyArm64, nopArm64, gateArm64, aimArm64, false, 1, 0, linksArm64},
+	"amd64": {keyAmd64, amd64.Nop5, gateAmd64, nil, true, 0, false, framesAmd64, linksAmd64},
+	"arm64": {keyArm64, nopArm64, gateArm64, aimArm64, false, 1, true, 0, linksArm64},
 }
 
 // ReadsKey reports whether a static key can be read where some registers are free.
@@ -157,12 +158,30 @@ func (c *Clone) Sited() bool {
 	return c != nil && slices.ContainsFunc(c.Insns, func(x Cloned) bool { return x.Fixup != 0 || x.Key != nil && x.Key.Entry != 0 })
 }
 
-// CloneLen is how many bytes a clone has, wherever it is in reach.
+// CloneLen is the most bytes that a clone has, wherever it is in reach.
 func CloneLen(arch *isa.Arch, in Input) (int, error) {
 	in.Patch = in.Clone.Insns[0].Insn.Addr &^ (farOff - 1)
 	in.Cell = in.Patch + farOff
 	out, err := Patch(arch, in)
-	return len(out.Code), err
+	n := len(out.Code)
+	if cloners[arch.Name].near {
+		for _, x := range in.Clone.Insns {
+			n += arch.MaxLen * x.addresses()
+		}
+	}
+	return n, err
+}
+
+// addresses is how many addresses are formed at an instruction, at the most, that may take an instruction
+// less where they are near.
+func (x *Cloned) addresses() (n int) {
+	n = len(x.Links)
+	for _, is := range []bool{x.Insn.Traits&isa.PCRel != 0, x.Note != 0, x.Gate != nil, x.Key != nil} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // farOff is some distance that is always in reach.

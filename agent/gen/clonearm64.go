@@ -21,7 +21,9 @@ const (
 // gateArm64 goes to the original if its ftrace site is not bare.
 func gateArm64(b *builder, g *Gate) {
 	b.loadArm64(gate1Arm64, g.Site, 8)
-	b.jump(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfBit(false, gate1Arm64, movedArm64, from, to) }, b.pc()+8)
+	b.jump(func(from, to isa.Addr) ([]byte, error) {
+		return arm64.JumpIfBit(false, gate1Arm64, movedArm64, from, to)
+	}, b.pc()+8)
 	b.jump(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfBit(true, gate1Arm64, bareArm64, from, to) }, b.pc()+8)
 	b.jump(arm64.Jump, g.Function)
 }

@@ -25,9 +25,9 @@ type cloned struct {
 	}
 }
 
-func probeClone(t *testing.T, args ...string) (out cloned) {
+func probeClone(t *testing.T, arch string, args ...string) (out cloned) {
 	t.Helper()
-	a := call(t, nil, append([]string{"probe", "--arch", "amd64", "--json"}, args...)...)
+	a := call(t, nil, append([]string{"probe", "--arch", arch, "--json"}, args...)...)
 	if a.code != status.ExitPassed {
 		t.Fatal(a)
 	}
@@ -58,10 +58,20 @@ func main() {
 // faults as the original does.
 func TestClones(t *testing.T) {
 	t.Parallel()
+	for arch, faults := range map[string]string{"amd64": "rep_stos_alternative", "arm64": "__arch_clear_user"} {
+		t.Run(arch, func(t *testing.T) {
+			t.Parallel()
+			clonesOf(t, arch, faults)
+		})
+	}
+}
+
+// clonesOf looks at clones of an ISA; faults is the function in which reads of /dev/zero fault.
+func clonesOf(t *testing.T, arch, faults string) {
 	t.Run("counts", func(t *testing.T) {
 		t.Parallel()
 		args := []string{"kinst::vfs_read:block", "--if", `comm == "dd"`, "--run", "dd if=/dev/zero of=/dev/null bs=100 count=300"}
-		in, of := probeClone(t, append(args, "--mechanism", "clone")...), probeClone(t, append(args, "--skip-refused")...)
+		in, of := probeClone(t, arch, append(args, "--mechanism", "clone")...), probeClone(t, arch, append(args, "--skip-refused")...)
 		if len(in.Points) != len(of.Points) || len(in.Points) < 30 {
 			t.Fatalf("%d points in a clone, %d splices", len(in.Points), len(of.Points))
 		}
@@ -86,7 +96,7 @@ func TestClones(t *testing.T) {
 	})
 	t.Run("keys", func(t *testing.T) {
 		t.Parallel()
-		got := probeClone(t, "kinst::kernel_clone:entry", "--mechanism", "clone", "--run",
+		got := probeClone(t, arch, "kinst::kernel_clone:entry", "--mechanism", "clone", "--run",
 			"cd /sys/kernel/tracing; for i in 1 2 3; do (:); done; echo 1 >events/sched/sched_process_fork/enable; for i in 1 2 3 4 5 6 7 8 9 10; do (:); done; "+
 				"echo 0 >events/sched/sched_process_fork/enable; for i in 1 2 3 4 5; do (:); done; grep -c sched_process_fork: trace")
 		if n := strings.TrimSpace(got.Workload.Stdout); n != "10" {
@@ -103,12 +113,12 @@ func TestClones(t *testing.T) {
 			t.Fatal(err)
 		}
 		build := exec.Command("go", "build", "-o", "efaults", "main.go")
-		build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
+		build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+arch)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		// Where reading of /dev/zero faults, and what clearing of memory for a program takes.
-		got := probeClone(t, "kinst::rep_stos_alternative:entry", "kinst::rep_stos_alternative:return", "--mechanism", "clone", "--add", filepath.Join(dir, "efaults")+":/efaults", "--run", "/efaults")
+		got := probeClone(t, arch, "kinst::"+faults+":entry", "kinst::"+faults+":return", "--mechanism", "clone", "--add", filepath.Join(dir, "efaults")+":/efaults", "--run", "/efaults")
 		returned := uint64(0)
 		for _, p := range got.Points[1:] {
 			returned += *p.Value
