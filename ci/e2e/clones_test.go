@@ -155,11 +155,25 @@ func entered(t *testing.T, text, function string) int {
 	return 0
 }
 
+const pluginExamples = "../../agent/clone/examples/"
+
+// tracedLater: who traces a function sees who would have run its copy, which is in the kernel already.
+func tracedLater(t *testing.T, arch string) {
+	t.Helper()
+	a := call(t, nil, "plugin", "run", pluginExamples+"icount/main.go", "--arch", arch, "--syscall", "read", "--json", "--run",
+		"cd /sys/kernel/tracing; dd if=/dev/zero of=/dev/null bs=10 count=50; echo vfs_read >set_ftrace_filter; echo function >current_tracer; "+
+			"dd if=/dev/zero of=/dev/null bs=10 count=70; echo nop >current_tracer; dd if=/dev/zero of=/dev/null bs=10 count=50; cp trace /run/kept")
+	b := call(t, nil, "plugin", "run", pluginExamples+"icount/main.go", "--arch", arch, "--syscall", "read", "--json", "--run",
+		"cd /sys/kernel/tracing; dd if=/dev/zero of=/dev/null bs=10 count=170")
+	if in, of := entered(t, a.stdout, "vfs_read"), entered(t, b.stdout, "vfs_read"); in < 100 || in > of-50 || of < 170 {
+		t.Errorf("%d calls of vfs_read's copy while it was traced for a part of the time, %d otherwise: %v", in, of, a)
+	}
+}
+
 // TestPlugin: a plugin is told what a system call executes, and counts it; what is wrong with one is said.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
-	const examples = "../../agent/clone/examples/"
-	a := call(t, nil, "plugin", "run", examples+"icount/main.go", "--arch", "amd64", "--syscall", "getppid", "--", "/lib/kerninst/bench/bench", "null", "1000", "3")
+	a := call(t, nil, "plugin", "run", pluginExamples+"icount/main.go", "--arch", "amd64", "--syscall", "getppid", "--", "/lib/kerninst/bench/bench", "null", "1000", "3")
 	if a.code != status.ExitPassed {
 		t.Fatal(a)
 	}
@@ -173,14 +187,8 @@ func TestPlugin(t *testing.T) {
 	if calls < 3000 || each < 20 || each > 120 || each != float64(int(each)) {
 		t.Errorf("%d calls of %v instructions each", calls, each)
 	}
-	// Who traces a function later sees who would have run its copy.
-	a = call(t, nil, "plugin", "run", examples+"icount/main.go", "--arch", "amd64", "--syscall", "read", "--json", "--run",
-		"cd /sys/kernel/tracing; dd if=/dev/zero of=/dev/null bs=10 count=50; echo vfs_read >set_ftrace_filter; echo function >current_tracer; "+
-			"dd if=/dev/zero of=/dev/null bs=10 count=70; echo nop >current_tracer; dd if=/dev/zero of=/dev/null bs=10 count=50; cp trace /run/kept")
-	b := call(t, nil, "plugin", "run", examples+"icount/main.go", "--arch", "amd64", "--syscall", "read", "--json", "--run",
-		"cd /sys/kernel/tracing; dd if=/dev/zero of=/dev/null bs=10 count=170")
-	if in, of := entered(t, a.stdout, "vfs_read"), entered(t, b.stdout, "vfs_read"); in < 100 || in > of-50 || of < 170 {
-		t.Errorf("%d calls of vfs_read's copy while it was traced for a part of the time, %d otherwise: %v", in, of, a)
+	for _, arch := range []string{"amd64", "arm64"} {
+		tracedLater(t, arch)
 	}
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -196,28 +204,28 @@ func TestPlugin(t *testing.T) {
 		want string
 	}{
 		"no such file":       {[]string{"none.go", "--syscall", "read", "--run", "true"}, "no such file"},
-		"nothing cloned":     {[]string{examples + "icount/main.go", "--run", "true"}, "--syscall"},
-		"no workload":        {[]string{examples + "icount/main.go", "--syscall", "read"}, "workload"},
+		"nothing cloned":     {[]string{pluginExamples + "icount/main.go", "--run", "true"}, "--syscall"},
+		"no workload":        {[]string{pluginExamples + "icount/main.go", "--syscall", "read"}, "workload"},
 		"does not compile":   {[]string{file("bad.go", "package main\nfunc main() { x }\n"), "--syscall", "read", "--run", "true"}, "undefined: x"},
-		"no such call":       {[]string{examples + "icount/main.go", "--arch", "amd64", "--syscall", "raed", "--run", "true"}, "__x64_sys_raed"},
+		"no such call":       {[]string{pluginExamples + "icount/main.go", "--arch", "amd64", "--syscall", "raed", "--run", "true"}, "__x64_sys_raed"},
 		"an action it lacks": {[]string{file("action.go", strings.Replace(plugged, "ACTION", "cuont", 1)), "--arch", "amd64", "--syscall", "getppid", "--run", "true"}, "cuont"},
-		"no clones there":    {[]string{examples + "icount/main.go", "--arch", "riscv64", "--syscall", "getppid", "--run", "true"}, "no clones on riscv64"},
+		"no clones there":    {[]string{pluginExamples + "icount/main.go", "--arch", "riscv64", "--syscall", "getppid", "--run", "true"}, "no clones on riscv64"},
 	} {
 		a := call(t, nil, append([]string{"plugin", "run"}, c.args...)...)
 		if a.code == status.ExitPassed || !strings.Contains(a.stderr, c.want) {
 			t.Errorf("%s: %v; want %q", name, a, c.want)
 		}
 	}
-	a = call(t, nil, "plugin", "run", examples+"icount/main.go", "--arch", "amd64", "--cache", "1", "--syscall", "openat", "--run", "cat /proc/version")
+	a = call(t, nil, "plugin", "run", pluginExamples+"icount/main.go", "--arch", "amd64", "--cache", "1", "--syscall", "openat", "--run", "cat /proc/version")
 	if a.code != status.ExitPassed || !strings.Contains(a.stderr, "no more than 1 KiB: --cache") || !strings.Contains(a.stdout, "__x64_sys_openat: ") {
 		t.Errorf("a small cache: %v", a)
 	}
 	// What is read once comes first, and what is read two thousand times later: there is room for one of them.
-	a = call(t, nil, "plugin", "run", examples+"calls/main.go", "--json", "--arch", "amd64", "--cache", "6", "--syscall", "read", "--run", "cat /proc/version; dd if=/dev/zero of=/dev/null count=2000")
+	a = call(t, nil, "plugin", "run", pluginExamples+"calls/main.go", "--json", "--arch", "amd64", "--cache", "6", "--syscall", "read", "--run", "cat /proc/version; dd if=/dev/zero of=/dev/null count=2000")
 	if a.code != status.ExitPassed || !strings.Contains(a.stderr, "least are left out") || !strings.Contains(a.stdout, `"read_zero"`) || strings.Contains(a.stdout, `"proc_reg_read`) {
 		t.Errorf("a cache that is too small for all paths: %v", a)
 	}
-	a = call(t, []string{"PATH=/nonexistent", "GO="}, "plugin", "run", examples+"icount/main.go", "--syscall", "read", "--run", "true")
+	a = call(t, []string{"PATH=/nonexistent", "GO="}, "plugin", "run", pluginExamples+"icount/main.go", "--syscall", "read", "--run", "true")
 	if a.code == status.ExitPassed || !strings.Contains(a.stderr, "there is none: install it") {
 		t.Error(a)
 	}
