@@ -143,7 +143,12 @@ func cloneCasesArm64(a *isa.Arch) []cloneCase {
 		}},
 		{"a call by a register where no register is free to compare", code(blr, ret), func(k int, x *Cloned) {
 			if k == 0 {
-				x.By, x.Links, x.Free = &x1, []isa.Addr{at}, isa.Set(1, 16, a.Flags)
+				x.By, x.Links, x.Free = &x1, []isa.Addr{at}, isa.Set(1, a.Flags)
+			}
+		}},
+		{"a call that notes where it led, with no register free", code(call, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.Note, x.Free = 1, 0
 			}
 		}},
 		{"a call that notes where it led", code(call, ret), func(k int, x *Cloned) {

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/arm64"
@@ -65,7 +66,7 @@ func (b *builder) spareArm64(x *Cloned, n int) []isa.Reg {
 }
 
 var linksArm64 = linker{
-	scratch: 2,
+	scratch: 1,
 	isHeld: func(b *builder, x *Cloned, f isa.Addr) {
 		r := b.spareArm64(x, 1)[0]
 		code, err := arm64.Address(r, b.pc(), f)
@@ -76,17 +77,39 @@ var linksArm64 = linker{
 	onEqual: func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.Equal, from, to) },
 	onOther: func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.NotEqual, from, to) },
 	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
-		s := b.spareArm64(x, 2)
-		code, err := arm64.Address(s[1], b.pc(), f)
-		b.emit(code, 0, reach(err))
-		b.noteArm64(s[0], s[1], cell)
-		b.tallyArm64(s[0], s[1])
+		b.savingArm64(x, func(at, v isa.Reg) {
+			code, err := arm64.Address(v, b.pc(), f)
+			b.emit(code, 0, reach(err))
+			b.noteArm64(at, v, cell)
+			b.tallyArm64(at, v)
+		})
 	},
 	noteR: func(b *builder, x *Cloned, cell isa.Addr) {
-		s := b.spareArm64(x, 2)
-		b.noteArm64(s[0], *x.By, cell)
-		b.tallyArm64(s[0], s[1])
+		b.savingArm64(x, func(at, n isa.Reg) {
+			b.noteArm64(at, *x.By, cell)
+			b.tallyArm64(at, n)
+		})
 	},
+}
+
+// savingArm64 emits what takes two registers, which are saved where they are not free.
+func (b *builder) savingArm64(x *Cloned, emit func(r, s isa.Reg)) {
+	order := orderArm64
+	if x.By != nil {
+		order = slices.DeleteFunc(slices.Clone(order), func(r isa.Reg) bool { return r == *x.By })
+	}
+	regs, save := choose(order, x.Free, 2)
+	if len(save) > 0 {
+		code, err := arm64.Push(save...)
+		b.emit(code, 0, err)
+		b.state(x.Insn.Addr, 16, save)
+	}
+	emit(regs[0], regs[1])
+	if len(save) > 0 {
+		code, err := arm64.Pop(save...)
+		b.emit(code, 0, err)
+		b.state(x.Insn.Addr, 0, nil)
+	}
 }
 
 // noteArm64 stores what a register holds, and leaves the address of the cell in another.

@@ -12,28 +12,23 @@ import (
 
 // linker is what one ISA adds to link.
 type linker struct {
-	// scratch is how many registers that takes.
-	scratch int
 	// isHeld compares what By holds, isLed where a trampoline leads, with an address: equal or not.
 	isHeld func(b *builder, x *Cloned, f isa.Addr)
-	isLed  func(b *builder, trampoline, f isa.Addr)
+	// scratch is how many registers that takes.
+	scratch int
+	isLed   func(b *builder, trampoline, f isa.Addr)
 	// onEqual and onOther jump.
 	onEqual, onOther encoder
 	// note stores an address, or what By holds, in a cell, and adds one to the word behind, unless that would
-	// change flags that are used.
+	// change flags that are used. Registers it saves.
 	note  func(b *builder, x *Cloned, f, cell isa.Addr)
 	noteR func(b *builder, x *Cloned, cell isa.Addr)
 }
 
 // links reports whether a site compares: what it compares with changes flags.
 func (x *Cloned) links(arch *isa.Arch) bool {
-	return len(x.Links) > 0 && x.Free.Has(arch.Flags) && x.Notes(arch)
-}
-
-// Notes reports whether a site has the registers that it takes to note where it leads.
-func (x *Cloned) Notes(arch *isa.Arch) bool {
 	n := cloners[arch.Name].scratch
-	return len(spare(generators[arch.Name].order, x, n)) == n
+	return len(x.Links) > 0 && x.Free.Has(arch.Flags) && len(spare(generators[arch.Name].order, x, n)) == n
 }
 
 // spare are the first registers that are free at an instruction, and that it does not go by.

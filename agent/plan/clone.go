@@ -442,7 +442,7 @@ func (c *cloning) link(fn *function, x *gen.Cloned) {
 			}
 		}
 	}
-	if c.Notes && x.Notes(c.text.Arch) && c.notes(x) {
+	if c.Notes && c.notes(x) {
 		x.Note = c.words + 1
 		c.words += 2
 	}
