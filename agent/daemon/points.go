@@ -398,10 +398,11 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 	d.sets[name] = made
 	d.still = d.still || s.Brief
 	for k, p := range plans[:points] {
-		d.describe(p, made.points[k].Actions, made.results[k])
-		if s.Brief {
-			p.Passed = nil // nobody is told of them
+		if s.Brief { // nobody is told of the rest
+			made.results[k].Added, p.Passed = uint32(p.Added), nil
+			continue
 		}
+		d.describe(p, made.points[k].Actions, made.results[k])
 	}
 	made.results, res.PatchMemory = nil, d.patchMemory()
 	// Points may have been hit while others of the batch were written: counting
