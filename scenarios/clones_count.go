@@ -31,10 +31,10 @@ var countedOps = []struct{ op, call string }{{"null", "getppid"}, {"seek", "lsee
 const countedN = 40
 
 func countedClones() []Scenario {
-	return []Scenario{clonedScenario(Scenario{
+	return []Scenario{{
 		Name: "clones-count", Title: "instructions of system calls, by counters in the blocks of clones, are as many as are seen outside", Labels: []string{"workload"},
 		Guests: countedGuests, Check: checkCountedClones,
-	})}
+	}}
 }
 
 func countedGuests(arch string) (out []Guest) {

@@ -54,7 +54,7 @@ func (s cloneStorm) guests(arch string) []Guest {
 	}
 	steps = append(steps, shell("end", endCloneLoad), snapshot("after", "before"), module("unload", wire.Module_UNLOAD),
 		shell("taints behind", "cat /proc/sys/kernel/tainted"))
-	return []Guest{{Name: "storm", CPUs: 2, Time: vm.Host, RunTimeout: s.patience, Job: job(steps...)}}
+	return []Guest{{Name: "storm", CPUs: 2, Time: vm.Host, Index: true, RunTimeout: s.patience, Job: job(steps...)}}
 }
 
 func (s cloneStorm) check(t *T) {

@@ -371,8 +371,12 @@ var linksAmd64 = linker{
 		code, err := amd64.CompareWord(b.pc(), trampoline+1, int32(uint32(f-trampoline-amd64.JumpLen)))
 		b.emit(code, 0, reach(err))
 	},
-	onEqual: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.Equal, from, to) },
-	onOther: func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.NotEqual, from, to) },
+	onEqual: func(*Cloned) encoder {
+		return func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.Equal, from, to) }
+	},
+	onOther: func(*Cloned) encoder {
+		return func(from, to isa.Addr) ([]byte, error) { return amd64.JumpIf(amd64.NotEqual, from, to) }
+	},
 	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
 		code, err := amd64.StoreImm(int32(uint32(f)), b.pc(), cell)
 		b.emit(code, 0, reach(err))

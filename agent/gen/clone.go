@@ -7,6 +7,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/amd64"
+	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/snippet"
 )
 
@@ -46,6 +47,8 @@ type Cloned struct {
 	// clone. The first is tried first. By is the register that says where an indirect one leads.
 	Links []isa.Addr `json:"links,omitempty"`
 	By    *isa.Reg   `json:"by,omitempty"`
+	// To is where what calls or jumps by a register leads that the instruction before it has said (riscv64: auipc).
+	To isa.Addr `json:"to,omitempty"`
 	// Note is the word, counted from 1, where the site notes to where it led out of the clone; in the one behind it,
 	// if the flags are free, how often.
 	Note int `json:"note,omitempty"`
@@ -117,18 +120,25 @@ type cloner struct {
 	gate func(b *builder, g *Gate)
 	// aim encodes a conditional jump that reaches where it leads; nil: what moves it does that.
 	aim func(i isa.Insn, code []byte, from isa.Addr) ([]byte, error)
+	// call encodes a call that reaches where it leads; nil: arch.Call does.
+	call encoder
+	// linked is the register that a call links, if jumps that are far take one.
+	linked isa.RegSet
 	// flags: to read a key changes flags; registers: it takes so many.
 	flags     bool
 	registers int
 	near      bool // addresses that are near take an instruction less
+	// away is how far from their originals all clones have the most bytes, besides.
+	away isa.Addr
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
 	linker
 }
 
 var cloners = map[string]cloner{
-	"amd64": {keyAmd64, amd64.Nop5, gateAmd64, nil, true, 0, false, framesAmd64, linksAmd64},
-	"arm64": {keyArm64, nopArm64, gateArm64, aimArm64, false, 1, true, 0, linksArm64},
+	"amd64":   {keyAmd64, amd64.Nop5, gateAmd64, nil, nil, 0, true, 0, false, 0, framesAmd64, linksAmd64},
+	"arm64":   {keyArm64, nopArm64, gateArm64, aimArm64, nil, 0, false, 1, true, 0, 0, linksArm64},
+	"riscv64": {keyRiscv64, nil, gateRiscv64, aimRiscv64, riscv64.NearCall, isa.Set(riscv64.RA), false, 1, true, 1 << 29, 0, linksRiscv64},
 }
 
 // ReadsKey reports whether a static key can be read where some registers are free.
@@ -136,9 +146,6 @@ func ReadsKey(arch *isa.Arch, free isa.RegSet) bool {
 	c := cloners[arch.Name]
 	return (!c.flags || free.Has(arch.Flags)) && len(spare(generators[arch.Name].order, &Cloned{Free: free}, c.registers)) == c.registers
 }
-
-// Clones reports whether clones can be made for an ISA.
-func Clones(arch string) bool { return cloners[arch].key != nil }
 
 // Words is how many words of cells a clone's snippets have together.
 func (c *Clone) Words() (n int) {
@@ -160,7 +167,7 @@ func (c *Clone) Sited() bool {
 
 // CloneLen is the most bytes that a clone has, wherever it is in reach.
 func CloneLen(arch *isa.Arch, in Input) (int, error) {
-	in.Patch = in.Clone.Insns[0].Insn.Addr &^ (farOff - 1)
+	in.Patch = in.Clone.Insns[0].Insn.Addr&^(farOff-1) + cloners[arch.Name].away
 	in.Cell = in.Patch + farOff
 	out, err := Patch(arch, in)
 	n := len(out.Code)
@@ -194,10 +201,6 @@ const mostRounds = 16
 // clone emits all of a clone.
 func (b *builder) clone(arch *isa.Arch) {
 	c := b.in.Clone
-	if !Clones(arch.Name) {
-		b.err = fmt.Errorf("no clones on %s", arch.Name)
-		return
-	}
 	where, led := make(map[isa.Addr]int, len(c.Insns)), map[isa.Addr]bool{}
 	for k, x := range c.Insns {
 		where[x.Insn.Addr], led[x.Insn.Target] = k, true
@@ -266,7 +269,11 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 			b.insert(arch, x, s)
 		}
 		if x.Last && !leaves(*x) {
-			b.native(arch, isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: aim(i.End())}, x)
+			behind := *x
+			if i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall { // what called has where that came back to
+				behind.Free |= cloners[arch.Name].linked
+			}
+			b.native(arch, isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: aim(i.End())}, &behind)
 		}
 		told = len(x.Behind) == 0 && !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
 		if b.err != nil {
@@ -347,6 +354,9 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 			b.err = fmt.Errorf("%w: the flags are used behind the static key at %v", ErrNoRegister, i.Addr)
 		}
 		return
+	case x.To != 0:
+		b.known(arch, x, aim)
+		return
 	case x.Call != 0 || x.By != nil || x.Note != 0:
 		b.route(arch, x, aim)
 		return
@@ -394,6 +404,12 @@ func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
 	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing | isa.Exclusive // which matter to who takes an instruction away alone
 	if aim := cloners[arch.Name].aim; aim != nil && i.Flow == isa.FlowCond && len(x.Taken) == 0 {
 		if code, err := aim(i, x.Bytes, b.pc()); err == nil {
+			b.emit(code, 0, nil)
+			return
+		}
+	}
+	if call := cloners[arch.Name].call; call != nil && i.Flow == isa.FlowCall {
+		if code, err := call(b.pc(), i.Target); err == nil {
 			b.emit(code, 0, nil)
 			return
 		}

@@ -183,10 +183,76 @@ func cloneCasesArm64(a *isa.Arch) []cloneCase {
 	}
 }
 
+func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
+	const (
+		at   = clonedAt
+		nop  = 0x00000013
+		ret  = 0x00008067
+		jalr = 0x000780e7 // ra, (a5)
+		jr   = 0x00078067 // a5
+		ra   = 0x00000097 // auipc ra, 0
+		call = 0x100080e7 // jalr ra, 0x100(ra)
+		back = 0x000080e7 // jalr ra, (ra)
+	)
+	a5 := isa.Reg(15)
+	return []cloneCase{
+		{"a static key that is read: it jumps while it is on, and while it is off", code(nop, nop, ret), func(k int, x *Cloned) {
+			if k < 2 {
+				x.Key = &Key{Enabled: 0xffffffff_82000004, Target: at + 8, Off: k == 1}
+			}
+		}},
+		{"a call by a register that led to two functions, of which one is in the clone, and notes where else", code(jalr, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.By, x.Links, x.Note = &a5, []isa.Addr{at, 0xffffffff_81003000}, 1
+			}
+		}},
+		{"a jump by a register, likewise, with no register free but one", code(jr), func(k int, x *Cloned) {
+			x.By, x.Links, x.Note, x.Free = &a5, []isa.Addr{at}, 1, isa.Set(15, 6)
+		}},
+		{"a call by two instructions, which notes where it led", code(ra, call, ret), func(k int, x *Cloned) {
+			if k == 1 {
+				x.To, x.Note = at+0x100, 1
+			}
+		}},
+		{"a call by two instructions, of the clone", code(ra, back, ret), func(k int, x *Cloned) {
+			if k == 1 {
+				x.To = at
+			}
+		}},
+		{"a jump by two instructions, of the clone, and out of it", code(0x00000317, 0x00030067, 0x00000317, 0x10030067), func(k int, x *Cloned) {
+			if k == 1 {
+				x.To = at
+			}
+			if k == 3 {
+				x.To = at + 0x108
+			}
+		}},
+		{"branches that reach, and an address", append([]byte{0x19, 0xc1}, code(0x00a50463, 0x00001517, ret)...), func(int, *Cloned) {}},
+		{"counters before, when a branch is taken, and when it is not", code(0x00050463, nop, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.Before, x.Behind, x.Taken = counted(a, 0), counted(a, 1), counted(a, 2)
+			}
+		}},
+		{"a trap", code(0x00100073, ret), func(int, *Cloned) {}},
+		{"what may fault, and its fixup", code(0x00053503, ret, nop, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.Fixup = at + 8
+			}
+		}},
+		{"a function that is called passes its gate, its entry does not", code(nop, 0xffdff0ef, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.Gate = &Gate{Function: at, Site: at - 8, Bare: nop}
+			}
+		}},
+		{"an exclusive sequence", code(0x1005252f, 0x18b525af, 0xfe059ce3, ret), func(int, *Cloned) {}},
+		{"a function that ends in a call, and no register is free", code(jalr), func(_ int, x *Cloned) { x.Free = 0 }},
+	}
+}
+
 // TestCloneGolden shows each of what a clone has beside moved instructions. The files were read by people.
 // Nowhere does it take more than is said.
 func TestCloneGolden(t *testing.T) {
-	for name, cases := range map[string]func(*isa.Arch) []cloneCase{"amd64": cloneCasesAmd64, "arm64": cloneCasesArm64} {
+	for name, cases := range map[string]func(*isa.Arch) []cloneCase{"amd64": cloneCasesAmd64, "arm64": cloneCasesArm64, "riscv64": cloneCasesRiscv64} {
 		a, err := all.Lookup(name)
 		if err != nil {
 			t.Fatal(err)

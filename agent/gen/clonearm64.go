@@ -1,7 +1,6 @@
 package gen
 
 import (
-	"fmt"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -46,7 +45,7 @@ func (b *builder) loadArm64(r isa.Reg, at isa.Addr, bytes int) {
 
 // keyArm64 jumps if a key is not, or is, 0.
 func keyArm64(b *builder, x *Cloned, to isa.Addr) {
-	r := b.spareArm64(x, 1)[0]
+	r := b.spare(orderArm64, x, 1)[0]
 	b.loadArm64(r, x.Key.Enabled, 4)
 	if x.Key.Off {
 		b.jump(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfZero(r, from, to) }, to)
@@ -55,27 +54,21 @@ func keyArm64(b *builder, x *Cloned, to isa.Addr) {
 	b.jump(func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIfNotZero(r, from, to) }, to)
 }
 
-// spareArm64 are registers that are free at an instruction and that it does not go by. If there are not as
-// many, x0 stands for them, and an error does for the clone.
-func (b *builder) spareArm64(x *Cloned, n int) []isa.Reg {
-	out := spare(orderArm64, x, n)
-	if len(out) < n && b.err == nil {
-		b.err = fmt.Errorf("%w at %v", ErrNoRegister, x.Insn.Addr)
-	}
-	return append(out, make([]isa.Reg, n)...)[:n]
-}
-
 var linksArm64 = linker{
 	scratch: 1,
 	isHeld: func(b *builder, x *Cloned, f isa.Addr) {
-		r := b.spareArm64(x, 1)[0]
+		r := b.spare(orderArm64, x, 1)[0]
 		code, err := arm64.Address(r, b.pc(), f)
 		b.emit(code, 0, reach(err))
 		code, err = arm64.Compare(*x.By, r)
 		b.emit(code, 0, err)
 	},
-	onEqual: func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.Equal, from, to) },
-	onOther: func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.NotEqual, from, to) },
+	onEqual: func(*Cloned) encoder {
+		return func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.Equal, from, to) }
+	},
+	onOther: func(*Cloned) encoder {
+		return func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.NotEqual, from, to) }
+	},
 	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
 		b.savingArm64(x, func(at, v isa.Reg) {
 			code, err := arm64.Address(v, b.pc(), f)

@@ -1,6 +1,8 @@
 package gen
 
 import (
+	"fmt"
+
 	"kerninst/agent/isa"
 )
 
@@ -17,8 +19,8 @@ type linker struct {
 	// scratch is how many registers that takes.
 	scratch int
 	isLed   func(b *builder, trampoline, f isa.Addr)
-	// onEqual and onOther jump.
-	onEqual, onOther encoder
+	// onEqual and onOther jump then, by code that has the same length wherever it leads.
+	onEqual, onOther func(x *Cloned) encoder
 	// note stores an address, or what By holds, in a cell, and adds one to the word behind, unless that would
 	// change flags that are used. Registers it saves.
 	note  func(b *builder, x *Cloned, f, cell isa.Addr)
@@ -28,7 +30,7 @@ type linker struct {
 // links reports whether a site compares: what it compares with changes flags.
 func (x *Cloned) links(arch *isa.Arch) bool {
 	n := cloners[arch.Name].scratch
-	return len(x.Links) > 0 && x.Free.Has(arch.Flags) && len(spare(generators[arch.Name].order, x, n)) == n
+	return len(x.Links) > 0 && (!arch.All.Has(arch.Flags) || x.Free.Has(arch.Flags)) && len(spare(generators[arch.Name].order, x, n)) == n
 }
 
 // spare are the first registers that are free at an instruction, and that it does not go by.
@@ -46,6 +48,32 @@ func (x *Cloned) goes() bool {
 	return x.Tail || x.Call == 0 && (x.Insn.Flow == isa.FlowJump || x.Insn.Flow == isa.FlowIndirectJump)
 }
 
+// spare is like the function; if there are not as many, the first stands for them, and an error for the clone.
+func (b *builder) spare(order []isa.Reg, x *Cloned, n int) []isa.Reg {
+	out := spare(order, x, n)
+	if len(out) < n && b.err == nil {
+		b.err = fmt.Errorf("%w at %v", ErrNoRegister, x.Insn.Addr)
+	}
+	for len(out) < n {
+		out = append(out, order[0])
+	}
+	return out
+}
+
+// known emits what calls or leaves to where the instruction before has said.
+func (b *builder) known(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
+	i := x.Insn
+	if x.Note != 0 {
+		cloners[arch.Name].note(b, x, x.To, b.in.Cell+isa.Addr(8*(x.Note-1)))
+	}
+	if i.Target = aim(x.To); i.Target == x.To {
+		i = x.Insn
+	} else if i.Flow = isa.FlowJump; x.Insn.Flow == isa.FlowIndirectCall {
+		i.Flow = isa.FlowCall
+	}
+	b.native(arch, i, x)
+}
+
 // route emits what calls or leaves by way of a register, of a trampoline, or to an original.
 func (b *builder) route(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
 	if !x.links(arch) {
@@ -56,27 +84,27 @@ func (b *builder) route(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	if x.goes() {
 		for _, f := range x.Links {
 			b.compare(l, x, f)
-			b.jump(l.onEqual, aim(f))
+			b.jump(l.onEqual(x), aim(f))
 		}
 		b.original(arch, x)
 		return
 	}
 	b.compare(l, x, x.Links[0])
 	other := len(b.out.Code)
-	b.jump(l.onOther, b.pc())
+	b.jump(l.onOther(x), b.pc())
 	b.callCopy(arch, x, aim(x.Links[0]))
 	done := b.pc()
 	b.later = append(b.later, func() {
 		b.state(x.Insn.Addr, 0, nil)
 		for _, f := range x.Links[1:] {
-			b.aimAgain(l.onOther, other, b.pc())
+			b.aimAgain(l.onOther(x), other, b.pc())
 			b.compare(l, x, f)
 			other = len(b.out.Code)
-			b.jump(l.onOther, b.pc())
+			b.jump(l.onOther(x), b.pc())
 			b.callCopy(arch, x, aim(f))
 			b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: done}, x)
 		}
-		b.aimAgain(l.onOther, other, b.pc())
+		b.aimAgain(l.onOther(x), other, b.pc())
 		b.original(arch, x)
 		b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: done}, x)
 	})

@@ -90,9 +90,6 @@ type Cloned struct {
 // copied the originals are called. Request.Module, Function and Offset are not used. It is refused as
 // a whole if the first function is.
 func AsClone(text *ktext.Text, req Request, of Cloning) (*Cloned, *Refusal) {
-	if !gen.Clones(text.Arch.Name) {
-		return nil, refuse(UnsupportedMechanism, "there are no clones on %s yet", text.Arch.Name)
-	}
 	inserts := slices.Clone(of.Inserts)
 	for k := range inserts {
 		if inserts[k].Snippet.Empty() {
@@ -186,7 +183,7 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if req.Taken != nil && req.Taken(fn.Addr, fn.End()) {
 		return refuse(AlreadySpliced, "%v has splices: its copy would be without them", fn.Func)
 	}
-	for k, i := range fn.whole() {
+	for k, i := range fn.kept() {
 		if r := fn.carried(req, k, i); r != nil {
 			return r
 		}
@@ -247,8 +244,9 @@ func (c *cloning) gate(fn *function) *gen.Gate {
 // bareSites are, by ISA, what an ftrace site is that nobody uses: on arm64 mov x9, x30; nop
 // (arch/arm64/kernel/ftrace.c, ftrace_init_nop).
 var bareSites = map[string][]byte{
-	"amd64": amd64.Nop5,
-	"arm64": {0xe9, 0x03, 0x1e, 0xaa, 0x1f, 0x20, 0x03, 0xd5},
+	"amd64":   amd64.Nop5,
+	"arm64":   {0xe9, 0x03, 0x1e, 0xaa, 0x1f, 0x20, 0x03, 0xd5},
+	"riscv64": {0x13, 0, 0, 0, 0x13, 0, 0, 0},
 }
 
 // begin is where the copy of a function begins: behind its ftrace site, and a landing pad that is nothing else. That of
@@ -313,10 +311,43 @@ func (fn *function) carried(req Request, k int, i isa.Insn) *Refusal {
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
+	if r := fn.leavable(k, i); r != nil {
+		return r
+	}
 	if i.Flow != isa.FlowTrap {
 		if err := gen.Carries(fn.text.Arch, i, fn.code[fn.off(k):][:i.Len]); err != nil {
 			return refuse(ControlFlow, "%s: %v", fn.name(k), err)
 		}
+	}
+	return nil
+}
+
+// kept are the instructions that are copied: all but what fills up behind the last that control goes on from.
+func (fn *function) kept() []isa.Insn {
+	all := fn.whole()
+	n := len(all)
+	for n > 1 && all[n-1].Flow == isa.FlowNone && cfg.IsPad(fn.text.Arch.Name, all[n-1], fn.code[fn.off(n-1):]) && !fn.aimedAt(all[n-1].Addr) {
+		n--
+	}
+	if !all[n-1].Flow.Ends() {
+		return all
+	}
+	return all[:n]
+}
+
+// leavable says why control cannot go on in the original from an instruction of a copy, or from its end:
+// where that takes a register, one has to be free.
+func (fn *function) leavable(k int, i isa.Insn) *Refusal {
+	out := i.Flow == isa.FlowTrap || (i.Flow == isa.FlowJump || i.Flow == isa.FlowCond) && !fn.within(i.Target) || k == len(fn.kept())-1 && !i.Flow.Ends()
+	if fn.text.Arch.Far == nil || fn.text.Arch.Name == "arm64" || !out {
+		return nil
+	}
+	free, err := fn.free(k)
+	if err != nil {
+		return unreadable(err)
+	}
+	if _, ok := gen.Register(fn.text.Arch, free); !ok {
+		return refuse(NoDeadRegister, "%s leads out of the copy, and no register is known to be free", fn.name(k))
 	}
 	return nil
 }
@@ -380,7 +411,8 @@ func (c *cloning) lay() *Refusal {
 		}
 		begin := fn.Addr + isa.Addr(c.begin(fn))
 		c.gen.Begins[fn.Addr] = begin
-		for k, i := range fn.insns {
+		kept := fn.kept()
+		for k, i := range kept {
 			if i.Addr < begin {
 				continue
 			}
@@ -390,7 +422,7 @@ func (c *cloning) lay() *Refusal {
 			}
 			x := sites(i)
 			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
-			x.Last = k == len(fn.insns)-1
+			x.Last = k == len(kept)-1
 			if i.Addr == begin {
 				x.Gate = c.gate(fn)
 				c.count(fn, k, &x)
@@ -431,7 +463,8 @@ func (c *cloning) link(fn *function, x *gen.Cloned) {
 		return
 	}
 	if x.Call == 0 {
-		if r, ok := fn.heldBy(i); ok {
+		if x.To = fn.pairedTo(i); x.To != 0 {
+		} else if r, ok := fn.heldBy(i); ok {
 			x.By = &r
 		}
 	}
@@ -453,10 +486,10 @@ func (c *cloning) notes(x *gen.Cloned) bool {
 	if x.Call != 0 || x.By != nil {
 		return len(x.Links) < mostLinks
 	}
-	if x.Insn.Flow == isa.FlowIndirectCall || x.Insn.Flow == isa.FlowIndirectJump {
+	a := cmp.Or(x.To, x.Insn.Target)
+	if x.To == 0 && (x.Insn.Flow == isa.FlowIndirectCall || x.Insn.Flow == isa.FlowIndirectJump) {
 		return false
 	}
-	a := x.Insn.Target
 	f, ok := c.text.Locate(a)
 	return ok && f.Addr == a && c.at[a] == nil && c.out.Left[a] == nil && c.Never[a] == nil && !cfg.Returns(c.text.Arch.Name, f.Name)
 }
@@ -464,11 +497,43 @@ func (c *cloning) notes(x *gen.Cloned) bool {
 // mostLinks is how many functions a site compares with.
 const mostLinks = 4
 
+// pairedTo is where an instruction leads by a register that the one before it has set to an address, and nobody
+// else comes to; 0: it does not. Calls link ra.
+func (fn *function) pairedTo(i isa.Insn) isa.Addr {
+	if i.Flow != isa.FlowIndirectCall && i.Flow != isa.FlowIndirectJump || fn.text.Arch.Far == nil {
+		return 0
+	}
+	k, r := fn.boundary(isa.Off(i.Addr - fn.Addr))
+	if r != nil || k == 0 || fn.aimedAt(i.Addr) {
+		return 0
+	}
+	before, op := fn.text.Arch.Op(fn.code[fn.off(k-1):], fn.insns[k-1].Addr), fn.text.Arch.Op(fn.code[fn.off(k):], i.Addr)
+	if before.Kind != isa.OpConst || op.Kind != isa.OpJump || op.A != before.Dst || op.Dst != 0 && op.Dst != linkReg {
+		return 0
+	}
+	return isa.Addr(before.Imm + op.Imm)
+}
+
+// linkReg is riscv64's ra, by which calls return.
+const linkReg = isa.Reg(1)
+
+// aimedAt reports whether one of the function's own instructions names an address as where it leads.
+func (fn *function) aimedAt(a isa.Addr) bool {
+	if fn.aimed == nil {
+		fn.aimed = map[isa.Addr]bool{}
+		for _, i := range fn.whole() {
+			fn.aimed[i.Target] = true
+		}
+	}
+	return fn.aimed[a]
+}
+
 // heldBy is the register by which an instruction leads anywhere, or a thunk that it leads to does.
 func (fn *function) heldBy(i isa.Insn) (isa.Reg, bool) {
 	switch i.Flow {
 	case isa.FlowIndirectCall, isa.FlowIndirectJump:
-		if regs := (i.Reads &^ fn.text.Arch.NeverUse).Regs(); i.Traits&isa.Load == 0 && len(regs) == 1 {
+		op := fn.text.Arch.Op(fn.code[i.Addr-fn.Addr:], i.Addr)
+		if regs := (i.Reads &^ fn.text.Arch.NeverUse).Regs(); i.Traits&isa.Load == 0 && len(regs) == 1 && (op.Kind != isa.OpJump || op.Imm == 0) {
 			return regs[0], true
 		}
 	case isa.FlowCall, isa.FlowJump:

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -318,14 +319,65 @@ func TestCloneRefused(t *testing.T) {
 	if got.Left[at("pmu_msr_read").Addr] == nil || len(got.Left) != 1 {
 		t.Errorf("left out: %v", got.Left)
 	}
-	for _, arch := range []string{"riscv64"} {
-		y := ktexttest.Load(t, arch).Text(t)
-		f, err := y.Function("", "ksys_read")
-		if err != nil {
-			t.Fatal(err)
+}
+
+// TestCloneOthers: of each function of the other ISAs' recorded kernels that can be cloned, all that the copy
+// says of where it leads is in the copy, or the begin of a function, or what the kernel knows by its address.
+func TestCloneOthers(t *testing.T) {
+	for _, arch := range []string{"arm64", "riscv64"} {
+		x := ktexttest.Load(t, arch).Text(t)
+		made := 0
+		x.Functions("", func(f ktext.Func) bool {
+			c, r := cloneOf(x, f, nil)
+			if r != nil {
+				return true
+			}
+			made++
+			if err := c.Entry.Check(x.Arch); err != nil {
+				t.Errorf("%s: %v: %v", arch, f, err)
+			}
+			leadsRight(t, x, f, c)
+			return true
+		})
+		if made < 10 {
+			t.Errorf("%s: only %d functions can be cloned", arch, made)
 		}
-		if _, r := plan.AsClone(y, request(y, "ksys_read", 0), plan.Cloning{Functions: []ktext.Func{f}}); r == nil || r.Reason != plan.UnsupportedMechanism {
-			t.Errorf("%s: %v", arch, r)
+	}
+}
+
+// leadsRight looks at each instruction of a clone of one function.
+func leadsRight(t *testing.T, x *ktext.Text, f ktext.Func, c *plan.Cloned) {
+	t.Helper()
+	e, out := c.Entry, map[isa.Addr]bool{f.Addr: true} // by the gate; from the end; where the original leads
+	for _, i := range e.Clone.Insns {
+		out[i.Insn.End()] = i.Last
+		out[i.Insn.Addr] = i.Insn.Flow == isa.FlowTrap
+		if to := cmp.Or(i.To, i.Insn.Target); to < f.Addr || to >= f.End() {
+			out[to] = true
+		}
+	}
+	begins := map[isa.Addr]bool{}
+	for at := 0; at < len(e.Code); {
+		i := x.Arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+		begins[i.Addr] = true
+		at += i.Len
+	}
+	for at := 0; at < len(e.Code); {
+		i := x.Arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
+		to := i.Target
+		if x.Arch.Far != nil {
+			if far, _, ok := x.Arch.Far(e.Code[at:], i.Addr); ok {
+				to = far
+			}
+		}
+		at += i.Len
+		inside := to >= e.Patch && to < e.Patch+isa.Addr(len(e.Code))
+		switch {
+		case i.Flow == isa.FlowUnknown || i.Flow == isa.FlowTrap:
+			t.Errorf("%v: %s at %v of the copy", f, x.Arch.Text(e.Code[at-i.Len:], i.Addr), i.Addr)
+		case to == 0 || inside && begins[to]:
+		case i.Flow == isa.FlowCond || inside || !out[to]:
+			t.Errorf("%v: %s at %v of the copy leads to %v", f, x.Arch.Text(e.Code[at-i.Len:], i.Addr), i.Addr, to)
 		}
 	}
 }

@@ -34,10 +34,11 @@ type function struct {
 	quiet   bool       // nobody reads why something is refused: it need not be named
 	jumpsTo *string    // cached result of indirectJump
 	jumpsAt int
-	looked  bool       // whether ownAt is known
-	ownAt   int        // cached result of ownIndirectJump
-	memo    []memo     // of each instruction
-	seenBy  *Functions // who found its bytes to be what they were
+	aimed   map[isa.Addr]bool // where the instructions lead themselves, once somebody has asked
+	looked  bool              // whether ownAt is known
+	ownAt   int               // cached result of ownIndirectJump
+	memo    []memo            // of each instruction
+	seenBy  *Functions        // who found its bytes to be what they were
 }
 
 // memo is what was found out of one instruction, which others ask about too.

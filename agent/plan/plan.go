@@ -75,14 +75,8 @@ func Ladder(arch string) (ladder []Mechanism) {
 	return ladder
 }
 
-// Mechanisms are all that an ISA has: its ladder, and clones where they can be made, which are
-// there for who asks for them.
-func Mechanisms(arch string) []Mechanism {
-	if gen.Clones(arch) {
-		return append(Ladder(arch), Clone)
-	}
-	return Ladder(arch)
-}
+// Mechanisms are all that an ISA has: its ladder, and clones, which are there for who asks for them.
+func Mechanisms(arch string) []Mechanism { return append(Ladder(arch), Clone) }
 
 // Rungs is what is tried, one after the other: a mechanism as often as there are ways in
 // which it is tried.

@@ -529,7 +529,7 @@ bool ki_area_has_code(unsigned long addr, unsigned long len)
 
 bool ki_area_sited(unsigned long addr, unsigned long len)
 {
-	return ki_annex_own(addr, len) || (ki_area_named && ki_keys && ki_area_has_code(addr, len));
+	return ki_annex_own(addr, len) || (ki_area_named && ki_area_has_code(addr, len));
 }
 
 bool ki_area_has(unsigned long addr, unsigned long len)

@@ -86,7 +86,7 @@ static long do_info(void __user *arg)
 		in.features |= KI_FEAT_PREEMPTED;
 	if (ki_keys)
 		in.features |= KI_FEAT_KEYS;
-	if (ki_area_named && ki_keys)
+	if (ki_area_named)
 		in.features |= KI_FEAT_SITED;
 	return copy_to_user(arg, &in, sizeof(in)) ? -EFAULT : 0;
 }

@@ -44,26 +44,27 @@ func sited(spoil func(at *isa.Addr, s *[]kdev.Site)) func(*env) error {
 var sitesRefused = []struct {
 	what  string
 	errno unix.Errno
+	early bool // refused before it is asked whether a key's site may be there
 	spoil func(at *isa.Addr, s *[]kdev.Site)
 }{
-	{"sites that are good", 0, func(*isa.Addr, *[]kdev.Site) {}},
-	{"sites, twice at one place", 0, func(*isa.Addr, *[]kdev.Site) {}}, // the former are forgotten
-	{"sites that overlap", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = append(*s, (*s)[1]); (*s)[2].Off += 2 }},
-	{"sites that do not ascend", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Off = 30 }},
-	{"a site behind the code", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Off = 62 }},
-	{"a site of an access that faults nowhere", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Orig++ }},
-	{"a key's site that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Orig++ }},
-	{"a key's entry that is none", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry += 4 }},
-	{"a key's entry outside the table", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry = 1 << 63 }},
-	{"a site that leads elsewhere", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].To = (*s)[1].Orig }},
-	{"more sites than there may be", unix.EINVAL, func(_ *isa.Addr, s *[]kdev.Site) { *s = make([]kdev.Site, kdev.MaxSites+1) }},
+	{"sites that are good", 0, false, func(*isa.Addr, *[]kdev.Site) {}},
+	{"sites, twice at one place", 0, false, func(*isa.Addr, *[]kdev.Site) {}}, // the former are forgotten
+	{"sites that overlap", unix.EINVAL, false, func(_ *isa.Addr, s *[]kdev.Site) { *s = append(*s, (*s)[1]); (*s)[2].Off += 2 }},
+	{"sites that do not ascend", unix.EINVAL, true, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Off = 30 }},
+	{"a site behind the code", unix.EINVAL, true, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Off = 62 }},
+	{"a site of an access that faults nowhere", unix.EINVAL, false, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[0].Orig++ }},
+	{"a key's site that is none", unix.EINVAL, false, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Orig++ }},
+	{"a key's entry that is none", unix.EINVAL, false, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry += 4 }},
+	{"a key's entry outside the table", unix.EINVAL, false, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].Entry = 1 << 63 }},
+	{"a site that leads elsewhere", unix.EINVAL, true, func(_ *isa.Addr, s *[]kdev.Site) { (*s)[1].To = (*s)[1].Orig }},
+	{"more sites than there may be", unix.EINVAL, true, func(_ *isa.Addr, s *[]kdev.Site) { *s = make([]kdev.Site, kdev.MaxSites+1) }},
 }
 
 // sites checks them, and that the good ones' bytes are the key's.
 func (e *env) sites() error {
 	for _, r := range sitesRefused {
 		errno := r.errno
-		if !e.info.Keys() && r.what != "more sites than there may be" {
+		if !e.info.Keys() && (!r.early || !e.info.Sited()) && r.what != "more sites than there may be" {
 			errno = unix.EOPNOTSUPP
 		}
 		check.Errno(r.what, sited(r.spoil)(e), errno)

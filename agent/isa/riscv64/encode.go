@@ -85,6 +85,15 @@ func Jump(from, to isa.Addr) ([]byte, error) {
 	return emit32(u>>20&1<<31 | u>>1&0x3ff<<21 | u>>11&1<<20 | u>>12&0xff<<12 | 0x6f), nil
 }
 
+// NearCall encodes jal ra, which reaches as far as Jump.
+func NearCall(from, to isa.Addr) ([]byte, error) {
+	b, err := Jump(from, to)
+	if err != nil {
+		return nil, err
+	}
+	return emit32(isa.ByteOrder.Uint32(b) | uint32(RA)<<7), nil
+}
+
 // How far Jump and ShortJump reach, in bytes: up to, but not including, as many ahead.
 const (
 	JumpLen, JumpReach           = 4, 1 << 20

@@ -66,15 +66,7 @@ func farJump(from, to isa.Addr, free isa.RegSet) ([]byte, int, error) {
 //	branch  imm | rs2 | rs1 | funct3 | imm | 1100011
 //	c.beqz  110 | imm | rs1' | imm | 01      c.bnez  111, likewise: rs1' is x8 to x15
 func condition(i isa.Insn, code []byte, to isa.Addr, free isa.RegSet) (isa.Moved, error) {
-	const branch = 0x63
-	var w uint32
-	if i.Len == 2 {
-		h := uint32(isa.ByteOrder.Uint16(code))
-		w = (8+h>>7&7)<<15 | h>>13&1<<12 | branch
-	} else {
-		w = isa.ByteOrder.Uint32(code) & 0x01fff07f // without the distance
-	}
-	w ^= 1 << 12
+	w := aimless(code) ^ 1<<12
 	jump, n, err := farJump(to+4, i.Target, free)
 	if err != nil {
 		return isa.Moved{}, err
@@ -82,6 +74,23 @@ func condition(i isa.Insn, code []byte, to isa.Addr, free isa.RegSet) (isa.Moved
 	over := uint32(4 + len(jump)) // 8 or 12: only bits 4:1 of the distance, at 11:8
 	return isa.Moved{Code: append(emit32(w|over>>1<<8), jump...), Insns: 1 + n,
 		Waypoints: []isa.Waypoint{{Off: 4, Orig: i.Target}}}, nil
+}
+
+// aimless is a branch of four bytes, without its distance.
+func aimless(code []byte) uint32 {
+	const branch = 0x63
+	if code[0]&3 != 3 {
+		h := uint32(isa.ByteOrder.Uint16(code))
+		return (8+h>>7&7)<<15 | h>>13&1<<12 | branch
+	}
+	return isa.ByteOrder.Uint32(code) & 0x01fff07f
+}
+
+// Aim encodes a branch that lies at from as leading to another place, if that is within 4 KiB: in four bytes,
+// whatever it had.
+func Aim(code []byte, from, to isa.Addr) ([]byte, error) {
+	w := aimless(code)
+	return JumpIf(w>>12&7, isa.Reg(w>>15&31), isa.Reg(w>>20&31), from, to)
 }
 
 func call(i isa.Insn, to isa.Addr, free isa.RegSet) (isa.Moved, error) {
