@@ -45,16 +45,22 @@ type clones struct {
 	said    []*wire.Clone  // the first are of those that grow
 	growing []*growing
 	made    []*plan.Cloned // of those, until they know it; nil: refused
+	refused []*wire.Clone  // of those that would have grown
 }
 
-// grew has those that grow know what became of them.
+// grew has those that grow know what became of them. What is refused does not grow.
 func (c *clones) grew() {
+	var growing []*growing
+	var said []*wire.Clone
 	for k, m := range c.made {
-		if m != nil {
-			c.growing[k].made(m)
+		if m == nil {
+			c.refused = append(c.refused, c.said[k])
+			continue
 		}
+		c.growing[k].made(m)
+		growing, said = append(growing, c.growing[k]), append(said, c.said[k])
 	}
-	c.made = nil
+	c.said, c.growing, c.made = append(said, c.said[len(c.made):]...), growing, nil
 }
 
 // groups are the clones that points ask for, in the order of their first points, and those that

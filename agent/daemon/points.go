@@ -379,7 +379,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		plans = append(plans, d.clocks.plan)
 	}
 	plans = append(plans, made.entries...)
-	res.Clones = made.said
+	res.Clones = append(made.said, made.refused...)
 	if s.Announce {
 		if err := announce(plans); err != nil {
 			d.splicer.Release(plans...)

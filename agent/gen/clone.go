@@ -117,6 +117,8 @@ type cloner struct {
 	// a static key's site, and does nothing.
 	key  func(b *builder, x *Cloned, to isa.Addr)
 	site []byte
+	// align comes in front of a site whose offset is no multiple of as many bytes as that has; nil: it may be anywhere.
+	align []byte
 	gate func(b *builder, g *Gate)
 	// aim encodes a conditional jump that reaches where it leads; nil: what moves it does that.
 	aim func(i isa.Insn, code []byte, from isa.Addr) ([]byte, error)
@@ -136,9 +138,9 @@ type cloner struct {
 }
 
 var cloners = map[string]cloner{
-	"amd64":   {keyAmd64, amd64.Nop5, gateAmd64, nil, nil, 0, true, 0, false, 0, framesAmd64, linksAmd64},
-	"arm64":   {keyArm64, nopArm64, gateArm64, aimArm64, nil, 0, false, 1, true, 0, 0, linksArm64},
-	"riscv64": {keyRiscv64, nil, gateRiscv64, aimRiscv64, riscv64.NearCall, isa.Set(riscv64.RA), false, 1, true, 1 << 29, 0, linksRiscv64},
+	"amd64":   {keyAmd64, amd64.Nop5, nil, gateAmd64, nil, nil, 0, true, 0, false, 0, framesAmd64, linksAmd64},
+	"arm64":   {keyArm64, nopArm64, nil, gateArm64, aimArm64, nil, 0, false, 1, true, 0, 0, linksArm64},
+	"riscv64": {keyRiscv64, nopRiscv64, cnopRiscv64, gateRiscv64, aimRiscv64, riscv64.NearCall, isa.Set(riscv64.RA), false, 1, true, 1 << 29, 0, linksRiscv64},
 }
 
 // ReadsKey reports whether a static key can be read where some registers are free.
@@ -345,6 +347,9 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	i := x.Insn
 	switch {
 	case x.Key != nil && x.Key.Entry != 0:
+		if c := cloners[arch.Name]; c.align != nil && len(b.out.Code)%len(c.site) != 0 {
+			b.emit(c.align, 0, nil)
+		}
 		b.site(x, x.Key.Target, x.Key.Entry, aim)
 		b.emit(cloners[arch.Name].site, 0, nil)
 		return

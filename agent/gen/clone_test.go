@@ -201,6 +201,11 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 				x.Key = &Key{Enabled: 0xffffffff_82000004, Target: at + 8, Off: k == 1}
 			}
 		}},
+		{"a static key that is a site, which is aligned", append([]byte{1, 0}, code(nop, ret)...), func(k int, x *Cloned) {
+			if k == 1 {
+				x.Key = &Key{Entry: 0xffffffff_83000000, Enabled: 0xffffffff_82000000, Target: at + 6}
+			}
+		}},
 		{"a call by a register that led to two functions, of which one is in the clone, and notes where else", code(jalr, ret), func(k int, x *Cloned) {
 			if k == 0 {
 				x.By, x.Links, x.Note = &a5, []isa.Addr{at, 0xffffffff_81003000}, 1

@@ -28,10 +28,8 @@ func gateRiscv64(b *builder, g *Gate) {
 
 // loadRiscv64At loads 32 bits from an address, extended by their sign.
 func (b *builder) loadRiscv64At(r isa.Reg, at isa.Addr) {
-	code, _, err := riscv64.Address(r, b.pc(), at)
+	code, _, err := riscv64.LoadNear(r, b.pc(), at, 4)
 	b.emit(code, 0, reach(err))
-	code, err = riscv64.LoadAt(r, r, 0, 4, true)
-	b.emit(code, 0, err)
 }
 
 // overRiscv64 jumps on a condition, by a branch on its opposite over a jump: it has the same length wherever
@@ -114,6 +112,10 @@ func (b *builder) savingRiscv64(x *Cloned, emit func(r, s isa.Reg)) {
 		b.state(x.Insn.Addr, 0, nil)
 	}
 }
+
+// nopRiscv64 is what a static key's site is while it leads nowhere; cnopRiscv64 aligns it, as the kernel writes it
+// by one store.
+var nopRiscv64, cnopRiscv64 = []byte{bareRiscv64, 0, 0, 0}, []byte{1, 0}
 
 func aimRiscv64(i isa.Insn, code []byte, from isa.Addr) ([]byte, error) {
 	return riscv64.Aim(code, from, i.Target)

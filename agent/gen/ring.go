@@ -152,7 +152,7 @@ func (l *lowering) appendRiscv64(i snippet.Insn, load func(isa.Reg, uint64)) {
 	c := l.ring(i)
 	at, n := l.tmp[0], l.tmp[1]
 	if c.Fields == 0 {
-		l.emit(riscv64.LoadNear(at, l.pc(), l.cell(i.Cell, 0)))
+		l.emit(riscv64.LoadNear(at, l.pc(), l.cell(i.Cell, 0), 8))
 	} else { // the cell is needed for the stamp
 		l.addressRiscv64(l.tmp[2], l.cell(i.Cell, 0))
 		l.one(riscv64.LoadAt(at, l.tmp[2], 0, 8, false))

@@ -29,7 +29,7 @@ import (
 //   - A trap (BUG, WARN): control goes back to the original before it, so that the kernel finds it
 //     by its address; what follows it is run there, up to the function's return, uncounted.
 //   - A static key or call that changes: the copy's site is rewritten with the key's others, or it reads the
-//     key (guest/module/arch/amd64/keys.c); and it calls the call's trampoline.
+//     key (guest/module/keys.c); and it calls the call's trampoline.
 //   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
 //     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
 //   - ftrace and live patches that come later: who calls a copy looks at the original's site first, and goes

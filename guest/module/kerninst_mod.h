@@ -281,8 +281,8 @@ void ki_keys_lock(void);
 void ki_keys_unlock(void);
 int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes);
 void ki_keys_drop(unsigned long addr, unsigned long len);
-/* The bytes of a site at an address: nothing, or a jump to another. */
-void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to);
+/* The bytes of a site at an address: nothing, or a jump to another; false: that is out of reach. */
+bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);

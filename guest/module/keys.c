@@ -179,6 +179,8 @@ int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 
 	if (!s)
 		return -ENOSPC;
+	if (!ki_arch_key_site(bytes, code, to))
+		return -ERANGE;
 	s->entry.code = code - (unsigned long)&s->entry.code;
 	s->entry.target = to - (unsigned long)&s->entry.target;
 	s->entry.key = ((unsigned long)jump_entry_key(orig) - (unsigned long)&s->entry.key) |
@@ -188,7 +190,8 @@ int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 	if (err)
 		return err;
 	s->code = code;
-	ki_arch_key_site(bytes, code, jumps(&s->entry) ? to : 0);
+	if (!jumps(&s->entry))
+		ki_arch_key_site(bytes, code, 0);
 	return 0;
 }
 

@@ -1228,7 +1228,8 @@ static int check_site(const struct ki_text_code *c, const struct ki_site *s, u32
 	*end = s->off + n;
 	if (s->off < before || !IS_ALIGNED(s->off, ki_arch_insn_align) || (s->kind != KI_SITE_KEY && s->kind != KI_SITE_FAULT) ||
 	    s->off >= c->len || c->len - s->off < n || (s->to && !ki_area_has_code(s->to, 1)) ||
-	    (s->kind == KI_SITE_FAULT && s->entry))
+	    (s->kind == KI_SITE_FAULT && s->entry) ||
+	    (s->kind == KI_SITE_KEY && !IS_ALIGNED(c->addr + s->off, KI_ARCH_KEY_ALIGN)))
 		return -EINVAL;
 	return s->kind == KI_SITE_KEY ? ki_key_check(s) : 0;
 }

@@ -20,7 +20,7 @@ func sited(spoil func(at *isa.Addr, s *[]kdev.Site)) func(*env) error {
 		}
 		lo, hi := e.text.Bounds()
 		at := e.area.Addr + isa.Addr(areaSize) - 4096
-		s := []kdev.Site{{Off: 8}, {Off: 16, Key: true}}
+		s := []kdev.Site{{Off: 8}, {Off: 16, Key: true, To: at + 32}} // riscv64 has a key's jump lead 512 KiB at the most
 		for _, f := range links.Faults {
 			if f.Site >= lo && f.Site < hi {
 				s[0].Orig = f.Site

@@ -32,14 +32,14 @@ func LoadAt(rd, base isa.Reg, off int32, bytes int, signed bool) ([]byte, error)
 // FenceLoads encodes fence r,r: what is read behind it is not read before.
 func FenceLoads() []byte { return emit32(0x0220000f) }
 
-// LoadNear encodes auipc rd; ld rd, lo(rd), the load of the word at to. It returns the number of
-// instructions.
-func LoadNear(rd isa.Reg, a, to isa.Addr) ([]byte, int, error) {
+// LoadNear encodes auipc rd; l rd, lo(rd), the load of 1, 2, 4 or 8 bytes at to, extended by their sign. It returns
+// the number of instructions.
+func LoadNear(rd isa.Reg, a, to isa.Addr, bytes int) ([]byte, int, error) {
 	hi, lo, err := split("load", a, to)
 	if err != nil {
 		return nil, 0, err
 	}
-	load, err := LoadAt(rd, rd, lo, 8, false)
+	load, err := LoadAt(rd, rd, lo, bytes, true)
 	return append(auipc(rd, hi), load...), 2, err
 }
 

@@ -126,13 +126,13 @@ func TestEncode(t *testing.T) {
 		t.Error("far jump through x0 was encoded")
 	}
 	for _, d := range []isa.Addr{0, 0x12340, 0x800, ^isa.Addr(7)} {
-		b, n, err := LoadNear(7, a, a+d)
+		b, n, err := LoadNear(7, a, a+d, 8)
 		up, load := Decode(b, a), Decode(b[4:], a+4)
 		if err != nil || n != 2 || up.Writes != isa.Set(7) || load.Reads != isa.Set(7) || load.Writes != isa.Set(7) || Text(b, a) == Text(b[4:], a) {
 			t.Errorf("load of %#x behind: %x, %d instructions, %v", d, b, n, err)
 		}
 	}
-	if b, _, err := LoadNear(7, a, a+0x12345678); err != nil || Text(b, a) != "auipc x7,0x12345" || Text(b[4:], a) != "ld x7,1656(x7)" {
+	if b, _, err := LoadNear(7, a, a+0x12345678, 8); err != nil || Text(b, a) != "auipc x7,0x12345" || Text(b[4:], a) != "ld x7,1656(x7)" {
 		t.Errorf("load: %x, %v: %s, %s", b, err, Text(b, a), Text(b[4:], a))
 	}
 	if b, err := ShiftRightLower(7, 6, 13); err != nil || Text(b, a) != "srliw x7,x6,0xd" {

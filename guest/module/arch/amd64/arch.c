@@ -47,16 +47,17 @@ u32 ki_arch_features(void)
 }
 
 /* What the kernel takes such a site for, else: asm/nops.h, arch/x86/kernel/jump_label.c. */
-void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
+bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
 {
 	static const u8 nop[KI_ARCH_KEY_LEN] = { BYTES_NOP5 };
 	s32 d = to - (at + KI_ARCH_KEY_LEN);
 
 	memcpy(bytes, nop, sizeof(nop));
 	if (!to)
-		return;
+		return true;
 	bytes[0] = JMP32_INSN_OPCODE;
 	memcpy(bytes + 1, &d, sizeof(d));
+	return at + KI_ARCH_KEY_LEN + d == to;
 }
 
 /*

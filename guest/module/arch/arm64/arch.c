@@ -107,7 +107,7 @@ bool ki_arch_gap(unsigned long first, unsigned long last)
 }
 
 /* A nop or a b, as arch/arm64/kernel/jump_label.c has it. */
-void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
+bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
 {
 	u32 w = 0xd503201f;
 
@@ -115,6 +115,7 @@ void ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
 		w = 0x14000000 | ((to - at) >> 2 & 0x03ffffff);
 	w = (__force u32)cpu_to_le32(w);
 	memcpy(bytes, &w, sizeof(w));
+	return !to || (s64)(to - at) == sign_extend64(to - at, 27);
 }
 
 void ki_arch_fill_traps(void *code, unsigned long len)

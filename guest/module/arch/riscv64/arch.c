@@ -153,6 +153,18 @@ bool ki_arch_gap(unsigned long first, unsigned long last)
 	       first <= last && last < ki_marks.init;
 }
 
+/* addi x0, x0, 0 or jal x0, with the reach that arch/riscv/kernel/jump_label.c allows. */
+bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
+{
+	u32 d = to - at, w = 0x00000013;
+
+	if (to)
+		w = 0x6f | (d >> 20 & 1) << 31 | (d >> 1 & 0x3ff) << 21 |
+		    (d >> 11 & 1) << 20 | (d >> 12 & 0xff) << 12;
+	memcpy(bytes, &w, sizeof(w));
+	return !to || (s64)(to - at) == sign_extend64(to - at, 19);
+}
+
 void ki_arch_fill_traps(void *code, unsigned long len)
 {
 	memset16(code, C_EBREAK, len / PARCEL);

@@ -42,7 +42,8 @@ void handle_break(struct pt_regs *regs);
 #define KI_ARCH_TASK_CPU offsetof(struct task_struct, thread_info.cpu)
 /* Bytes of patch memory in the module's text besides the annex: none. */
 #define KI_ARCH_ARENA 0
-/* Bytes of a static key's site. */
+/* Bytes of a static key's site, and of what its address is a multiple. */
+#define KI_ARCH_KEY_ALIGN 4u
 #define KI_ARCH_KEY_LEN 4u
 /* How far below a frame address (s0) the return address and the caller's are kept. */
 #define KI_ARCH_RETURN_BELOW (2 * sizeof(long))
