@@ -182,10 +182,13 @@ func CloneLen(arch *isa.Arch, in Input) (int, error) {
 }
 
 // addresses is how many addresses are formed at an instruction, at the most, that may take an instruction
-// less where they are near.
+// less where they are near; a counter, where its address is no good number to add (see Unit), takes one more.
 func (x *Cloned) addresses() (n int) {
-	n = len(x.Links)
-	for _, is := range []bool{x.Insn.Traits&isa.PCRel != 0, x.Note != 0, x.Gate != nil, x.Key != nil} {
+	n = len(x.Links) + len(x.Before) + len(x.Behind) + len(x.Taken)
+	if x.Note != 0 { // where it leads, and the cell's
+		n += 2
+	}
+	for _, is := range []bool{x.Insn.Traits&isa.PCRel != 0, x.Gate != nil, x.Key != nil} {
 		if is {
 			n++
 		}

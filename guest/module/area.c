@@ -184,7 +184,9 @@ const bool ki_area_named = true;
 
 /*
  * As a program of BPF's has it: with a name, for who walks stacks and who writes static keys, and
- * with an exception table (search_bpf_extables()). Readers are under RCU.
+ * with an exception table (search_bpf_extables()). Readers are under RCU. Who looks for a program of
+ * BPF's up a stack, as bpf_throw() does, would take code of ours for one; that comes only to what
+ * programs call.
  */
 static int give_name(struct area *a)
 {
