@@ -136,7 +136,8 @@ func (r *Request) CheckFor(arch string) error {
 	for _, m := range plan.Mechanisms(arch) {
 		has = append(has, m.String())
 	}
-	left := slices.DeleteFunc(slices.Clone(has), func(m string) bool { return slices.Contains(r.Without, m) })
+	// A clone is for who asks for one.
+	left := slices.DeleteFunc(plan.Ladder(arch), func(m plan.Mechanism) bool { return slices.Contains(r.Without, m.String()) })
 	switch {
 	case r.Mechanism != "" && !slices.Contains(has, r.Mechanism):
 		return fmt.Errorf("--mechanism %s: %s has %s%s", r.Mechanism, arch, strings.Join(has, ", "), near.Hint(r.Mechanism, has))

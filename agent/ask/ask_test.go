@@ -439,6 +439,7 @@ func TestCheckFor(t *testing.T) {
 		{"arm64", Request{Mechanism: "pun"}, "arm64 has jump"},
 		{"arm64", Request{Without: []string{"jump"}}, ""},
 		{"arm64", Request{Without: []string{"trap", "jump"}}, "no other"},
+		{"riscv64", Request{Mechanism: "clone"}, ""},
 	} {
 		if err := c.r.CheckFor(c.arch); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)

@@ -389,11 +389,22 @@ func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had cou
 	return nil
 }
 
-// replan plans clones.
+// replan plans clones. What fits, as most do that have grown by little, is not tried before.
 func (d *Daemon) replan(ctx context.Context, grow []*growing) (*set, []*plan.Plan, error) {
+	made, plans, err := d.planAgain(ctx, grow)
+	if !errors.Is(err, errFull) {
+		return made, plans, err
+	}
 	if err := d.fit(ctx, grow); err != nil {
 		return nil, nil, err
 	}
+	return d.planAgain(ctx, grow)
+}
+
+// errFull says that a clone takes more than it may, or than there is.
+var errFull = errors.New("too large")
+
+func (d *Daemon) planAgain(ctx context.Context, grow []*growing) (*set, []*plan.Plan, error) {
 	made := &set{}
 	var before plan.Set
 	all := d.pointsOf(grow)
@@ -409,7 +420,9 @@ func (d *Daemon) replan(ctx context.Context, grow []*growing) (*set, []*plan.Pla
 		}
 	}
 	if k := slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil }); err == nil && k >= 0 {
-		err = errors.New(c.said[k].Refusal.Detail)
+		if err = errors.New(c.said[k].Refusal.Detail); c.said[k].Refusal.Reason == plan.MemoryFull.String() {
+			err = fmt.Errorf("%w: %w", errFull, err)
+		}
 	}
 	if err != nil {
 		d.splicer.Release(append(plans, c.entries...)...)

@@ -119,7 +119,7 @@ type cloner struct {
 	site []byte
 	// align comes in front of a site whose offset is no multiple of as many bytes as that has; nil: it may be anywhere.
 	align []byte
-	gate func(b *builder, g *Gate)
+	gate  func(b *builder, g *Gate)
 	// aim encodes a conditional jump that reaches where it leads; nil: what moves it does that.
 	aim func(i isa.Insn, code []byte, from isa.Addr) ([]byte, error)
 	// call encodes a call that reaches where it leads; nil: arch.Call does.

@@ -227,6 +227,9 @@ func (r *pluginRun) explore(ctx context.Context) ([]*wire.Clone, error) {
 	grown := results[stepGrow].GetClones()
 	for _, c := range grown {
 		progress("%s: %d functions, %d bytes, in %d rounds; %d are left to the original", c.Entry, len(c.Functions), c.Bytes, c.Rounds, len(c.Left))
+		for _, l := range c.Left {
+			progress("%s: not %s: %s: %s", c.Entry, l.Function, l.Refusal.GetReason(), l.Refusal.GetDetail())
+		}
 		if c.Full {
 			progress("%s: no more than %d KiB: --cache: the %d functions that were entered least are left out", c.Entry, r.most, flushed(c))
 		}
