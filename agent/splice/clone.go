@@ -39,6 +39,9 @@ func (s *Splicer) inner(clones []*Live) (out []*Live) {
 			of[l.Plan] = true
 		}
 	}
+	if len(of) == 0 {
+		return nil
+	}
 	for _, l := range s.live {
 		if l.Plan.In != nil && of[l.Plan.In] {
 			out = append(out, l)

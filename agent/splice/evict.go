@@ -65,13 +65,8 @@ func (s *Splicer) fresh(plans []*plan.Plan) (out []*plan.Eviction) {
 }
 
 // stale lists the functions that nobody needs elsewhere any more, when some splices go.
-func (s *Splicer) stale(going []*Live) (out []evicted) {
-	needed := map[isa.Addr]int{}
-	for _, l := range s.live {
-		if e := l.Plan.Moves(); e != nil {
-			needed[e.Body]++
-		}
-	}
+// needed says for how many splices anything is moved away; those are counted off.
+func (s *Splicer) stale(going []*Live, needed map[isa.Addr]int) (out []evicted) {
 	for _, l := range going {
 		if e := l.Plan.Moves(); e != nil {
 			if needed[e.Body]--; needed[e.Body] == 0 {
