@@ -37,7 +37,7 @@
 struct area {
 	struct list_head link;
 	struct interval_tree_node in_codes, in_cells;	/* if it has code */
-#ifdef KI_ARCH_NAMED
+#if KI_ARCH_NAMED
 	struct bpf_prog_aux *as;	/* makes text of the code */
 #endif
 	unsigned long addr;	/* code */
@@ -179,7 +179,7 @@ static bool built_in(const struct area *a)
 	return ki_annex_has(a->addr) || (KI_ARCH_ARENA && a->addr == ki_arena_addr());
 }
 
-#ifdef KI_ARCH_NAMED
+#if KI_ARCH_NAMED
 const bool ki_area_named = true;
 
 /*

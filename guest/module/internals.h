@@ -21,6 +21,16 @@
 #include "compat.h"
 #include "arch_internals.h"
 
+/* Generated code is text, wherever it is, if it is BPF's: for ISAs that have KI_ARCH_NAMED. */
+#ifdef CONFIG_BPF_JIT
+#include <linux/bpf.h>
+#define KI_NAMING(CODE)				\
+	CODE(bpf_ksym_add)			\
+	CODE(bpf_ksym_del)
+#else
+#define KI_NAMING(CODE)
+#endif
+
 #ifdef CONFIG_FUNCTION_GRAPH_TRACER
 #define KI_GRAPH(CODE)	CODE(ftrace_graph_get_ret_stack)
 #else

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Static keys' sites are rewritten only in what is text (kernel_text_address()), and generated
- * code is if it is BPF's.
- */
-#ifdef CONFIG_BPF_JIT
-#include <linux/bpf.h>
-#define KI_ARCH_NAMED 1
-#define KI_ARCH_NAMING(CODE)			\
-	CODE(bpf_ksym_add)			\
-	CODE(bpf_ksym_del)
-#else
-#define KI_ARCH_NAMING(CODE)
-#endif
+/* Static keys' sites are rewritten only in what is text: kernel_text_address(). */
+#define KI_ARCH_NAMED IS_ENABLED(CONFIG_BPF_JIT)
 
 struct pt_regs;
 void do_el1_brk64(unsigned long esr, struct pt_regs *regs);
@@ -26,7 +15,7 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 #define KI_ARCH_CALL_REACH (127ul << 20)	/* less a page, and more */
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
-	KI_ARCH_NAMING(CODE)			\
+	KI_NAMING(CODE)				\
 	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
 	KI_INSN_COPY(CODE)			\

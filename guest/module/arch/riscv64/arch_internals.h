@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The kernel's walk of a stack ends at what is no text (walk_stackframe() in
- * arch/riscv/kernel/stacktrace.c), and takes generated code for text if it is BPF's.
+ * arch/riscv/kernel/stacktrace.c); and static keys' sites are rewritten only there.
  */
-#ifdef CONFIG_BPF_JIT
-#include <linux/bpf.h>
-#define KI_ARCH_NAMED 1
-#define KI_ARCH_NAMING(CODE)			\
-	CODE(bpf_ksym_add)			\
-	CODE(bpf_ksym_del)
-#else
-#define KI_ARCH_NAMING(CODE)
-#endif
+#define KI_ARCH_NAMED IS_ENABLED(CONFIG_BPF_JIT)
 
 struct pt_regs;
 void handle_break(struct pt_regs *regs);
@@ -23,7 +15,7 @@ void handle_break(struct pt_regs *regs);
 #define KI_ARCH_CALL_LEN 8u
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\
-	KI_ARCH_NAMING(CODE)			\
+	KI_NAMING(CODE)				\
 	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
 	CODE(patch_insn_write)			\
