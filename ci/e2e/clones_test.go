@@ -187,7 +187,7 @@ func TestPlugin(t *testing.T) {
 	if calls < 3000 || each < 20 || each > 120 || each != float64(int(each)) {
 		t.Errorf("%d calls of %v instructions each", calls, each)
 	}
-	for _, arch := range []string{"amd64", "arm64"} {
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 		tracedLater(t, arch)
 	}
 	dir := t.TempDir()
