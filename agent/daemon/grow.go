@@ -235,7 +235,7 @@ func (s *set) formers() (out []former) {
 func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error) {
 	g.rounds++
 	out, err := d.ledOut(g, live)
-	g.learnUses(live, out)
+	g.learnUses(d.arch, live, out)
 	for _, site := range slices.Sorted(maps.Keys(out)) {
 		to := out[site][0]
 		f, _ := d.text.Locate(to)
@@ -253,14 +253,14 @@ func (d *Daemon) learnOf(g *growing, live []*splice.Live) (news bool, err error)
 
 // learnUses reads how often each function of a clone was entered since it was made, and of those that its sites
 // led out to, once at least, how often that was counted.
-func (g *growing) learnUses(live []*splice.Live, out map[isa.Addr][]isa.Addr) {
+func (g *growing) learnUses(arch *isa.Arch, live []*splice.Live, out map[isa.Addr][]isa.Addr) {
 	k := slices.IndexFunc(live, func(l *splice.Live) bool { return l.Plan == g.entry })
 	if k < 0 {
 		return
 	}
 	g.uses = map[isa.Addr]uint64{}
 	for f, word := range g.counts {
-		g.uses[f] = live[k].Beside(word)
+		g.uses[f] = live[k].CountedBeside(arch, word)
 	}
 	for site, to := range out {
 		if _, copied := g.counts[to[0]]; !copied {

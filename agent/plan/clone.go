@@ -10,6 +10,7 @@ import (
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/amd64"
+	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/snippet"
 )
@@ -339,7 +340,7 @@ func (fn *function) kept() []isa.Insn {
 // where that takes a register, one has to be free.
 func (fn *function) leavable(k int, i isa.Insn) *Refusal {
 	out := i.Flow == isa.FlowTrap || (i.Flow == isa.FlowJump || i.Flow == isa.FlowCond) && !fn.within(i.Target) || k == len(fn.kept())-1 && !i.Flow.Ends()
-	if fn.text.Arch.Far == nil || fn.text.Arch.Name == "arm64" || !out {
+	if fn.text.Arch.Far == nil || !out {
 		return nil
 	}
 	free, err := fn.free(k)
@@ -508,14 +509,11 @@ func (fn *function) pairedTo(i isa.Insn) isa.Addr {
 		return 0
 	}
 	before, op := fn.text.Arch.Op(fn.code[fn.off(k-1):], fn.insns[k-1].Addr), fn.text.Arch.Op(fn.code[fn.off(k):], i.Addr)
-	if before.Kind != isa.OpConst || op.Kind != isa.OpJump || op.A != before.Dst || op.Dst != 0 && op.Dst != linkReg {
+	if before.Kind != isa.OpConst || op.Kind != isa.OpJump || op.A != before.Dst || op.Dst != 0 && op.Dst != riscv64.RA {
 		return 0
 	}
 	return isa.Addr(before.Imm + op.Imm)
 }
-
-// linkReg is riscv64's ra, by which calls return.
-const linkReg = isa.Reg(1)
 
 // aimedAt reports whether one of the function's own instructions names an address as where it leads.
 func (fn *function) aimedAt(a isa.Addr) bool {
@@ -640,6 +638,9 @@ func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Ref
 	at, r := fn.boundary(req.Offset)
 	if r == nil && fn.off(at) < begin {
 		r = reserve(ktext.Ftrace.String(), "%s is an ftrace site or before it, which clones have none of", fn.place(at))
+	}
+	if r == nil && at >= len(fn.kept()) {
+		r = refuse(OutsideFunction, "%s fills up behind the function's end, which is not copied", fn.name(at))
 	}
 	if r == nil {
 		_, r = fn.task(req)

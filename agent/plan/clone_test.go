@@ -381,3 +381,31 @@ func leadsRight(t *testing.T, x *ktext.Text, f ktext.Func, c *plan.Cloned) {
 		}
 	}
 }
+
+// TestCloneTrimmed: what fills up behind a function's end is not in a copy, and a point there is refused.
+func TestCloneTrimmed(t *testing.T) {
+	for arch, code := range map[string]string{
+		"amd64": "\xb8\x00\x00\x00\x00\xc3\x90\x90", "arm64": "\x1f\x20\x03\xd5\xc0\x03\x5f\xd6\x1f\x20\x03\xd5", "riscv64": "\x13\x03\x00\x00\x13\x03\x00\x00\x67\x80\x00\x00\x01\x00",
+	} {
+		k := ktexttest.Load(t, arch)
+		x := k.Text(t)
+		f, err := x.Function("", "ksys_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Add("filled", f.Addr-0x100, []byte(code))
+		x = k.Text(t)
+		if f, err = x.Function("", "filled"); err != nil {
+			t.Fatal(err)
+		}
+		fill := isa.Off(len(code) - x.Arch.MinLen)
+		c, r := plan.AsClone(x, request(x, "filled", 0), plan.Cloning{Functions: []ktext.Func{f}, Inserts: []plan.Insert{{Func: f}, {Func: f, Offset: fill}}})
+		if r != nil {
+			t.Errorf("%s: %v", arch, r)
+			continue
+		}
+		if c.Points[0] == nil || c.Points[1] != nil || c.Why[1] == nil || c.Why[1].Reason != plan.OutsideFunction {
+			t.Errorf("%s: %v, %v: %v", arch, c.Points[0], c.Points[1], c.Why[1])
+		}
+	}
+}

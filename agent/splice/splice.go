@@ -68,6 +68,11 @@ func (l *Live) Words() []uint64 {
 // Beside reads a word of what a clone's patch has beside what its points have.
 func (l *Live) Beside(word int) uint64 { return l.cells.Load(l.cell + 8*word) }
 
+// CountedBeside is what a counter has counted there, which may be in units of where it is (gen.Unit).
+func (l *Live) CountedBeside(arch *isa.Arch, word int) uint64 {
+	return gen.Hits(l.Beside(word), gen.Unit(arch, snippet.Counter(), l.Plan.Cell+isa.Addr(8*word)))
+}
+
 // Read is what Words would say if memory held so at each of Places.
 func (l *Live) Read(raw []uint64) []uint64 {
 	out := make([]uint64, len(raw))
