@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore cost code index copies detect cold tests'
+legs='warm restore cost code dense index copies detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -54,6 +54,13 @@ cost() {
 # The hot paths of the Go code.
 code() {
 	"${GO:-go}" test -run '^$' -bench . ./agent/... ./lab/...
+}
+
+# What it takes to plan a counter in each block of a kernel, all in one batch.
+dense() {
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkDense$' -benchtime 1x -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
+		{ cat "$out/log" >&2; exit 1; }
+	grep ^Benchmark "$out/log"
 }
 
 # What it takes to know a whole kernel, beside what objdump takes to print it; and

@@ -3,8 +3,6 @@ package gen
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,19 +56,7 @@ func TestGoldenAnnex(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join("testdata", "arm64-annex.txt")
-	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.String() != string(want) {
-		t.Errorf("%s is not what is generated now; look at the difference after -update", file)
-	}
+	isGolden(t, "arm64-annex.txt", b.String())
 }
 
 // TestAnnexLeaps: whatever is free, no leap takes anything else without a push, no part

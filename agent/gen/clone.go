@@ -138,9 +138,10 @@ type cloner struct {
 }
 
 var cloners = map[string]cloner{
-	"amd64":   {keyAmd64, amd64.Nop5, nil, gateAmd64, nil, nil, 0, true, 0, false, 0, framesAmd64, linksAmd64},
-	"arm64":   {keyArm64, nopArm64, nil, gateArm64, aimArm64, nil, 0, false, 1, true, 0, 0, linksArm64},
-	"riscv64": {keyRiscv64, nopRiscv64, cnopRiscv64, gateRiscv64, aimRiscv64, riscv64.NearCall, isa.Set(riscv64.RA), false, 1, true, 1 << 29, 0, linksRiscv64},
+	"amd64": {key: keyAmd64, site: amd64.Nop5, gate: gateAmd64, flags: true, moves: framesAmd64, linker: linksAmd64},
+	"arm64": {key: keyArm64, site: nopArm64, gate: gateArm64, aim: aimArm64, registers: 1, near: true, linker: linksArm64},
+	"riscv64": {key: keyRiscv64, site: nopRiscv64, align: cnopRiscv64, gate: gateRiscv64, aim: aimRiscv64, call: riscv64.NearCall,
+		linked: isa.Set(riscv64.RA), registers: 1, near: true, away: 1 << 29, linker: linksRiscv64},
 }
 
 // ReadsKey reports whether a static key can be read where some registers are free.

@@ -1,8 +1,6 @@
 package gen
 
 import (
-	"slices"
-
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/arm64"
 )
@@ -70,7 +68,7 @@ var linksArm64 = linker{
 		return func(from, to isa.Addr) ([]byte, error) { return arm64.JumpIf(arm64.NotEqual, from, to) }
 	},
 	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
-		b.savingArm64(x, func(at, v isa.Reg) {
+		b.saving(orderArm64, x, arm64.Push, arm64.Pop, func(at, v isa.Reg) {
 			code, err := arm64.Address(v, b.pc(), f)
 			b.emit(code, 0, reach(err))
 			b.noteArm64(at, v, cell)
@@ -78,31 +76,11 @@ var linksArm64 = linker{
 		})
 	},
 	noteR: func(b *builder, x *Cloned, cell isa.Addr) {
-		b.savingArm64(x, func(at, n isa.Reg) {
+		b.saving(orderArm64, x, arm64.Push, arm64.Pop, func(at, n isa.Reg) {
 			b.noteArm64(at, *x.By, cell)
 			b.tallyArm64(at, n)
 		})
 	},
-}
-
-// savingArm64 emits what takes two registers, which are saved where they are not free.
-func (b *builder) savingArm64(x *Cloned, emit func(r, s isa.Reg)) {
-	order := orderArm64
-	if x.By != nil {
-		order = slices.DeleteFunc(slices.Clone(order), func(r isa.Reg) bool { return r == *x.By })
-	}
-	regs, save := choose(order, x.Free, 2)
-	if len(save) > 0 {
-		code, err := arm64.Push(save...)
-		b.emit(code, 0, err)
-		b.state(x.Insn.Addr, 16, save)
-	}
-	emit(regs[0], regs[1])
-	if len(save) > 0 {
-		code, err := arm64.Pop(save...)
-		b.emit(code, 0, err)
-		b.state(x.Insn.Addr, 0, nil)
-	}
 }
 
 // noteArm64 stores what a register holds, and leaves the address of the cell in another.

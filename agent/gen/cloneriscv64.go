@@ -1,8 +1,6 @@
 package gen
 
 import (
-	"slices"
-
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/riscv64"
 )
@@ -13,14 +11,11 @@ import (
 
 const gateRiscv64Reg = isa.Reg(6) // t1: t0 is who traces
 
-// bareRiscv64 is the nop that an ftrace site begins with while nobody uses it; auipc or a breakpoint else.
-const bareRiscv64 = 0x13
-
-// gateRiscv64 goes to the original if its ftrace site is not bare.
+// gateRiscv64 goes to the original if its ftrace site is not bare: where there is auipc, or a breakpoint, for the nop.
 func gateRiscv64(b *builder, g *Gate) {
 	r := gateRiscv64Reg
 	b.loadRiscv64At(r, g.Site)
-	code, err := riscv64.ALUImm(riscv64.Add, r, r, ^uint64(bareRiscv64)+1)
+	code, err := riscv64.ALUImm(riscv64.Add, r, r, -uint64(g.Bare))
 	b.emit(code, 0, err)
 	b.jump(func(from, to isa.Addr) ([]byte, error) { return riscv64.JumpIf(riscv64.Equal, r, 0, from, to) }, b.pc()+4+riscv64.FarJumpLen)
 	b.jump(func(from, to isa.Addr) ([]byte, error) { return riscv64.FarJump(r, from, to) }, g.Function)
@@ -67,14 +62,14 @@ var linksRiscv64 = linker{
 	},
 	onOther: func(x *Cloned) encoder { return overRiscv64(riscv64.Equal, *x.By, spare(orderRiscv64, x, 1)[0]) },
 	note: func(b *builder, x *Cloned, f, cell isa.Addr) {
-		b.savingRiscv64(x, func(at, v isa.Reg) {
+		b.saving(orderRiscv64, x, pushRiscv64, popRiscv64, func(at, v isa.Reg) {
 			code, _, err := riscv64.Address(v, b.pc(), f)
 			b.emit(code, 0, reach(err))
 			b.noteRiscv64(at, v, v, cell)
 		})
 	},
 	noteR: func(b *builder, x *Cloned, cell isa.Addr) {
-		b.savingRiscv64(x, func(at, n isa.Reg) { b.noteRiscv64(at, *x.By, n, cell) })
+		b.saving(orderRiscv64, x, pushRiscv64, popRiscv64, func(at, n isa.Reg) { b.noteRiscv64(at, *x.By, n, cell) })
 	},
 }
 
@@ -93,29 +88,19 @@ func (b *builder) noteRiscv64(at, r, n isa.Reg, cell isa.Addr) {
 	b.emit(code, 0, err)
 }
 
-// savingRiscv64 emits what takes two registers, which are saved where they are not free.
-func (b *builder) savingRiscv64(x *Cloned, emit func(r, s isa.Reg)) {
-	order := orderRiscv64
-	if x.By != nil {
-		order = slices.DeleteFunc(slices.Clone(order), func(r isa.Reg) bool { return r == *x.By })
-	}
-	regs, save := choose(order, x.Free, 2)
-	if len(save) > 0 {
-		code, _, err := riscv64.Push(save...)
-		b.emit(code, 0, err)
-		b.state(x.Insn.Addr, riscv64.Frame(len(save)), save)
-	}
-	emit(regs[0], regs[1])
-	if len(save) > 0 {
-		code, _, err := riscv64.Pop(save...)
-		b.emit(code, 0, err)
-		b.state(x.Insn.Addr, 0, nil)
-	}
+func pushRiscv64(rs ...isa.Reg) ([]byte, error) {
+	code, _, err := riscv64.Push(rs...)
+	return code, err
+}
+
+func popRiscv64(rs ...isa.Reg) ([]byte, error) {
+	code, _, err := riscv64.Pop(rs...)
+	return code, err
 }
 
 // nopRiscv64 is what a static key's site is while it leads nowhere; cnopRiscv64 aligns it, as the kernel writes it
 // by one store.
-var nopRiscv64, cnopRiscv64 = []byte{bareRiscv64, 0, 0, 0}, []byte{1, 0}
+var nopRiscv64, cnopRiscv64 = []byte{0x13, 0, 0, 0}, []byte{1, 0}
 
 func aimRiscv64(i isa.Insn, code []byte, from isa.Addr) ([]byte, error) {
 	return riscv64.Aim(code, from, i.Target)

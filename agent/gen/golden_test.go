@@ -112,22 +112,27 @@ func golden(t *testing.T, a *isa.Arch) string {
 	return b.String()
 }
 
-func TestGolden(t *testing.T) {
-	for _, a := range all.Arches() {
-		file := filepath.Join("testdata", a.Name+".txt")
-		got := golden(t, a)
-		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
+// isGolden holds a text against a file, which people have read.
+func isGolden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got != string(want) {
-			t.Errorf("%s is not what is generated now; look at the difference after -update", file)
-		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what is generated now; look at the difference after -update", file)
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for _, a := range all.Arches() {
+		isGolden(t, a.Name+".txt", golden(t, a))
 	}
 }
 

@@ -2,6 +2,7 @@ package gen
 
 import (
 	"fmt"
+	"slices"
 
 	"kerninst/agent/isa"
 )
@@ -58,6 +59,28 @@ func (b *builder) spare(order []isa.Reg, x *Cloned, n int) []isa.Reg {
 		out = append(out, order[0])
 	}
 	return out
+}
+
+// frame is what two registers take of the stack, or one: it stays aligned to as much.
+const frame = 16
+
+// saving emits what takes two registers at an instruction, which are saved where they are not free.
+func (b *builder) saving(order []isa.Reg, x *Cloned, push, pop func(...isa.Reg) ([]byte, error), emit func(r, s isa.Reg)) {
+	if x.By != nil {
+		order = slices.DeleteFunc(slices.Clone(order), func(r isa.Reg) bool { return r == *x.By })
+	}
+	regs, save := choose(order, x.Free, 2)
+	if len(save) > 0 {
+		code, err := push(save...)
+		b.emit(code, 0, err)
+		b.state(x.Insn.Addr, frame, save)
+	}
+	emit(regs[0], regs[1])
+	if len(save) > 0 {
+		code, err := pop(save...)
+		b.emit(code, 0, err)
+		b.state(x.Insn.Addr, 0, nil)
+	}
 }
 
 // known emits what calls or leaves to where the instruction before has said.

@@ -29,14 +29,7 @@ func TestWholeKernels(t *testing.T) {
 			if a := call(t, nil, "image", "dump", "--arch", arch, file); a.code != 0 {
 				t.Fatal(a)
 			}
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d, err := ktext.ReadDump(b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b, d := readDump(t, file)
 			k, err := analysis.Analyse(d)
 			if err != nil {
 				t.Fatal(err)

@@ -37,16 +37,23 @@ func BenchmarkIndex(b *testing.B) {
 	}
 }
 
+// readDump reads a dumped kernel: its bytes, and what they say.
+func readDump(tb testing.TB, file string) ([]byte, *ktext.Dump) {
+	tb.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d, err := ktext.ReadDump(b)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b, d
+}
+
 // benchObjdump is what the other figures are held against.
 func benchObjdump(b *testing.B, file string) {
-	dump, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	d, err := ktext.ReadDump(dump)
-	if err != nil {
-		b.Fatal(err)
-	}
+	_, d := readDump(b, file)
 	arch, err := all.Lookup(d.Arch)
 	if err != nil {
 		b.Fatal(err)

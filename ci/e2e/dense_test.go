@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -50,15 +49,9 @@ type dense struct {
 }
 
 func newDense(b *testing.B, file string) *dense {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	dump, err := ktext.ReadDump(data)
-	if err != nil {
-		b.Fatal(err)
-	}
+	_, dump := readDump(b, file)
 	d := &dense{}
+	var err error
 	if d.text, err = analysis.TextOf(dump); err != nil {
 		b.Fatal(err)
 	}

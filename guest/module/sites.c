@@ -8,6 +8,7 @@
  * change after boot, so they are copied once, sorted by address, and searched.
  * Text of modules comes and goes; for that the kernel is asked.
  */
+#include <linux/bsearch.h>
 #include <linux/ftrace.h>
 #include <linux/jump_label.h>
 #include <linux/kallsyms.h>
@@ -149,23 +150,16 @@ static bool in_list(unsigned long addr)
  * Hashes of the names of banned functions. To look a name up that the kernel does not have takes a
  * comparison with each symbol of each module, and in a dense batch counters are in those.
  */
-static u32 *names;
+static unsigned long *names;
 static u32 name_count;
 
-static u32 name_hash(const char *name)
+static unsigned long name_hash(const char *name)
 {
 	return full_name_hash(NULL, name, strlen(name));
 }
 
-static int by_number(const void *a, const void *b)
-{
-	u32 x = *(u32 *)a, y = *(u32 *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Hashes them, into `to` if it is not NULL. */
-static u32 hash_names(u32 *to)
+static u32 hash_names(unsigned long *to)
 {
 	char name[KSYM_NAME_LEN];
 	unsigned long at, size, off;
@@ -189,22 +183,15 @@ static int copy_names(void)
 	if (!names)
 		return -ENOMEM;
 	hash_names(names);
-	sort(names, name_count, sizeof(*names), by_number, NULL);
+	sort(names, name_count, sizeof(*names), by_value, NULL);
 	return 0;
 }
 
 static bool may_be_banned(const char *name)
 {
-	u32 lo = 0, hi = name_count, mid, h = name_hash(name);
+	unsigned long hash = name_hash(name);
 
-	while (lo < hi) {
-		mid = lo + (hi - lo) / 2;
-		if (names[mid] < h)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < name_count && names[lo] == h;
+	return bsearch(&hash, names, name_count, sizeof(*names), by_value);
 }
 
 /*
