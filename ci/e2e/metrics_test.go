@@ -208,33 +208,44 @@ func insideBlock(t *testing.T, g *guestShell) {
 	}
 }
 
+// others is how many nanoseconds all but the two of oneAtATime may run between its beginning
+// and its end: kinst, which begins and ends and starts a shell that sleeps (9 to 10 ms were
+// seen), however long it sleeps.
+const others = 20e6
+
 // oneAtATime has two that give their only CPU to each other be inside all the time: they are
-// two, and run as one.
+// two, run as one, and have the same part of that.
 func oneAtATime(t *testing.T, g *guestShell) {
 	if said, code := g.run("for k in 1 2; do echo give 60000 >/proc/truth & done; sleep 0.1", 2); code != 0 {
 		t.Fatal(said)
 	}
-	a := answers(t, g, `kinst --json kinst:truth:truth_give:entry --do time --do vtime --do "vtime by tid" --run "sleep 0.2"`, 3)
+	a := answers(t, g, `kinst --json kinst:truth:truth_give:entry --do time --do vtime --do "vtime by tid" --run "sleep 0.5"`, 3)
+	rows := map[string]int{"time": 1, "vtime": 1, "vtime by tid": 2}
+	ns := map[string]float64{} // of all rows
 	for _, x := range a.Times {
-		want, rows := 2.0, 1
-		if x.Action != "time" {
-			want = 1
-		}
-		if x.Action == "vtime by tid" {
-			want, rows = 0.5, 2
-		}
 		t.Logf("%s: %+v", x.Action, x.Rows)
-		if len(x.Rows) != rows {
-			t.Errorf("%s: %+v, want %d rows", x.Action, x.Rows, rows)
+		if len(x.Rows) != rows[x.Action] {
+			t.Errorf("%s: %+v, want %d rows", x.Action, x.Rows, rows[x.Action])
 		}
 		for _, r := range x.Rows {
-			if n := int64(2 / rows); r.Calls != 0 || r.Begin != n || r.End != n || math.Abs(r.Inside/want-1) > 0.05 {
-				t.Errorf("%s: %+v, want %.1f inside all the time", x.Action, r, want)
+			if n := int64(2 / len(x.Rows)); r.Calls != 0 || r.Begin != n || r.End != n {
+				t.Errorf("%s: %+v, want %d inside all the time", x.Action, r, n)
 			}
+			if math.Abs(r.NS/x.Rows[0].NS-1) > 0.05 {
+				t.Errorf("%s: %+v, want one as long as the other", x.Action, x.Rows)
+			}
+			ns[x.Action] += r.NS
 		}
 	}
-	if len(a.Times) != 3 {
+	if len(a.Times) != len(rows) || len(ns) != len(rows) {
 		t.Errorf("%+v", a.Times)
+	}
+	elapsed := ns["time"] / 2
+	if ran := ns["vtime"]; elapsed < 0.5e9 || ran > elapsed || ran < elapsed-others {
+		t.Errorf("two ran for %.0f ns of %.0f, and all others have at the most %.0f", ran, elapsed, float64(others))
+	}
+	if math.Abs(ns["vtime by tid"]/ns["vtime"]-1) > 0.001 {
+		t.Errorf("two ran for %.0f ns, by thread for %.0f", ns["vtime"], ns["vtime by tid"])
 	}
 }
 
