@@ -16,19 +16,23 @@ import (
 // stormCalls are the system calls that are cloned.
 var stormCalls = strings.Fields("read write openat newfstatat close pipe2 poll clock_nanosleep getppid mmap wait4 execve exit_group")
 
-// cloneLoad runs until told, and leaves two tasks behind that sleep in a read.
+// cloneLoad runs until told, says of each loop that it has ended, and leaves two tasks behind that sleep in a read.
 const cloneLoad = `mkfifo /run/never; exec >/dev/null 2>&1 </dev/null
-while [ ! -e /run/stop ]; do cat /proc/version; ls -l /; (:); echo x >/run/x; cat /run/x; rm /run/x; sleep 0.01; done &
-while [ ! -e /run/stop ]; do yes | head -c 20000; sleep 0.05; done &
+(while [ ! -e /run/stop ]; do cat /proc/version; ls -l /; (:); echo x >/run/x; cat /run/x; rm /run/x; sleep 0.01; done; >/run/ended.1) &
+(while [ ! -e /run/stop ]; do yes | head -c 20000; sleep 0.05; done; >/run/ended.2) &
 cd /sys/kernel/tracing/events
-while [ ! -e /run/stop ]; do for e in sched kmem filemap; do echo 1 >$e/enable; sleep 0.02; echo 0 >$e/enable; sleep 0.02; done; done &
+(while [ ! -e /run/stop ]; do for e in sched kmem filemap; do echo 1 >$e/enable; sleep 0.02; echo 0 >$e/enable; sleep 0.02; done; done; >/run/ended.3) &
 cat 0<>/run/never & cat 0<>/run/never &
 sleep 0.2`
 
 const cloneWork = `cat /proc/version >/run/y; ls / >/run/y; (:); yes | head -c 5000 >/run/y; sleep 0.01`
 
-// endCloneLoad wakes the sleepers, in whichever clone they are.
-const endCloneLoad = `touch /run/stop; sleep 2; echo >/run/never; echo >/run/never; killall cat yes; sleep 1; true`
+// endCloneLoad waits for the loops, each of which may have a tracepoint's many sites to turn first, and wakes the
+// sleepers, in whichever clone they are.
+const endCloneLoad = `touch /run/stop
+until [ -e /run/ended.1 ] && [ -e /run/ended.2 ] && [ -e /run/ended.3 ]; do sleep 0.1; done
+echo >/run/never; echo >/run/never; killall cat
+for k in $(seq 100); do pidof cat yes >/dev/null || break; sleep 0.1; done; sleep 1`
 
 type cloneStorm struct {
 	rounds   int
