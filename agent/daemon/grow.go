@@ -196,40 +196,37 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 		if err := d.run(ctx, w.Run, out, res); err != nil {
 			return err
 		}
-		var news []*growing
-		before := formers(s.growing)
+		news := false
+		before := s.formers()
 		for _, g := range s.growing {
 			more, err := d.learnOf(g, s.spliced)
 			if err != nil {
 				return err
 			}
-			if more {
-				news = append(news, g)
-			}
+			news = news || more
 		}
-		if len(news) == 0 {
+		if !news {
 			break
 		}
-		if err := d.remake(ctx, w.Splice, news, before); err != nil {
+		if err := d.remake(ctx, w.Splice, before); err != nil {
 			return err
 		}
 		s = d.sets[w.Splice]
 	}
-	before := formers(s.growing)
+	before := s.formers()
 	for _, g := range s.growing {
 		g.grown = true
 	}
-	if err := d.remake(ctx, w.Splice, s.growing, before); err != nil {
+	if err := d.remake(ctx, w.Splice, before); err != nil {
 		return err
 	}
 	res.Clones, res.PatchMemory = d.sets[w.Splice].said, d.patchMemory()
 	return nil
 }
 
-func formers(all []*growing) map[*growing]former {
-	out := map[*growing]former{}
-	for _, g := range all {
-		out[g] = g.now()
+func (s *set) formers() (out []former) {
+	for _, g := range s.growing {
+		out = append(out, g.now())
 	}
 	return out
 }
@@ -324,86 +321,45 @@ func keysOf() func(p *plan.Plan) pointKey {
 	}
 }
 
-// remake plans some clones of a step anew, and has them take the former's place. What their points
+// remake plans the clones of a step anew, and has them take the former's place. What their points
 // have counted goes on; who comes by in between is in the originals, and not counted, nor is who sleeps in
 // the former when he wakes. If they cannot be had, they are what they were before, and the error says why.
-func (d *Daemon) remake(ctx context.Context, name string, some []*growing, before map[*growing]former) error {
+func (d *Daemon) remake(ctx context.Context, name string, before []former) error {
 	old := d.sets[name]
 	if len(old.entries) != len(old.growing) || slices.ContainsFunc(old.live, func(l *splice.Live) bool { return l.Plan.In == nil }) {
 		return fmt.Errorf("step %q has splices, or other clones, beside those that grow: ask for them in another step", name)
 	}
-	going := old.of(some)
-	kept := old.of(slices.DeleteFunc(slices.Clone(old.growing), func(g *growing) bool { return slices.Contains(some, g) }))
-	if err := d.splicer.Undo(going.spliced); err != nil {
+	if err := d.splicer.Undo(old.spliced); err != nil {
 		return err
 	}
-	if d.sets[name] = kept; len(kept.growing) == 0 {
-		delete(d.sets, name)
-	}
+	delete(d.sets, name)
 	had := counted{map[pointKey][]uint64{}, map[pointKey][]uint64{}}
 	of := keysOf()
-	for _, l := range going.live { // nobody comes there any more
+	for _, l := range old.live { // nobody comes there any more
 		k := of(l.Plan)
 		had.words[k], had.base[k] = l.Words(), d.base[l]
 		delete(d.base, l)
 	}
 	d.known = d.learnt.Again()
 	defer func() { d.known, d.learnt = nil, d.known }()
-	made, err := d.anew(ctx, some, had)
+	err := d.anew(ctx, name, old.growing, had)
 	if err == nil {
-		d.sets[name] = whole(old.growing, kept, made)
 		return nil
 	}
-	for _, g := range some {
-		g.back(before[g])
+	for k, g := range old.growing {
+		g.back(before[k])
 	}
-	made, again := d.anew(ctx, some, had)
-	if again != nil {
-		return fmt.Errorf("the clones of step %q that have grown are gone, they cannot be had again: %w", name, errors.Join(err, again))
+	if again := d.anew(ctx, name, old.growing, had); again != nil {
+		return fmt.Errorf("the clones of step %q are gone, they cannot be had again: %w", name, errors.Join(err, again))
 	}
-	d.sets[name] = whole(old.growing, kept, made)
 	return fmt.Errorf("the clones of step %q have not grown any more: %w", name, err)
 }
 
-// of is the part of a step that some of its clones are, with their points. All of them grow.
-func (s *set) of(some []*growing) *set {
-	out := &set{}
-	for k, g := range s.growing {
-		if !slices.Contains(some, g) {
-			continue
-		}
-		out.entries, out.spliced = append(out.entries, s.entries[k]), append(out.spliced, s.spliced[k])
-		out.said, out.growing = append(out.said, s.said[k]), append(out.growing, g)
-	}
-	for k, l := range s.live {
-		if slices.Contains(out.entries, l.Plan.In) {
-			out.specs, out.actions = append(out.specs, s.specs[k]), append(out.actions, s.actions[k])
-			out.points, out.live = append(out.points, s.points[k]), append(out.live, l)
-		}
-	}
-	return out
-}
-
-// whole is a step of clones that are each in one of its parts, in their order.
-func whole(order []*growing, parts ...*set) *set {
-	out := &set{}
-	for _, g := range order {
-		for _, p := range parts {
-			one := p.of([]*growing{g})
-			out.entries, out.spliced = append(out.entries, one.entries...), append(out.spliced, one.spliced...)
-			out.said, out.growing = append(out.said, one.said...), append(out.growing, one.growing...)
-			out.specs, out.actions = append(out.specs, one.specs...), append(out.actions, one.actions...)
-			out.points, out.live = append(out.points, one.points...), append(out.live, one.live...)
-		}
-	}
-	return out
-}
-
-// anew makes clones of a step, with what their points have.
-func (d *Daemon) anew(ctx context.Context, grow []*growing, had counted) (*set, error) {
+// anew makes the clones of a step, with what their points have.
+func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had counted) error {
 	made, plans, err := d.replan(ctx, grow)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cells, keys := make([][]uint64, len(plans)), make([]pointKey, len(plans))
 	of := keysOf()
@@ -418,16 +374,19 @@ func (d *Daemon) anew(ctx context.Context, grow []*growing, had counted) (*set, 
 	}
 	all, err := d.splicer.ApplyFrom(append(slices.Clip(plans), made.entries...), cells)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	made.live, made.spliced = all[:len(plans)], all[len(plans):]
-	d.counts = nil
+	d.sets[name], d.counts = made, nil
 	for k, l := range made.live {
 		if d.base[l] = had.base[keys[k]]; len(d.base[l]) != l.Plan.Snippet.Words() {
 			d.base[l] = l.Words()
 		}
 	}
-	return made, nil
+	for k, p := range plans {
+		d.describe(p, made.points[k].Actions, made.results[k])
+	}
+	return nil
 }
 
 // replan plans clones. What fits, as most do that have grown by little, is not tried before.
