@@ -241,6 +241,13 @@ func oneAtATime(t *testing.T, g *guestShell) {
 		t.Errorf("%+v", a.Times)
 	}
 	elapsed := ns["time"] / 2
+	for _, x := range a.Times {
+		for _, r := range x.Rows {
+			if math.Abs(r.Inside/(r.NS/elapsed)-1) > 0.001 {
+				t.Errorf("%s: %+v, of %.0f ns", x.Action, r, elapsed)
+			}
+		}
+	}
 	if ran := ns["vtime"]; elapsed < 0.5e9 || ran > elapsed || ran < elapsed-others {
 		t.Errorf("two ran for %.0f ns of %.0f, and all others have at the most %.0f", ran, elapsed, float64(others))
 	}
