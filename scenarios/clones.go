@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -13,14 +14,15 @@ import (
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
+	"kerninst/lab/plugins"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
 )
 
 // clones: what LMbench's operations take when the system calls that they make run as instrumented
-// copies of all that was seen to be executed from their begin on, after figures 8 and 9 of JIFL
+// copies of all that was seen to be executed from their begin on, after figures 8, 9, 10 and 13 of JIFL
 // (EuroSys 2007): with nothing inserted, with a counter in each system call, in each function, a record
-// there, and a counter in each block.
+// there, and a counter in each block; and with kprobes at the same points.
 
 // cloneKind is what is inserted in clones.
 type cloneKind struct {
@@ -29,29 +31,49 @@ type cloneKind struct {
 	action      string             // of the rules, if they do not count
 	entries     bool               // what is counted is where clones are entered
 	limit       map[string]float64 // by ISA; "": of each
+	// What is done without, to see what it is good for, as in figure 9 of JIFL: to know what is free, to have
+	// counters where they are inserted, and to lead calls from copy to copy: each function is a clone of its own.
+	blind, called, unlinked bool
 }
 
 // cloneKinds, with what was aimed at, but for riscv64 with nothing inserted: who calls a copy looks at an
 // ftrace site by four instructions there, and saves two.
 var cloneKinds = []cloneKind{
-	{"nothing", "nothing inserted", nil, "", false, map[string]float64{"": 1.03, "riscv64": 1.06}},
-	{"monitored", "system calls counted", nil, "", true, map[string]float64{"": 1.04, "riscv64": 1.07}},
-	{"counted", "calls counted", []*wire.Rule{{}}, "", false, nil},
-	{"traced", "calls traced", []*wire.Rule{{}}, cheapestTrace, false, map[string]float64{"": 1.2}},
-	{"blocks", "blocks counted", []*wire.Rule{{Each: wire.Each_BLOCK}}, "", false, map[string]float64{"amd64": 1.25, "arm64": 1.55, "riscv64": 1.65}},
+	{name: "nothing", title: "nothing inserted", limit: map[string]float64{"": 1.03, "riscv64": 1.06}},
+	{name: "monitored", title: "system calls counted", entries: true, limit: map[string]float64{"": 1.04, "riscv64": 1.07}},
+	{name: "counted", title: "calls counted", rules: []*wire.Rule{{}}},
+	{name: "traced", title: "calls traced", rules: []*wire.Rule{{}}, action: cheapestTrace, limit: map[string]float64{"": 1.2}},
+	{name: "blocks", title: "blocks counted", rules: eachBlock, limit: map[string]float64{"amd64": 1.25, "arm64": 1.55, "riscv64": 1.65}},
+}
+
+var eachBlock = []*wire.Rule{{Each: wire.Each_BLOCK}}
+
+// ablatedKinds show what each thing that the generator knows is good for.
+var ablatedKinds = []cloneKind{
+	{name: "nothing", title: "nothing inserted"},
+	{name: "unlinked", title: "nothing inserted, each function a clone of its own", unlinked: true},
+	{name: "blocks", title: "blocks counted", rules: eachBlock},
+	{name: "blind", title: "blocks counted, nothing known to be free", rules: eachBlock, blind: true},
+	{name: "called", title: "blocks counted by calls", rules: eachBlock, called: true},
+	{name: "neither", title: "blocks counted by calls, nothing known to be free", rules: eachBlock, blind: true, called: true},
 }
 
 // clonedSuite is some of LMbench's operations, and the system calls that are cloned.
 type clonedSuite struct {
 	operations, calls []string
+	kinds             []cloneKind
+	beside            bool // kprobes
 	samples           int
 	patience          time.Duration
 }
 
 var (
-	clonedSlice = clonedSuite{strings.Fields("Null Read Write Fstat"), strings.Fields("getppid read write newfstat newfstatat"), 2, 20 * time.Minute}
-	clonedWhole = clonedSuite{strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit"),
-		strings.Fields("getppid read write newstat newfstat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"), 2, 40 * time.Minute}
+	clonedSlice = clonedSuite{operations: strings.Fields("Null Read Write Fstat"), calls: strings.Fields("getppid read write newfstat newfstatat"),
+		kinds: cloneKinds, beside: true, samples: 2, patience: 20 * time.Minute}
+	clonedWhole = clonedSuite{operations: strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit"),
+		calls: strings.Fields("getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"),
+		kinds: cloneKinds, beside: true, samples: 2, patience: 2 * time.Hour}
+	clonedAblation = clonedSuite{operations: clonedSlice.operations, calls: clonedSlice.calls, kinds: ablatedKinds, samples: 2, patience: clonedSlice.patience}
 )
 
 func (s clonedSuite) argv(samples int) []string {
@@ -67,39 +89,122 @@ func cloneScenarios() []Scenario {
 		return Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole),
+	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole), one("clones-ablation", "clones-long", clonedAblation),
 		storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
 }
 
+// exploredGuest is where clones of the system calls grow, with nothing inserted, to all that the operations execute. The
+// others begin alike, and have their clones whole from the begin.
+const exploredGuest = "explored"
+
+// clonedLoad is how often the operations are run at the most to find what they execute.
+const clonedLoad = 40
+
 func (s clonedSuite) guests(arch string) []Guest {
-	steps := []*wire.Step{noOptprobes(), run("bare", s.argv(s.samples)...)}
-	for _, k := range cloneKinds {
-		sp := &wire.Splice{SkipRefused: true, Brief: k.action == ""}
-		for _, call := range s.calls {
-			c := &wire.Cloning{Entry: syscallEntry(arch, call)}
-			for _, r := range k.rules {
-				rule := &wire.Rule{Each: r.Each}
-				if k.action != "" {
-					a, err := probe.Compile("", k.action)
-					if err != nil {
-						panic(err)
-					}
-					rule.Actions = []*wire.Action{{Name: k.action, Snippet: a.String()}}
-				}
-				c.Rules = append(c.Rules, rule)
-			}
-			sp.Clones = append(sp.Clones, c)
-			if k.entries {
-				sp.Points = append(sp.Points, &wire.Point{Function: c.Entry, Entry: true, Within: c.Entry, Mechanism: plan.Clone.String()})
-			}
-		}
-		found := read(k.name + ".read")
-		found.GetRead().Brief = k.action == ""
-		steps = append(steps, &wire.Step{Name: k.name, Do: &wire.Step_Splice{Splice: sp}},
-			&wire.Step{Name: k.name + ".grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: k.name, Rounds: 40, Run: &wire.Run{Argv: s.argv(s.samples)}}}},
-			run(k.name+".work", s.argv(s.samples)...), found, unsplice(k.name))
+	guest := func(name string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: exploredGuest,
+			Make: func(a *Answer) (*wire.Job, error) {
+				more, err := steps(a)
+				return job(append([]*wire.Step{noOptprobes(), run("bare", s.argv(s.samples)...)}, more...)...), err
+			}}
 	}
-	return []Guest{{Name: "cloned", CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, Job: job(steps...)}}
+	sp := &wire.Splice{SkipRefused: true, Brief: true}
+	for _, call := range s.calls {
+		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call)})
+	}
+	out := []Guest{{Name: exploredGuest, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, Job: job(noOptprobes(),
+		&wire.Step{Name: "clones", Do: &wire.Step_Splice{Splice: sp}},
+		&wire.Step{Name: "grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: "clones", Rounds: clonedLoad, Run: &wire.Run{Argv: s.argv(s.samples)}}}},
+		unsplice("clones"))}}
+	for _, k := range s.kinds {
+		out = append(out, guest(k.name, func(a *Answer) ([]*wire.Step, error) { return k.steps(s, a) }))
+	}
+	if s.beside {
+		out = append(out, guest(toolKprobe, func(a *Answer) ([]*wire.Step, error) { return s.kprobed(arch, a), nil }))
+	}
+	return out
+}
+
+// steps have what is inserted in clones of all that was found to be executed.
+func (k cloneKind) steps(s clonedSuite, explored *Answer) ([]*wire.Step, error) {
+	var actions []*wire.Action
+	if k.action != "" {
+		a, err := probe.Compile("", k.action)
+		if err != nil {
+			return nil, err
+		}
+		actions = []*wire.Action{{Name: k.action, Snippet: a.String()}}
+	}
+	sp := &wire.Splice{SkipRefused: true, Brief: k.action == ""}
+	for _, c := range k.clones(explored) {
+		c.Still, c.NoLiveness, c.NoInlining, c.Most = true, k.blind, k.called, mostOfClone
+		for _, r := range k.rules {
+			c.Rules = append(c.Rules, &wire.Rule{Each: r.Each, Actions: actions})
+		}
+		sp.Clones = append(sp.Clones, c)
+		if k.entries {
+			sp.Points = append(sp.Points, &wire.Point{Function: c.Entry, Entry: true, Within: c.Entry, Mechanism: plan.Clone.String()})
+		}
+	}
+	found := read(k.name + ".read")
+	found.GetRead().Brief = sp.Brief
+	return []*wire.Step{{Name: k.name, Do: &wire.Step_Splice{Splice: sp}}, run(k.name+".work", s.argv(s.samples)...), found, unsplice(k.name)}, nil
+}
+
+// mostOfClone is room for all that is found, whatever is inserted: the same functions are copied each time.
+const mostOfClone = 1 << 20
+
+// clones are those that have grown, or one of each of their functions.
+func (k cloneKind) clones(explored *Answer) (out []*wire.Cloning) {
+	for _, c := range explored.Results["grown"].GetClones() {
+		out = append(out, plugins.Again(c))
+	}
+	if !k.unlinked {
+		return out
+	}
+	out = nil
+	for _, f := range functionsIn(explored) {
+		if !isPart(f) {
+			out = append(out, &wire.Cloning{Entry: f})
+		}
+	}
+	return out
+}
+
+// functionsIn are all functions that are in clones.
+func functionsIn(explored *Answer) []string {
+	in := map[string]bool{}
+	for _, c := range explored.Results["grown"].GetClones() {
+		for _, f := range c.Functions {
+			in[f] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(in))
+}
+
+// kprobes is what has the kernel's own probes at the places at which something is inserted in clones.
+func (s clonedSuite) kprobes() granularSuite {
+	g := lmbenchSuite(s.samples, 0, s.patience, s.operations...)
+	g.rivals, g.sampled = []string{toolKprobe}, nil
+	return g
+}
+
+// kprobed puts kprobes at the system calls, and in the functions that are in their clones, whoever calls these.
+func (s clonedSuite) kprobed(arch string, explored *Answer) (steps []*wire.Step) {
+	places := map[string][]*wire.Point{}
+	for _, call := range s.calls {
+		places[atSyscalls] = append(places[atSyscalls], entry(syscallEntry(arch, call)))
+	}
+	for _, f := range functionsIn(explored) {
+		places[atBlocks] = append(places[atBlocks], &wire.Point{Function: f, Each: wire.Each_BLOCK})
+		if !isPart(f) {
+			places[atEntries] = append(places[atEntries], entry(f))
+		}
+	}
+	for _, at := range slices.Sorted(maps.Keys(places)) {
+		steps = append(steps, skipping(at, places[at]), unsplice(at))
+	}
+	return append(steps, s.kprobes().probed(arch, "true")...)
 }
 
 func (s clonedSuite) check(t *T) {
@@ -107,37 +212,63 @@ func (s clonedSuite) check(t *T) {
 	for _, name := range append(slices.Clone(s.operations), "geometric mean") {
 		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
 	}
-	bare := s.suite(t, "bare")
-	for _, k := range cloneKinds {
-		t.done("cloned", k.name)
-		t.ran("cloned", k.name+".grown")
-		grown := t.done("cloned", k.name+".grown")
-		functions, size, left := 0, uint32(0), 0
-		t.Files["clones-"+k.name+".txt"] = composition(grown.Clones)
-		for _, c := range grown.Clones {
-			functions, size, left = functions+len(c.Functions), size+c.Bytes, left+len(c.Left)
-		}
-		t.Metrics["clones."+k.name+".functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: 1}
-		t.Metrics["clones."+k.name+".left"] = report.Metric{Value: float64(left), Unit: "functions", N: 1}
-		t.Metrics["clones."+k.name+".bytes"] = report.Metric{Value: float64(size), Unit: "bytes", N: 1}
-		mean := 1.0
-		var cells []report.GridCell
-		for n, o := range s.suite(t, k.name+".work") {
-			of := o.NS / bare[n].NS
-			mean *= math.Pow(of, 1/float64(len(bare)))
-			cells = append(cells, report.GridCell{Value: &of})
-		}
-		cells = append(cells, report.GridCell{Value: &mean})
-		t.granularColumn(k.title, cells)
-		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: mean, Unit: "ratio", Better: "lower", N: len(bare)}
+	t.ran(exploredGuest, "grown")
+	means := map[string]float64{}
+	for _, k := range s.kinds {
+		t.composed(k.name, t.done(k.name, k.name).Clones)
+		mean := s.column(t, k.name, k.name, k.title)
+		means[k.name] = mean
+		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: mean, Unit: "ratio", Better: "lower", N: len(s.operations)}
 		if k.entries {
-			t.atMost("what counting system calls adds to nothing inserted", mean-t.Metrics["clones.nothing.ratio"].Value, 0.01)
-			t.atLeast("system calls counted", float64(slices.Max(t.done("cloned", k.name+".read").Counts)), 1000)
+			t.atMost("what counting system calls adds to nothing inserted", mean-means["nothing"], 0.01)
+			t.atLeast("system calls counted", float64(slices.Max(t.done(k.name, k.name+".read").Counts)), 1000)
 		}
 		if limit := cmp.Or(k.limit[t.Arch], k.limit[""]); limit > 0 {
 			t.atMost(k.title+": geometric mean of what operations take, of bare", mean, limit)
 		}
 	}
+	kprobes := s.kprobes().rival(toolKprobe)
+	for _, g := range granularities {
+		if !s.beside || kprobes.lacks(t.Arch, g) != "" {
+			continue
+		}
+		mean := s.column(t, toolKprobe, g.name, g.title+", "+toolKprobe)
+		t.Metrics["clones."+g.name+".kprobes.ratio"] = report.Metric{Value: mean, Unit: "ratio", N: len(s.operations)}
+		if k := means[g.name]; g.at != atSyscalls && k > 1 {
+			over := (mean - 1) / (k - 1)
+			t.Metrics["clones."+g.name+".kprobes.over"] = report.Metric{Value: over, Unit: "x", N: len(s.operations)}
+			t.atLeast(g.title+": what kprobes at the same points add, times what the clone does", over, leastOverClones)
+		}
+	}
+}
+
+// leastOverClones is how many times as much kprobes add at least.
+const leastOverClones = 10
+
+// composed files what is in clones.
+func (t *T) composed(name string, clones []*wire.Clone) {
+	functions, size, left := 0, uint32(0), 0
+	for _, c := range clones {
+		functions, size, left = functions+len(c.Functions), size+c.Bytes, left+len(c.Left)
+	}
+	t.Files["clones-"+name+".txt"] = composition(clones)
+	t.Metrics["clones."+name+".functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: 1}
+	t.Metrics["clones."+name+".left"] = report.Metric{Value: float64(left), Unit: "functions", N: 1}
+	t.Metrics["clones."+name+".bytes"] = report.Metric{Value: float64(size), Unit: "bytes", N: 1}
+}
+
+// column is what operations take in a guest with something, times what they take there bare, and their geometric mean.
+func (s clonedSuite) column(t *T, guest, name, title string) float64 {
+	mean := 1.0
+	var cells []report.GridCell
+	bare := s.suite(t, guest, "bare")
+	for n, o := range s.suite(t, guest, name+".work") {
+		of := o.NS / bare[n].NS
+		mean *= math.Pow(of, 1/float64(len(bare)))
+		cells = append(cells, report.GridCell{Value: &of})
+	}
+	t.granularColumn(title, append(cells, report.GridCell{Value: &mean}))
+	return mean
 }
 
 // composition is what is in clones, for people.
@@ -155,13 +286,13 @@ func composition(all []*wire.Clone) []byte {
 	return b.Bytes()
 }
 
-func (s clonedSuite) suite(t *T, step string) []*measure.Operation {
-	suite, err := measure.ParseSuite(t.ran("cloned", step)[0])
-	t.noError(step, err)
+func (s clonedSuite) suite(t *T, guest, step string) []*measure.Operation {
+	suite, err := measure.ParseSuite(t.ran(guest, step)[0])
+	t.noError(guest+": "+step, err)
 	var names []string
 	for _, o := range suite.Operations {
 		names = append(names, o.Name)
 	}
-	t.equal(step+": operations", names, s.operations)
+	t.equal(guest+": "+step+": operations", names, s.operations)
 	return suite.Operations
 }

@@ -169,6 +169,7 @@ func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 func (g *growing) asked(of *plan.Cloning) {
 	of.Functions = slices.Clone(g.functions)
 	of.Links, of.Never, of.Notes, of.Uses = g.links, g.never, !g.grown, !g.grown
+	of.Blind, of.Called = g.spec.NoLiveness, g.spec.NoInlining
 	if of.Most = int(g.spec.Most); of.Most == 0 {
 		of.Most = usualClone
 	}

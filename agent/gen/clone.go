@@ -28,6 +28,11 @@ type Clone struct {
 	// the clone: behind landing pad and ftrace site.
 	Begins map[isa.Addr]isa.Addr `json:"begins,omitempty"`
 	LSE    bool                  `json:"lse,omitempty"` // arm64: as Features have it
+	// What is known to be free, and that snippets stand where they are inserted, is given up to see what it is good
+	// for (figure 9 of JIFL's paper): Blind takes nothing for free that a snippet might overwrite, Called has each
+	// counter in a routine of its own, that is called.
+	Blind  bool `json:"blind,omitempty"`
+	Called bool `json:"called,omitempty"`
 }
 
 // Cloned is one instruction of a clone.
@@ -286,8 +291,8 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 			return offs
 		}
 	}
-	for _, emit := range b.later {
-		emit()
+	for k := 0; k < len(b.later); k++ { // which may add to them
+		b.later[k]()
 	}
 	return offs
 }
@@ -319,6 +324,51 @@ func Carries(arch *isa.Arch, i isa.Insn, code []byte) error {
 
 // insert emits a snippet at an instruction.
 func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
+	if b.in.Clone.Blind {
+		s.Free = 0
+	}
+	if b.in.Clone.Called && s.Snippet.IsCounter() {
+		b.outOfLine(arch, x, s)
+		return
+	}
+	b.inline(arch, x, s, State{}, 0)
+}
+
+// outOfLine emits a call to a routine that counts, and that routine behind all others. As any call's, its frame record
+// is pushed, where there is one; the stack is as much lower in the routine, by which who walks it comes.
+func (b *builder) outOfLine(arch *isa.Arch, x *Cloned, s Inserted) {
+	c, point, added := callers[arch.Name], b.point, b.out.Added
+	b.state(x.Insn.Addr, 0, nil)
+	b.point = x.Insn.Addr
+	c.enter(b)
+	b.point = point
+	at := len(b.out.Code)
+	call := func(from, to isa.Addr) ([]byte, error) {
+		m, err := arch.Call(isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: to}, x.Bytes, from)
+		b.out.Added += m.Insns
+		return m.Code, err
+	}
+	b.jump(call, b.pc())
+	if c.frame > 0 {
+		b.emit(c.pop())
+	}
+	b.state(x.Insn.Addr, 0, nil)
+	around := b.out.Added - added + 1
+	b.out.Added = added
+	b.later = append(b.later, func() {
+		b.aimAgain(call, at, b.pc())
+		in := State{SP: c.frame, Saved: c.saved}
+		if c.frame == 0 { // what the call has pushed
+			in.SP = 8
+		}
+		b.inline(arch, x, s, in, around)
+		b.emit(c.ret, 0, nil)
+		b.out.Added = added
+	})
+}
+
+// inline emits a snippet where the stack is as a state says, which has nothing else. So many instructions are around it.
+func (b *builder) inline(arch *isa.Arch, x *Cloned, s Inserted, where State, around int) {
 	in := b.in
 	in.Clone, in.Snippet, in.Locals = nil, s.Snippet, nil
 	in.Patch, in.Cell = b.pc(), b.in.Cell+isa.Addr(8*s.Word)
@@ -339,10 +389,10 @@ func (b *builder) insert(arch *isa.Arch, x *Cloned, s Inserted) {
 		b.out.States = b.out.States[:n-1]
 	}
 	for _, st := range one.out.States {
-		st.Off += at
+		st.Off, st.SP, st.Saved = st.Off+at, st.SP+where.SP, append(st.Saved, where.Saved...)
 		b.out.States = append(b.out.States, st)
 	}
-	b.out.Pieces = append(b.out.Pieces, Piece{s.Number, at, len(one.out.Code), s.Word, one.out.Added, one.out.Spilled})
+	b.out.Pieces = append(b.out.Pieces, Piece{s.Number, at, len(one.out.Code), s.Word, one.out.Added + around, one.out.Spilled})
 	b.out.Code = append(b.out.Code, one.out.Code...)
 }
 

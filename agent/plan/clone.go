@@ -53,6 +53,8 @@ type Cloning struct {
 	// Never are functions that were left out before, for what will not change.
 	Never map[isa.Addr]*Refusal
 	Most  int // bytes of it; 0: as many as there is room for
+	// Blind and Called have the generator do without what it knows: see gen.Clone.
+	Blind, Called bool
 }
 
 // Insert is a snippet that is asked for at a point of a function that is cloned.
@@ -400,7 +402,7 @@ func (c *cloning) make() *Refusal {
 
 // lay makes the list of instructions, with what is inserted before each.
 func (c *cloning) lay() *Refusal {
-	c.gen.Begins, c.gen.LSE = map[isa.Addr]isa.Addr{}, c.req.Features.LSE
+	c.gen.Begins, c.gen.LSE, c.gen.Blind, c.gen.Called = map[isa.Addr]isa.Addr{}, c.req.Features.LSE, c.Cloning.Blind, c.Cloning.Called
 	before, r := c.places()
 	if r != nil {
 		return r

@@ -655,14 +655,18 @@ func (x *Splice) GetClones() []*Cloning {
 // Cloning is a clone of the code that is executed from a function's begin on: at first of that
 // function alone, and of more when it grows.
 type Cloning struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Module        string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
-	Entry         string                 `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
-	Rules         []*Rule                `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
-	Functions     []string               `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"` // that are in it from the begin, if they can be
-	Most          uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // bytes of its code at the most; 0: 256 KiB
-	Links         []*Led                 `protobuf:"bytes,6,rep,name=links,proto3" json:"links,omitempty"`         // that are known from the begin
-	Still         bool                   `protobuf:"varint,7,opt,name=still,proto3" json:"still,omitempty"`        // no site notes where it leads out: it does not grow
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Module    string                 `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
+	Entry     string                 `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	Rules     []*Rule                `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
+	Functions []string               `protobuf:"bytes,4,rep,name=functions,proto3" json:"functions,omitempty"` // that are in it from the begin, if they can be
+	Most      uint32                 `protobuf:"varint,5,opt,name=most,proto3" json:"most,omitempty"`          // bytes of its code at the most; 0: 256 KiB
+	Links     []*Led                 `protobuf:"bytes,6,rep,name=links,proto3" json:"links,omitempty"`         // that are known from the begin
+	Still     bool                   `protobuf:"varint,7,opt,name=still,proto3" json:"still,omitempty"`        // no site notes where it leads out: it does not grow
+	// Done without, to see what it is good for: to know which registers and flags are free, and to have counters
+	// stand where they are inserted. Each is saved, or called, then.
+	NoLiveness    bool `protobuf:"varint,8,opt,name=no_liveness,json=noLiveness,proto3" json:"no_liveness,omitempty"`
+	NoInlining    bool `protobuf:"varint,9,opt,name=no_inlining,json=noInlining,proto3" json:"no_inlining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -742,6 +746,20 @@ func (x *Cloning) GetLinks() []*Led {
 func (x *Cloning) GetStill() bool {
 	if x != nil {
 		return x.Still
+	}
+	return false
+}
+
+func (x *Cloning) GetNoLiveness() bool {
+	if x != nil {
+		return x.NoLiveness
+	}
+	return false
+}
+
+func (x *Cloning) GetNoInlining() bool {
+	if x != nil {
+		return x.NoInlining
 	}
 	return false
 }
@@ -4192,7 +4210,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"ring_bytes\x18\a \x01(\rR\tringBytes\x12\x14\n" +
 	"\x05brief\x18\b \x01(\bR\x05brief\x12.\n" +
-	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\xd4\x01\n" +
+	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\x96\x02\n" +
 	"\aCloning\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12)\n" +
@@ -4200,7 +4218,11 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\tfunctions\x18\x04 \x03(\tR\tfunctions\x12\x12\n" +
 	"\x04most\x18\x05 \x01(\rR\x04most\x12(\n" +
 	"\x05links\x18\x06 \x03(\v2\x12.kerninst.wire.LedR\x05links\x12\x14\n" +
-	"\x05still\x18\a \x01(\bR\x05still\"I\n" +
+	"\x05still\x18\a \x01(\bR\x05still\x12\x1f\n" +
+	"\vno_liveness\x18\b \x01(\bR\n" +
+	"noLiveness\x12\x1f\n" +
+	"\vno_inlining\x18\t \x01(\bR\n" +
+	"noInlining\"I\n" +
 	"\x03Led\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x0e\n" +

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -258,7 +257,9 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 	}
 	sp := &wire.Splice{Points: points, SkipRefused: true, RingBytes: r.ringKiB << 10}
 	for _, c := range clones {
-		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: c.Entry, Functions: byUse(c), Links: c.Links, Most: r.most << 10})
+		again := plugins.Again(c)
+		again.Most = r.most << 10
+		sp.Clones = append(sp.Clones, again)
 	}
 	tracer := probe.Tracer{All: compiled}
 	var events []probe.Event
@@ -306,24 +307,6 @@ func flushed(c *wire.Clone) (n int) {
 		}
 	}
 	return n
-}
-
-// byUse are the functions of a clone without the first: those that were entered most come first, for what is
-// inserted may leave no room for the last.
-func byUse(c *wire.Clone) []string {
-	order := make([]int, len(c.Functions))
-	for k := range order {
-		order[k] = k
-	}
-	order = order[min(1, len(order)):]
-	if len(c.Uses) == len(c.Functions) {
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.Uses[b], c.Uses[a]) })
-	}
-	var out []string
-	for _, k := range order {
-		out = append(out, c.Functions[k])
-	}
-	return out
 }
 
 // notes says what was not inserted, and where clones were left.
