@@ -69,7 +69,7 @@ type clonedSuite struct {
 
 var (
 	clonedSlice = clonedSuite{operations: strings.Fields("Null Read Write Fstat"), calls: strings.Fields("getppid read write newfstat newfstatat"),
-		kinds: cloneKinds, beside: true, samples: 2, patience: 20 * time.Minute}
+		kinds: cloneKinds, samples: 2, patience: 20 * time.Minute}
 	clonedWhole = clonedSuite{operations: strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit"),
 		calls: strings.Fields("getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"),
 		kinds: cloneKinds, beside: true, samples: 2, patience: 2 * time.Hour}
