@@ -373,6 +373,7 @@ static DECLARE_DELAYED_WORK(again, try_again);
 static noinline void clean_up(void)
 {
 	static unsigned long wait;
+	const struct ki_text_holder *holder = ki_text_holder();
 	struct ki_stats left = {};
 
 	if (ki_text_undo_all()) {
@@ -394,8 +395,11 @@ static noinline void clean_up(void)
 	if (left.splices)
 		pr_warn(KI_NAME ": %u splices stay, and this module with them: a kprobe sits on them. Remove it: this is tried again, at least every minute\n",
 			left.splices);
+	else if (holder->point)
+		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: the stack of %s (%d) has an address in that of %pS, or of others. This is tried again, at least every minute\n",
+			left.quarantined, holder->comm, holder->pid, (void *)holder->point);
 	else
-		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: some task's stack holds an address in there. This is tried again, at least every minute\n",
+		pr_warn(KI_NAME ": text is as it was; %llu bytes of patches stay, and this module with them: a task that ends may be asleep in there. This is tried again, at least every minute\n",
 			left.quarantined);
 }
 

@@ -140,18 +140,25 @@ bool ki_text_left_of(u32 session);
 /* Undoes everything that can be undone; true when nothing is left. */
 bool ki_text_undo_all(void);
 void ki_text_stats(struct ki_stats *st);
+/* Of the last scan: why patches stay that no text leads to. Nobody changes that meanwhile. */
+struct ki_text_holder {
+	char comm[TASK_COMM_LEN];
+	int pid;
+	unsigned long point;	/* whose patch it is; 0: a task may be asleep that is on no list */
+};
+const struct ki_text_holder *ki_text_holder(void);
 
 /* quiesce.c */
 /* A set of address ranges, asked once per word of every kernel stack. */
 struct ki_ranges {
 	struct rb_root_cached *tree;	/* of interval_tree_node */
-	void (*found)(struct interval_tree_node *node, bool asleep);
+	void (*found)(struct interval_tree_node *node, const struct task_struct *t, bool asleep);
 };
 /* On return, every CPU has left each patch that no text leads to any more. */
 void ki_quiesce(void);
 /*
- * Calls found() for each range that a stack or saved register points into, and says
- * whether that is of a task that went to sleep by itself. It is false where a task may be
+ * Calls found() for each range that a stack or saved register points into, and says of which
+ * task that is, and whether it went to sleep by itself. It is false where a task may be
  * asleep that is on no list, and was not looked at.
  */
 bool ki_stacks_scan(const struct ki_ranges *r);

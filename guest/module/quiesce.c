@@ -72,7 +72,7 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 		for (node = interval_tree_iter_first(r->tree, v, v); node;
 		     node = interval_tree_iter_next(node, v, v))
 			if (!left_by_us(node, v, t))
-				r->found(node, asleep);
+				r->found(node, t, asleep);
 	}
 }
 

@@ -75,6 +75,7 @@ struct live {
 	u32 session;			/* whose cells the patch writes */
 	bool undoing;			/* in that list */
 	bool making;			/* in the batch that is being made */
+	bool retired;
 	bool held;			/* the last scan found a task inside */
 };
 
@@ -869,17 +870,32 @@ static void retire(struct live **l, u32 n)
 	for (i = 0; i < n; i++) {
 		forget_point(l[i]);
 		list_add_tail(&l[i]->link, &retired);
+		l[i]->retired = true;
 		retired_faults += !!l[i]->s.fault;
 	}
 	retired_count += n;
 }
 
-static void found_task(struct interval_tree_node *node, bool asleep)
+static struct ki_text_holder holder;
+
+const struct ki_text_holder *ki_text_holder(void)
+{
+	return &holder;
+}
+
+static void found_task(struct interval_tree_node *node, const struct task_struct *t, bool asleep)
 {
 	struct live *l = container_of(node, struct part, node)->of;
 
-	if (!asleep || !(l->s.flags & KI_SPLICE_AWAKE))
-		l->held = true;
+	if (asleep && l->s.flags & KI_SPLICE_AWAKE)
+		return;
+	if (l->retired && !holder.point) {
+		memcpy(holder.comm, t->comm, sizeof(holder.comm));	/* get_task_comm() takes a lock */
+		holder.comm[sizeof(holder.comm) - 1] = 0;
+		holder.pid = task_pid_nr((struct task_struct *)t);
+		holder.point = l->s.point;
+	}
+	l->held = true;
 }
 
 /* Frees the retired patches that nobody is in. */
@@ -896,6 +912,7 @@ static void reap(void)
 	ki_step();
 	list_for_each_entry(l, &retired, link)
 		l->held = false;
+	holder = (struct ki_text_holder){};
 	all = ki_stacks_scan(&r);
 	ki_step();
 	quarantined = 0;
