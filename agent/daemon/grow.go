@@ -197,37 +197,40 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 		if err := d.run(ctx, w.Run, out, res); err != nil {
 			return err
 		}
-		news := false
-		before := s.formers()
+		var news []*growing
+		before := formers(s.growing)
 		for _, g := range s.growing {
 			more, err := d.learnOf(g, s.spliced)
 			if err != nil {
 				return err
 			}
-			news = news || more
+			if more {
+				news = append(news, g)
+			}
 		}
-		if !news {
+		if len(news) == 0 {
 			break
 		}
-		if err := d.remake(ctx, w.Splice, before); err != nil {
+		if err := d.remake(ctx, w.Splice, news, before); err != nil {
 			return err
 		}
 		s = d.sets[w.Splice]
 	}
-	before := s.formers()
+	before := formers(s.growing)
 	for _, g := range s.growing {
 		g.grown = true
 	}
-	if err := d.remake(ctx, w.Splice, before); err != nil {
+	if err := d.remake(ctx, w.Splice, s.growing, before); err != nil {
 		return err
 	}
 	res.Clones, res.PatchMemory = d.sets[w.Splice].said, d.patchMemory()
 	return nil
 }
 
-func (s *set) formers() (out []former) {
-	for _, g := range s.growing {
-		out = append(out, g.now())
+func formers(all []*growing) map[*growing]former {
+	out := map[*growing]former{}
+	for _, g := range all {
+		out[g] = g.now()
 	}
 	return out
 }
@@ -322,45 +325,86 @@ func keysOf() func(p *plan.Plan) pointKey {
 	}
 }
 
-// remake plans the clones of a step anew, and has them take the former's place. What their points
+// remake plans some clones of a step anew, and has them take the former's place. What their points
 // have counted goes on; who comes by in between is in the originals, and not counted, nor is who sleeps in
 // the former when he wakes. If they cannot be had, they are what they were before, and the error says why.
-func (d *Daemon) remake(ctx context.Context, name string, before []former) error {
+func (d *Daemon) remake(ctx context.Context, name string, some []*growing, before map[*growing]former) error {
 	old := d.sets[name]
 	if len(old.entries) != len(old.growing) || slices.ContainsFunc(old.live, func(l *splice.Live) bool { return l.Plan.In == nil }) {
 		return fmt.Errorf("step %q has splices, or other clones, beside those that grow: ask for them in another step", name)
 	}
-	if err := d.splicer.Undo(old.spliced); err != nil {
+	going := old.of(some)
+	kept := old.of(slices.DeleteFunc(slices.Clone(old.growing), func(g *growing) bool { return slices.Contains(some, g) }))
+	if err := d.splicer.Undo(going.spliced); err != nil {
 		return err
 	}
-	delete(d.sets, name)
+	if d.sets[name] = kept; len(kept.growing) == 0 {
+		delete(d.sets, name)
+	}
 	had := counted{map[pointKey][]uint64{}, map[pointKey][]uint64{}}
 	of := keysOf()
-	for _, l := range old.live { // nobody comes there any more
+	for _, l := range going.live { // nobody comes there any more
 		k := of(l.Plan)
 		had.words[k], had.base[k] = l.Words(), d.base[l]
 		delete(d.base, l)
 	}
 	d.known = d.learnt.Again()
 	defer func() { d.known, d.learnt = nil, d.known }()
-	err := d.anew(ctx, name, old.growing, had)
+	made, err := d.anew(ctx, some, had)
 	if err == nil {
+		d.sets[name] = whole(old.growing, kept, made)
 		return nil
 	}
-	for k, g := range old.growing {
-		g.back(before[k])
+	for _, g := range some {
+		g.back(before[g])
 	}
-	if again := d.anew(ctx, name, old.growing, had); again != nil {
-		return fmt.Errorf("the clones of step %q are gone, they cannot be had again: %w", name, errors.Join(err, again))
+	made, again := d.anew(ctx, some, had)
+	if again != nil {
+		return fmt.Errorf("the clones of step %q that have grown are gone, they cannot be had again: %w", name, errors.Join(err, again))
 	}
+	d.sets[name] = whole(old.growing, kept, made)
 	return fmt.Errorf("the clones of step %q have not grown any more: %w", name, err)
 }
 
-// anew makes the clones of a step, with what their points have.
-func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had counted) error {
+// of is the part of a step that some of its clones are, with their points. All of them grow.
+func (s *set) of(some []*growing) *set {
+	out := &set{}
+	for k, g := range s.growing {
+		if !slices.Contains(some, g) {
+			continue
+		}
+		out.entries, out.spliced = append(out.entries, s.entries[k]), append(out.spliced, s.spliced[k])
+		out.said, out.growing = append(out.said, s.said[k]), append(out.growing, g)
+	}
+	for k, l := range s.live {
+		if slices.Contains(out.entries, l.Plan.In) {
+			out.specs, out.actions = append(out.specs, s.specs[k]), append(out.actions, s.actions[k])
+			out.points, out.live = append(out.points, s.points[k]), append(out.live, l)
+		}
+	}
+	return out
+}
+
+// whole is a step of clones that are each in one of its parts, in their order.
+func whole(order []*growing, parts ...*set) *set {
+	out := &set{}
+	for _, g := range order {
+		for _, p := range parts {
+			one := p.of([]*growing{g})
+			out.entries, out.spliced = append(out.entries, one.entries...), append(out.spliced, one.spliced...)
+			out.said, out.growing = append(out.said, one.said...), append(out.growing, one.growing...)
+			out.specs, out.actions = append(out.specs, one.specs...), append(out.actions, one.actions...)
+			out.points, out.live = append(out.points, one.points...), append(out.live, one.live...)
+		}
+	}
+	return out
+}
+
+// anew makes clones of a step, with what their points have.
+func (d *Daemon) anew(ctx context.Context, grow []*growing, had counted) (*set, error) {
 	made, plans, err := d.replan(ctx, grow)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cells, keys := make([][]uint64, len(plans)), make([]pointKey, len(plans))
 	of := keysOf()
@@ -375,19 +419,16 @@ func (d *Daemon) anew(ctx context.Context, name string, grow []*growing, had cou
 	}
 	all, err := d.splicer.ApplyFrom(append(slices.Clip(plans), made.entries...), cells)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	made.live, made.spliced = all[:len(plans)], all[len(plans):]
-	d.sets[name], d.counts = made, nil
+	d.counts = nil
 	for k, l := range made.live {
 		if d.base[l] = had.base[keys[k]]; len(d.base[l]) != l.Plan.Snippet.Words() {
 			d.base[l] = l.Words()
 		}
 	}
-	for k, p := range plans {
-		d.describe(p, made.points[k].Actions, made.results[k])
-	}
-	return nil
+	return made, nil
 }
 
 // replan plans clones. What fits, as most do that have grown by little, is not tried before.
@@ -421,7 +462,7 @@ func (d *Daemon) planAgain(ctx context.Context, grow []*growing) (*set, []*plan.
 		}
 	}
 	if k := slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil }); err == nil && k >= 0 {
-		if err = errors.New(c.said[k].Refusal.Detail); c.said[k].Refusal.Reason == plan.MemoryFull.String() {
+		if err = errors.New(c.said[k].Refusal.Detail); full(c.said[k], plan.MemoryFull, plan.PatchTooLong) {
 			err = fmt.Errorf("%w: %w", errFull, err)
 		}
 	}
@@ -433,26 +474,71 @@ func (d *Daemon) planAgain(ctx context.Context, grow []*growing) (*set, []*plan.
 	return made, plans, nil
 }
 
-// fit leaves functions out of clones that take more than they may, or than there is: until none does, or has
-// but the one that is entered. What else a clone is refused for is said when it is planned.
+// full reports whether a clone is refused for one of some reasons.
+func full(c *wire.Clone, reasons ...plan.Reason) bool {
+	return c.Refusal != nil && slices.ContainsFunc(reasons, func(r plan.Reason) bool { return c.Refusal.Reason == r.String() })
+}
+
+// fit leaves functions out of clones that take more than they may, or all together than there is: until none does, or
+// has but the one that is entered. What else a clone is refused for is said when it is planned.
 func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
 	defer func() { d.trial = nil }()
-	for full := len(grow) > 0; full; {
+	for again := len(grow) > 0; again; {
 		d.trial = d.splicer.Heap().Copy()
 		all := d.pointsOf(grow)
 		c, err := d.planClones(ctx, all, grow, &plan.Set{}, make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all)))
 		if err != nil {
 			return err
 		}
-		full = false
+		again = false
 		for k, g := range grow {
-			if r := c.said[k].Refusal; r != nil && r.Reason == plan.MemoryFull.String() && len(g.functions) > 1 {
-				g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: r.Detail})
-				full = true
+			if full(c.said[k], plan.PatchTooLong) && len(g.functions) > 1 {
+				g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
+				again = true
 			}
+		}
+		if k := slices.IndexFunc(c.said[:len(grow)], func(s *wire.Clone) bool { return full(s, plan.MemoryFull) }); !again && k >= 0 {
+			again = d.share(grow, c.said, &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
 		}
 	}
 	return nil
+}
+
+// share leaves functions out of the largest clones, until all together may take what there is, and reports whether any
+// was. That is what those have that fit, and less than the smallest other more: half of that is taken for it.
+func (d *Daemon) share(grow []*growing, said []*wire.Clone, why *plan.Refusal) (some bool) {
+	fit, functions, sizes := 0, 0, make([]int, len(grow))
+	for k, g := range grow {
+		if said[k].Refusal == nil {
+			sizes[k] = int(said[k].Bytes)
+			fit, functions = fit+sizes[k], functions+len(g.functions)
+		}
+	}
+	all, room := fit, math.MaxInt
+	for k, g := range grow {
+		if said[k].Refusal != nil {
+			sizes[k] = len(g.functions) * max(fit, 1) / max(functions, 1)
+			all, room = all+sizes[k], min(room, fit+sizes[k]/2)
+		}
+	}
+	for {
+		most := -1
+		for k, g := range grow {
+			if len(g.functions) > 1 && (most < 0 || sizes[k] > sizes[most]) {
+				most = k
+			}
+		}
+		if most < 0 {
+			return some
+		}
+		g, n := grow[most], len(grow[most].functions)
+		g.flush(d.pathsOf(g), why)
+		left := sizes[most] * len(g.functions) / n
+		all, sizes[most], some = all-sizes[most]+left, left, true
+		if all <= room {
+			return true
+		}
+	}
 }
 
 // flushed is the part of a clone's functions that are left out at a time.

@@ -1,14 +1,17 @@
 package daemon
 
 import (
+	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
+	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
 
@@ -117,5 +120,73 @@ func TestFit(t *testing.T) {
 	g.back(before)
 	if got := namesOf(g.functions); !slices.Equal(got, names) || len(g.leftOut)+len(slices.Collect(maps.Keys(g.never))) != 0 {
 		t.Errorf("it is %v again, and %v are left out", got, namesOf(g.leftOut))
+	}
+}
+
+// TestWhole: a step is what its parts are together, in the order of its clones, whichever of these
+// were made anew.
+func TestWhole(t *testing.T) {
+	s := &set{}
+	for k := range 3 {
+		e := &plan.Plan{Point: isa.Addr(k)}
+		s.entries, s.spliced = append(s.entries, e), append(s.spliced, &splice.Live{Plan: e})
+		s.said, s.growing = append(s.said, &wire.Clone{Entry: fmt.Sprint(k)}), append(s.growing, &growing{entry: e})
+		for n := range 2 {
+			name := fmt.Sprintf("%d+%d", k, n)
+			s.specs, s.actions = append(s.specs, name), append(s.actions, []action{{name: name}})
+			s.points = append(s.points, &wire.Point{Function: name})
+			s.live = append(s.live, &splice.Live{Plan: &plan.Plan{Symbol: name, In: e}})
+		}
+	}
+	for _, some := range [][]int{nil, {1}, {0, 2}, {2, 0}, {0, 1, 2}} {
+		var anew, kept []*growing
+		for k, g := range s.growing {
+			if slices.Contains(some, k) {
+				anew = append(anew, g)
+			} else {
+				kept = append(kept, g)
+			}
+		}
+		part := s.of(anew)
+		if len(part.spliced) != len(some) || len(part.live) != 2*len(some) || len(part.points) != len(part.live) {
+			t.Errorf("%v: a part of %d clones, %d points", some, len(part.spliced), len(part.live))
+		}
+		if got := whole(s.growing, s.of(kept), part); !reflect.DeepEqual(got, s) {
+			t.Errorf("%v: %+v", some, got)
+		}
+	}
+}
+
+// TestShare: clones that together take more than there is have each what fits, and the first does not take what
+// the last would have.
+func TestShare(t *testing.T) {
+	d := planning(t, "amd64")
+	d.known = &plan.Functions{}
+	reads, writes := []string{"ksys_read", "ksys_pread64", "kernel_write", "ksys_pwrite64", "vfs_read"}, []string{"ksys_write", "vfs_write"}
+	clones := func() []*growing { return []*growing{growingOf(t, d, reads, nil), growingOf(t, d, writes, nil)} }
+	made, _, err := d.replan(t.Context(), clones())
+	if err != nil || len(made.said) != 2 {
+		t.Fatalf("%v: %v", made, err)
+	}
+	whole := int(made.said[0].Bytes + made.said[1].Bytes)
+	d = planning(t, "amd64")
+	d.known = &plan.Functions{}
+	area := d.splicer.Heap().Areas()[0]
+	room := whole * 3 / 4 &^ 63
+	if !d.splicer.Heap().Take(area.Addr, area.CodeLen-room) {
+		t.Fatal("the memory is taken already")
+	}
+	all := clones()
+	made, _, err = d.replan(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, g := range all {
+		if len(g.functions) < 2 || made.said[k].Refusal != nil {
+			t.Errorf("of a room of %d bytes for %d, clone %d has %v", room, whole, k, namesOf(g.functions))
+		}
+	}
+	if got := int(made.said[0].Bytes + made.said[1].Bytes); got > room || got < room/2 {
+		t.Errorf("clones of %d bytes in a room of %d", got, room)
 	}
 }

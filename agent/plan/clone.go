@@ -374,7 +374,7 @@ func (c *cloning) make() *Refusal {
 	}
 	c.req.most = max(n, 8*c.gen.Words())
 	if c.Most > 0 && c.req.most > c.Most {
-		return refuse(MemoryFull, "the clone from %v takes %d bytes, and is to have %d at the most", first.Func, c.req.most, c.Most)
+		return refuse(PatchTooLong, "the clone from %v takes %d bytes, and is to have %d at the most", first.Func, c.req.most, c.Most)
 	}
 	entry, _, r := first.planAt(c.req, at)
 	if r != nil {
