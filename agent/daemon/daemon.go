@@ -318,7 +318,10 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 			return d.remove(do.Unsplice.Splice, do.Unsplice.Action)
 		}
 		d.stages.enter(stageUndo)
-		return d.unsplice(do.Unsplice.Splice)
+		if err := d.unsplice(do.Unsplice.Splice); err != nil {
+			return err
+		}
+		return d.kept(res)
 	case *wire.Step_Run:
 		return d.run(ctx, do.Run, s, res)
 	case *wire.Step_Read:

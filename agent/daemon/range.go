@@ -123,6 +123,15 @@ func (d *Daemon) patchMemory() *wire.PatchMemory {
 	return m
 }
 
+// kept has a result say how much of what was unspliced stays, for some task may be in there.
+func (d *Daemon) kept(res *wire.Result) error {
+	st, err := d.dev.Stats()
+	if err == nil {
+		res.PatchMemory = &wire.PatchMemory{Kept: st.Quarantined}
+	}
+	return err
+}
+
 // brief are results without what nobody reads of so many.
 func brief(all []*wire.PointResult) (out []*wire.PointResult) {
 	for _, r := range all {

@@ -2466,7 +2466,7 @@ type Result struct {
 	// how often each was come by.
 	Addresses   []uint64     `protobuf:"fixed64,22,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
 	Counts      []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices
+	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices, or unsplices
 	Clones      []*Clone     `protobuf:"bytes,26,rep,name=clones,proto3" json:"clones,omitempty"`                              // of a step that makes some, or has them grow
 	// Not all of it: the next record is a Result of the same step, whose lists go on where these
 	// end. A part is at most 1 MiB, or one element of a list. See Parts.
@@ -2828,12 +2828,14 @@ func (x *Left) GetRefusal() *Refusal {
 	return nil
 }
 
-// PatchMemory is what patches of all live splices have, in bytes.
+// PatchMemory is what patches have, in bytes: of all live splices, when some are made; and what stays of those that are
+// not live any more, since some task may be in there.
 type PatchMemory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Areas         uint64                 `protobuf:"varint,1,opt,name=areas,proto3" json:"areas,omitempty"` // of code, and as much again for cells
 	Used          uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`   // of that
 	Pages         uint64                 `protobuf:"varint,3,opt,name=pages,proto3" json:"pages,omitempty"` // of code, of punned jumps', each with as much for cells
+	Kept          uint64                 `protobuf:"varint,4,opt,name=kept,proto3" json:"kept,omitempty"`   // of code; said of a step that unsplices
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2885,6 +2887,13 @@ func (x *PatchMemory) GetUsed() uint64 {
 func (x *PatchMemory) GetPages() uint64 {
 	if x != nil {
 		return x.Pages
+	}
+	return 0
+}
+
+func (x *PatchMemory) GetKept() uint64 {
+	if x != nil {
+		return x.Kept
 	}
 	return 0
 }
@@ -4390,11 +4399,12 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04uses\x18\r \x03(\x04R\x04uses\"T\n" +
 	"\x04Left\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x120\n" +
-	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"M\n" +
+	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"a\n" +
 	"\vPatchMemory\x12\x14\n" +
 	"\x05areas\x18\x01 \x01(\x04R\x05areas\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05pages\x18\x03 \x01(\x04R\x05pages\"\xe2\x01\n" +
+	"\x05pages\x18\x03 \x01(\x04R\x05pages\x12\x12\n" +
+	"\x04kept\x18\x04 \x01(\x04R\x04kept\"\xe2\x01\n" +
 	"\aPlanned\x12\x10\n" +
 	"\x03lse\x18\x01 \x01(\bR\x03lse\x12\x1d\n" +
 	"\n" +

@@ -152,6 +152,8 @@ const struct ki_text_holder *ki_text_holder(void);
 /* A set of address ranges, asked once per word of every kernel stack. */
 struct ki_ranges {
 	struct rb_root_cached *tree;	/* of interval_tree_node */
+	/* Does it matter whether somebody is in there? */
+	bool (*asked)(const struct interval_tree_node *node);
 	void (*found)(struct interval_tree_node *node, const struct task_struct *t, bool asleep);
 };
 /* On return, every CPU has left each patch that no text leads to any more. */
@@ -290,6 +292,17 @@ int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes);
 void ki_keys_drop(unsigned long addr, unsigned long len);
 /* The bytes of a site at an address: nothing, or a jump to another; false: that is out of reach. */
 bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to);
+/*
+ * Asks elsewhere() about each address that a task that went to sleep by itself returns to, from the
+ * last call on, until it says no. True if it did not, and these are all: the way up the stack ended
+ * where the task came into the kernel from its program, by a system call or an exception, it met no
+ * other exception, and each function on it is one that leaves where it returns to where that is
+ * looked for.
+ */
+bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
+		     const void *arg);
+/* Where the function begins that an address is in, behind a call; 0: in none that is known. */
+unsigned long ki_function_of(unsigned long addr);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);

@@ -15,9 +15,14 @@
  *     and not waited for" to "awake and not on its stack" in between.
  * The scan is conservative: any word counts. A stale one costs memory until
  * the next scan, never a crash. It may be there as long as its task sleeps, for days:
- * an interrupt in the patch left it, and the task sleeps in a function that has not
- * written all of its frame. So for patches in which nobody falls asleep (KI_SPLICE_AWAKE)
- * only words of other tasks count: of those that run or were preempted.
+ * an interrupt in the patch left it, or what was called from there, and the task sleeps in a
+ * function that has not written all of its frame. So for patches in which nobody falls asleep
+ * (KI_SPLICE_AWAKE) only words of other tasks count: of those that run or were preempted. And
+ * a task that went to sleep by itself goes on by returns, where to is in the frames of those that
+ * have called: if these lead from one function of the kernel to the next, up to where it came in
+ * from its program, it is in no patch, whatever else is on its stack. Whoever has a patch on that
+ * way, or sleeps over a fault in the kernel, or has never been in a program, or comes by a function
+ * that does not say where it returns to, has any word count.
  *
  * A task that ends is taken off all lists before it has left the kernel: a thread that
  * nobody waits for does that itself (exit_notify(), release_task()), and may sleep in what
@@ -114,6 +119,36 @@ static unsigned long stack_end(struct task_struct *t, unsigned long stack)
 	return t->flags & PF_KTHREAD ? stack + THREAD_SIZE : (unsigned long)task_pt_regs(t);
 }
 
+/* Is there any word that would matter? Mostly there is none, and no more is asked. */
+static bool any_word(const struct ki_ranges *r, const unsigned long *w, unsigned long n)
+{
+	struct interval_tree_node *node;
+	unsigned long v;
+
+	while (n--) {
+		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
+		for (node = interval_tree_iter_first(r->tree, v, v); node;
+		     node = interval_tree_iter_next(node, v, v))
+			if (r->asked(node))
+				return true;
+	}
+	return false;
+}
+
+static bool elsewhere(const void *arg, unsigned long addr)
+{
+	const struct ki_ranges *r = arg;
+
+	return !interval_tree_iter_first(r->tree, addr, addr);
+}
+
+unsigned long ki_function_of(unsigned long addr)
+{
+	unsigned long size, off;
+
+	return kallsyms_lookup_size_offset(addr - 1, &size, &off) ? addr - 1 - off : 0;
+}
+
 static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
 {
 	unsigned long stack, sp, end;
@@ -131,13 +166,15 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 		sp = ki_caller.frame;	/* who asks is not in a patch below that */
 	else if (n)
 		scan_words(r, words, n, t, asleep);
+	scan_graph(r, t, asleep);
+	scan_hooks(r, t, asleep);
 	if (sp < stack || sp >= stack + THREAD_SIZE)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
-	if (sp < end)
-		scan_words(r, (unsigned long *)sp, (end - sp) / sizeof(long), t, asleep);
-	scan_graph(r, t, asleep);
-	scan_hooks(r, t, asleep);
+	words = (unsigned long *)sp;
+	n = sp < end ? (end - sp) / sizeof(long) : 0;
+	if (any_word(r, words, n) && !(asleep && ki_arch_returns(t, elsewhere, r)))
+		scan_words(r, words, n, t, asleep);
 	put_task_stack(t);
 }
 

@@ -883,13 +883,18 @@ const struct ki_text_holder *ki_text_holder(void)
 	return &holder;
 }
 
+static bool asked(const struct interval_tree_node *node)
+{
+	return container_of(node, struct part, node)->of->retired;
+}
+
 static void found_task(struct interval_tree_node *node, const struct task_struct *t, bool asleep)
 {
 	struct live *l = container_of(node, struct part, node)->of;
 
-	if (asleep && l->s.flags & KI_SPLICE_AWAKE)
+	if (!l->retired || (asleep && l->s.flags & KI_SPLICE_AWAKE))
 		return;
-	if (l->retired && !holder.point) {
+	if (!holder.point) {
 		memcpy(holder.comm, t->comm, sizeof(holder.comm));	/* get_task_comm() takes a lock */
 		holder.comm[sizeof(holder.comm) - 1] = 0;
 		holder.pid = task_pid_nr((struct task_struct *)t);
@@ -901,7 +906,7 @@ static void found_task(struct interval_tree_node *node, const struct task_struct
 /* Frees the retired patches that nobody is in. */
 static void reap(void)
 {
-	const struct ki_ranges r = { .tree = &patches, .found = found_task };
+	const struct ki_ranges r = { .tree = &patches, .asked = asked, .found = found_task };
 	struct live *l, *next;
 	bool all;
 

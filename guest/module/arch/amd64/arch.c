@@ -29,6 +29,7 @@
 #include <asm/page_types.h>
 #include <asm/pgtable_64_types.h>
 #include <asm/text-patching.h>
+#include <asm/unwind.h>
 
 #include "faults.h"
 #include "internals.h"
@@ -464,6 +465,31 @@ void ki_arch_quiesce(void)
 unsigned long ki_arch_strip(unsigned long word)
 {
 	return word;
+}
+
+/*
+ * By the tables of the kernel's unwinder, as live patching asks who is in a function
+ * (arch_stack_walk_reliable()): they are of functions in assembler, too.
+ */
+bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
+		     const void *arg)
+{
+#ifdef CONFIG_UNWINDER_ORC
+	const struct pt_regs *regs;
+	struct unwind_state s;
+	unsigned long addr;
+
+	for (unwind_start(&s, t, NULL, NULL); !unwind_done(&s) && !unwind_error(&s);
+	     unwind_next_frame(&s)) {
+		regs = unwind_get_entry_regs(&s, NULL);
+		if (regs)
+			return user_mode(regs);
+		addr = unwind_get_return_address(&s);
+		if (!addr || !elsewhere(arg, addr))
+			return false;
+	}
+#endif
+	return false;
 }
 
 /* Callee-saved registers are on the stack, above the saved stack pointer. */

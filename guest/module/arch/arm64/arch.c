@@ -8,6 +8,8 @@
 #include <linux/bitops.h>
 #include <linux/errno.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/task_stack.h>
+#include <linux/uaccess.h>
 #include <linux/string.h>
 
 #include <asm/barrier.h>
@@ -16,6 +18,7 @@
 #include <asm/insn.h>
 #include <asm/pgtable.h>
 #include <asm/pointer_auth.h>
+#include <asm/sections.h>
 
 #include "internals.h"
 #include "kerninst_mod.h"
@@ -185,6 +188,52 @@ void ki_arch_quiesce(void)
 unsigned long ki_arch_strip(unsigned long word)
 {
 	return ptrauth_strip_kernel_insn_pac(word);
+}
+
+/*
+ * x29 points to the caller's and to where a function returns to (AAPCS64, 6.4.6). Who handles a
+ * system call or an exception returns to the vectors' code, and has the last record, which is
+ * beside the registers of the program, for its caller's; or that of an exception in the
+ * kernel, which is beside other registers (arch/arm64/kernel/entry.S, kernel_entry).
+ *
+ * What was not made by a compiler may call without a record, and what called that is not found then.
+ * So of each function something is asked before the call that lets x29 point to a record of its own.
+ */
+static bool records(unsigned long addr)
+{
+	unsigned long at = ki_function_of(addr);
+	u32 insn;
+
+	for (; at && at + 4 <= addr; at += 4) {
+		if (get_kernel_nofault(insn, (u32 *)at))
+			return false;
+		if ((insn & 0xffc003ff) == 0x910003fd)	/* add x29, sp, #n */
+			return true;
+	}
+	return false;
+}
+
+bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
+		     const void *arg)
+{
+	unsigned long fp = t->thread.cpu_context.fp, low = t->thread.cpu_context.sp, lr;
+	unsigned long last = (unsigned long)&task_pt_regs(t)->stackframe;
+	const unsigned long *record;
+	unsigned int entries = 0;
+
+	while (fp >= low && fp <= last && !(fp % 16)) {
+		if (fp == last)
+			return entries == 1;
+		record = (const unsigned long *)fp;
+		lr = ki_arch_strip(READ_ONCE_NOCHECK(record[1]));
+		if (lr >= (unsigned long)__entry_text_start && lr < (unsigned long)__entry_text_end)
+			entries++;
+		else if (!elsewhere(arg, lr) || !records(lr))
+			return false;
+		low = fp + 16;
+		fp = READ_ONCE_NOCHECK(record[0]);
+	}
+	return false;
 }
 
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,

@@ -19,6 +19,8 @@ int kprobe_brk_handler(struct pt_regs *regs, unsigned long esr);
 	KI_SET_ROX(CODE)			\
 	CODE(stop_machine_cpuslocked)		\
 	KI_INSN_COPY(CODE)			\
+	MARK(__entry_text_start)		\
+	MARK(__entry_text_end)			\
 	CODE(aarch64_insn_patch_text_nosync)
 
 /* Four bytes of what ki_arch_fill_traps() fills with, for the assembler. */

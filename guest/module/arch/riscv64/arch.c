@@ -10,6 +10,8 @@
 #include <linux/errno.h>
 #include <linux/memory.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/task_stack.h>
+#include <linux/uaccess.h>
 #include <linux/sizes.h>
 #include <linux/string.h>
 
@@ -217,6 +219,52 @@ void ki_arch_quiesce(void)
 unsigned long ki_arch_strip(unsigned long word)
 {
 	return word;
+}
+
+/*
+ * Below where s0 points a function keeps where it returns to, and below that its caller's s0
+ * (arch/riscv/kernel/stacktrace.c). Who handles a system call or an exception returns to what is
+ * around that, and its frame ends at the registers of what was interrupted. Old kernels do not say
+ * where that code ends, and walks have none.
+ *
+ * What was not made by a compiler may call without a frame, and what called that is not found then.
+ * So of each function something is asked before the call that lets s0 point to a frame, of its own.
+ */
+static bool frames(unsigned long addr)
+{
+	unsigned long at = ki_function_of(addr);
+	u16 half, next;
+
+	while (at && at + 4 <= addr) {
+		if (get_kernel_nofault(half, (u16 *)at) || get_kernel_nofault(next, (u16 *)at + 1))
+			return false;
+		if ((half & 0xe01f) == 0 && half)	/* c.addi4spn s0 */
+			return true;
+		if (half == 0x0413 && (next & 0xf) == 1)	/* addi s0, sp */
+			return true;
+		at += (half & 3) == 3 ? 4 : 2;
+	}
+	return false;
+}
+
+bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
+		     const void *arg)
+{
+	unsigned long fp = t->thread.s[0], low = t->thread.sp + 2 * sizeof(long), ra;
+	unsigned long end = (unsigned long)task_pt_regs(t);
+	const unsigned long *frame;
+
+	while (fp >= low && fp <= end && !(fp % sizeof(long))) {
+		frame = (const unsigned long *)fp;
+		ra = READ_ONCE_NOCHECK(frame[-1]);
+		if (ra >= (unsigned long)handle_exception && ra < (unsigned long)ret_from_exception_end)
+			return fp == end;
+		if (!elsewhere(arg, ra) || !frames(ra))
+			return false;
+		low = fp + 2 * sizeof(long);
+		fp = READ_ONCE_NOCHECK(frame[-2]);
+	}
+	return false;
 }
 
 /* ra, sp and the callee-saved s0 to s11. */

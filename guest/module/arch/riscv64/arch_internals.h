@@ -7,11 +7,15 @@
 
 struct pt_regs;
 void handle_break(struct pt_regs *regs);
+void handle_exception(void);
+void ret_from_exception_end(void);
 
-/* What handles breakpoints: see trap.c. */
+/* What handles breakpoints: see trap.c; and where the registers of what was interrupted are on the stack. */
 #define KI_ARCH_MAYBE(CODE)			\
 	CODE(handle_break)			\
-	CODE(kprobe_breakpoint_handler)
+	CODE(kprobe_breakpoint_handler)		\
+	CODE(handle_exception)			\
+	CODE(ret_from_exception_end)
 #define KI_ARCH_CALL_LEN 8u
 
 #define KI_ARCH_INTERNALS(CODE, DATA, MARK)	\

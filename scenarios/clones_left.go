@@ -1,0 +1,62 @@
+package scenarios
+
+import (
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// clones-left: whoever sleeps in a clone that was undone keeps it, and whoever has come by, and sleeps now elsewhere,
+// keeps nothing, whatever its stack has of it still. On the stacks of sixty programs that were begun while their
+// system calls ran as clones there is something, but where each of them sleeps nobody goes back to that.
+
+const (
+	leftSleepers = 60
+	// Their shells have read and executed before they sleep.
+	leftBegin = `exec >/dev/null 2>&1 </dev/null; k=0; while [ $k -lt 60 ]; do sh -c 'read x </proc/version; exec sleep 9999' & k=$((k + 1)); done
+until [ $(pidof sleep | wc -w) = 60 ]; do sleep 0.1; done; sleep 0.2`
+	leftCount  = `pidof sleep | wc -w`
+	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left; cat 0<>/run/left >/run/left.read & sleep 0.2`
+	leftWake   = `echo woken >/run/left; until [ -s /run/left.read ]; do sleep 0.1; done; cat /run/left.read; killall cat; sleep 0.2`
+)
+
+func clonesLeft() Scenario {
+	const work = `cat /proc/version; (:); sh -c 'read x </proc/version; exec sleep 0.01'`
+	clones := func(arch, name string) []*wire.Step {
+		sp := &wire.Splice{SkipRefused: true, Brief: true}
+		for _, call := range []string{"read", "write", "openat", "execve", "mmap", "close", "clone", "wait4"} {
+			sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Most: 48 << 10})
+		}
+		return []*wire.Step{{Name: name, Do: &wire.Step_Splice{Splice: sp}},
+			{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 4, Run: &wire.Run{Argv: []string{"/bin/sh", "-c", work}}}}}}
+	}
+	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards"},
+		Guests: func(arch string) []Guest {
+			steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted")}
+			steps = append(steps, clones(arch, "passed")...)
+			steps = append(steps, shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount))
+			steps = append(steps, clones(arch, "slept")...)
+			steps = append(steps, shell("inside", leftInside), unsplice("slept"), shell("wake", leftWake))
+			steps = append(steps, clones(arch, "last")...)
+			steps = append(steps, unsplice("last"), shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
+				module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))
+			return []Guest{{Name: "left", CPUs: 1, Time: vm.Exact, Index: true, Job: job(steps...)}}
+		},
+		Check: checkClonesLeft}
+}
+
+func checkClonesLeft(t *T) {
+	const g = "left"
+	kept := func(step string) uint64 { return t.done(g, step).PatchMemory.GetKept() }
+	for _, step := range []string{"asleep", "still"} {
+		t.equal(step+": programs asleep", string(t.ran(g, step)[0]), "60\n")
+	}
+	t.equal("what a task read that slept in a clone meanwhile", string(t.ran(g, "wake")[0]), "woken\n")
+	t.equal("bytes that stay for programs that have come by", kept("unpassed"), uint64(0))
+	t.atLeast("bytes that stay for the one that sleeps there", float64(kept("unslept")), 1)
+	t.equal("bytes that stay when it has woken", kept("unlast"), uint64(0))
+	t.unharmed("", g, map[string]int{"unload": 1})
+	t.equal("the module has gone", t.result(g, "unload").Error, "")
+	t.Metrics["clones.left.sleepers"] = report.Metric{Value: leftSleepers, Unit: "tasks", N: 1}
+	t.Metrics["clones.left.kept"] = report.Metric{Value: float64(kept("unslept")), Unit: "bytes", N: 1}
+}
