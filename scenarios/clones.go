@@ -65,6 +65,7 @@ type clonedSuite struct {
 	beside            bool // kprobes
 	samples           int
 	patience          time.Duration
+	memory            int // in MiB; 0: the usual
 }
 
 var (
@@ -72,7 +73,7 @@ var (
 		kinds: cloneKinds, samples: 2, patience: 20 * time.Minute}
 	clonedWhole = clonedSuite{operations: strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit"),
 		calls: strings.Fields("getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"),
-		kinds: cloneKinds, beside: true, samples: 2, patience: 2 * time.Hour}
+		kinds: cloneKinds, beside: true, samples: 2, patience: 2 * time.Hour, memory: 2048}
 	clonedAblation = clonedSuite{operations: clonedSlice.operations, calls: clonedSlice.calls, kinds: ablatedKinds, samples: 2, patience: clonedSlice.patience}
 )
 
@@ -102,7 +103,7 @@ const clonedLoad = 40
 
 func (s clonedSuite) guests(arch string) []Guest {
 	guest := func(name string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
-		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, After: exploredGuest,
+		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, Memory: s.memory, RunTimeout: s.patience, After: exploredGuest,
 			Make: func(a *Answer) (*wire.Job, error) {
 				more, err := steps(a)
 				return job(append([]*wire.Step{noOptprobes(), run("bare", s.argv(s.samples)...)}, more...)...), err
@@ -112,7 +113,7 @@ func (s clonedSuite) guests(arch string) []Guest {
 	for _, call := range s.calls {
 		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call)})
 	}
-	out := []Guest{{Name: exploredGuest, CPUs: 1, Time: vm.Exact, Index: true, RunTimeout: s.patience, Job: job(noOptprobes(),
+	out := []Guest{{Name: exploredGuest, CPUs: 1, Time: vm.Exact, Index: true, Memory: s.memory, RunTimeout: s.patience, Job: job(noOptprobes(),
 		&wire.Step{Name: "clones", Do: &wire.Step_Splice{Splice: sp}},
 		&wire.Step{Name: "grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: "clones", Rounds: clonedLoad, Run: &wire.Run{Argv: s.argv(s.samples)}}}},
 		unsplice("clones"))}}

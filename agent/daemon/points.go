@@ -24,9 +24,18 @@ import (
 	"kerninst/agent/wire"
 )
 
-// areaSize is the code of the one area that patches lie in, in bytes: room for
+// areaSize is the code of an area that patches lie in, in bytes: room for
 // 8192 patches, and the most that arm64 allows is 1 MiB.
-const areaSize = kdev.ArenaLen
+const areaSize = 512 << 10
+
+// firstArea is that of the first one. On amd64 it is in the module's text, where what may fault is, and static keys: in
+// clones, which would not have more of that.
+func (d *Daemon) firstArea() int {
+	if d.arch.Name == "amd64" {
+		return kdev.ArenaLen
+	}
+	return areaSize
+}
 
 // set is the splices of one step.
 type set struct {
@@ -43,7 +52,7 @@ type set struct {
 func (d *Daemon) prepare() error {
 	d.poker = kpoke.New(d.dev, d.info, d.stages.point)
 	d.splicer = splice.New(d.arch, d.poker)
-	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize); err != nil {
+	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, d.firstArea()); err != nil {
 		return err
 	}
 	d.splicer.ReservePages(place.PageRoom(d.arch, d.info.TextStart))

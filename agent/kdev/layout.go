@@ -9,7 +9,7 @@ const (
 	MaxBatch = 16384    // splices in one call
 	MaxArea  = 16 << 20 // bytes of code and cells in one area
 	AnnexLen = 0x4000   // bytes of the annex's code
-	ArenaLen = 0x80000  // bytes of code of an area that may be in the module's text
+	ArenaLen = 0x100000 // bytes of code of an area that may be in the module's text
 	maxRead  = 64 << 20 // bytes read in one call
 	// MaxWords is the most words of cells that a Moment copies.
 	MaxWords = 16 << 20

@@ -116,10 +116,9 @@ func (k *kernel) prepare(kallsyms []byte, points int, rng *rand.Rand) (err error
 
 // firstArea and otherArea are the code of the threads' patch memory, in bytes. The first has
 // what the daemon's splicer has; the others have none of what there is once.
-const (
-	firstArea = kdev.ArenaLen
-	otherArea = 256 << 10
-)
+var firstArea = map[string]int{"amd64": kdev.ArenaLen, "arm64": 512 << 10, "riscv64": 512 << 10}[runtime.GOARCH]
+
+const otherArea = 256 << 10
 
 // thread makes the n-th's splicer, with the plans of its victim.
 func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, error) {

@@ -35,7 +35,7 @@
 #define KI_ANNEX_LEN	0x4000
 #define KI_ANNEX_FAULTS	1024u
 /* Bytes of code that a window's area has to have to lie in the module's own text. */
-#define KI_ARENA_LEN	0x80000
+#define KI_ARENA_LEN	0x100000
 /* Most frames of one piece of code, and most that begin in 64 aligned bytes. */
 #define KI_MAX_FRAMES	1024u
 #define KI_LINE		64u

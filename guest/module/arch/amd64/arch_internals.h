@@ -49,7 +49,7 @@ extern bool kprobes_allow_optimization;
 #define KI_ARCH_RINGS_FOUND(at) KI_ARCH_LOCAL_REACHES(at)
 #define KI_ARCH_TASK_CPU 0
 /* Bytes of patch memory in the module's text besides the annex. A number: it is in asm. */
-#define KI_ARCH_ARENA 0x80000
+#define KI_ARCH_ARENA 0x100000
 /* Code elsewhere is no text. */
 #define KI_ARCH_NAMED 0
 /* Bytes of a static key's site, and of what its address is a multiple. */
