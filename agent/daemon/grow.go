@@ -498,10 +498,27 @@ func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
 			}
 		}
 		if k := slices.IndexFunc(c.said[:len(grow)], func(s *wire.Clone) bool { return full(s, plan.MemoryFull) }); !again && k >= 0 {
-			again = d.share(grow, c.said, &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
+			again = d.more() || d.share(grow, c.said, &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
 		}
 	}
 	return nil
+}
+
+// cacheSize is the most code that the areas have of which one is made for clones, in bytes.
+const cacheSize = 4 << 20
+
+// more gets patch memory for clones, where they may be in any: on amd64 what has sites is in the module's text.
+func (d *Daemon) more() bool {
+	if !d.info.Sited() {
+		return false
+	}
+	all := areaSize
+	for _, a := range d.splicer.Heap().Areas() {
+		if !a.Annex() && !a.Page() {
+			all += a.CodeLen
+		}
+	}
+	return all <= cacheSize && d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, areaSize) == nil
 }
 
 // share leaves functions out of the largest clones, until all together may take what there is, and reports whether any
