@@ -1,16 +1,19 @@
 package scenarios
 
 import (
+	"fmt"
+
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
 )
 
 // clones-left: whoever sleeps in a clone that was undone keeps it, and whoever has come by, and sleeps now elsewhere,
-// keeps nothing, whatever its stack has of it still. On the stacks of sixty programs that were begun while their
+// keeps nothing, whatever its stack has of it still. Meanwhile nobody gets a kprobe into what is run as a copy. On the stacks of sixty programs that were begun while their
 // system calls ran as clones there is something, but where each of them sleeps nobody goes back to that.
 
 const (
+	leftProbed   = "vfs_read" // which the clone of read has
 	leftSleepers = 60
 	// Their shells have read and executed before they sleep.
 	leftBegin = `exec >/dev/null 2>&1 </dev/null; k=0; while [ $k -lt 60 ]; do sh -c 'read x </proc/version; exec sleep 9999' & k=$((k + 1)); done
@@ -33,8 +36,10 @@ func clonesLeft() Scenario {
 	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards"},
 		Guests: func(arch string) []Guest {
 			steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted")}
+			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))
 			steps = append(steps, clones(arch, "passed")...)
-			steps = append(steps, shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount))
+			steps = append(steps, kprobes("barred", "blocks"), unkprobes("barred"), shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount),
+				kprobes("let in", "blocks"), unkprobes("let in"))
 			steps = append(steps, clones(arch, "slept")...)
 			steps = append(steps, shell("inside", leftInside), unsplice("slept"), shell("wake", leftWake))
 			steps = append(steps, clones(arch, "last")...)
@@ -55,8 +60,23 @@ func checkClonesLeft(t *T) {
 	t.equal("bytes that stay for programs that have come by", kept("unpassed"), uint64(0))
 	t.atLeast("bytes that stay for the one that sleeps there", float64(kept("unslept")), 1)
 	t.equal("bytes that stay when it has woken", kept("unlast"), uint64(0))
+	t.atLeast("blocks of a function that is copied", float64(t.leftProbes("barred", false)), 10)
+	t.leftProbes("let in", true)
 	t.unharmed("", g, map[string]int{"unload": 1})
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.Metrics["clones.left.sleepers"] = report.Metric{Value: leftSleepers, Unit: "tasks", N: 1}
 	t.Metrics["clones.left.kept"] = report.Metric{Value: float64(kept("unslept")), Unit: "bytes", N: 1}
+}
+
+// leftProbes looks whether the kernel takes kprobes at blocks behind a function's begin, of which it returns how many
+// there are.
+func (t *T) leftProbes(step string, taken bool) (n int) {
+	first := t.done("left", "blocks").Points[0]
+	for _, p := range t.done("left", step).Points {
+		if p.Offset > first.Offset {
+			t.equal(fmt.Sprintf("%s: a kprobe at %s+%#x is let in", step, p.Symbol, p.Offset), p.Refusal == nil, taken)
+			n++
+		}
+	}
+	return n
 }

@@ -173,6 +173,21 @@ func (c *Clone) Sited() bool {
 	return c != nil && slices.ContainsFunc(c.Insns, func(x Cloned) bool { return x.Fixup != 0 || x.Key != nil && x.Key.Entry != 0 })
 }
 
+// Copied is what a clone is a copy of, from and up to where.
+func (c *Clone) Copied() (out [][2]isa.Addr) {
+	if c == nil {
+		return nil
+	}
+	for _, x := range c.Insns {
+		if n := len(out); n > 0 && out[n-1][1] == x.Insn.Addr {
+			out[n-1][1] = x.Insn.End()
+		} else {
+			out = append(out, [2]isa.Addr{x.Insn.Addr, x.Insn.End()})
+		}
+	}
+	return out
+}
+
 // CloneLen is the most bytes that a clone has, wherever it is in reach.
 func CloneLen(arch *isa.Arch, in Input) (int, error) {
 	in.Patch = in.Clone.Insns[0].Insn.Addr&^(farOff-1) + cloners[arch.Name].away

@@ -92,6 +92,8 @@ type Splice struct {
 	// Span is how many bytes from Point on nobody runs while it is live, since the patch
 	// is a copy of them; 0: no such copy.
 	Span int
+	// Copied is the kernel text that the patch is a copy of, from and up to where: no kprobe is let in there.
+	Copied [][2]isa.Addr
 }
 
 // Stats of the module.
@@ -548,16 +550,23 @@ func (d *Device) Splice(batch []Splice) ([]uint32, error) {
 		return nil, nil
 	}
 	ks := make([]kiSplice, len(batch))
+	var copied []kiCopied
 	for i, s := range batch {
 		k, ok := s.encode()
 		if !ok {
 			return nil, refusal("splice", unix.EINVAL, i)
 		}
 		ks[i] = k
+		for _, c := range s.Copied {
+			copied = append(copied, kiCopied{Start: uint64(c[0]), End: uint64(c[1]), Splice: uint32(i)})
+		}
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	in := kiBatch{Splices: address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), N: uint32(len(ks))}
+	in := kiBatch{Splices: address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), N: uint32(len(ks)), NCopied: uint32(len(copied))}
+	if len(copied) > 0 {
+		in.Copied = address(&pin, (*byte)(unsafe.Pointer(&copied[0])))
+	}
 	if err := d.call("splice", iocSplice, unsafe.Pointer(&in)); err != nil {
 		return nil, blame(err, in.Failed, in.N)
 	}

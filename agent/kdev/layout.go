@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 16
+const ABIVersion = 17
 
 // Limits of the module's calls.
 const (
@@ -119,8 +119,14 @@ type (
 		Old, New     [MaxPatch]byte
 	}
 	kiBatch struct {
-		Splices   uint64
-		N, Failed uint32
+		Splices           uint64
+		N, Failed         uint32
+		Copied            uint64
+		NCopied, Reserved uint32
+	}
+	kiCopied struct {
+		Start, End       uint64
+		Splice, Reserved uint32
 	}
 	kiUndo struct {
 		IDs             uint64
@@ -176,7 +182,7 @@ const (
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4020ce03
 	iocCode     = 0x4030ce04
-	iocSplice   = 0xc010ce05
+	iocSplice   = 0xc020ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8038ce07
 	iocMoment   = 0xc058ce08

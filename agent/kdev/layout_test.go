@@ -23,7 +23,7 @@ func goLayout() []string {
 	for name, v := range map[string]any{
 		"ki_info": kiInfo{}, "ki_area": kiArea{}, "ki_area_free": kiAreaFree{},
 		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_site": kiSite{}, "ki_splice": kiSplice{},
-		"ki_batch": kiBatch{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
+		"ki_batch": kiBatch{}, "ki_copied": kiCopied{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
 		"ki_cells": kiCells{}, "ki_range": kiRange{}, "ki_inside": kiInside{}, "ki_moment": kiMoment{},
 		"ki_ring": kiRing{}, "ki_wait": kiWait{},
 	} {

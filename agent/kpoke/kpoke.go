@@ -147,7 +147,7 @@ func (p *Poker) Splice(batch []splice.Splice) error {
 	}
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
-		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Awake: s.Awake, Trap: s.Trap, Home: s.Home, Fault: s.Fault, Original: s.Original, Annex: s.Annex, AnnexLen: s.AnnexLen, Span: s.Span}
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Awake: s.Awake, Trap: s.Trap, Home: s.Home, Fault: s.Fault, Original: s.Original, Annex: s.Annex, AnnexLen: s.AnnexLen, Span: s.Span, Copied: s.Copied}
 	}
 	end := p.point()
 	ids, err := p.dev.Splice(in)

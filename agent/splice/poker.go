@@ -87,7 +87,9 @@ type Splice struct {
 	// Span is how many bytes from Point on nobody runs while it is live: the patch is a
 	// copy of them, and springboards may lie behind the New ones. 0: it is no such copy.
 	Span int
-	ID   uint32 // set by Poker.Splice
+	// Copied is the kernel text that the patch is a copy of, from and up to where.
+	Copied [][2]isa.Addr
+	ID     uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

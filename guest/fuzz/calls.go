@@ -35,8 +35,8 @@ var calls = []call{
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 4, flags}, {28, 4, zero}}},
 	{name: "code", cmd: 0x4030ce04, size: 48, weight: 24, fill: fillCode,
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 8, user}, {40, 4, count}, {44, 4, count}}},
-	{name: "splice", cmd: 0xc010ce05, size: 16, weight: 20, fill: fillSplice, done: haveSplices,
-		fields: []field{{0, 8, user}, {8, 4, count}}},
+	{name: "splice", cmd: 0xc020ce05, size: 32, weight: 20, fill: fillSplice, done: haveSplices,
+		fields: []field{{0, 8, user}, {8, 4, count}, {16, 8, user}, {24, 4, count}, {28, 4, zero}}},
 	{name: "undo", cmd: 0xc018ce06, size: 24, weight: 20, fill: fillUndo, done: lostSplices,
 		fields: []field{{0, 8, user}, {8, 4, count}, {16, 4, flags}, {20, 4, zero}}},
 	{name: "stats", cmd: 0x8038ce07, size: 56, weight: 8},
@@ -213,6 +213,11 @@ const spliceSize = 64 + 2*kdev.MaxPatch
 var spliceFields = []field{{8, 8, text}, {16, 4, length}, {20, 4, length}, {24, 4, flags}, {24, 4, flags}, {32, 8, text}, {40, 8, text}, {48, 8, text},
 	{56, 4, length}, {60, 4, length}, {64, 8, count}, {64 + kdev.MaxPatch, 8, count}}
 
+// copiedSize is that of struct ki_copied, and copiedFields are its fields.
+const copiedSize = 24
+
+var copiedFields = []field{{0, 8, text}, {8, 8, text}, {16, 4, count}, {20, 4, zero}}
+
 func fillSplice(f *fuzzer, b []byte) {
 	n := 1 + f.rng.IntN(3)
 	put(b[0:], f.at(listAt), 8)
@@ -223,6 +228,18 @@ func fillSplice(f *fuzzer, b []byte) {
 		if f.rng.IntN(dear) != 0 {
 			f.spoil(s, spliceFields)
 		}
+	}
+	put(b[16:], f.at(listAt2), 8)
+	for k := range f.rng.IntN(3) { // what they are copies of
+		v, c := f.victim(), f.arena[listAt2+k*copiedSize:][:copiedSize]
+		put(c[0:], uint64(v.Addr), 8)
+		put(c[8:], uint64(v.Addr)+uint64(len(v.Code)), 8)
+		put(c[16:], uint64(f.rng.IntN(n)), 4)
+		put(c[20:], 0, 4)
+		if f.rng.IntN(dear) != 0 {
+			f.spoil(c, copiedFields)
+		}
+		put(b[24:], uint64(k+1), 4)
 	}
 	if f.long() { // what is behind them is nothing
 		clear(f.arena[listAt+n*spliceSize : listAt2])

@@ -253,27 +253,35 @@ static int name_splices(struct ki_splice __user *to, struct ki_splice *s, u32 n)
 static long do_splice(void __user *arg)
 {
 	struct ki_splice __user *list;
+	struct ki_copied *copied = NULL;
 	struct ki_splice *s;
 	struct ki_batch b;
 	int err;
 
 	if (copy_from_user(&b, arg, sizeof(b)))
 		return -EFAULT;
-	if (!b.n || b.n > KI_MAX_BATCH)
+	if (!b.n || b.n > KI_MAX_BATCH || b.n_copied > KI_MAX_COPIED || b.reserved)
 		return -EINVAL;
 	list = u64_to_user_ptr(b.splices);
 	s = ki_try_err(vmemdup_user(list, array_size(b.n, sizeof(*s))));
 	if (IS_ERR(s))
 		return PTR_ERR(s);
+	if (b.n_copied)
+		copied = ki_try_err(vmemdup_user(u64_to_user_ptr(b.copied), array_size(b.n_copied, sizeof(*copied))));
+	if (IS_ERR(copied)) {
+		kvfree(s);
+		return PTR_ERR(copied);
+	}
 	b.failed = b.n;
 	ki_step();
 	err = name_splices(list, s, b.n);
 	ki_step();
 	if (!err) {
 		mutex_lock(&ki_lock);
-		err = ki_text_splice(s, b.n, &b.failed);
+		err = ki_text_splice(s, b.n, copied, b.n_copied, &b.failed);
 		mutex_unlock(&ki_lock);
 	}
+	kvfree(copied);
 	kvfree(s);
 	if (err && copy_to_user(arg, &b, sizeof(b)))
 		return -EFAULT;

@@ -120,7 +120,8 @@ bool ki_barred_here(const struct kprobe_blacklist_entry *b);
 bool ki_text_windows(void);
 /* May the kernel make jumps of kprobes again, when nothing is spliced? */
 bool ki_text_unbar(void);
-int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed);
+/* c may be NULL: none of nc. */
+int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
 /* Code, of which n frames are said, and n_sites that it has; the code of these changes. */
 struct ki_text_code {

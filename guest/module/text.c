@@ -61,6 +61,7 @@ struct live {
 	struct part in;			/* where the point leads to */
 	struct part annex;		/* what that leads to, if s.annex_len is not 0 */
 	struct list_head link;		/* in lives, oldest first, or in retired */
+	struct list_head copy;		/* in copies, if it is one */
 	struct kprobe_blacklist_entry black;
 	struct ki_trap trap;		/* for good, or while a window waits */
 	struct ki_trap home;		/* at the patch's end, of KI_SPLICE_HOME */
@@ -77,6 +78,8 @@ struct live {
 	bool making;			/* in the batch that is being made */
 	bool retired;
 	bool held;			/* the last scan found a task inside */
+	u32 n_copied;
+	struct kprobe_blacklist_entry copied[];	/* kernel text that the patch is a copy of */
 };
 
 static struct rb_root_cached points = RB_ROOT_CACHED;
@@ -84,6 +87,7 @@ static struct rb_root_cached patches = RB_ROOT_CACHED;
 static DEFINE_XARRAY(by_id);
 static LIST_HEAD(lives);
 static LIST_HEAD(retired);
+static LIST_HEAD(copies);		/* of lives, those that have copied functions, while no kprobe is let in there */
 static u32 live_count, retired_count;
 static u32 retired_faults;	/* of those, in which a task may wait for a page */
 static u64 spliced, unspliced, refused, quarantined;
@@ -251,7 +255,11 @@ bool ki_barred_here(const struct kprobe_blacklist_entry *b)
 {
 	struct interval_tree_node *node;
 	unsigned long at = b->start_addr;
+	const struct live *l;
 
+	list_for_each_entry(l, &copies, copy)
+		if (b >= l->copied && b < l->copied + l->n_copied)
+			return true;
 	for (node = interval_tree_iter_first(&points, at, at); node;
 	     node = interval_tree_iter_next(node, at, at))
 		if (&container_of(node, struct live, at)->black == b)
@@ -345,13 +353,15 @@ static unsigned long barred_end(const struct live *l, bool misled)
 	return max(end, l->s.point - off + size);
 }
 
-static struct live *new_live(const struct ki_splice *s)
+static struct live *new_live(const struct ki_splice *s, u32 n_copied)
 {
-	struct live *l = ki_try(kzalloc(sizeof(*l), GFP_KERNEL));
+	struct live *l = ki_try(kvzalloc(struct_size(l, copied, n_copied), GFP_KERNEL));
 
 	if (!l)
 		return NULL;
 	l->s = *s;
+	l->n_copied = n_copied;
+	INIT_LIST_HEAD(&l->copy);
 	l->session = ki_session;
 	l->at.start = s->point;
 	l->at.last = s->point + max(locked_len(s), s->span) - 1;
@@ -474,7 +484,7 @@ static void forget_patch(struct live *l)
 	if (l->s.fault)
 		ki_annex_remove(l->s.fault);
 	module_put(l->owner);
-	kfree_rcu(l, rcu);
+	kvfree_rcu(l, rcu);
 }
 
 /* Newest first: a point knows its springboard. */
@@ -486,9 +496,51 @@ static void forget_all(struct live **l, u32 n)
 	}
 }
 
-static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *failed)
+static bool is_text(unsigned long addr)
 {
-	u32 i;
+	bool yes;
+
+	if (core_kernel_text(addr))
+		return true;
+	preempt_disable();	/* __module_text_address() walks modules under RCU */
+	yes = __module_text_address(addr);
+	preempt_enable();
+	return yes;
+}
+
+static int set_copied(struct live *l, const struct ki_copied *c)
+{
+	u32 k;
+
+	for (k = 0; k < l->n_copied; k++) {
+		if (c[k].reserved || c[k].start >= c[k].end || !is_text(c[k].start) || !is_text(c[k].end - 1))
+			return -EINVAL;
+		l->copied[k].start_addr = c[k].start;
+		l->copied[k].end_addr = c[k].end;
+	}
+	return 0;
+}
+
+/* The first nc of c are of this one. */
+static int admit_new(const struct ki_splice *s, const struct ki_copied *c, u32 nc, struct live **l)
+{
+	int err;
+
+	*l = new_live(s, nc);
+	if (!*l)
+		return -ENOMEM;
+	err = set_copied(*l, c);
+	if (!err)
+		err = admit(*l);
+	if (err)
+		kvfree(*l);
+	return err;
+}
+
+static int admit_all(const struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc,
+		     struct live **l, u32 *failed)
+{
+	u32 i, of;
 	int err;
 
 	for (i = 0; i < n; i++) {
@@ -496,25 +548,48 @@ static int admit_all(const struct ki_splice *s, u32 n, struct live **l, u32 *fai
 		err = check_form(&s[i]);
 		if (err)
 			goto back;
-		l[i] = new_live(&s[i]);
-		err = l[i] ? admit(l[i]) : -ENOMEM;
-		if (err) {
-			kfree(l[i]);
+		for (of = 0; of < nc && c[of].splice == i; of++)
+			;
+		err = admit_new(&s[i], c, of, &l[i]);
+		if (err)
 			goto back;
-		}
+		c += of;
+		nc -= of;
 		l[i]->index = i;
 		l[i]->making = true;
 		ki_step();
 		cond_resched();
 	}
 	*failed = n;
-	return 0;
+	if (!nc)
+		return 0;
+	err = -EINVAL;	/* they are of no splice, or in no order */
 back:
 	forget_all(l, i);
 	return err;
 }
 
 /* --- kprobes --- */
+
+/* With kprobe_mutex held. */
+static void bar_copied(struct live *l)
+{
+	u32 k;
+
+	for (k = 0; k < l->n_copied; k++)
+		list_add_tail_rcu(&l->copied[k].list, &kprobe_blacklist);
+	if (l->n_copied)
+		list_add_tail(&l->copy, &copies);
+}
+
+static void let_into_copied(struct live *l)
+{
+	u32 k;
+
+	for (k = 0; k < l->n_copied; k++)
+		list_del_rcu(&l->copied[k].list);
+	list_del_init(&l->copy);
+}
 
 static void blacklist_add(struct live **l, u32 n)
 {
@@ -528,8 +603,10 @@ static void blacklist_add(struct live **l, u32 n)
 		mutex_lock(&kprobe_mutex);
 	}
 	ki_arch_bar_jumps(true);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		list_add_tail_rcu(&l[i]->black.list, &kprobe_blacklist);
+		bar_copied(l[i]);
+	}
 	mutex_unlock(&kprobe_mutex);
 	synchronize_rcu_expedited();
 }
@@ -551,8 +628,10 @@ static void blacklist_remove(struct live **l, u32 n)
 	u32 i;
 
 	mutex_lock(&kprobe_mutex);
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		list_del_rcu(&l[i]->black.list);
+		let_into_copied(l[i]);
+	}
 	if (live_count == n)
 		unbar_jumps();
 	mutex_unlock(&kprobe_mutex);
@@ -578,7 +657,7 @@ static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 {
 	unsigned long start = 0, end = 0, size, off, point;
 	struct ki_probes all;
-	u32 i;
+	u32 i, k;
 	int err = ki_list_probes(&all);
 
 	if (err || !all.n)	/* to find a function's bounds takes long */
@@ -587,6 +666,9 @@ static int no_probe_in_functions(struct live **l, u32 n, u32 *failed)
 		point = l[i]->s.point;
 		if (ki_probed(&all, l[i]->at.start, l[i]->at.last + 1))
 			goto busy;
+		for (k = 0; k < l[i]->n_copied; k++)
+			if (ki_probed(&all, l[i]->copied[k].start_addr, l[i]->copied[k].end_addr))
+				goto busy;
 		if ((point >= start && point < end) || in_gap(l[i]))
 			continue;	/* the function looked at last, or none */
 		if (!kallsyms_lookup_size_offset(point, &size, &off))
@@ -944,7 +1026,7 @@ static void made(struct live **l, u32 n)
 	}
 }
 
-int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
+int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed)
 {
 	struct live **l = ki_try(kvcalloc(n, sizeof(*l), GFP_KERNEL));
 	bool poked;
@@ -954,7 +1036,7 @@ int ki_text_splice(struct ki_splice *s, u32 n, u32 *failed)
 		return -ENOMEM;
 	if (retired_faults)
 		reap();		/* mostly nobody is there any more */
-	err = admit_all(s, n, l, failed);
+	err = admit_all(s, n, c, nc, l, failed);
 	if (err)
 		goto out;
 	err = apply_all(l, n, failed, &poked);

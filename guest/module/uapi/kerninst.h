@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	16u
+#define KI_ABI_VERSION	17u
 
 /*
  * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
@@ -308,6 +308,19 @@ struct ki_splice {
 };
 
 /*
+ * Of a splice of a batch whose patch is a copy of functions: kernel text that is run as that copy. While the
+ * splice is live nobody registers a kprobe in there, who would not see those that run the copy.
+ */
+struct ki_copied {
+	__u64 start, end;
+	__u32 splice;		/* its index in the batch; entries are in the order of these */
+	__u32 reserved;
+};
+
+/* Most of one batch. */
+#define KI_MAX_COPIED	65536u
+
+/*
  * A batch is applied whole or not at all, in the order of the list. On error
  * `failed` is the index of the splice that could not be made (or n when no
  * single one is to blame).
@@ -323,7 +336,7 @@ struct ki_splice {
  *             unprobeable code, sites that the kernel itself rewrites
  * EEXIST      overlaps a live splice, an earlier one of the batch, or the
  *             bytes that a live jump takes from its successor
- * EBUSY       a kprobe is registered in the function
+ * EBUSY       a kprobe is registered in the function, or in one that is copied
  *             or a task waits for a page in a patch that was undone, and comes back
  *             into the middle of a window
  * EOPNOTSUPP  a window on a kernel that can preempt itself; a breakpoint, or what needs
@@ -339,6 +352,9 @@ struct ki_batch {
 	__u64 splices;		/* user pointer to n struct ki_splice, in/out */
 	__u32 n;
 	__u32 failed;		/* out */
+	__u64 copied;		/* user pointer to n_copied struct ki_copied */
+	__u32 n_copied;
+	__u32 reserved;
 };
 
 /* ki_undo.flags */
