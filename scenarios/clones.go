@@ -36,13 +36,14 @@ type cloneKind struct {
 	blind, called, unlinked bool
 }
 
-// cloneKinds, with what was aimed at, but for riscv64 with nothing inserted: who calls a copy looks at an
-// ftrace site by four instructions there, and saves two.
+// cloneKinds, with what was aimed at, but for riscv64, where who calls a copy looks at an ftrace site by four
+// instructions, and saves two: 1.03 with nothing inserted, 1.2 with calls traced, which all operations together take
+// 1.21 for.
 var cloneKinds = []cloneKind{
 	{name: "nothing", title: "nothing inserted", limit: map[string]float64{"": 1.03, "riscv64": 1.06}},
 	{name: "monitored", title: "system calls counted", entries: true, limit: map[string]float64{"": 1.04, "riscv64": 1.07}},
 	{name: "counted", title: "calls counted", rules: []*wire.Rule{{}}},
-	{name: "traced", title: "calls traced", rules: []*wire.Rule{{}}, action: cheapestTrace, limit: map[string]float64{"": 1.2}},
+	{name: "traced", title: "calls traced", rules: []*wire.Rule{{}}, action: cheapestTrace, limit: map[string]float64{"": 1.2, "riscv64": 1.23}},
 	{name: "blocks", title: "blocks counted", rules: eachBlock, limit: map[string]float64{"amd64": 1.25, "arm64": 1.55, "riscv64": 1.65}},
 }
 
