@@ -321,6 +321,33 @@ func TestCloneRefused(t *testing.T) {
 	}
 }
 
+// TestRunAsCopy: a point in what a clone has a copy of is refused, one in front of that, or elsewhere, is not.
+func TestRunAsCopy(t *testing.T) {
+	x := ktexttest.Load(t, "amd64").Text(t)
+	f, err := x.Function("", "vfs_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, r := plan.AsClone(x, request(x, "vfs_read", 0), plan.Cloning{Functions: []ktext.Func{f}})
+	if r != nil {
+		t.Fatal(r)
+	}
+	var live plan.Set
+	live.Add(c.Entry)
+	for _, p := range []struct {
+		name    string
+		off     isa.Off
+		refused bool
+	}{{"vfs_read", isa.Off(c.Entry.Displaced[0].Addr - f.Addr), true}, {"vfs_read", 0, false}, {"ksys_read", 9, false}} {
+		req := request(x, p.name, p.off)
+		req.Copied = live.Copied
+		_, r := plan.Point(x, req)
+		if got := r != nil && r.Reason == plan.AlreadySpliced; got != p.refused {
+			t.Errorf("%s+%#x: %v", p.name, p.off, r)
+		}
+	}
+}
+
 // TestCloneOthers: of each function of the other ISAs' recorded kernels that can be cloned, all that the copy
 // says of where it leads is in the copy, or the begin of a function, or what the kernel knows by its address.
 func TestCloneOthers(t *testing.T) {

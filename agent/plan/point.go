@@ -67,9 +67,11 @@ type Request struct {
 	OnStack func(f ktext.Func) (bool, error)
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
-	rung  int        // the only one of the ladder that is tried, counted from 1; 0: all are
-	clone *gen.Clone // that the patch is to be,
-	most  int        // and how many bytes it has
+	// Copied is the entry of a live clone that has a copy of what is at an address; nil: there is none.
+	Copied func(a isa.Addr) *Plan
+	rung   int        // the only one of the ladder that is tried, counted from 1; 0: all are
+	clone  *gen.Clone // that the patch is to be,
+	most   int        // and how many bytes it has
 }
 
 // loads is what a request's patch loads or walks with, if it does: no plan depends on what it
@@ -261,6 +263,9 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 	if r := fn.recurs(req); r != nil {
 		return nil, r
 	}
+	if r := fn.copiedIn(req, at); r != nil {
+		return nil, r
+	}
 	if req.Mechanism != MechanismInvalid {
 		p, _, r := fn.planAt(req, at)
 		return p, r
@@ -275,6 +280,17 @@ func (fn *function) plan(req Request) (*Plan, *Refusal) {
 		return p, nil
 	}
 	return fn.lastResort(req, at, passed, r)
+}
+
+// copiedIn refuses what a clone has a copy of: who runs the copy does not come by.
+func (fn *function) copiedIn(req Request, at int) *Refusal {
+	if req.Copied == nil {
+		return nil
+	}
+	if e := req.Copied(fn.insns[at].Addr); e != nil {
+		return refuse(AlreadySpliced, "%s is in the clone from %s: whoever runs that copy does not come by; undo the clone first, or ask for the point in it", fn.name(at), e.Symbol)
+	}
+	return nil
 }
 
 // lastResort is a trap, where all else is refused for r.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -14,7 +15,14 @@ type Set struct {
 	squares map[isa.Addr][]*Plan // by the square of addresses that they have some of
 	asked   map[isa.Addr]int
 	locals  map[isa.Addr]*Plan // by the cell in per-CPU memory
+	clones  []cloneIn
 	n       int
+}
+
+// cloneIn is a clone's entry, and what it is a copy of, in order.
+type cloneIn struct {
+	entry  *Plan
+	copied [][2]isa.Addr
 }
 
 // square is the size of a Set's squares, in bytes: more than most of what a plan has in
@@ -85,6 +93,11 @@ func (s *Set) Add(p *Plan) {
 		s.squares, s.asked, s.locals = map[isa.Addr][]*Plan{}, map[isa.Addr]int{}, map[isa.Addr]*Plan{}
 	}
 	s.n++
+	if p.Clone != nil {
+		c := cloneIn{p, p.Clone.Copied()}
+		slices.SortFunc(c.copied, func(a, b [2]isa.Addr) int { return cmp.Compare(a[0], b[0]) })
+		s.clones = append(s.clones, c)
+	}
 	s.asked[p.Asked()]++
 	var room [usualSquares]isa.Addr
 	for _, k := range squaresOf(p, room[:0]) {
@@ -100,6 +113,7 @@ func (s *Set) Add(p *Plan) {
 // Remove takes a plan out of the set, which has it.
 func (s *Set) Remove(p *Plan) {
 	s.n--
+	s.clones = slices.DeleteFunc(s.clones, func(c cloneIn) bool { return c.entry == p })
 	if s.asked[p.Asked()]--; s.asked[p.Asked()] == 0 {
 		delete(s.asked, p.Asked())
 	}
@@ -121,6 +135,17 @@ func (s *Set) Asked(a isa.Addr) bool { return s.asked[a] > 0 }
 
 // Local is the plan that has a cell in per-CPU memory; nil: none has it.
 func (s *Set) Local(a isa.Addr) *Plan { return s.locals[a] }
+
+// Copied is the entry of a clone that has a copy of what is at an address; nil: none has.
+func (s *Set) Copied(a isa.Addr) *Plan {
+	for _, c := range s.clones {
+		k, found := slices.BinarySearchFunc(c.copied, a, func(r [2]isa.Addr, a isa.Addr) int { return cmp.Compare(r[0], a) })
+		if found || k > 0 && a < c.copied[k-1][1] {
+			return c.entry
+		}
+	}
+	return nil
+}
 
 // Touches reports whether one of the plans displaces, overwrites or evicts any of [lo, hi).
 func (s *Set) Touches(lo, hi isa.Addr) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -27,14 +28,18 @@ func TestSet(t *testing.T) {
 		lo := isa.Addr(rng.IntN(1 << 14))
 		hi := lo + 1 + isa.Addr(rng.IntN(1<<uint(1+rng.IntN(11))))
 		a := isa.Addr(rng.IntN(1 << 10))
-		touches, asked, local := false, false, false
+		touches, asked, local, copied := false, false, false, false
 		for _, p := range all {
 			touches = touches || p.Touches(lo, hi)
 			asked = asked || p.Asked() == lo
 			local = local || slices.Contains(p.Locals, a) && a != 0
+			copied = copied || p.Clone != nil && slices.ContainsFunc(p.Clone.Insns, func(x gen.Cloned) bool { return x.Insn.Addr <= lo && lo < x.Insn.End() })
 		}
 		if s.Len() != len(all) || s.Touches(lo, hi) != touches || s.Asked(lo) != asked || (s.Local(a) != nil) != local {
 			t.Fatalf("%d plans: length %d; [%v, %v) touched %v, want %v; asked %v, want %v; local %v", len(all), s.Len(), lo, hi, !touches, touches, !asked, asked, !local)
+		}
+		if (s.Copied(lo) != nil) != copied {
+			t.Fatalf("%v is copied %v, want %v", lo, !copied, copied)
 		}
 		near := s.Near(place.Window{Lo: lo, Hi: hi})
 		for _, p := range all {
@@ -65,6 +70,15 @@ func somePlan(rng *rand.Rand) *plan.Plan {
 		p.Board = &plan.Board{Addr: at(), New: make([]byte, 8)}
 		if rng.IntN(2) == 0 {
 			p.Board.In = &plan.Eviction{Body: at(), Code: make([]byte, 16+rng.IntN(240)), Patch: at() &^ 63, Slot: 256}
+		}
+	}
+	if rng.IntN(4) == 0 { // functions in any order
+		p.Clone = &gen.Clone{}
+		for _, f := range rng.Perm(1 << 6)[:rng.IntN(5)] {
+			for a, end := isa.Addr(f)<<8, isa.Addr(f)<<8+isa.Addr(rng.IntN(200)); a < end; {
+				i := isa.Insn{Addr: a, Len: 1 + rng.IntN(8)}
+				p.Clone.Insns, a = append(p.Clone.Insns, gen.Cloned{Insn: i}), i.End()
+			}
 		}
 	}
 	return p

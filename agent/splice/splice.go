@@ -261,6 +261,9 @@ func (s *Splicer) Live() []*Live { return slices.Clone(s.live) }
 // counts is all that it displaced, not only what it overwrote, and its springboard.
 func (s *Splicer) Taken(lo, hi isa.Addr) bool { return s.set.Touches(lo, hi) }
 
+// Copied is the entry of a live clone that has a copy of what is at a; nil: there is none.
+func (s *Splicer) Copied(a isa.Addr) *plan.Plan { return s.set.Copied(a) }
+
 // Asked reports whether a live splice is that of the point at a.
 func (s *Splicer) Asked(a isa.Addr) bool { return s.set.Asked(a) }
 
