@@ -216,8 +216,8 @@ func stir() error {
 	}
 	var all, done sync.WaitGroup
 	errs := make([]error, len(threads))
+	all.Add(len(threads)) // before the first waits
 	for i := range errs {
-		all.Add(1)
 		done.Go(func() {
 			runtime.LockOSThread() // its thread is not another one's before all have one
 			defer runtime.UnlockOSThread()
