@@ -134,6 +134,8 @@ struct ki_text_code {
 int ki_text_write_code(const struct ki_text_code *c);
 /* What is in a range of code that nobody is in any more has no sites. */
 void ki_text_forget_sites(unsigned long addr, unsigned long len);
+/* Is any point in [first, last]? */
+bool ki_text_spliced(unsigned long first, unsigned long last);
 /* Is any patch in the range live, or possibly still being executed? */
 bool ki_text_in_use(unsigned long addr, unsigned long len);
 /* Is anything left that was spliced since the device was opened so often? */
@@ -302,7 +304,7 @@ bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to);
  */
 bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
 		     const void *arg);
-/* Where the function begins that an address is in, behind a call; 0: in none that is known. */
+/* Where the function begins that an address is in, behind a call; 0: in none that is known as it is. */
 unsigned long ki_function_of(unsigned long addr);
 /* Registers of a task that does not run: where they are, how many, its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,

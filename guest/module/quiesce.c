@@ -135,18 +135,32 @@ static bool any_word(const struct ki_ranges *r, const unsigned long *w, unsigned
 	return false;
 }
 
+/* All CPUs stand still: of so many frames of a scan is asked, and the rest may be in patches. */
+#define FRAMES_MAX	20000
+static int frames_left;
+
+/* Is it in no patch, nor where one might be? With ki_lock held, as all scans. */
 static bool elsewhere(const void *arg, unsigned long addr)
 {
 	const struct ki_ranges *r = arg;
 
-	return !interval_tree_iter_first(r->tree, addr, addr);
+	return frames_left-- > 0 && !interval_tree_iter_first(r->tree, addr, addr) &&
+	       !ki_area_has_code(addr, 1) && !ki_area_has_code(addr - 1, 1);
 }
 
+/*
+ * What is in place of a return address, as tracers have it, is where a function begins: it
+ * is none. And nobody can tell instructions apart behind what is spliced.
+ */
 unsigned long ki_function_of(unsigned long addr)
 {
 	unsigned long size, off;
 
-	return kallsyms_lookup_size_offset(addr - 1, &size, &off) ? addr - 1 - off : 0;
+	if (!kallsyms_lookup_size_offset(addr, &size, &off) || !off ||
+	    !kallsyms_lookup_size_offset(addr - 1, &size, &off) ||
+	    ki_text_spliced(addr - 1 - off, addr - 1))
+		return 0;
+	return addr - 1 - off;
 }
 
 static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
@@ -155,6 +169,7 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 	const unsigned long *words;
 	unsigned int n = 0;
 	void *base;
+	bool on;
 
 	base = try_get_task_stack(t);
 	if (!base)
@@ -166,14 +181,16 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 		sp = ki_caller.frame;	/* who asks is not in a patch below that */
 	else if (n)
 		scan_words(r, words, n, t, asleep);
+	/* These have what is in no frame, as others' addresses are there instead. */
 	scan_graph(r, t, asleep);
 	scan_hooks(r, t, asleep);
-	if (sp < stack || sp >= stack + THREAD_SIZE)
+	on = sp >= stack && sp < stack + THREAD_SIZE;
+	if (!on)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
 	words = (unsigned long *)sp;
 	n = sp < end ? (end - sp) / sizeof(long) : 0;
-	if (any_word(r, words, n) && !(asleep && ki_arch_returns(t, elsewhere, r)))
+	if (any_word(r, words, n) && !(asleep && on && ki_arch_returns(t, elsewhere, r)))
 		scan_words(r, words, n, t, asleep);
 	put_task_stack(t);
 }
@@ -237,6 +254,7 @@ bool ki_stacks_scan(const struct ki_ranges *r)
 {
 	struct scan s = { .r = r };
 
+	frames_left = FRAMES_MAX;
 	stop_machine(scan_all, &s, NULL);
 	return s.all;
 }

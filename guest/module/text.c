@@ -267,6 +267,11 @@ bool ki_barred_here(const struct kprobe_blacklist_entry *b)
 	return false;
 }
 
+bool ki_text_spliced(unsigned long first, unsigned long last)
+{
+	return interval_tree_iter_first(&points, first, last);
+}
+
 /* A springboard behind the text, where nothing is. */
 static bool in_gap(const struct live *l)
 {

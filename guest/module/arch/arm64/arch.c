@@ -197,17 +197,23 @@ unsigned long ki_arch_strip(unsigned long word)
  * kernel, which is beside other registers (arch/arm64/kernel/entry.S, kernel_entry).
  *
  * What was not made by a compiler may call without a record, and what called that is not found then.
- * So of each function something is asked before the call that lets x29 point to a record of its own.
+ * So of each function something is asked before the call that makes one: that stores x29 and x30, and
+ * lets x29 point to them.
  */
 static bool records(unsigned long addr)
 {
 	unsigned long at = ki_function_of(addr);
+	int stored = -1;
 	u32 insn;
 
 	for (; at && at + 4 <= addr; at += 4) {
 		if (get_kernel_nofault(insn, (u32 *)at))
 			return false;
-		if ((insn & 0xffc003ff) == 0x910003fd)	/* add x29, sp, #n */
+		if ((insn & 0xffc07fff) == 0xa9807bfd)		/* stp x29, x30, [sp, #n]! */
+			stored = 0;
+		else if ((insn & 0xffe07fff) == 0xa9007bfd)	/* stp x29, x30, [sp, #n], n >= 0 */
+			stored = (insn >> 15 & 63) * 8;
+		else if ((insn & 0xffc003ff) == 0x910003fd && (insn >> 10 & 0xfff) == stored)	/* add x29, sp, #n */
 			return true;
 	}
 	return false;
@@ -221,6 +227,8 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 	const unsigned long *record;
 	unsigned int entries = 0;
 
+	if (!IS_ENABLED(CONFIG_FRAME_POINTER))
+		return false;
 	while (fp >= low && fp <= last && !(fp % 16)) {
 		if (fp == last)
 			return entries == 1;

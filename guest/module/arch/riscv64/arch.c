@@ -228,22 +228,68 @@ unsigned long ki_arch_strip(unsigned long word)
  * where that code ends, and walks have none.
  *
  * What was not made by a compiler may call without a frame, and what called that is not found then.
- * So of each function something is asked before the call that lets s0 point to a frame, of its own.
+ * So of each function something is asked before the call that makes one: that saves ra and s0
+ * beside each other, and lets s0 point behind them.
  */
+struct frame {
+	int ra, s0;		/* where they are saved, in bytes from sp; 0: not yet */
+	int ends[4];		/* where s0 points to, likewise, and other uses of that form */
+	unsigned int n;
+};
+
+static void end_at(struct frame *f, int off)
+{
+	if (f->n < ARRAY_SIZE(f->ends))
+		f->ends[f->n++] = off;
+}
+
+/* c.addi4spn s0 and c.sdsp (RISC-V ISA manual, chapter on C: formats CIW and CSS). */
+static void short_form(struct frame *f, u16 i)
+{
+	int off = (i >> 7 & 0x38) | (i >> 1 & 0x1c0), reg = i >> 2 & 31;
+
+	if ((i & 0xe01f) == 0 && i)
+		end_at(f, (i >> 7 & 0x30) | (i >> 1 & 0x3c0) | (i >> 4 & 4) | (i >> 2 & 8));
+	if ((i & 0xe003) != 0xe002)
+		return;
+	if (reg == 1 && !f->ra)
+		f->ra = off;
+	if (reg == 8 && !f->s0)
+		f->s0 = off;
+}
+
+/* addi s0, sp and sd to where sp points (formats I and S). */
+static void long_form(struct frame *f, u32 i)
+{
+	int off = ((s32)i >> 25) * 32 + (i >> 7 & 31);
+
+	if ((i & 0xfffff) == 0x10413)
+		end_at(f, (s32)i >> 20);
+	if ((i & 0x1fff07f) == 0x113023 && !f->ra)	/* sd ra */
+		f->ra = off;
+	if ((i & 0x1fff07f) == 0x813023 && !f->s0)	/* sd s0 */
+		f->s0 = off;
+}
+
 static bool frames(unsigned long addr)
 {
 	unsigned long at = ki_function_of(addr);
+	struct frame f = { };
 	u16 half, next;
+	unsigned int k;
 
 	while (at && at + 4 <= addr) {
 		if (get_kernel_nofault(half, (u16 *)at) || get_kernel_nofault(next, (u16 *)at + 1))
 			return false;
-		if ((half & 0xe01f) == 0 && half)	/* c.addi4spn s0 */
-			return true;
-		if (half == 0x0413 && (next & 0xf) == 1)	/* addi s0, sp */
-			return true;
+		if ((half & 3) == 3)
+			long_form(&f, half | (u32)next << 16);
+		else
+			short_form(&f, half);
 		at += (half & 3) == 3 ? 4 : 2;
 	}
+	for (k = 0; k < f.n; k++)
+		if (f.ra == f.ends[k] - 8 && f.s0 == f.ends[k] - 16)
+			return true;
 	return false;
 }
 
@@ -254,6 +300,8 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 	unsigned long end = (unsigned long)task_pt_regs(t);
 	const unsigned long *frame;
 
+	if (!IS_ENABLED(CONFIG_FRAME_POINTER))
+		return false;
 	while (fp >= low && fp <= end && !(fp % sizeof(long))) {
 		frame = (const unsigned long *)fp;
 		ra = READ_ONCE_NOCHECK(frame[-1]);
