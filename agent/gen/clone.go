@@ -369,6 +369,7 @@ func (b *builder) outOfLine(arch *isa.Arch, x *Cloned, s Inserted) {
 	}
 	b.state(x.Insn.Addr, 0, nil)
 	around := b.out.Added - added + 1
+	s.Free &^= isa.Set(c.saved...) // which have where the routine returns to
 	b.out.Added = added
 	b.later = append(b.later, func() {
 		b.aimAgain(call, at, b.pc())

@@ -312,3 +312,30 @@ func showClone(t *testing.T, b *strings.Builder, a *isa.Arch, what string, in In
 		fmt.Fprintln(b, stateText(a, s))
 	}
 }
+
+// TestOutOfLine: a routine that counts overwrites nothing of what it returns by, though the function needs that no more.
+func TestOutOfLine(t *testing.T) {
+	for name, nop := range map[string][]byte{"amd64": {0x90}, "arm64": code(0xd503201f), "riscv64": code(0x13)} {
+		a, err := all.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved := isa.Set(callers[name].saved...)
+		in := made(t, a, nop, clonedAt, func(_ int, x *Cloned) {
+			x.Free, x.Before = saved|isa.Set(a.Flags), counted(a, 0)
+		})
+		in.Clone.Called = true
+		out, err := Patch(a, in)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		piece := out.Pieces[0]
+		for at := piece.Off; at < piece.Off+piece.Len; {
+			i := a.Decode(out.Code[at:], in.Patch+isa.Addr(at))
+			if i.Writes&saved != 0 {
+				t.Errorf("%s: %s", name, listing(a, out.Code[piece.Off:][:piece.Len], in.Patch+isa.Addr(piece.Off)))
+			}
+			at += i.Len
+		}
+	}
+}
