@@ -229,10 +229,13 @@ func (b *builder) clone(arch *isa.Arch) {
 	c := b.in.Clone
 	where, led := make(map[isa.Addr]int, len(c.Insns)), map[isa.Addr]bool{}
 	for k, x := range c.Insns {
-		where[x.Insn.Addr], led[x.Insn.Target] = k, true
+		where[x.Insn.Addr], led[x.Insn.Target], led[x.Fixup] = k, true, true
 		if x.Key != nil {
 			led[x.Key.Target] = true
 		}
+	}
+	for _, begin := range c.Begins { // where who calls a function goes
+		led[begin] = true
 	}
 	unused := func(k int) bool { // a trap behind what control does not go on from
 		return k > 0 && len(c.Insns[k].Before) == 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
@@ -449,13 +452,17 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	at, to := len(b.out.Code), i.Target
 	i.Target = b.pc()
 	b.native(arch, i, x) // aimed again when it is known where to: it has the same length then
+	n := len(b.out.Code) - at
 	b.later = append(b.later, func() {
 		b.state(x.Insn.Addr, 0, nil)
 		again := &builder{in: b.in}
 		again.in.Patch += isa.Addr(at)
 		i.Target = b.pc()
 		again.native(arch, i, x)
-		if b.err = again.err; b.err == nil {
+		if b.err = again.err; b.err == nil && len(again.out.Code) != n {
+			b.err = fmt.Errorf("%w: what is taken at %v is too far away", ErrReach, x.Insn.Addr)
+		}
+		if b.err == nil {
 			copy(b.out.Code[at:], again.out.Code)
 		}
 		for _, s := range x.Taken {

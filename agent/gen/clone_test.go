@@ -339,3 +339,28 @@ func TestOutOfLine(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneBeginsWithTrap: who calls a function that begins with a trap comes to that, whatever is in front of it.
+func TestCloneBeginsWithTrap(t *testing.T) {
+	for name, c := range map[string]struct{ ret, trap []byte }{
+		"amd64":   {[]byte{0xc3}, []byte{0x0f, 0x0b}},
+		"arm64":   {code(0xd65f03c0), code(0xd4210000)},
+		"riscv64": {code(0x00008067), code(0x00100073)},
+	} {
+		a, err := all.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := made(t, a, append(append([]byte{}, c.ret...), c.trap...), clonedAt, func(int, *Cloned) {})
+		without, err := Patch(a, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trap := clonedAt + isa.Addr(len(c.ret))
+		in.Clone.Begins[trap] = trap
+		with, err := Patch(a, in)
+		if err != nil || len(with.Code) <= len(without.Code) {
+			t.Errorf("%s: %s, and without %s: %v", name, listing(a, with.Code, in.Patch), listing(a, without.Code, in.Patch), err)
+		}
+	}
+}

@@ -171,6 +171,9 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if r := fn.learn(req); r != nil {
 		return r
 	}
+	if len(fn.whole()) == 0 {
+		return refuse(OutsideFunction, "%v has no code", fn.Func)
+	}
 	if fn.lostAny() {
 		return refuse(Undecodable, "%v+%#x: the bytes are no known instruction", fn.Func, fn.off(fn.lost))
 	}
