@@ -247,12 +247,12 @@ func (c *cloning) gate(fn *function) *gen.Gate {
 	return g
 }
 
-// bareSites are, by ISA, what an ftrace site is that nobody uses: on arm64 mov x9, x30; nop
+// bareSites are, by ISA, what an ftrace site that nobody uses ends in: on arm64 mov x9, x30; nop
 // (arch/arm64/kernel/ftrace.c, ftrace_init_nop).
 var bareSites = map[string][]byte{
 	"amd64":   amd64.Nop5,
 	"arm64":   {0xe9, 0x03, 0x1e, 0xaa, 0x1f, 0x20, 0x03, 0xd5},
-	"riscv64": {0x13, 0, 0, 0, 0x13, 0, 0, 0},
+	"riscv64": {0x13, 0, 0, 0}, // the second word: the first is auipc for good since 6.16, and nop before
 }
 
 // begin is where the copy of a function begins: behind its ftrace site, and a landing pad that is nothing else. That of
