@@ -270,7 +270,7 @@ func (fn *function) room(req Request, in gen.Input, w want) (isa.Addr, *Eviction
 
 // copyOf finds patch memory for the copy of what is evicted, beside the point's own.
 func (fn *function) copyOf(req Request, in gen.Input, e place.Evicted, name string) (isa.Addr, *Refusal) {
-	patch := place.Window{Lo: in.Patch, Hi: in.Patch + isa.Addr(gen.Room(fn.text.Arch, req.Snippet))} // it takes no more
+	patch := place.Window{Lo: in.Patch, Hi: in.Patch + isa.Addr(req.room(fn.text.Arch))} // it takes no more
 	a, _, ok := req.Heap.PeekBeside(e.Slot, place.Reach(fn.text.Arch, e.Body.Lo, e.Body.Hi), false, patch)
 	if !ok {
 		return 0, refuse(MemoryFull, "to make room for a springboard for %v, %s would be moved away, and patch memory has no %d bytes in one piece for it", in.Displaced[0].Addr, name, e.Slot)

@@ -66,7 +66,11 @@ static bool left_by_us(const struct interval_tree_node *node, unsigned long v,
 	return t == ki_caller.task && v == node->start;
 }
 
-static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n,
+/*
+ * All that words lead into is found to hold t, which is asleep or not. Without t it is only
+ * asked whether any of it would matter: mostly there is none, and no more is asked.
+ */
+static bool scan_words(const struct ki_ranges *r, const unsigned long *w, unsigned long n,
 		       const struct task_struct *t, bool asleep)
 {
 	struct interval_tree_node *node;
@@ -75,10 +79,14 @@ static void scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 	while (n--) {
 		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
 		for (node = interval_tree_iter_first(r->tree, v, v); node;
-		     node = interval_tree_iter_next(node, v, v))
-			if (!left_by_us(node, v, t))
+		     node = interval_tree_iter_next(node, v, v)) {
+			if (!t && r->asked(node))
+				return true;
+			if (t && !left_by_us(node, v, t))
 				r->found(node, t, asleep);
+		}
 	}
+	return false;
 }
 
 /* What the function graph tracer has put its own address in the place of. */
@@ -117,22 +125,6 @@ static void scan_hooks(const struct ki_ranges *r, struct task_struct *t, bool as
 static unsigned long stack_end(struct task_struct *t, unsigned long stack)
 {
 	return t->flags & PF_KTHREAD ? stack + THREAD_SIZE : (unsigned long)task_pt_regs(t);
-}
-
-/* Is there any word that would matter? Mostly there is none, and no more is asked. */
-static bool any_word(const struct ki_ranges *r, const unsigned long *w, unsigned long n)
-{
-	struct interval_tree_node *node;
-	unsigned long v;
-
-	while (n--) {
-		v = ki_arch_strip(READ_ONCE_NOCHECK(*w++));
-		for (node = interval_tree_iter_first(r->tree, v, v); node;
-		     node = interval_tree_iter_next(node, v, v))
-			if (r->asked(node))
-				return true;
-	}
-	return false;
 }
 
 /* All CPUs stand still: of so many frames of a scan is asked, and the rest may be in patches. */
@@ -190,7 +182,7 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 	sp = round_up(sp, sizeof(long));
 	words = (unsigned long *)sp;
 	n = sp < end ? (end - sp) / sizeof(long) : 0;
-	if (any_word(r, words, n) && !(asleep && on && ki_arch_returns(t, elsewhere, r)))
+	if (scan_words(r, words, n, NULL, asleep) && !(asleep && on && ki_arch_returns(t, elsewhere, r)))
 		scan_words(r, words, n, t, asleep);
 	put_task_stack(t);
 }
