@@ -29,6 +29,9 @@ var goPrograms = []goProgram{
 	{"sbin/kerninstd", "cmd/kerninstd", []string{"cmd/kerninstd", "agent"}},
 }
 
+// besides is what programs that come along are made of beside their own folder.
+var besides = []string{"guest/check", "agent"}
+
 // goFlags make a binary depend on its source and compiler alone.
 var goFlags = []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid="}
 
@@ -77,7 +80,7 @@ func Program(ctx context.Context, opt Options, pkg, dst string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	got, err := b.programs(ctx, []goProgram{{dst, pkg, []string{pkg, "agent"}}})
+	got, err := b.programs(ctx, []goProgram{{dst, pkg, append([]string{pkg}, besides...)}})
 	if err != nil {
 		return File{}, err
 	}

@@ -12,11 +12,16 @@ import (
 // amiss are lines of the kernel's log that nothing may cause.
 var amiss = regexp.MustCompile(`WARNING:|BUG:|Oops|Internal error|Unable to handle|general protection|stall|soft lockup|LOCKUP|blocked for more than|double fault|rcu: INFO|kerninst: .* stay`)
 
+// behind is how many lines are kept behind one in which something is amiss: the kernel says in them of whom that is, and
+// what he was doing, in words that the console may be spared.
+const behind = 60
+
 // Log is the kernel's, from a moment on.
 type Log struct {
 	fd    int
 	lines int
 	bad   []string
+	more  int // so many lines are kept
 	err   error
 	ended chan struct{}
 
@@ -49,9 +54,7 @@ func (l *Log) read() {
 		switch {
 		case err == nil:
 			l.lines++
-			if amiss.Match(b[:n]) {
-				l.bad = append(l.bad, string(b[:n]))
-			}
+			l.keep(string(b[:n]))
 		case errors.Is(err, unix.EAGAIN):
 			if last {
 				return
@@ -65,7 +68,19 @@ func (l *Log) read() {
 	}
 }
 
-// End is how many lines came, and those in which something is amiss.
+func (l *Log) keep(line string) {
+	switch {
+	case amiss.MatchString(line):
+		l.more = behind
+	case l.more > 0:
+		l.more--
+	default:
+		return
+	}
+	l.bad = append(l.bad, line)
+}
+
+// End is how many lines came, and those in which something is amiss, with what follows them.
 func (l *Log) End() (lines int, bad []string, err error) {
 	l.ending.Store(true)
 	<-l.ended
