@@ -15,9 +15,11 @@ import (
 
 // Answer is what became of a request.
 type Answer struct {
-	Points   []Point   `json:"points"`
-	Clocks   *Point    `json:"clocks,omitempty"` // what would be spliced besides, listed, to keep those of virtual time
-	Times    []Times   `json:"times,omitempty"`  // of functions that are timed
+	Points []Point `json:"points"`
+	Clocks *Point  `json:"clocks,omitempty"` // what would be spliced besides, listed, to keep those of virtual time
+	// Clones are copies of functions that many points are in, where nobody has said how these are to be reached.
+	Clones   []Clone   `json:"clones,omitempty"`
+	Times    []Times   `json:"times,omitempty"` // of functions that are timed
 	Coverage *Coverage `json:"coverage,omitempty"`
 	Workload *Workload `json:"workload,omitempty"`
 	Series   []*Series `json:"series,omitempty"`
@@ -58,6 +60,22 @@ type Point struct {
 	Actions []probe.Finding `json:"actions,omitempty"` // unless the one there is counts, and no load came to nothing
 	// together: what it found is told with that of others of its function.
 	together bool
+}
+
+// Clone is a copy of a function that was chosen for its points.
+type Clone struct {
+	Function  string `json:"function"`
+	Points    int    `json:"points"`
+	Mechanism string `json:"mechanism"` // by which it is entered
+	Bytes     int    `json:"bytes"`
+	// Inside are the tasks that sleep in the function since before it was led to the copy.
+	Inside int `json:"inside,omitempty"`
+}
+
+// String says what is cheaper: each splice is a jump there and a jump back.
+func (c Clone) String() string {
+	return fmt.Sprintf("%s: its %d points are in a copy of it, led to by one %s (%d bytes): spliced one by one they were %d jumps there and as many back; --no-mechanism clone has them so",
+		c.Function, c.Points, c.Mechanism, c.Bytes, c.Points)
 }
 
 // Times are what was found of one function that is timed.
@@ -116,6 +134,12 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 			out.found(results[stepRead].GetValues(), r)
 		}
 		a.Points = append(a.Points, out)
+	}
+	for _, c := range results[stepSplice].GetClones() {
+		if c.Points == 0 { // it was asked for
+			continue
+		}
+		a.Clones = append(a.Clones, Clone{c.Entry, int(c.Points), c.Mechanism, int(c.Bytes), int(c.Inside)})
 	}
 	if p := results[stepSplice].GetPlanned().GetClocks(); p != nil {
 		clocks := point(p)
@@ -286,6 +310,12 @@ func (r *Request) Notes(a Answer) (notes []string) {
 	}
 	if t := a.Trace; t != nil && t.Unfinished > 0 {
 		notes = append(notes, fmt.Sprintf("trace: %d records were not written to their end when the workload ended, or are behind one that was not", t.Unfinished))
+	}
+	for _, c := range a.Clones {
+		notes = append(notes, "probe: "+c.String())
+		if c.Inside > 0 {
+			notes = append(notes, fmt.Sprintf("probe: %d tasks sleep in %s since before that: they come by no point until they come to it again", c.Inside, c.Function))
+		}
 	}
 	for _, p := range a.Points {
 		if p.RunsAt != "" && !r.List {

@@ -203,7 +203,7 @@ func (r *Request) Job(in probe.At) (*wire.Job, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List, RingBytes: r.RingKiB << 10}
+	sp := &wire.Splice{SkipRefused: r.SkipRefused || r.List, OnlyPlan: r.List, RingBytes: r.RingKiB << 10, Choose: r.Mechanism == ""}
 	if !r.Many {
 		sp.Limit = MostPoints
 	}

@@ -19,6 +19,18 @@ import (
 	"kerninst/agent/wire"
 )
 
+// TestClones: of a copy that nobody has asked for it is said why it is there, and who is not counted; of one that somebody
+// has, nothing.
+func TestClones(t *testing.T) {
+	r := &Request{}
+	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Clones: []*wire.Clone{
+		{Entry: "vfs_read", Mechanism: "jump", Bytes: 1200, Points: 14, Inside: 2}, {Entry: "vfs_write", Mechanism: "jump", Bytes: 900}}}}}})
+	notes := r.Notes(a)
+	if len(a.Clones) != 1 || len(notes) != 2 || !strings.Contains(notes[0], "vfs_read: its 14 points") || !strings.Contains(notes[1], "2 tasks sleep in vfs_read") {
+		t.Errorf("%+v: %q", a.Clones, notes)
+	}
+}
+
 // A workload whose output is cut says so; one whose is whole has no such key.
 func TestTruncated(t *testing.T) {
 	for _, cut := range []bool{false, true} {

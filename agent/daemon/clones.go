@@ -21,6 +21,7 @@ type group struct {
 	functions []ktext.Func // the first is entered
 	points    []int
 	growing   *growing // nil: it is what it is
+	chosen    *chosen  // nil: somebody has asked for it
 }
 
 func (g *group) add(f ktext.Func) {
@@ -87,7 +88,7 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 		}
 		g := of[first.Addr]
 		if g == nil {
-			g = &group{functions: []ktext.Func{first}}
+			g = &group{functions: []ktext.Func{first}, chosen: d.chosen[first.Addr]}
 			of[first.Addr], out = g, append(out, g)
 		}
 		g.add(f)
@@ -106,6 +107,10 @@ func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*grow
 		made, said, err := d.planClone(all, g, plans, ones, results)
 		if err != nil {
 			return c, err
+		}
+		if made == nil && g.chosen != nil {
+			g.chosen.back(all, results)
+			continue
 		}
 		c.said = append(c.said, said)
 		if g.growing != nil {
@@ -136,7 +141,10 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 	c, refusal := plan.AsClone(d.text, req, of)
 	if refusal == nil {
 		d.stages.enter(stageForeign)
-		if refusal, err = d.foreign(c.Entry); !req.Dry && d.trial == nil && (err != nil || refusal != nil) {
+		if refusal, err = d.foreign(c.Entry); refusal == nil && err == nil && g.chosen != nil {
+			refusal, err = d.unchosen(g, c)
+		}
+		if !req.Dry && d.trial == nil && (err != nil || refusal != nil) {
 			d.splicer.Release(c.Entry)
 		}
 	}
@@ -144,7 +152,14 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 		return nil, nil, err
 	}
 	said := &wire.Clone{Entry: d.text.Known(g.functions[0]).String()}
+	if g.chosen != nil {
+		said.Points, g.chosen.why = uint32(len(g.chosen.points)), refusal
+	}
 	for n, k := range g.points {
+		if r := g.chosen.refusal(k); r != nil && refusal == nil {
+			results[k] = r
+			continue
+		}
 		why := refusal
 		if why == nil {
 			why = c.Why[n]

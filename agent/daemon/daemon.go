@@ -51,12 +51,14 @@ type Daemon struct {
 	info    kdev.Info
 	text    *ktext.Text
 	padding *pad.Finder
-	known   *plan.Functions // of the step's points
-	learnt  *plan.Functions // of those of an earlier step
-	asked   *asked          // what a step asks for
-	dry     bool            // the step only plans
-	trial   *place.Heap     // a copy of patch memory, while what would fit is tried
-	still   bool            // cells are read while all CPUs stand still: a brief step asked for it
+	known   *plan.Functions      // of the step's points
+	learnt  *plan.Functions      // of those of an earlier step
+	asked   *asked               // what a step asks for
+	chosen  map[isa.Addr]*chosen // of that, what is to be in copies of functions; by where these begin
+	proc    string               // "": /proc
+	dry     bool                 // the step only plans
+	trial   *place.Heap          // a copy of patch memory, while what would fit is tried
+	still   bool                 // cells are read while all CPUs stand still: a brief step asked for it
 	// redirected are the functions that somebody redirected when the step first asked; nil:
 	// it has not.
 	redirected map[string]bool

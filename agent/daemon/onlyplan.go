@@ -50,12 +50,25 @@ func (d *Daemon) onlyPlan(ctx context.Context, _ string, s *wire.Splice, res *wi
 			res.Points = append(res.Points, v)
 		}
 	}
+	if s.Choose {
+		if res.Clones, err = d.chosenAlone(ctx, points); err != nil {
+			return err
+		}
+	}
 	res.Planned = &wire.Planned{Lse: d.info.LSE(), NoWindows: d.info.NoWindows(), Preempted: d.info.Preempted(), NoTraps: !d.info.Traps(), Indexed: d.index.size > 0}
 	if d.index.err != nil {
 		res.Planned.IndexError = d.index.err.Error()
 	}
 	res.Planned.Clocks, err = d.clocksAlone(s)
 	return err
+}
+
+// chosenAlone are the clones that a step would have that it does not ask for.
+func (d *Daemon) chosenAlone(ctx context.Context, points []*wire.Point) ([]*wire.Clone, error) {
+	points, d.chosen = d.choose(points)
+	defer func() { d.chosen = nil }()
+	c, err := d.planClones(ctx, points, nil, &plan.Set{}, make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points)))
+	return c.said, err
 }
 
 // clocksAlone is what keeps the clocks that a step would ask for; nil: it would ask for none.

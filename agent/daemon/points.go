@@ -404,6 +404,7 @@ func (d *Daemon) splice(ctx context.Context, name string, s *wire.Splice, res *w
 		return err
 	}
 	made.spliced = made.live[len(plans)-len(made.entries):]
+	d.inside(made.said)
 	made.live = d.clocks.run(made.live, points)
 	d.sets[name] = made
 	d.still = d.still || s.Brief
@@ -441,6 +442,10 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 		return nil, nil, err
 	}
 	all = append(all, d.pointsOf(grow)...)
+	if s.Choose {
+		all, d.chosen = d.choose(all)
+		defer func() { d.chosen = nil }()
+	}
 	if !slices.Equal(all, s.Points) {
 		d.asked = d.askedOf(all) // now it is known which
 		d.forget()
@@ -468,6 +473,7 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 			d.resolved[name] = append(d.resolved[name], one.Asked())
 		}
 	}
+	tried(d.chosen, results)
 	res.Points = append(res.Points, slices.DeleteFunc(results, func(r *wire.PointResult) bool { return r == nil })...)
 	if err != nil {
 		d.splicer.Release(append(append(plans, d.clocks.dropped()...), made.entries...)...)

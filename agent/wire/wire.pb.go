@@ -554,7 +554,10 @@ type Splice struct {
 	// of a hundred thousand points nobody reads more.
 	Brief bool `protobuf:"varint,8,opt,name=brief,proto3" json:"brief,omitempty"`
 	// Clones whose points follow from rules, besides.
-	Clones        []*Cloning `protobuf:"bytes,9,rep,name=clones,proto3" json:"clones,omitempty"`
+	Clones []*Cloning `protobuf:"bytes,9,rep,name=clones,proto3" json:"clones,omitempty"`
+	// Points of a function that are many, and of which it is not said how they are to be reached, are in a clone of it
+	// where that can be: Clone.points. With only_plan their results are as if they were not, and Clone says what they get.
+	Choose        bool `protobuf:"varint,10,opt,name=choose,proto3" json:"choose,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,6 +653,13 @@ func (x *Splice) GetClones() []*Cloning {
 		return x.Clones
 	}
 	return nil
+}
+
+func (x *Splice) GetChoose() bool {
+	if x != nil {
+		return x.Choose
+	}
+	return false
 }
 
 // Cloning is a clone of the code that is executed from a function's begin on: at first of that
@@ -2649,7 +2659,11 @@ type Clone struct {
 	Out []*Led `protobuf:"bytes,12,rep,name=out,proto3" json:"out,omitempty"`
 	// Of one that has grown: how often each of the functions, or any that it was seen to lead to, was entered in
 	// the last round in which that was counted.
-	Uses          []uint64 `protobuf:"varint,13,rep,packed,name=uses,proto3" json:"uses,omitempty"`
+	Uses []uint64 `protobuf:"varint,13,rep,packed,name=uses,proto3" json:"uses,omitempty"`
+	// Of one that nobody has asked for: how many points it was chosen for, and how many tasks sleep in the original since
+	// before it was live, who come by no point until they come to the function again.
+	Points        uint32 `protobuf:"varint,14,opt,name=points,proto3" json:"points,omitempty"`
+	Inside        uint32 `protobuf:"varint,15,opt,name=inside,proto3" json:"inside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2773,6 +2787,20 @@ func (x *Clone) GetUses() []uint64 {
 		return x.Uses
 	}
 	return nil
+}
+
+func (x *Clone) GetPoints() uint32 {
+	if x != nil {
+		return x.Points
+	}
+	return 0
+}
+
+func (x *Clone) GetInside() uint32 {
+	if x != nil {
+		return x.Inside
+	}
+	return 0
 }
 
 // Left is a function that is no part of a clone.
@@ -4208,7 +4236,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04look\x12)\n" +
 	"\x04grow\x18\x11 \x01(\v2\x13.kerninst.wire.GrowH\x00R\x04growB\x04\n" +
-	"\x02do\"\xa1\x02\n" +
+	"\x02do\"\xb9\x02\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
 	"\fskip_refused\x18\x02 \x01(\bR\vskipRefused\x12\x1a\n" +
@@ -4219,7 +4247,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\n" +
 	"ring_bytes\x18\a \x01(\rR\tringBytes\x12\x14\n" +
 	"\x05brief\x18\b \x01(\bR\x05brief\x12.\n" +
-	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\"\x96\x02\n" +
+	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\x12\x16\n" +
+	"\x06choose\x18\n" +
+	" \x01(\bR\x06choose\"\x96\x02\n" +
 	"\aCloning\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12)\n" +
@@ -4381,7 +4411,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
 	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
 	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x12\n" +
-	"\x04more\x18\x19 \x01(\bR\x04more\"\x98\x03\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"\xc8\x03\n" +
 	"\x05Clone\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
 	"\tmechanism\x18\x02 \x01(\tR\tmechanism\x12\x18\n" +
@@ -4396,7 +4426,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	" \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\x12(\n" +
 	"\x05links\x18\v \x03(\v2\x12.kerninst.wire.LedR\x05links\x12$\n" +
 	"\x03out\x18\f \x03(\v2\x12.kerninst.wire.LedR\x03out\x12\x12\n" +
-	"\x04uses\x18\r \x03(\x04R\x04uses\"T\n" +
+	"\x04uses\x18\r \x03(\x04R\x04uses\x12\x16\n" +
+	"\x06points\x18\x0e \x01(\rR\x06points\x12\x16\n" +
+	"\x06inside\x18\x0f \x01(\rR\x06inside\"T\n" +
 	"\x04Left\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x120\n" +
 	"\arefusal\x18\x02 \x01(\v2\x16.kerninst.wire.RefusalR\arefusal\"a\n" +

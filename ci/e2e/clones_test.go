@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,10 @@ type cloned struct {
 		Spec, Mechanism string
 		Refusal         *struct{ Reason, Detail string }
 		Value           *uint64
+	}
+	Clones []struct {
+		Function string
+		Points   int
 	}
 	Workload struct {
 		Exit   int
@@ -71,9 +76,16 @@ func clonesOf(t *testing.T, arch, faults string) {
 	t.Run("counts", func(t *testing.T) {
 		t.Parallel()
 		args := []string{"kinst::vfs_read:block", "--if", `comm == "dd"`, "--run", "dd if=/dev/zero of=/dev/null bs=100 count=300"}
-		in, of := probeClone(t, arch, append(args, "--mechanism", "clone")...), probeClone(t, arch, append(args, "--skip-refused")...)
+		in, of := probeClone(t, arch, append(args, "--mechanism", "clone")...), probeClone(t, arch, append(args, "--skip-refused", "--no-mechanism", "clone")...)
+		chosen := probeClone(t, arch, args...)
 		if len(in.Points) != len(of.Points) || len(in.Points) < 30 {
 			t.Fatalf("%d points in a clone, %d splices", len(in.Points), len(of.Points))
+		}
+		if !reflect.DeepEqual(chosen.Points, in.Points) || len(chosen.Clones) != 1 || chosen.Clones[0].Points != len(in.Points) || chosen.Clones[0].Function != "vfs_read" {
+			t.Errorf("of so many points nothing is said: %+v: %+v", chosen.Clones, chosen.Points)
+		}
+		if len(of.Clones) > 0 {
+			t.Errorf("not to be in clones: %+v", of.Clones)
 		}
 		came := 0
 		for k, p := range in.Points {
@@ -131,6 +143,9 @@ func clonesOf(t *testing.T, arch, faults string) {
 
 // Instructions counted in clones are those that are seen outside.
 func TestClonesCount(t *testing.T) { scenario(t, "clones-count", 4, []string{"amd64"}) }
+
+// Clones that nobody has asked for count what splices do, for less.
+func TestChosen(t *testing.T) { scenario(t, "chosen", 4, []string{"amd64"}) }
 
 // entered is how often the copy of a function was, by a plugin's document: what its first block has.
 func entered(t *testing.T, text, function string) int {

@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/plan"
+	"kerninst/agent/wire"
+)
+
+// many is of how many points of a function a copy is made with all of them in it. Each splice is a jump there and one
+// back, where a copy has one jump in all; but who is in the function when that is made comes by no point until he
+// comes again, no kprobe is let in meanwhile, and the whole function takes patch memory.
+const many = 8
+
+// chosen are points that are to be in a copy of their function, though nobody has asked for one.
+type chosen struct {
+	points  map[int]*wire.Point       // as they were asked for, by their numbers
+	refused map[int]*wire.PointResult // of those, what can be had neither in the copy nor by a splice
+	why     *plan.Refusal             // there is no copy
+}
+
+// choose returns the points with those in clones that are many in one function, and says which by where the
+// function begins. Who plans a clone gives its points back where there is none: see chosen.back.
+func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen) {
+	out, of := slices.Clone(all), map[isa.Addr]*chosen{}
+	unfit := map[isa.Addr]bool{}
+	for k, p := range all {
+		f, err := d.text.Function(p.Module, plan.Hot(p.Function))
+		switch {
+		case p.SameAs != "" || p.Text > 0:
+			return all, nil // which functions they are in is known too late
+		case err != nil:
+			continue
+		case p.Mechanism != "" || p.Apart || p.Cheap || p.Jumps || p.Within != "" || slices.Contains(p.Without, plan.Clone.String()) || unclonable(p, "") != nil:
+			unfit[f.Addr] = true
+		}
+		if of[f.Addr] == nil {
+			of[f.Addr] = &chosen{points: map[int]*wire.Point{}, refused: map[int]*wire.PointResult{}}
+		}
+		of[f.Addr].points[k] = p
+	}
+	var asleep map[string]int
+	for a, c := range of {
+		if len(c.points) < many || unfit[a] {
+			delete(of, a)
+			continue
+		}
+		if asleep == nil {
+			asleep = d.sleepers()
+		}
+		if f, _ := d.text.Locate(a); asleep == nil || d.asleepIn(f, asleep) > 0 || !d.left(f) {
+			delete(of, a)
+			continue
+		}
+		for k, p := range c.points {
+			out[k] = proto.Clone(p).(*wire.Point)
+			out[k].Mechanism = plan.Clone.String()
+		}
+	}
+	return out, of
+}
+
+// unchosen is why points are spliced one by one all the same: one is not in the copy that could be spliced. What can be
+// had in neither way is refused.
+func (d *Daemon) unchosen(g *group, c *plan.Cloned) (*plan.Refusal, error) {
+	dry := d.dry
+	d.dry = true
+	defer func() { d.dry = dry }()
+	for n, k := range g.points {
+		if c.Why[n] == nil {
+			continue
+		}
+		one, res, err := d.plan(g.chosen.points[k], &plan.Set{}, true)
+		if one != nil || err != nil {
+			return c.Why[n], err
+		}
+		g.chosen.refused[k] = res
+	}
+	return nil, nil
+}
+
+// refusal is what is said of a point that can be had in no way.
+func (c *chosen) refusal(k int) *wire.PointResult {
+	if c == nil {
+		return nil
+	}
+	return c.refused[k]
+}
+
+// left reports whether a function has a way out: who never leaves it never comes by a copy of it.
+func (d *Daemon) left(f ktext.Func) bool {
+	out, r := d.offsets(&wire.Point{Module: f.Module, Each: wire.Each_RETURN}, d.text.Known(f).Known())
+	return r == nil && len(out) > 0
+}
+
+// back gives the points of a clone that there is not to those that are planned one by one.
+func (c *chosen) back(all []*wire.Point, results []*wire.PointResult) {
+	for k, p := range c.points {
+		all[k], results[k] = p, nil
+	}
+}
+
+// tried has the points of clones that there are not say why.
+func tried(of map[isa.Addr]*chosen, results []*wire.PointResult) {
+	for _, c := range of {
+		for k := range c.points {
+			if c.why != nil && results[k] != nil {
+				results[k].Passed = append(results[k].Passed, &wire.Refusal{Reason: c.why.Reason.String(), Detail: plan.Clone.String() + ": " + c.why.Detail})
+			}
+		}
+	}
+}
+
+// inside counts, of clones that were chosen and are live, who sleeps in what they are copies of.
+func (d *Daemon) inside(said []*wire.Clone) {
+	if !slices.ContainsFunc(said, func(c *wire.Clone) bool { return c.Points > 0 }) {
+		return
+	}
+	asleep := d.sleepers()
+	for _, c := range said {
+		if f, err := d.entered(c.Entry); err == nil && c.Points > 0 {
+			c.Inside = uint32(d.asleepIn(f, asleep))
+		}
+	}
+}
+
+// asleepIn is how many tasks there are in a function, or in its other half, by whichever of its names; some more, if another
+// has that name, too.
+func (d *Daemon) asleepIn(f ktext.Func, asleep map[string]int) (n int) {
+	for _, name := range append(d.text.Aliases(f), plan.Halves(d.text, f.Module, f.Name)[1:]...) {
+		n += asleep[ktext.Func{Module: f.Module, Name: name}.String()]
+	}
+	return n
+}
+
+// stackFiles are where the kernel says what a task has called that sleeps (fs/proc/base.c, proc_pid_stack), below /proc.
+const stackFiles = "[0-9]*/task/[0-9]*/stack"
+
+// sleepers counts the tasks that are in each function, by its name, with its module's and a colon in front if it is of one;
+// nil: the kernel does not tell. Functions that share a name are one. Who asks is in none.
+func (d *Daemon) sleepers() map[string]int {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	proc := cmp.Or(d.proc, "/proc")
+	files, _ := filepath.Glob(filepath.Join(proc, stackFiles)) // the pattern is one
+	own := filepath.Join(proc, fmt.Sprintf("%d/task/%d/stack", os.Getpid(), unix.Gettid()))
+	if _, err := os.ReadFile(own); err != nil {
+		return nil
+	}
+	out := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || file == own { // others may be gone
+			continue
+		}
+		for f := range onStack(string(text)) {
+			out[f]++
+		}
+	}
+	return out
+}
+
+// onStack are the functions of one such file, whose lines are "[<0>] function+0x1/0x2 [module]".
+func onStack(text string) map[string]bool {
+	out := map[string]bool{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		name, _, _ := strings.Cut(words[1], "+")
+		if len(words) > 2 {
+			name = strings.Trim(words[2], "[]") + ":" + name
+		}
+		out[name] = true
+	}
+	return out
+}

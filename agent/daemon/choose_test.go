@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kerninst/agent/kpoke"
+	"kerninst/agent/ktext/ktexttest"
+	"kerninst/agent/place"
+	"kerninst/agent/plan"
+	"kerninst/agent/splice"
+	"kerninst/agent/wire"
+)
+
+// stacked writes what /proc says of tasks: who asks, and one who sleeps. "": there is nothing of who asks.
+func stacked(t *testing.T, own, other string) string {
+	t.Helper()
+	runtime.LockOSThread() // for the test's whole time
+	t.Cleanup(runtime.UnlockOSThread)
+	proc := t.TempDir()
+	for task, text := range map[string]string{fmt.Sprintf("%d/task/%d", os.Getpid(), unix.Gettid()): own, "1/task/1": other} {
+		if text == "" {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(proc, task), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, task, "stack"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return proc
+}
+
+// TestChoose: points that are many in one function, and of which nothing is said, are in a copy of it; unless somebody
+// sleeps in there, or it is not known who does.
+func TestChoose(t *testing.T) {
+	const reading = "[<0>] proc_pid_stack+0x90/0x130\n[<0>] vfs_read+0xa5/0x380\n"
+	blocks := &wire.Point{Function: "vfs_read", Each: wire.Each_BLOCK}
+	timed := &wire.Point{Function: "vfs_read", Entry: true, Actions: []*wire.Action{{Name: "time", Timed: wire.Timed_ENTERS, Snippet: "c0 sum\nv0 u64 = const 1\ncount c0 v0"}}}
+	for _, arch := range ktexttest.Arches {
+		for _, c := range []struct {
+			name       string
+			own, other string
+			points     []*wire.Point
+			chosen     bool
+		}{
+			{"many", reading, "[<0>] do_epoll_wait+0x1/0x2\n", []*wire.Point{blocks}, true},
+			{"few", reading, "", []*wire.Point{{Function: "vfs_read", Each: wire.Each_RETURN}}, false},
+			{"somebody sleeps there", reading, "[<0>] pipe_read+0x1/0x2\n[<0>] vfs_read+0xb1/0x380\n", []*wire.Point{blocks}, false},
+			{"somebody sleeps in a module's of that name", reading, "[<0>] vfs_read+0xb1/0x380 [other]\n", []*wire.Point{blocks}, true},
+			{"who sleeps is not known", "", "[<0>] do_epoll_wait+0x1/0x2\n", []*wire.Point{blocks}, false},
+			{"not in clones", reading, "", []*wire.Point{{Function: "vfs_read", Each: wire.Each_BLOCK, Without: []string{plan.Clone.String()}}}, false},
+			{"as is said", reading, "", []*wire.Point{{Function: "vfs_read", Each: wire.Each_BLOCK, Mechanism: plan.Trap.String()}}, false},
+			{"one is timed", reading, "", []*wire.Point{blocks, timed}, false},
+		} {
+			t.Run(arch+"/"+c.name, func(t *testing.T) {
+				d := planning(t, arch)
+				d.proc, d.known = stacked(t, c.own, c.other), &plan.Functions{}
+				all, err := d.expand(t.Context(), &wire.Splice{Points: c.points})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, of := d.choose(all)
+				n := 0
+				for k := range got {
+					if cloned(got[k]) {
+						n++
+					}
+					if all[k].Mechanism == plan.Clone.String() {
+						t.Errorf("what was asked for is changed: %v", all[k])
+					}
+				}
+				if c.chosen && (n != len(all) || len(of) != 1) || !c.chosen && n+len(of) > 0 {
+					t.Errorf("%d of %d points are in %d clones", n, len(all), len(of))
+				}
+			})
+		}
+	}
+}
+
+// TestInCopy: the points of a clone that nobody has asked for are all in it, but those that could not be spliced either, or
+// else are spliced one by one, and say why. An ftrace site can be neither; amd64's landing pad, before it, can be spliced.
+func TestInCopy(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		function := "vfs_read"
+		if arch == "riscv64" { // whose copy takes more registers than are known to be free
+			function = "ksys_write"
+		}
+		blocks := &wire.Point{Function: function, Each: wire.Each_BLOCK}
+		type asking struct {
+			room    int // of the heap, in bytes; 0: as it is
+			points  []*wire.Point
+			chosen  bool
+			without int // so many points are in no clone
+		}
+		cases := map[string]asking{
+			"alone":                            {0, []*wire.Point{blocks}, true, 0},
+			"beside what can be had in no way": {0, []*wire.Point{blocks, {Function: function, Offset: map[string]uint64{"amd64": 4}[arch]}}, true, 1},
+			"there is no room":                 {512, []*wire.Point{blocks}, false, 0},
+		}
+		if arch == "amd64" {
+			cases["beside what is in no copy"] = asking{0, []*wire.Point{blocks, {Function: function}}, false, 0}
+		}
+		for name, c := range cases {
+			t.Run(arch+"/"+name, func(t *testing.T) {
+				d := planning(t, arch)
+				if c.room > 0 {
+					d.splicer = splice.New(d.arch, kpoke.New(nil, d.info, nil))
+					_, hi := d.text.Bounds()
+					at := (hi + 1<<20) &^ 4095
+					d.splicer.Heap().Add(place.NewArea(1, at, at+4096, c.room))
+				}
+				d.proc, d.known, d.resolved = stacked(t, "[<0>] a+0x1/0x2\n", ""), &plan.Functions{}, map[string][]addr{}
+				res := &wire.Result{}
+				made, plans, err := d.planAll(t.Context(), "", &wire.Splice{Points: c.points, SkipRefused: true, Choose: true}, res)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in, refused := 0, 0
+				for _, p := range plans {
+					if p.In != nil {
+						in++
+					}
+				}
+				for _, p := range res.Points {
+					if p.Refusal != nil {
+						refused++
+						if c.chosen && strings.Contains(p.Refusal.Detail, "clone") {
+							t.Errorf("who has not asked for a clone is told of one: %v", p)
+						}
+					}
+				}
+				why := slices.ContainsFunc(res.Points, func(p *wire.PointResult) bool {
+					return slices.ContainsFunc(p.Passed, func(r *wire.Refusal) bool { return strings.HasPrefix(r.Detail, "clone: ") })
+				})
+				switch {
+				case c.chosen && (in != len(plans) || len(made.said) != 1 || int(made.said[0].Points) != in+c.without || refused != c.without || why):
+					t.Errorf("%d of %d points are in %v, %d are refused; says why: %v\n%v", in, len(plans), made.said, refused, why, res.Points)
+				case !c.chosen && (in > 0 || len(made.said) > 0 || len(plans) == 0 || !why):
+					t.Errorf("%d of %d points are in %v; says why: %v\n%v", in, len(plans), made.said, why, res.Points)
+				}
+			})
+		}
+	}
+}
