@@ -31,12 +31,18 @@ type mask struct {
 type maskKind uint8
 
 const (
-	maskBytes maskKind = iota // all of it
-	maskImm16                 // bits 20:5 of a word: arm64's move wide (immediate)
-	maskImm12                 // bits 21:10 of a word: arm64's add (immediate)
-	maskLock                  // amd64's lock prefix, or what is there with one CPU
+	maskBytes   maskKind = iota // all of it
+	maskImm16                   // bits 20:5 of a word: arm64's move wide (immediate)
+	maskImm12                   // bits 21:10 of a word: arm64's add (immediate)
+	maskLock                    // amd64's lock prefix, or what is there with one CPU
+	maskImmR                    // bits 21:16 of a word: arm64's shift right
+	maskImmS                    // bits 15:10 of a word: arm64's rotation
+	maskLogical                 // bits 22:10 of a word: arm64's and (immediate)
 	maskKinds
 )
+
+// wordMasks are the bits of a word that masks hide; others are no words.
+var wordMasks = [maskKinds]uint32{maskImm16: 0xffff << 5, maskImm12: 0xfff << 10, maskImmR: 0x3f << 16, maskImmS: 0x3f << 10, maskLogical: 0x1fff << 10}
 
 const maskWidth = 8
 
@@ -53,12 +59,10 @@ func decodeMask(b []byte) mask {
 // cover masks its part of a chunk that begins at off.
 func (m mask) cover(code []byte, off isa.Off) {
 	part := code[m.off-off : m.off-off+m.size]
-	switch m.kind {
-	case maskImm16:
-		order.PutUint32(part, order.Uint32(part)&^(0xffff<<5))
-	case maskImm12:
-		order.PutUint32(part, order.Uint32(part)&^(0xfff<<10))
-	case maskLock:
+	switch bits := wordMasks[m.kind]; {
+	case bits != 0:
+		order.PutUint32(part, order.Uint32(part)&^bits)
+	case m.kind == maskLock:
 		if p := bootPrefixes["amd64"]; part[0] == p.now {
 			part[0] = p.then
 		}
@@ -68,7 +72,7 @@ func (m mask) cover(code []byte, off isa.Off) {
 }
 
 // maskSizes are the sizes of masks that cannot have any, in bytes.
-var maskSizes = [maskKinds]isa.Off{maskImm16: 4, maskImm12: 4, maskLock: 1}
+var maskSizes = [maskKinds]isa.Off{maskImm16: 4, maskImm12: 4, maskLock: 1, maskImmR: 4, maskImmS: 4, maskLogical: 4}
 
 // masks lists what is masked, in order of place.
 func (m *maker) masks() []mask {
@@ -160,6 +164,9 @@ func (m *maker) maskInsn(out []mask, at isa.Off, code []byte, i isa.Insn) []mask
 	if i.Flow != isa.FlowNone {
 		return out
 	}
+	if shiftsByConstant(code) {
+		out = append(out, mask{at + isa.Off(len(code)) - 1, 1, maskBytes})
+	}
 	for _, f := range m.Graph.Arch.Absolute(code) {
 		out = append(out, mask{off: at + isa.Off(f.Off), size: isa.Off(f.Size)})
 	}
@@ -169,18 +176,36 @@ func (m *maker) maskInsn(out []mask, at isa.Off, code []byte, i isa.Insn) []mask
 	return out
 }
 
+// shiftsByConstant reports whether amd64's instruction is shr $imm8,%r32, by as many bits as the sizes of hash tables have it,
+// which are of the memory that there is (runtime_const_shift_right_32). SDM Vol. 2B, SAL/SAR/SHL/SHR.
+func shiftsByConstant(code []byte) bool {
+	if len(code) == 4 && code[0]&0xf8 == 0x40 { // REX without W
+		code = code[1:]
+	}
+	return len(code) == 3 && code[0] == 0xc1 && code[1]&0xf8 == 0xe8
+}
+
 // maskWord finds arm64's instructions into which the kernel writes what it has
-// made up when it started: addresses (runtime_const_ptr), and where the hypervisor
-// sees the kernel (kvm_update_va_mask). Arm ARM C4.1.93.
+// made up when it started: addresses, and shifts by the sizes of tables (runtime_const_ptr,
+// runtime_const_shift_right_32), and where the hypervisor sees the kernel (kvm_update_va_mask: and, ror, add, add, ror
+// of one register). Arm ARM C4.1.93.
 func maskWord(arch string, code []byte) (maskKind, bool) {
 	if arch != "arm64" || len(code) < 4 {
 		return 0, false
 	}
-	switch w := order.Uint32(code); {
+	w := order.Uint32(code)
+	own := w&31 == w>>5&31 // of a register to itself
+	switch {
 	case w>>23&0x3f == 0x25: // movn, movz, movk
 		return maskImm16, true
-	case w>>23&0xff == 0x22 && w&31 == w>>5&31: // add xd, xd, #imm
+	case w>>23&0xff == 0x22 && own: // add xd, xd, #imm
 		return maskImm12, true
+	case w>>22 == 0x14c && w>>10&0x3f == 31: // lsr wd, wn, #imm
+		return maskImmR, true
+	case w>>23 == 0x124 && own: // and xd, xd, #imm
+		return maskLogical, true
+	case w>>21 == 0x49e && own && w>>16&31 == w&31: // ror xd, xd, #imm
+		return maskImmS, true
 	}
 	return 0, false
 }

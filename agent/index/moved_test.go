@@ -258,3 +258,52 @@ func TestFrontWordMayDiffer(t *testing.T) {
 		t.Errorf("%v (%v)", fn.How, err)
 	}
 }
+
+// TestConstantsOfABoot: what the kernel writes into its own code by the memory that there is leaves the whole what it was
+// analysed as, and the function with it is another; the like of it that it does not write is looked at.
+func TestConstantsOfABoot(t *testing.T) {
+	words := func(all ...uint32) (out []byte) {
+		for _, w := range append(all, 0xd65f03c0) { // ret
+			out = binary.LittleEndian.AppendUint32(out, w)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name, arch string
+		then, now  []byte
+		same       bool // to the whole
+	}{
+		{"a shift", "amd64", join(0xc1, 0xe8, 12, 0xc3), join(0xc1, 0xe8, 13, 0xc3), true},                            // shr $12,%eax
+		{"of a high register", "amd64", join(0x41, 0xc1, 0xe9, 12, 0xc3), join(0x41, 0xc1, 0xe9, 13, 0xc3), true},     // shr $12,%r9d
+		{"of 64 bits", "amd64", join(0x48, 0xc1, 0xe8, 12, 0xc3), join(0x48, 0xc1, 0xe8, 13, 0xc3), false},            // shr $12,%rax
+		{"to the left", "amd64", join(0xc1, 0xe0, 12, 0xc3), join(0xc1, 0xe0, 13, 0xc3), false},                       // shl $12,%eax
+		{"another register", "amd64", join(0xc1, 0xe8, 12, 0xc3), join(0xc1, 0xe9, 12, 0xc3), false},                  //
+		{"of memory", "amd64", join(0xc1, 0x28, 12, 0xc3), join(0xc1, 0x28, 13, 0xc3), false},                         // shrl $12,(%rax)
+		{"a shift", "arm64", words(0x530c7c00), words(0x530d7c00), true},                                              // lsr w0, w0, #12
+		{"of 64 bits", "arm64", words(0xd34cfc00), words(0xd34dfc00), false},                                          // lsr x0, x0, #12
+		{"a field", "arm64", words(0x530c7800), words(0x530d7800), false},                                             // ubfx w0, w0, #12, #19
+		{"where the hypervisor sees it", "arm64", words(0x92406000, 0x93c0a800), words(0x92407400, 0x93c0bc00), true}, // and x0, x0, #m; ror x0, x0, #42
+		{"and into another register", "arm64", words(0x92406001), words(0x92407401), false},                           // and x1, x0, #m
+		{"bits of two registers", "arm64", words(0x93c1a800), words(0x93c1bc00), false},                               // extr x0, x0, x1, #42
+	} {
+		t.Run(c.arch+"/"+c.name, func(t *testing.T) {
+			ret := map[string][]byte{"amd64": {0xc3}, "arm64": words()}[c.arch]
+			kernel := func(code []byte) *ktext.Text {
+				key := map[string][]byte{"amd64": {0x0f, 0x1f, 0x44, 0, 0}, "arm64": {0x1f, 0x20, 0x03, 0xd5}}[c.arch]
+				return small(t, c.arch, oneBase, append(key, code...), ret, 0)
+			}
+			now := kernel(c.now)
+			v, err := index.NewView(indexOf(t, kernel(c.then)), now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := v.Whole(); (err == nil) != c.same {
+				t.Errorf("the whole: %v", err)
+			}
+			lo, _ := now.Bounds()
+			if fn, err := v.Function(ktext.Func{Name: "f", Addr: lo, Size: gAt}); err != nil || fn.How != index.Differs {
+				t.Errorf("the function: %v, %v", fn.How, err)
+			}
+		})
+	}
+}
