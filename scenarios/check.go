@@ -100,6 +100,7 @@ func (t *T) result(guest, step string) *wire.Result {
 func (t *T) done(guest, step string) *wire.Result {
 	r := t.result(guest, step)
 	t.equal(guest+": "+step, r.Error, "")
+	t.equal(guest+": "+step+": why the index is not used", r.IndexError, "")
 	return r
 }
 

@@ -24,6 +24,8 @@ type Answer struct {
 	Workload *Workload `json:"workload,omitempty"`
 	Series   []*Series `json:"series,omitempty"`
 	Trace    *Trace    `json:"trace,omitempty"`
+	// IndexError is why the index that the guest has is not used: registers are known function by function then.
+	IndexError string `json:"index_error,omitempty"`
 
 	// Wrong is the first error of a step, in the order of the steps, or else of the end.
 	Wrong string `json:"-"`
@@ -127,6 +129,7 @@ func (r *Request) Answer(records []*wire.Record) Answer {
 			a.Wrong = done.Error
 		}
 	}
+	a.IndexError = results[stepSplice].GetIndexError()
 	a.trace(r, records)
 	for _, p := range results[stepSplice].GetPoints() {
 		out := point(p)
@@ -310,6 +313,9 @@ func (r *Request) Notes(a Answer) (notes []string) {
 	}
 	if t := a.Trace; t != nil && t.Unfinished > 0 {
 		notes = append(notes, fmt.Sprintf("trace: %d records were not written to their end when the workload ended, or are behind one that was not", t.Unfinished))
+	}
+	if a.IndexError != "" {
+		notes = append(notes, "probe: the index is not used, each function is analysed by itself: "+a.IndexError)
 	}
 	for _, c := range a.Clones {
 		notes = append(notes, "probe: "+c.String())

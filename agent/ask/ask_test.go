@@ -19,14 +19,14 @@ import (
 	"kerninst/agent/wire"
 )
 
-// TestClones: of a copy that nobody has asked for it is said why it is there, and who is not counted; of one that somebody
+// TestNotes: an index that is not used is told of; of a copy that nobody has asked for it is said why it is there, and who is not counted; of one that somebody
 // has, nothing.
-func TestClones(t *testing.T) {
+func TestNotes(t *testing.T) {
 	r := &Request{}
-	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, Clones: []*wire.Clone{
+	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, IndexError: "it is another's", Clones: []*wire.Clone{
 		{Entry: "vfs_read", Mechanism: "jump", Bytes: 1200, Points: 14, Inside: 2}, {Entry: "vfs_write", Mechanism: "jump", Bytes: 900}}}}}})
 	notes := r.Notes(a)
-	if len(a.Clones) != 1 || len(notes) != 2 || !strings.Contains(notes[0], "vfs_read: its 14 points") || !strings.Contains(notes[1], "2 tasks sleep in vfs_read") {
+	if len(a.Clones) != 1 || len(notes) != 3 || !strings.HasSuffix(notes[0], "it is another's") || !strings.Contains(notes[1], "vfs_read: its 14 points") || !strings.Contains(notes[2], "2 tasks sleep in vfs_read") {
 		t.Errorf("%+v: %q", a.Clones, notes)
 	}
 }

@@ -312,7 +312,8 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		}
 		err := splice(ctx, step.Name, do.Splice, res)
 		if d.index.err != nil {
-			s.log("no index: " + d.index.err.Error())
+			res.IndexError = d.index.err.Error()
+			s.log("no index: " + res.IndexError)
 		}
 		return err
 	case *wire.Step_Unsplice:

@@ -2478,6 +2478,7 @@ type Result struct {
 	Counts      []uint64     `protobuf:"varint,23,rep,packed,name=counts,proto3" json:"counts,omitempty"`
 	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices, or unsplices
 	Clones      []*Clone     `protobuf:"bytes,26,rep,name=clones,proto3" json:"clones,omitempty"`                              // of a step that makes some, or has them grow
+	IndexError  string       `protobuf:"bytes,27,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"`    // of a step that splices: why the index that came along is not used
 	// Not all of it: the next record is a Result of the same step, whose lists go on where these
 	// end. A part is at most 1 MiB, or one element of a list. See Parts.
 	More          bool `protobuf:"varint,25,opt,name=more,proto3" json:"more,omitempty"`
@@ -2632,6 +2633,13 @@ func (x *Result) GetClones() []*Clone {
 		return x.Clones
 	}
 	return nil
+}
+
+func (x *Result) GetIndexError() string {
+	if x != nil {
+		return x.IndexError
+	}
+	return ""
 }
 
 func (x *Result) GetMore() bool {
@@ -4391,7 +4399,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xea\x05\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\x8b\x06\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -4410,7 +4418,9 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\taddresses\x18\x16 \x03(\x06R\taddresses\x12\x16\n" +
 	"\x06counts\x18\x17 \x03(\x04R\x06counts\x12=\n" +
 	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
-	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x12\n" +
+	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x1f\n" +
+	"\vindex_error\x18\x1b \x01(\tR\n" +
+	"indexError\x12\x12\n" +
 	"\x04more\x18\x19 \x01(\bR\x04more\"\xc8\x03\n" +
 	"\x05Clone\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
