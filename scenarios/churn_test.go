@@ -48,7 +48,7 @@ func TestChurnVariants(t *testing.T) {
 		return &wire.Result{Runs: []*wire.RunResult{{Stdout: []byte(s), Exit: exit}}}
 	}
 	for exit, want := range map[int32]string{0: "", 1: "holds"} {
-		a := &Answer{Results: map[string]*wire.Result{"holds": ran("", exit), "churn": ran(out, 0), "taints": ran("0", 0), "taints behind": ran("0", 0), "after": {Text: &wire.TextDiff{}}}}
+		a := &Answer{Results: map[string]*wire.Result{"holds": ran("", exit), "turns": ran("", 0), "churn": ran(out, 0), "taints": ran("0", 0), "taints behind": ran("0", 0), "after": {Text: &wire.TextDiff{}}}}
 		got := failure(func(fail func(string)) { checkChurnVariants(NewT("amd64", "", map[string]*Answer{"preempt": a}, fail)) })
 		if (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("holds ends with %d: %q", exit, got)
