@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kerninst/agent/index"
 	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
@@ -148,6 +149,28 @@ func TestInCopy(t *testing.T) {
 					t.Errorf("%d of %d points are in %v; says why: %v\n%v", in, len(plans), made.said, why, res.Points)
 				}
 			})
+		}
+	}
+}
+
+// TestNeverLeft: who is in a function that has no way out comes by no copy of it.
+func TestNeverLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		last   []byte
+		chosen bool
+	}{"it returns": {[]byte{0xc3, 0xcc}, true}, "it goes round": {[]byte{0xeb, 0xf6}, false}} { // ret; int3, or jmp to its begin
+		k := ktexttest.Load(t, "amd64")
+		lo, _ := k.Text(t).Bounds()
+		k.Add("round", lo+0x8000, append(slices.Repeat([]byte{0x90}, many), c.last...))
+		d := &Daemon{arch: k.Arch, text: k.Text(t), known: &plan.Functions{}, proc: stacked(t, "[<0>] a+0x1/0x2\n", "")}
+		d.index.alone, _ = index.NewView(nil, d.text)
+		d.index.view = d.index.alone
+		var points []*wire.Point
+		for off := range uint64(many) {
+			points = append(points, &wire.Point{Function: "round", Offset: off})
+		}
+		if _, of := d.choose(points); (len(of) > 0) != c.chosen {
+			t.Errorf("%s: %d clones", name, len(of))
 		}
 	}
 }
