@@ -74,10 +74,17 @@ type Clone struct {
 	Inside int `json:"inside,omitempty"`
 }
 
-// String says what is cheaper: each splice is a jump there and a jump back.
-func (c Clone) String() string {
-	return fmt.Sprintf("%s: its %d points are in a copy of it, led to by one %s (%d bytes): spliced one by one they were %d jumps there and as many back; --no-mechanism clone has them so",
-		c.Function, c.Points, c.Mechanism, c.Bytes, c.Points)
+// chosen says of points what is cheaper than to splice each.
+func (a Answer) chosen() string {
+	points, bytes := 0, 0
+	for _, c := range a.Clones {
+		points, bytes = points+c.Points, bytes+c.Bytes
+	}
+	of := fmt.Sprintf("%d functions are in copies of these", len(a.Clones))
+	if len(a.Clones) == 1 {
+		of = fmt.Sprintf("%s are in a copy of it, entered by %s", a.Clones[0].Function, a.Clones[0].Mechanism)
+	}
+	return fmt.Sprintf("the %d points of %s (%d bytes): each saves a jump there and a jump back; --no-mechanism clone has each by itself", points, of, bytes)
 }
 
 // Times are what was found of one function that is timed.
@@ -317,8 +324,10 @@ func (r *Request) Notes(a Answer) (notes []string) {
 	if a.IndexError != "" {
 		notes = append(notes, "probe: the index is not used, each function is analysed by itself: "+a.IndexError)
 	}
+	if len(a.Clones) > 0 {
+		notes = append(notes, "probe: "+a.chosen())
+	}
 	for _, c := range a.Clones {
-		notes = append(notes, "probe: "+c.String())
 		if c.Inside > 0 {
 			notes = append(notes, fmt.Sprintf("probe: %d tasks sleep in %s since before that: they come by no point until they come to it again", c.Inside, c.Function))
 		}

@@ -26,7 +26,7 @@ func TestNotes(t *testing.T) {
 	a := r.Answer([]*wire.Record{{Body: &wire.Record_Result{Result: &wire.Result{Step: stepSplice, IndexError: "it is another's", Clones: []*wire.Clone{
 		{Entry: "vfs_read", Mechanism: "jump", Bytes: 1200, Points: 14, Inside: 2}, {Entry: "vfs_write", Mechanism: "jump", Bytes: 900}}}}}})
 	notes := r.Notes(a)
-	if len(a.Clones) != 1 || len(notes) != 3 || !strings.HasSuffix(notes[0], "it is another's") || !strings.Contains(notes[1], "vfs_read: its 14 points") || !strings.Contains(notes[2], "2 tasks sleep in vfs_read") {
+	if len(a.Clones) != 1 || len(notes) != 3 || !strings.HasSuffix(notes[0], "it is another's") || !strings.Contains(notes[1], "the 14 points of vfs_read") || !strings.Contains(notes[2], "2 tasks sleep in vfs_read") {
 		t.Errorf("%+v: %q", a.Clones, notes)
 	}
 }

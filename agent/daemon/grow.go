@@ -219,6 +219,7 @@ func (d *Daemon) grow(ctx context.Context, w *wire.Grow, out *stream, res *wire.
 	before := formers(s.growing)
 	for _, g := range s.growing {
 		g.grown = true
+		g.hottestFirst()
 	}
 	if err := d.remake(ctx, w.Splice, s.growing, before); err != nil {
 		return err
@@ -270,6 +271,13 @@ func (g *growing) learnUses(arch *isa.Arch, live []*splice.Live, out map[isa.Add
 		if _, copied := g.counts[to[0]]; !copied {
 			g.uses[to[0]] += max(live[k].Beside(g.notes[site]+1), 1)
 		}
+	}
+}
+
+// hottestFirst has sites compare first with what was entered most: each that it is not takes another comparison.
+func (g *growing) hottestFirst() {
+	for _, all := range g.links {
+		slices.SortStableFunc(all, func(a, b isa.Addr) int { return cmp.Compare(g.uses[b], g.uses[a]) })
 	}
 }
 

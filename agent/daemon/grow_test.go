@@ -44,6 +44,16 @@ func namesOf(all []ktext.Func) (out []string) {
 	return out
 }
 
+// TestHottestFirst: of where a site leads, what is entered most comes first; what is as often stays in its order, and so
+// does what nobody has counted.
+func TestHottestFirst(t *testing.T) {
+	g := &growing{links: map[isa.Addr][]isa.Addr{1: {10, 20, 30, 40}, 2: {50, 60}}, uses: map[isa.Addr]uint64{20: 3, 30: 900, 40: 3}}
+	g.hottestFirst()
+	if want := map[isa.Addr][]isa.Addr{1: {30, 20, 40, 10}, 2: {50, 60}}; !reflect.DeepEqual(g.links, want) {
+		t.Errorf("%v, want %v", g.links, want)
+	}
+}
+
 // TestFlush: what leads to what is used stays, however seldom it is entered itself; of what is used
 // as little the latest goes; what was not counted goes last.
 func TestFlush(t *testing.T) {
