@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,9 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 	"kerninst/agent/wire"
 )
 
@@ -33,6 +39,9 @@ type chosen struct {
 // choose returns the points with those in clones that are many in one function, and says which by where the
 // function begins. Who plans a clone gives its points back where there is none: see chosen.back.
 func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen) {
+	if d.info.CPUs > 1 && gen.Locals(d.arch) || slices.ContainsFunc(all, named) {
+		return all, nil // splices have counters of each CPU's own; or return addresses are named
+	}
 	out, of := slices.Clone(all), map[isa.Addr]*chosen{}
 	unfit := map[isa.Addr]bool{}
 	for k, p := range all {
@@ -42,7 +51,10 @@ func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen)
 			return all, nil // which functions they are in is known too late
 		case err != nil:
 			continue
-		case p.Mechanism != "" || p.Apart || p.Cheap || p.Jumps || p.Within != "" || slices.Contains(p.Without, plan.Clone.String()) || unclonable(p, "") != nil:
+		case p.Within != "":
+			return all, nil // somebody has asked for a clone, of who knows what
+		}
+		if unfitting(p) || d.parted(f) {
 			unfit[f.Addr] = true
 		}
 		if of[f.Addr] == nil {
@@ -65,15 +77,49 @@ func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen)
 		}
 		for k, p := range c.points {
 			out[k] = proto.Clone(p).(*wire.Point)
-			out[k].Mechanism = plan.Clone.String()
+			out[k].Mechanism, out[k].Actions = plan.Clone.String(), p.Actions // whose tags are known by them
 		}
 	}
 	return out, of
 }
 
-// unchosen is why points are spliced one by one all the same: one is not in the copy that could be spliced. What can be
-// had in neither way is refused.
+// named reports whether anything that a point finds may be return addresses: those in a copy are nobody's.
+func named(p *wire.Point) bool {
+	return slices.ContainsFunc(p.Actions, func(a *wire.Action) bool {
+		s, err := snippet.Parse(a.Snippet)
+		return a.CodeKeys > 0 || err == nil && s.Walks()
+	})
+}
+
+// unfitting reports whether a point is not for a copy, as is said of it.
+func unfitting(p *wire.Point) bool {
+	return p.Mechanism != "" || p.Apart || p.Cheap || p.Jumps || slices.Contains(p.Without, plan.Clone.String()) || unclonable(p, "") != nil
+}
+
+// parted reports whether a function has another half by another of its names: a copy has those of one name.
+func (d *Daemon) parted(f ktext.Func) bool {
+	return slices.ContainsFunc(d.text.Aliases(f), func(name string) bool { return name != f.Name && len(plan.Halves(d.text, f.Module, name)) > 1 })
+}
+
+// besideSnippet is what a splice has beside its snippet, about, in bytes: what it displaces, and the jump back.
+const besideSnippet = 24
+
+// takenApart is what the points of a copy would take of patch memory as splices, in bytes: each begins a line.
+func takenApart(points []*plan.Plan) (n int) {
+	for _, p := range points {
+		if p != nil {
+			n += (len(p.Code) + besideSnippet + place.Line - 1) &^ (place.Line - 1)
+		}
+	}
+	return n
+}
+
+// unchosen is why points are spliced one by one all the same: the copy takes more memory than they would, or one is not in it
+// that could be spliced. What can be had in neither way is refused.
 func (d *Daemon) unchosen(g *group, c *plan.Cloned) (*plan.Refusal, error) {
+	if n, most := len(c.Entry.Code), takenApart(c.Points); n > most { // a step takes no more than it would
+		return &plan.Refusal{Reason: plan.PatchTooLong, Detail: fmt.Sprintf("the copy takes %d bytes, %d splices take about %d", n, len(g.points), most)}, nil
+	}
 	dry := d.dry
 	d.dry = true
 	defer func() { d.dry = dry }()
@@ -82,7 +128,7 @@ func (d *Daemon) unchosen(g *group, c *plan.Cloned) (*plan.Refusal, error) {
 			continue
 		}
 		one, res, err := d.plan(g.chosen.points[k], &plan.Set{}, true)
-		if one != nil || err != nil {
+		if one != nil || err != nil || res.Refusal.GetReason() == plan.MemoryFull.String() {
 			return c.Why[n], err
 		}
 		g.chosen.refused[k] = res
@@ -161,14 +207,24 @@ func (d *Daemon) sleepers() map[string]int {
 	out := map[string]int{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil || file == own { // others may be gone
+		switch {
+		case file == own || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH): // others may be gone
 			continue
+		case err != nil || len(text) == 0 && running(filepath.Dir(file)):
+			return nil
 		}
 		for f := range onStack(string(text)) {
 			out[f]++
 		}
 	}
 	return out
+}
+
+// running reports whether a task, by its folder, has a CPU, or waits for one: of who runs elsewhere the kernel says nothing.
+func running(task string) bool {
+	text, err := os.ReadFile(filepath.Join(task, "stat")) // PID (COMM) STATE ...
+	_, state, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
+	return err == nil && strings.HasPrefix(state, "R")
 }
 
 // onStack are the functions of one such file, whose lines are "[<0>] function+0x1/0x2 [module]".

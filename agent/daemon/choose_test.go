@@ -174,3 +174,38 @@ func TestNeverLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoRuns: of who runs on another CPU the kernel says no function, so he may be in any; who is dead is in none. A stack
+// that nobody may read is not empty.
+func TestWhoRuns(t *testing.T) {
+	for stat, chosen := range map[string]bool{"7 (a b) R) R 1 0": false, "7 (a) S 1 0": true, "7 (R) Z 1 0": true} {
+		d := planning(t, "arm64")
+		d.proc, d.known = stacked(t, "[<0>] a+0x1/0x2\n", "[<0>] b+0x1/0x2\n"), &plan.Functions{}
+		dir := filepath.Join(d.proc, "7/task/7")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range map[string]string{"stack": "", "stat": stat} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := d.sleepers(); (got != nil) != chosen || chosen && got["b"] != 1 {
+			t.Errorf("%s: %v", stat, got)
+		}
+	}
+}
+
+// TestFewInMuch: a copy takes no more memory than splices would.
+func TestFewInMuch(t *testing.T) {
+	d := planning(t, "arm64")
+	d.proc, d.known, d.resolved = stacked(t, "[<0>] a+0x1/0x2\n", ""), &plan.Functions{}, map[string][]addr{}
+	all, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{{Function: "vfs_read", Each: wire.Each_BLOCK}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, _, err := d.planAll(t.Context(), "", &wire.Splice{Points: all[:many], SkipRefused: true, Choose: true}, &wire.Result{})
+	if err != nil || len(made.said) > 0 {
+		t.Errorf("%v, %v", made.said, err)
+	}
+}

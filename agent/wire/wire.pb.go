@@ -556,7 +556,8 @@ type Splice struct {
 	// Clones whose points follow from rules, besides.
 	Clones []*Cloning `protobuf:"bytes,9,rep,name=clones,proto3" json:"clones,omitempty"`
 	// Points of a function that are many, and of which it is not said how they are to be reached, are in a clone of it
-	// where that can be: Clone.points. With only_plan their results are as if they were not, and Clone says what they get.
+	// where that can be: Clone.points. With only_plan their results are as if they were not, and Clone says what they get. A later step's
+	// points in such a function are refused while it is live.
 	Choose        bool `protobuf:"varint,10,opt,name=choose,proto3" json:"choose,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
