@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/index"
+	"kerninst/agent/isa"
 	"kerninst/agent/kpoke"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
@@ -109,6 +110,7 @@ func TestInCopy(t *testing.T) {
 		}
 		if arch == "amd64" {
 			cases["beside what is in no copy"] = asking{0, []*wire.Point{blocks, {Function: function}}, false, 0}
+			cases["which there is room for without the copy"] = asking{1280, []*wire.Point{blocks, {Function: function}}, false, 0}
 		}
 		for name, c := range cases {
 			t.Run(arch+"/"+name, func(t *testing.T) {
@@ -149,6 +151,44 @@ func TestInCopy(t *testing.T) {
 					t.Errorf("%d of %d points are in %v; says why: %v\n%v", in, len(plans), made.said, why, res.Points)
 				}
 			})
+		}
+	}
+}
+
+// TestNotInCopies: splices are cheaper where each CPU has its own counters; a return address in a copy has no name; and a
+// copy by one name of a function is without what another has a half of.
+func TestNotInCopies(t *testing.T) {
+	counting := []*wire.Action{{Name: "count", Snippet: "c0 count\ncount c0"}}
+	keyed := []*wire.Action{{Name: "count by ksym(arg0)", Snippet: counting[0].Snippet, CodeKeys: 1}}
+	for name, c := range map[string]struct {
+		cpus    int
+		actions []*wire.Action
+		others  []string // symbols: at the function's begin, and behind it
+		chosen  bool
+	}{
+		"as it is":      {1, counting, nil, true},
+		"two CPUs":      {2, counting, nil, false},
+		"names of code": {1, keyed, nil, false},
+		"an alias":      {1, counting, []string{"other"}, true},
+		"and its half":  {1, counting, []string{"other", "other.cold"}, false},
+	} {
+		k := ktexttest.Load(t, "amd64")
+		lo, _ := k.Text(t).Bounds()
+		code := append(slices.Repeat([]byte{0x90}, many), 0xc3, 0xcc)
+		k.Add("round", lo+0x8000, code)
+		for n, symbol := range c.others {
+			k.Add(symbol, lo+0x8000+isa.Addr(n*0x40), code)
+		}
+		d := &Daemon{arch: k.Arch, text: k.Text(t), known: &plan.Functions{}, proc: stacked(t, "[<0>] a+0x1/0x2\n", "")}
+		d.info.CPUs = c.cpus
+		d.index.alone, _ = index.NewView(nil, d.text)
+		d.index.view = d.index.alone
+		var points []*wire.Point
+		for off := range uint64(many) {
+			points = append(points, &wire.Point{Function: "round", Offset: off, Actions: c.actions})
+		}
+		if _, of := d.choose(points); (len(of) > 0) != c.chosen {
+			t.Errorf("%s: %d clones", name, len(of))
 		}
 	}
 }
