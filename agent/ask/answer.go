@@ -252,7 +252,7 @@ func (r *Request) Print(to io.Writer, a Answer) {
 		a.Coverage.Print(to)
 	}
 	if a.Trace != nil {
-		a.Trace.print(to)
+		a.Trace.print(to, a.sources())
 	}
 	for _, p := range a.Points {
 		for _, why := range p.Passed {
@@ -298,7 +298,7 @@ func (p Point) print(t io.Writer) {
 			a.Print(t, p.Spec, p.Mechanism)
 		}
 	case p.Value != nil:
-		fmt.Fprintf(t, "%s\t%s\t%s\n", p.Spec, p.Mechanism, *p.Value)
+		fmt.Fprintln(t, strings.TrimRight(strings.Join([]string{p.Spec, p.Mechanism, p.Value.String(), p.Source}, "\t"), "\t"))
 	case p.together:
 	default:
 		fmt.Fprintf(t, "%s\t%s\tnot counted\n", p.Spec, p.Mechanism)

@@ -183,7 +183,7 @@ func TestUntimed(t *testing.T) {
 		t.Errorf("%+v", a.Points)
 	}
 	var text bytes.Buffer
-	a.Trace.print(&text)
+	a.Trace.print(&text, nil)
 	if want := "no time  CPU 0  q\nno time  CPU 0  p\nno time  CPU 1  p\nno time  CPU 1  p\nno time  CPU 1  q\n"; text.String() != want {
 		t.Errorf("%swant\n%s", &text, want)
 	}

@@ -113,7 +113,8 @@ func (a *Answer) trace(r *Request, records []*wire.Record) {
 }
 
 // print writes the records in that order, those without a time first, one CPU's behind the other's.
-func (t *Trace) print(to io.Writer) {
+// sources are the lines of the points that are known.
+func (t *Trace) print(to io.Writer, sources map[string]string) {
 	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	several := slices.ContainsFunc(t.Events, func(e probe.Event) bool { return e.Action != t.Events[0].Action })
 	events := slices.Clone(t.Events)
@@ -129,6 +130,9 @@ func (t *Trace) print(to io.Writer) {
 			when = fmt.Sprintf("%.9f s", float64(e.NS)/1e9)
 		}
 		columns := []string{when, fmt.Sprintf("CPU %d", e.CPU), e.Spec}
+		if s := sources[e.Spec]; s != "" {
+			columns = append(columns, s)
+		}
 		if several {
 			columns = append(columns, e.Action)
 		}

@@ -31,6 +31,8 @@ type Backtrace struct {
 	Number  uint64   `json:"number"`  // of those that came, from 0
 	Fields  []uint64 `json:"fields"`  // addresses, the point's first
 	Symbols []string `json:"symbols"` // what each is in
+	// Source is which line each is of, if somebody knows: FILE:LINE and the inlined copies that it is in.
+	Source []string `json:"source,omitempty"`
 }
 
 // Found reads what an action found.
@@ -109,7 +111,7 @@ func (f Finding) summary() string {
 func (f Finding) printStacks(t io.Writer) {
 	times := map[string]int{}
 	for _, r := range f.Stacks {
-		times[strings.Join(r.Symbols, "\n")]++
+		times[strings.Join(r.frames(), "\n")]++
 	}
 	all := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
 		return cmp.Or(times[a]-times[b], strings.Compare(a, b))
@@ -120,6 +122,17 @@ func (f Finding) printStacks(t io.Writer) {
 			fmt.Fprintf(t, "\t\t\t  %s\n", frame)
 		}
 	}
+}
+
+// frames are what a stack is in, in words.
+func (b Backtrace) frames() []string {
+	out := slices.Clone(b.Symbols)
+	for k, s := range b.Source {
+		if s != "" {
+			out[k] += " " + s
+		}
+	}
+	return out
 }
 
 // OnlyCounts reports whether all that an action found is a count.

@@ -110,32 +110,42 @@ func inlineListed(t *testing.T, arch string) {
 }
 
 // TestInlineArguments: an argument by its name is what the function that has the copy was given:
-// whatever vfs_write is called with, its copy of file_start_write gets.
+// whatever vfs_write is called with, its copy of file_start_write gets. Points and stacks are told with their lines.
 func TestInlineArguments(t *testing.T) {
 	t.Parallel()
 	const arch, writes = "amd64", 300
 	a := call(t, nil, "probe", "--arch", arch, "--inline", "--copies", "../../scenarios/copies/"+arch+".copies", "--json", "--skip-refused",
-		`kinst::file_start_write:entry sum(arg("file"))`, "kinst::vfs_write:entry sum(arg0)",
+		`kinst::file_start_write:entry sum(arg("file"))`, "kinst::vfs_write:entry sum(arg0)", "kinst::file_start_write:entry stack(2)",
 		"--run", fmt.Sprintf("dd if=/dev/zero of=/tmp/x bs=1 count=%d 2>/dev/null", writes))
 	var doc struct {
 		Points []struct {
-			Symbol  string
-			Actions []struct {
+			Symbol, Source string
+			Actions        []struct {
 				Action      string
 				Value, Hits uint64
+				Stacks      []struct{ Source []string }
 			}
 		}
 	}
 	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
 		t.Fatalf("%v: %v", err, a)
 	}
-	sums := map[uint64]int{}
+	sums, stacks, told := map[uint64]int{}, 0, 0
+	inCopy, caller := regexp.MustCompile(`^include/linux/fs\.h:\d+ .*file_start_write$`), regexp.MustCompile(`^fs/read_write\.c:\d+`)
 	for _, p := range doc.Points {
 		for _, action := range p.Actions {
-			if p.Symbol == "vfs_write" && action.Hits >= writes {
+			if p.Symbol == "vfs_write" && action.Hits >= writes && strings.HasPrefix(action.Action, "sum(") {
 				sums[action.Value]++
 			}
+			for _, stack := range action.Stacks {
+				if stacks++; stack.Source[0] == p.Source && inCopy.MatchString(p.Source) && caller.MatchString(stack.Source[1]) {
+					told++
+				}
+			}
 		}
+	}
+	if stacks == 0 || told != stacks {
+		t.Errorf("%d of %d stacks have the lines of their frames: %v", told, stacks, a)
 	}
 	if len(sums) != 1 || slices.Collect(maps.Values(sums))[0] != 2 {
 		t.Errorf("sums of files, and how many points have each: %v: %v", sums, a)

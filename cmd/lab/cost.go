@@ -60,7 +60,7 @@ func (f *costFlags) run(ctx context.Context, isa string) error {
 	if err := qemu.Sweep(); err != nil {
 		return err
 	}
-	img, _, err := f.image(ctx, isa)
+	img, opts, err := f.image(ctx, isa)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (f *costFlags) run(ctx context.Context, isa string) error {
 	if err != nil {
 		return err
 	}
-	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress})
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress, Lines: readBefore(opts)})
 	g := r.Start(ctx, runner.Request{Name: "cost", CPUs: 1, Time: vm.Exact, Job: job}).Wait()
 	if g.Err != nil {
 		return g.Err

@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"kerninst/agent/inline"
+	"kerninst/agent/ktext"
 	"kerninst/images"
 	"kerninst/lab/analysis"
+	"kerninst/lab/card"
 	"kerninst/lab/plain"
 )
 
@@ -163,6 +165,31 @@ func (k *known) index(ctx context.Context, c *common, arch string) (*inline.Inde
 	}
 	x, err := analysis.Copies(ctx, images.Options{Arch: arch, Kernel: images.KernelWord(c.kernel), Mirror: c.mirror, Root: root, Progress: progress})
 	return x, kernelError(err)
+}
+
+// readBefore tells lines of the source on cards, of kernels whose debugging information has been read
+// before: nothing is fetched for a card. Whoever has built a kernel has it at hand.
+func readBefore(opts images.Options) func(func() (*ktext.Dump, error)) (card.Source, error) {
+	opts.Offline = true
+	return func(dump func() (*ktext.Dump, error)) (card.Source, error) {
+		x, err := analysis.Copies(context.Background(), opts)
+		var none *images.NoDebugError
+		if errors.Is(err, images.ErrNotCached) || errors.As(err, &none) {
+			return nil, fmt.Errorf("the kernel's debugging information has not been read; bin/lab inline --arch %s fdget does so, once", opts.Arch)
+		}
+		if err != nil {
+			return nil, err
+		}
+		d, err := dump()
+		if err != nil {
+			return nil, err
+		}
+		n, err := analysis.NewInlines(d, x)
+		if err != nil {
+			return nil, err
+		}
+		return n.Source, nil
+	}
 }
 
 // mostCopies bounds a file of copies, in bytes.

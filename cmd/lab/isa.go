@@ -150,7 +150,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	}
 	r := runner.Runner{
 		Image: img, Backend: backend, Through: through, Seed: f.seed, Jobs: f.jobs,
-		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress, DumpMemory: f.memory,
+		Dir: filepath.Join(f.out, repro.GuestsDir), Progress: progress, DumpMemory: f.memory, Lines: readBefore(opts),
 	}
 	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Oracle }) {
 		if r.Plugin, err = plugin(ctx, opts, version, oracle.Plugin); err != nil {

@@ -184,7 +184,7 @@ func (r *pluginRun) prepare(ctx context.Context, dir string) (err error) {
 	}
 	wishes.FilesAgain = len(files) == 1
 	r.image = img
-	r.runner = runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: r.seed, Jobs: 1, Own: wishes, Progress: progress})
+	r.runner = runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: r.seed, Jobs: 1, Own: wishes, Progress: progress, Lines: readBefore(opts)})
 	return nil
 }
 
@@ -341,7 +341,9 @@ func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, err
 	if err != nil {
 		return nil, otherBuild(r.arch, err)
 	}
-	return n.Source, nil
+	return func(function string, offset uint64) string {
+		return n.Source(fmt.Sprintf("%s+%#x", function, offset), false)
+	}, nil
 }
 
 // guest does a job in a guest that begins as the others do; see, if it is not nil, gets each record as it comes.

@@ -215,7 +215,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 		return usage(err)
 	}
 	request.See = follow.See
-	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress})
+	r := runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: f.seed, Jobs: 1, Own: wishes, Progress: progress, Lines: readBefore(p.options)})
 	if _, err := r.Plan(ctx, request, dryRunDir); err != nil {
 		return usage(err)
 	}
@@ -358,12 +358,8 @@ func (f *probeFlags) document(g *runner.Guest) *probeDocument {
 	if d.Workload != nil && d.Workload.TimedOut {
 		d.Status, d.Reason = status.Timeout, fmt.Sprintf("the workload did not end within %v of guest time: raise --timeout", f.Timeout)
 	}
-	for k := range d.Points {
-		if p := &d.Points[k]; f.copied != nil {
-			if s, err := probe.Parse(p.Spec); err == nil && s.Module == "" {
-				p.Source = f.copied.Source(s.Function, p.Offset)
-			}
-		}
+	if f.copied != nil {
+		d.Tell(f.copied.Source)
 	}
 	for _, f := range g.Fetched {
 		out := probeFetched{Guest: f.Guest, To: f.To, Files: f.Files, Bytes: f.Bytes}

@@ -2,19 +2,31 @@ package analysis
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"kerninst/agent/isa"
 )
 
-// Source is of which line of the source an instruction of the kernel's own text is, and which inlined copies it is
-// in, from inside to outside: "include/linux/fs.h:2998 sb_start_write < file_start_write". It is empty where that is not known.
-func (n *Inlines) Source(function string, offset uint64) string {
-	f, err := n.text.Function("", function)
-	if err != nil {
+// Source is of which line of the source a place of the kernel's own text is, function+offset, and which inlined
+// copies it is in, from inside to outside: "include/linux/fs.h:2998 sb_start_write < file_start_write". It is empty
+// where that is not known. returned says that a call returns there: the call is meant, which may be the last
+// instruction of the function in front.
+func (n *Inlines) Source(place string, returned bool) string {
+	function, in, ok := strings.Cut(place, "+")
+	offset, err := strconv.ParseUint(in, 0, 64)
+	f, unknown := n.text.Function("", function)
+	if !ok || err != nil || unknown != nil {
 		return ""
 	}
 	o := isa.Off(f.Addr-n.lo) + isa.Off(offset)
+	if returned {
+		o--
+	}
+	return n.sourceAt(o)
+}
+
+func (n *Inlines) sourceAt(o isa.Off) string {
 	l := n.x.LineAt(o)
 	if l.File == "" {
 		return ""

@@ -5,6 +5,7 @@ package card
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kerninst/lab/status"
@@ -68,6 +69,7 @@ type CPU struct {
 	Interrupts string `json:"interrupts,omitempty"` // on, off; empty: not known
 	PC         string `json:"pc"`                   // "0x…"
 	Symbol     string `json:"symbol,omitempty"`
+	Source     string `json:"source,omitempty"` // FILE:LINE and the inlined copies that it is in; see Tell
 	// Backtrace begins with the caller of what stands at PC.
 	Backtrace []Frame  `json:"backtrace,omitempty"`
 	Registers []string `json:"registers"`
@@ -77,7 +79,8 @@ type CPU struct {
 type Frame struct {
 	Address string `json:"address"` // "0x…"
 	Symbol  string `json:"symbol,omitempty"`
-	Guess   bool   `json:"guess,omitempty"` // found on the stack, or in a register; it may be stale
+	Source  string `json:"source,omitempty"` // of the call
+	Guess   bool   `json:"guess,omitempty"`  // found on the stack, or in a register; it may be stale
 }
 
 // Command is something to do next.
@@ -152,7 +155,7 @@ func (cpu *CPU) render(b *strings.Builder, brief bool) {
 	if cpu.Interrupts != "" {
 		fmt.Fprintf(b, ", interrupts %s", cpu.Interrupts)
 	}
-	fmt.Fprintf(b, ": %s\n", at(cpu.PC, cpu.Symbol))
+	fmt.Fprintf(b, ": %s\n", at(cpu.PC, cpu.Symbol, cpu.Source))
 	for i, f := range cpu.Backtrace {
 		if brief && i == maxFrames {
 			fmt.Fprintf(b, "    … %d more\n", len(cpu.Backtrace)-i)
@@ -162,7 +165,7 @@ func (cpu *CPU) render(b *strings.Builder, brief bool) {
 		if f.Guess {
 			mark = "?"
 		}
-		fmt.Fprintf(b, "   %s %s\n", mark, at(f.Address, f.Symbol))
+		fmt.Fprintf(b, "   %s %s\n", mark, at(f.Address, f.Symbol, f.Source))
 	}
 	if !brief {
 		for _, l := range cpu.Registers {
@@ -171,9 +174,7 @@ func (cpu *CPU) render(b *strings.Builder, brief bool) {
 	}
 }
 
-func at(address, symbol string) string {
-	if symbol == "" {
-		return address
-	}
-	return address + " " + symbol
+// at is a place in words, as far as they are known.
+func at(words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }

@@ -30,6 +30,11 @@ func (r *Runner) Card(g *Guest, scenario string) *card.Card {
 		Console: o.ConsoleTail, Step: lastStep(o),
 	}
 	r.explain(c, o)
+	if of, err := r.lines(); err != nil {
+		c.Notes = append(c.Notes, fmt.Sprintf("no lines of the source: %v", err))
+	} else if of != nil {
+		c.Tell(of)
+	}
 	if g.ByHand != "" {
 		c.Commands = append(c.Commands, card.Command{To: "boot this guest without the lab", Line: g.ByHand})
 	}
@@ -109,6 +114,20 @@ func (r *Runner) readSymbols() (*postmortem.Symbols, error) {
 		return nil, err
 	}
 	return postmortem.NewSymbols(d)
+}
+
+// readLines takes the lines of the source from whoever knows them.
+func (r *Runner) readLines() (card.Source, error) {
+	if r.Lines == nil {
+		return nil, nil
+	}
+	return r.Lines(func() (*ktext.Dump, error) {
+		s, err := r.symbols()
+		if err != nil {
+			return nil, err
+		}
+		return s.Dump(), nil
+	})
 }
 
 // lastStep is the last step of a job that the daemon said it began.

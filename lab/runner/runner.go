@@ -17,8 +17,10 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/protobuf/proto"
 
+	"kerninst/agent/ktext"
 	"kerninst/agent/wire"
 	"kerninst/images"
+	"kerninst/lab/card"
 	"kerninst/lab/oracle"
 	"kerninst/lab/postmortem"
 	"kerninst/lab/qemu"
@@ -106,6 +108,9 @@ type Runner struct {
 	Own     Own
 	// DumpMemory writes the memory of a guest that hangs or has reset to a file.
 	DumpMemory bool
+	// Lines tell lines of the source, on cards, of the kernel that there is a dump of; nil, or a
+	// nil Source: nobody does. To ask for the dump may start a guest.
+	Lines func(dump func() (*ktext.Dump, error)) (card.Source, error)
 	// Progress is told what happens. It may be called from several goroutines.
 	Progress func(format string, args ...any)
 
@@ -113,6 +118,7 @@ type Runner struct {
 	all     *sync.WaitGroup
 	do      func(context.Context, *Guest) // run, but for tests
 	symbols func() (*postmortem.Symbols, error)
+	lines   func() (card.Source, error)
 }
 
 // New returns r ready to Start.
@@ -121,6 +127,7 @@ func New(r Runner) *Runner {
 	r.slots, r.all = semaphore.NewWeighted(int64(r.Jobs)), &sync.WaitGroup{}
 	r.do = r.run
 	r.symbols = sync.OnceValues(r.readSymbols)
+	r.lines = sync.OnceValues(r.readLines)
 	return &r
 }
 
