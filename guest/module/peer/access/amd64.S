@@ -181,6 +181,7 @@ FORM load16_zx,		EX_TYPE_UACCESS, RAX, 0, 0, movzwl (%rax), %edx
 FORM load32_disp,	EX_TYPE_UACCESS, RAX, 0, 0, mov 4(%rax), %eax
 FORM load64_disp,	EX_TYPE_UACCESS, R8, 0, 0, mov 0x28(%r8), %r10
 FORM load8_index,	EX_TYPE_UACCESS, RSI, RDX, 0, mov (%rsi,%rdx), %cl
+FORM load8_index_disp,	EX_TYPE_UACCESS, RSI, RDX, 0, mov -1(%rsi,%rdx), %al
 FORM load64_index,	EX_TYPE_UACCESS, RSI, RDX, 0, mov (%rsi,%rdx), %rdi
 FORM load64_index_disp,	EX_TYPE_UACCESS, R8, RCX, 0, mov 8(%r8,%rcx), %rax
 FORM store8,		EX_TYPE_UACCESS, RDI, 0, 0, mov %al, (%rdi)
@@ -197,6 +198,7 @@ FORM store8_imm_index,	EX_TYPE_UACCESS, RDI, RCX, 0, movb $0, (%rdi,%rcx)
 FORM store16_imm,	EX_TYPE_UACCESS, RBX, 0, 0, movw $0x1234, 0xc2(%rbx)
 FORM store32_imm,	EX_TYPE_UACCESS, R14, 0, 0, movl $1, (%r14)
 FORM store32_imm_disp,	EX_TYPE_UACCESS, RBX, 0, 0, movl $0, 0xc(%rbx)
+FORM store64_imm,	EX_TYPE_UACCESS, RBX, 0, 0, movq $-2, (%rbx)
 FORM store64_imm_disp,	EX_TYPE_UACCESS, RBX, 0, 0, movq $-2, 0x10(%rbx)
 FORM movnti32,		EX_TYPE_UACCESS, RDI, 0, 0, movnti %eax, (%rdi)
 FORM movnti64,		EX_TYPE_UACCESS, RDI, 0, 0, movnti %r8, (%rdi)
@@ -204,6 +206,7 @@ FORM movnti64_disp,	EX_TYPE_UACCESS, RDI, 0, 0, movnti %r9, 8(%rdi)
 FORM movsb,		EX_TYPE_UACCESS, RSI | RDI, RCX, 0, rep movsb
 FORM movsq,		EX_TYPE_UACCESS, RSI | RDI, RCX, 0, rep movsq
 FORM stosb,		EX_TYPE_UACCESS, RDI, RCX, 0, rep stosb
+FORM stosq,		EX_TYPE_UACCESS, RDI, RCX, 0, rep stosq
 FORM load32_efault,	FAILS(2), RDI, 0, 0, mov (%rdi), %eax
 FORM load64_index_efault, FAILS(8), RDX, RBX, 0, mov (%rdx,%rbx,8), %rdi
 FORM store64_index_efault, FAILS(8), RDX, RBX, 0, mov %rbp, (%rdx,%rbx,8)
@@ -219,6 +222,20 @@ FORM store64_default,	EX_TYPE_DEFAULT, RDI, 0, 0, mov %r8, (%rdi)
 FORM prefetch,		EX_TYPE_DEFAULT, RDI, 0, 0, prefetcht0 0x140(%rdi)
 FORM load64_padded,	EX_TYPE_ZEROPAD, 0, 0, RSI, mov (%rsi), %rdi
 FORM load64_padded_index, EX_TYPE_ZEROPAD, 0, RSI, R10, mov (%r10,%rsi), %rax
+#ifdef EX_TYPE_COPY	/* up to Linux 6.3: what faulted is in rax */
+FORM load8_copy,	EX_TYPE_COPY, RSI, 0, 0, mov (%rsi), %cl
+FORM load32_copy,	EX_TYPE_COPY, RSI, 0, 0, mov (%rsi), %r8d
+FORM load64_copy,	EX_TYPE_COPY, RSI, 0, 0, mov (%rsi), %r8
+FORM load64_disp_copy,	EX_TYPE_COPY, RSI, 0, 0, mov 0x18(%rsi), %r11
+FORM store8_copy,	EX_TYPE_COPY, RDI, 0, 0, mov %cl, (%rdi)
+FORM store64_copy,	EX_TYPE_COPY, RDI, 0, 0, mov %r8, (%rdi)
+FORM store64_disp_copy,	EX_TYPE_COPY, RDI, 0, 0, mov %r9, 8(%rdi)
+FORM movnti32_copy,	EX_TYPE_COPY, RDI, 0, 0, movnti %r8d, (%rdi)
+FORM movnti64_copy,	EX_TYPE_COPY, RDI, 0, 0, movnti %r8, (%rdi)
+FORM movnti64_disp_copy, EX_TYPE_COPY, RDI, 0, 0, movnti %r9, 8(%rdi)
+FORM movsb_copy,	EX_TYPE_COPY, RSI | RDI, RCX, 0, rep movsb
+FORM movsq_copy,	EX_TYPE_COPY, RSI | RDI, RCX, 0, rep movsq
+#endif
 FORM call,		EX_TYPE_UACCESS, 0, 0, 0, rex call access_callee	/* without a prefix it would be an ftrace site */
 
 	.pushsection .data.forms, "aw"
