@@ -33,7 +33,7 @@ const (
 // coveredFunctions are on the way to an open file and back, and around it. What the daemon
 // itself comes by when it takes points away is not among them.
 var coveredFunctions = []string{
-	"path_*", "do_*open*", "do_filp_open", "getname*", "alloc_f*", "alloc_empty_file*", "link_path_walk*", "lookup_*",
+	"path_*", "do_*open*", "do_filp_open", "getname*", "alloc_fd*", "alloc_file*", "alloc_empty_file*", "link_path_walk*", "lookup_*",
 	"fd_install*", "filp_*", "may_open*", "dentry_*", "vfs_open", "dput*",
 	"inode_permission*", "generic_permission*",
 }

@@ -53,7 +53,7 @@ type density struct {
 const filemapBegin = "__traceiter_mm_filemap_delete_from_page_cache"
 
 // statToDcache are fs/stat.o, exec.o, pipe.o, namei.o and what lies between that and fs/inode.o.
-func statToDcache(string) [2]string { return [2]string{"generic_fillattr", "inode_init_always_gfp"} }
+func statToDcache(string) [2]string { return [2]string{"generic_fillattr", "get_nr_dirty_inodes"} }
 
 // mmAndFs ends where ipc/ begins: ipc/compat.o, where there is one, or else ipc/util.o.
 func mmAndFs(arch string) [2]string {

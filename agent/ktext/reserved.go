@@ -164,6 +164,8 @@ var names = []naming{
 	{"=common_startup_64", Entry, "runs before a CPU has a stack"},
 	{"=verify_cpu", Entry, "runs before a CPU has the kernel's memory"},
 	{"=soft_restart_cpu", Entry, "runs before a CPU has a stack"},
+	// Up to Linux 6.2 it clears the base of %gs before it writes that (arch/x86/kernel/cpu/common.c).
+	{"=load_percpu_segment", Entry, "runs when a CPU comes, before per-CPU memory is found"},
 	// arm64's secondary CPUs come with the MMU on, and no stack (arch/arm64/kernel/head.S).
 	{"=__secondary_switched", Entry, "runs before a CPU has a stack"},
 	{"=set_cpu_boot_mode_flag", Entry, "runs before a CPU has a stack"},

@@ -38,17 +38,14 @@ struct access_call { uint64_t form; struct access s; unsigned char tail[64]; };
 
 #if defined(__x86_64__)
 #define FLAG_BITS	0x8d5ull
-#define PADDED		20	/* type of loads that are padded with zeros */
 #define UNUSED		(1ull << 4)
 #define REGS		16
 #elif defined(__aarch64__)
 #define FLAG_BITS	0xf0000000ull
-#define PADDED		4
 #define UNUSED		(1ull << 31)
 #define REGS		31
 #else
 #define FLAG_BITS	0ull
-#define PADDED		4
 #define UNUSED		(1ull << 0 | 1ull << 2 | 1ull << 3 | 1ull << 4)
 #define REGS		32
 #endif
@@ -65,7 +62,7 @@ static const enum kind pages[] = { HOLE, RW, HOLE, RW, RO, RW, NONE, LATER, LATE
 
 struct form {
 	char name[64];
-	int type;
+	int type, pads;	/* pads: a load that is padded with zeros; by its name, for its type's number varies */
 	unsigned long long user, small, kernel;
 };
 
@@ -122,6 +119,7 @@ static void read_forms(int fd)
 		if (form_count++ == MAX_FORMS ||
 		    sscanf(line, "%63s %d %llx %llx %llx", f->name, &f->type, &f->user, &f->small, &f->kernel) != 5)
 			die(line);
+		f->pads = !!strstr(f->name, "_padded");
 	}
 	if (got < 0 || !form_count)
 		die("/dev/access");
@@ -209,7 +207,7 @@ static uint64_t small(void)
 /* A distance in the kernel's page; what is padded must begin in it. */
 static uint64_t distance(const struct form *f)
 {
-	if (f->type != PADDED)
+	if (!f->pads)
 		return PAGE - 64 + rnd() % (64 + ACCESS_BEYOND);
 	return PAGE - 1 - (f->small ? ACCESS_SMALL : 0) - rnd() % (rnd() % 2 ? 7 : 24);
 }
@@ -228,7 +226,7 @@ static void choose(const struct form *f, struct access_call *c, int certain)
 		else if (f->small >> r & 1)
 			c->s.reg[r] = certain ? ACCESS_SMALL : small();
 		else if (f->kernel >> r & 1)
-			c->s.reg[r] = !certain ? distance(f) : f->type != PADDED ? PAGE : PAGE - 1 - (f->small ? ACCESS_SMALL : 0);
+			c->s.reg[r] = !certain ? distance(f) : !f->pads ? PAGE : PAGE - 1 - (f->small ? ACCESS_SMALL : 0);
 		else if (!(UNUSED >> r & 1))
 			c->s.reg[r] = value();
 	c->s.flags = rnd() & FLAG_BITS;
@@ -242,7 +240,7 @@ static int padded(const struct form *f, const struct access *s)
 	uint64_t a = 0;
 	int r;
 
-	for (r = 0; r < REGS && f->type == PADDED; r++)
+	for (r = 0; r < REGS && f->pads; r++)
 		if ((f->kernel | f->small) >> r & 1)
 			a += s->reg[r];
 	return a > PAGE - 8;

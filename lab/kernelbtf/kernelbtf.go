@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"strconv"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -54,7 +56,7 @@ var packings = []struct {
 }{
 	{"zstd", "\x28\xb5\x2f\xfd", unzstd},
 	{"gzip", "\x1f\x8b", gunzip},
-	{"xz", "\xfd7zXZ", nil},
+	{"xz", "\xfd7zXZ", unxz},
 	{"lz4", "\x02\x21\x4c\x18", nil},
 	{"lzma", "\x5d\x00\x00", nil},
 	{"lzo", "\x89LZO", nil},
@@ -121,6 +123,26 @@ func gunzip(b []byte) ([]byte, error) {
 	}
 	r.Multistream(false)
 	return whole(r)
+}
+
+// unxz unpacks the first stream by the program xz: behind it in a bzImage is the size of what it holds.
+func unxz(b []byte) ([]byte, error) {
+	c := exec.Command("xz", "-dc", "--single-stream", "--memlimit-decompress="+strconv.Itoa(most))
+	var said bytes.Buffer
+	c.Stdin, c.Stderr = bytes.NewReader(b), &said
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	unpacked, err := whole(out)
+	out.Close() // of too much, xz does not write the rest
+	if failed := c.Wait(); err == nil && failed != nil {
+		err = fmt.Errorf("%w: %s", failed, bytes.TrimSpace(said.Bytes()))
+	}
+	return unpacked, err
 }
 
 // section is that of a vmlinux.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,6 +46,17 @@ func bzImage(packed []byte) []byte {
 	return append(b, packed...)
 }
 
+// xzed packs as the kernel's scripts/xz_wrap.sh does.
+func xzed(t *testing.T, b []byte) []byte {
+	c := exec.Command("xz", "-c", "--check=crc32", "--x86", "--lzma2=dict=32MiB")
+	c.Stdin = bytes.NewReader(b)
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 func TestRead(t *testing.T) {
 	w, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -63,7 +75,10 @@ func TestRead(t *testing.T) {
 		{"bzImage of gzip", bzImage(zipped(raw())), ""},
 		{"without", []byte("MZ code"), "CONFIG_DEBUG_INFO_BTF"},
 		{"empty", nil, "CONFIG_DEBUG_INFO_BTF"},
-		{"xz", bzImage([]byte("\xfd7zXZ\x00 and so on")), "compressed with xz"},
+		{"bzImage of xz", bzImage(append(xzed(t, raw()), 1, 2, 3, 4)), ""},
+		{"xz, broken", bzImage([]byte("\xfd7zXZ\x00 and so on")), "xz: exit status 1: xz: (stdin): "},
+		{"xz, cut short", bzImage(xzed(t, raw())[:100]), "xz: exit status 1: xz: (stdin): Unexpected end of input"},
+		{"lzo", bzImage([]byte("\x89LZO\x00 and so on")), "compressed with lzo"},
 		{"truncated", truncated[:len(truncated)-20], "no types"},
 		{"cut short", bzImage(packed[:len(packed)/2]), "zstd"},
 		{"not an ELF file", zipped([]byte("\x7fELF and nothing")), "ELF"},
