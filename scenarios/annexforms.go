@@ -28,7 +28,7 @@ var staying = map[string]map[string]plan.Reason{
 
 // stayingApart are those that must stay because the patch would have two parts.
 var stayingApart = map[string]map[string]plan.Reason{
-	"arm64": {"exclusive_load32": plan.ExclusiveSequence, "exclusive_load8": plan.ExclusiveSequence},
+	"arm64": {"exclusive_load64": plan.ExclusiveSequence, "exclusive_load32": plan.ExclusiveSequence, "exclusive_load8": plan.ExclusiveSequence},
 }
 
 // Ends of names: what is behind the instruction. Otherwise every register is read there.

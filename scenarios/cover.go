@@ -27,7 +27,7 @@ const (
 	coverOps     = 288 // so that a look of the daemon's, some 150 us, is not a thousandth of a quarter
 	coverSamples = 1000
 	// dearest is how many times as long the last quarter of the program may take as without.
-	dearest = 1.001
+	dearest = 1.0015
 )
 
 // coveredFunctions are on the way to an open file and back, and around it. What the daemon

@@ -185,6 +185,7 @@ FORM kernel_store64,	KACCESS(4, 31), 0, 0, X(0), str x3, [x0]
 FORM load64_padded,	PADDED(5, 1), 0, 0, X(1), ldr x5, [x1]
 FORM pair,		UACCESS(1, 31), X(0), 0, 0, ldp x2, x3, [x0]
 FORM pair_store_after,	UACCESS(1, 31), X(0), 0, 0, stp x2, x3, [x0], #16
+FORM exclusive_load64,	UACCESS(1, 31), X(22), 0, 0, ldxr x2, [x22]
 FORM exclusive_load32,	UACCESS(1, 31), X(22), 0, 0, ldxr w2, [x22]
 FORM exclusive_load8,	UACCESS(1, 31), X(22), 0, 0, ldxrb w2, [x22]
 FORM exclusive_store32,	UACCESS(5, 31), X(1), 0, 0, stlxr w0, w3, [x1]
