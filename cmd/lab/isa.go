@@ -64,6 +64,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 		return usage(err)
 	}
 	start := time.Now()
+	f.commit = commit(ctx)
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
@@ -368,8 +369,10 @@ func (f *runFlags) finish(env *scenarios.Env, failed bool, results report.Result
 		Seconds: map[string]float64{"prepare": prepared, "total": time.Since(start).Seconds()},
 		Host:    map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "start": start.UTC().Format(time.RFC3339)},
 	}
-	if f.accel != "" {
-		timings.Host["accel"] = f.accel
+	for what, v := range map[string]string{"accel": f.accel, "commit": f.commit} {
+		if v != "" {
+			timings.Host[what] = v
+		}
 	}
 	for name, s := range env.Took {
 		timings.Seconds["guest/"+name] = s
