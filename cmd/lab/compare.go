@@ -40,11 +40,12 @@ func compareCommand() *cobra.Command {
 			"side: the change is the median of all differences, with its interval; ~ stands where\n" +
 			"Mann and Whitney's test does not tell the samples apart. Four of each can differ\n" +
 			"by more than chance, fewer cannot.\n\n" +
-			"A figure that gets worse, or of which nobody says what worse is and that changes,\n" +
-			"by more than its threshold is a failure. " + compare.LimitsForm + "\n" +
-			"Exit status: 0 nothing is worse than it may be, 1 a figure or a scenario is, or what\n" +
-			"was to be compared is not alike (another kernel, exact time and host time, another\n" +
-			"unit), 2 there is nothing to compare, or a folder, file or threshold is wrong.",
+			"It is a failure if a figure gets worse by more than its threshold, or changes so\n" +
+			"much where nobody says what is worse, or if a scenario comes out worse.\n\n" +
+			compare.LimitsForm + "\n" +
+			"Exit status: 0 nothing is worse than it may be, 1 something is, or what was to be\n" +
+			"compared is not alike (another kernel, exact time and host time, another unit),\n" +
+			"2 there is nothing to compare, or a folder, a file or a threshold is wrong.",
 		Example: "  lab compare out/before out/after\n  lab compare --threshold 2% --metric 'cost/*' baseline/results.json out/latest\n" +
 			"  lab compare --markdown --thresholds limits.txt baseline out/latest >>\"$GITHUB_STEP_SUMMARY\"",
 		Args: cobra.ExactArgs(2),

@@ -132,6 +132,7 @@ type comparer struct {
 	limits limits
 	out    Comparison
 	bare   map[string]bool // sides of which a run has no manifest
+	fresh  map[string]bool // scenarios that did not pass, and that A has not
 	loose  map[string]bool // scenarios in which figures of host time differ, in a run of exact time
 	again  map[string]bool // scenarios in which exact figures differ within a side
 	tested int             // figures that were tested
@@ -179,6 +180,7 @@ func (c *comparer) isa(arch string, a, b []*runs.Run) error {
 			c.figures(arch, time, ta, tb)
 		}
 	}
+	c.hosts(arch, a, b)
 	if times := each(a, timeOf); !both && times != "" && each(b, timeOf) != "" {
 		c.differ(arch, "time", times, each(b, timeOf), "figures of these are not compared", true)
 	}
@@ -233,7 +235,6 @@ var facts = []struct {
 	{"QEMU", func(r *runs.Run) string { return r.Results.QEMU }, ""},
 	{"seed", seedOf, "figures of exact time may be others for that alone"},
 	{"commit", func(r *runs.Run) string { return r.Commit }, ""},
-	{"host", func(r *runs.Run) string { return r.Host }, "host time of one is not that of the other"},
 }
 
 // made says what was not the same.
@@ -269,6 +270,15 @@ func (c *comparer) made(arch string, a, b []*runs.Run) {
 	}
 }
 
+// hosts says that hosts differ, if that tells on anything that was compared.
+func (c *comparer) hosts(arch string, a, b []*runs.Run) {
+	sampled := slices.ContainsFunc(c.out.Metrics, func(m Metric) bool { return m.Arch == arch && !m.Exact && m.Verdict != Same })
+	host := func(r *runs.Run) string { return r.Host }
+	if x, y := each(a, host), each(b, host); sampled && x != y && x != "" && y != "" {
+		c.differ(arch, "host", x, y, "host time of one is not that of the other", false)
+	}
+}
+
 func (c *comparer) differ(arch, what, a, b, means string, fails bool) {
 	c.out.Differ = append(c.out.Differ, Difference{arch, what, report.Clean(a), report.Clean(b), means, fails})
 }
@@ -278,10 +288,14 @@ func (c *comparer) outcomes(arch string, a, b []*runs.Run) {
 	sa, sb := statuses(a), statuses(b)
 	explained := false
 	for _, name := range scenarios(a, b) {
-		if x, y := sa[name], sb[name]; x != "" && y != "" && x != y {
+		x, y := sa[name], sb[name]
+		switch {
+		case x != "" && y != "" && x != y:
 			c.outcome(Outcome{Arch: arch, Scenario: name, A: x, B: y, Why: why(b, name)})
-			explained = true
+		case x == "" && status.ExitCode(y) != status.ExitPassed && len(c.o.Only) == 0:
+			note(&c.fresh, arch+"/"+name+" ("+string(y)+")")
 		}
+		explained = explained || y == whole(b)
 	}
 	if x, y := whole(a), whole(b); x != y && !explained {
 		c.outcome(Outcome{Arch: arch, A: x, B: y, Why: why(b, "")})
@@ -358,6 +372,11 @@ func (c *comparer) nothing(a, b Side) error {
 	if !slices.ContainsFunc(a.Runs, func(r *runs.Run) bool { return len(ofISA(b.Runs, r.Results.Arch)) > 0 }) {
 		return refuse("no figure is in both: %s is of %s, %s of %s: compare runs of one ISA", a.Name, each(a.Runs, archOf), b.Name, each(b.Runs, archOf))
 	}
+	for _, s := range []Side{a, b} {
+		if !slices.ContainsFunc(s.Runs, func(r *runs.Run) bool { return !r.Unfinished }) {
+			return refuse("%s has no results: what ran there ended before it had any: run it again", s.Name)
+		}
+	}
 	for _, d := range c.out.Differ {
 		if d.What == "time" {
 			return refuse("no figure is in both: %s is of %s time, %s of %s time: run both in one", a.Name, d.A, b.Name, d.B)
@@ -382,6 +401,7 @@ func (c *comparer) notes() {
 			c.out.Notes = append(c.out.Notes, fmt.Sprintf(format, strings.Join(slices.Sorted(maps.Keys(of)), ", ")))
 		}
 	}
+	say("did not pass in B, and are not in A: %s", c.fresh)
 	say("no manifest lies beside results of %s: figures of exact time are taken for exact, whatever guests they are of", c.bare)
 	say("a guest ran in host time in %s: figures of these are samples", c.loose)
 	say("runs of one seed differ within a side in %s: figures of these are no exact ones, and taken for samples", c.again)

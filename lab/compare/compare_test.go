@@ -284,6 +284,19 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+// What help shows is a file of thresholds.
+func TestLimitsForm(t *testing.T) {
+	var lines []string
+	for _, line := range strings.Split(LimitsForm, "\n") {
+		if strings.HasPrefix(line, "  ") {
+			lines = append(lines, line)
+		}
+	}
+	if rules, err := ParseRules("help", []byte(strings.Join(lines, "\n"))); err != nil || len(rules) != 5 || !rules[4].limit.Any {
+		t.Errorf("%v, %v", rules, err)
+	}
+}
+
 func TestWrongThresholds(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "no line has a threshold",
@@ -355,15 +368,22 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A scenario that did not pass and that A has not is no change, and is said.
+func TestFreshFailure(t *testing.T) {
+	b := run(metrics{"x": insns(1)})
+	b.Results.Status = status.Failed
+	b.Results.Scenarios = append(b.Results.Scenarios, report.Scenario{Name: "new", Status: status.Failed})
+	c := compared(t, usual, these(run(metrics{"x": insns(1)})), these(b))
+	if len(c.Outcomes) != 0 || c.Status != status.Passed || !slices.Equal(c.Notes, []string{"did not pass in B, and are not in A: arm64/new (failed)"}) {
+		t.Errorf("%+v", c)
+	}
+}
+
 // A run that has no results got worse, though there is nothing to compare.
 func TestUnfinished(t *testing.T) {
 	c := compared(t, usual, these(run(metrics{"x": insns(1)})), these(run(nil, unfinished)))
 	want := Outcome{Arch: "arm64", A: status.Passed, B: status.LabFailed, Why: "the run ended before it had results", Fails: true}
 	if len(c.Outcomes) != 1 || c.Outcomes[0] != want || c.Status != status.Failed || len(c.Differ) != 0 {
-		t.Errorf("%+v", c)
-	}
-	c = compared(t, usual, these(run(nil, unfinished)), these(run(metrics{"x": insns(1)})))
-	if len(c.Outcomes) != 1 || c.Outcomes[0].Fails || c.Status != status.Passed {
 		t.Errorf("%+v", c)
 	}
 }
@@ -401,13 +421,17 @@ func TestDiffer(t *testing.T) {
 	}
 	want := []string{
 		"kernel|6.12.107|6.12.108|true", "QEMU|7.2|8.2|false", "seed|1|2|false", "commit|abc|def|false",
-		"host|CPUs 2, tcg|CPUs 8, kvm|false", "CPUs of guests|as usual|2|false",
+		"CPUs of guests|as usual|2|false",
 	}
 	if !slices.Equal(got, want) || c.Status != status.Failed {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if len(c.Metrics) != 1 || c.Metrics[0].Fails {
 		t.Errorf("the rest does not go on: %+v", c.Metrics)
+	}
+	sampled := compared(t, usual, these(run(metrics{"x": insns(1)}, host, plain)), these(run(metrics{"x": insns(2)}, host, other)))
+	if last := sampled.Differ[len(sampled.Differ)-1]; last.What != "host" || last.A != "CPUs 2, tcg" || last.B != "CPUs 8, kvm" || last.Fails {
+		t.Errorf("of samples: %+v", sampled.Differ)
 	}
 	o := usual
 	o.AcrossKernels = true
@@ -449,7 +473,8 @@ func TestNothingToCompare(t *testing.T) {
 		{these(run(x), run(x, isa("riscv64"))), these(run(x, scenario("count")), run(x, isa("amd64"))), usual, "scenarios of a are cost, of b count, cost: run the same ones"},
 		{these(run(x)), these(run(x, host)), usual, "a is of exact time, b of host time: run both in one"},
 		{these(run(nil)), these(run(nil)), usual, "scenarios of a are cost, of b cost"},
-		{these(run(nil, unfinished)), these(run(nil, unfinished)), usual, "scenarios of a are none, of b none"},
+		{these(run(nil, unfinished)), these(run(nil, unfinished)), usual, "a has no results: what ran there ended before it had any"},
+		{these(run(nil, unfinished)), these(run(x)), usual, "a has no results"},
 		{these(run(x)), these(run(x)), Options{Confidence: 0.95, Only: only}, "no figure that --metric chooses"},
 		{these(run(x), run(x, kernel("6.1"), func(r *runs.Run) { r.Name = "other" })), these(run(x)), usual, "A has runs of different kernels, 6.12.107 in . and 6.1 in other: name those of one"},
 		{these(run(x)), these(run(x, kernel("6.1")), run(x, kernel("6.2"))), usual, "B has runs of different kernels"},
@@ -465,7 +490,12 @@ func TestNothingToCompare(t *testing.T) {
 func TestChosenFigures(t *testing.T) {
 	o := usual
 	o.Only, _ = runs.ParsePatterns([]string{"cost/y"})
-	c := compared(t, o, these(run(metrics{"x": insns(1), "y": insns(1)})), these(run(metrics{"x": insns(9), "y": insns(1)})))
+	a, b := run(metrics{"x": insns(1), "y": insns(1)}), run(metrics{"x": insns(9), "y": insns(1)})
+	b.Results.Scenarios = append(b.Results.Scenarios, report.Scenario{Name: "new", Status: status.Passed, Metrics: metrics{"y": insns(1)}})
+	c := compared(t, o, these(a), these(b))
+	if len(c.OnlyB) != 0 {
+		t.Errorf("%q is not asked for", c.OnlyB)
+	}
 	if len(c.Metrics) != 1 || c.Metrics[0].Name != "y" || c.Status != status.Passed {
 		t.Errorf("%+v", c)
 	}

@@ -19,9 +19,12 @@ type Limit struct {
 	Any     bool // it is not held to anything
 }
 
+// anyLimit is how one is written that holds nothing.
+const anyLimit = "-"
+
 // ParseLimit reads 2%, 0.5 or -, which is any.
 func ParseLimit(text string) (Limit, error) {
-	if text == "-" {
+	if text == anyLimit {
 		return Limit{Any: true}, nil
 	}
 	number, percent := strings.CutSuffix(text, "%")
@@ -35,7 +38,7 @@ func ParseLimit(text string) (Limit, error) {
 func (l Limit) String() string {
 	switch {
 	case l.Any:
-		return "-"
+		return anyLimit
 	case l.Percent:
 		return strconv.FormatFloat(l.By, 'g', -1, 64) + "%"
 	}
@@ -65,16 +68,16 @@ type Rule struct {
 }
 
 // LimitsForm is what a file of limits looks like, for a command's help.
-const LimitsForm = `A file of thresholds has a line for each PATTERN, a limit behind it, and then
-what the results may not say: better=lower, better=higher or better=neither.
-A PATTERN is METRIC, SCENARIO/METRIC or ISA/SCENARIO/METRIC with the wildcards
-of a shell. Of lines that match, the last counts. # begins a comment.
+const LimitsForm = `A file of thresholds has lines of a PATTERN, a limit, and then what results may not
+say: better=lower, better=higher or better=neither. A PATTERN is METRIC,
+SCENARIO/METRIC or ISA/SCENARIO/METRIC with the wildcards of a shell. Of the lines
+that match, the last counts. # begins a comment.
 
   *                         1%
   cost/*.insns_per_hit      0
-  arm64/batch/batch.splice  2000    # instructions
-  ab/kprobe.ratio           5%      better=lower
-  storm/*                   -       # said, never a failure
+  arm64/batch/batch.splice  2000    # instructions a point
+  ab/kprobe_over_splice     5%      better=higher
+  storm/*                   -       # said, and never a failure
 `
 
 // MaxLimits bounds a file of limits, in bytes.

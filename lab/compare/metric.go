@@ -77,8 +77,10 @@ type table map[string][]seen
 func (c *comparer) figures(arch, time string, a, b []*runs.Run) {
 	for _, name := range scenarios(a, b) {
 		ta, tb := tableOf(a, name), tableOf(b, name)
-		if at := arch + "/" + name; ta == nil || tb == nil {
-			c.only(ta != nil, at)
+		if ta == nil || tb == nil {
+			if c.chosen(arch, name, ta, tb) {
+				c.only(ta != nil, arch+"/"+name)
+			}
 			continue
 		}
 		inexact := slices.ContainsFunc(slices.Concat(a, b), func(r *runs.Run) bool { return r.Inexact(name) })
@@ -101,6 +103,11 @@ func (c *comparer) figures(arch, time string, a, b []*runs.Run) {
 			note(&c.bare, side)
 		}
 	}
+}
+
+// chosen says whether any figure of a scenario is to be compared.
+func (c *comparer) chosen(arch, scenario string, a, b table) bool {
+	return len(c.o.Only) == 0 || slices.ContainsFunc(names(a, b), func(figure string) bool { return c.o.Only.Match(arch, scenario, figure) })
 }
 
 func (c *comparer) only(a bool, what string) {

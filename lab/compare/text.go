@@ -169,7 +169,10 @@ func (m *Metric) said() string {
 	if m.Why != "" {
 		add("%s", m.Why)
 	}
-	if (m.Verdict == Worse || m.Verdict == Changed) && !m.Fails {
+	switch held := m.Verdict == Worse || m.Verdict == Changed; {
+	case held && m.Limit == anyLimit:
+		add("no threshold")
+	case held && !m.Fails:
 		add("threshold %s", m.Limit)
 	}
 	return strings.Join(words, ", ")

@@ -27,7 +27,7 @@ func several(t *testing.T) *Comparison {
 	}
 	o := usual
 	var err error
-	if o.Rules, err = ParseRules("limits", []byte("cost/close 1%")); err != nil {
+	if o.Rules, err = ParseRules("limits", []byte("cost/close 1%\ncost/found -")); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Compare(side("out/<before>", ra...), side("out/after|", rb...), o)
@@ -43,14 +43,14 @@ ISA    scenario  metric   unit    A              B              change          
 arm64  cost      added    insns   4              5              +25.00 %                    worse
 arm64  cost      bare     insns   332.58125      332.58126      +3e-06 %                    worse
 arm64  cost      close    insns   1000000000000  1000000000001  +1e-10 %                    worse, threshold 1%
-arm64  cost      found    points  7              8              +14.29 %                    changed
+arm64  cost      found    points  7              8              +14.29 %                    changed, no threshold
 arm64  cost      nothing  insns   0              2              +2.00                       worse
 arm64  cost      rate     req/s   10             11             +10.00 %                    better
 arm64  cost      unit     points  1              1              ?                           unlike, unit insns in one, points in the other
 arm64  cost      ratio    insns   11.5           6.5            -43.48 % [-69.57, -17.39]   better, p=0.029 n=4+4
 arm64  cost      unclear  insns   15             16             ~                           unclear, p=0.686 n=4+4
 only in A: arm64/cost/gone
-4 worse, 1 changed, 2 better, 1 unlike, 1 unclear, 1 same of 10; 5 beyond the threshold
+4 worse, 1 changed, 2 better, 1 unlike, 1 unclear, 1 same of 10; 4 beyond the threshold
 `
 	var got strings.Builder
 	if err := several(t).Table(&got, false); err != nil {

@@ -70,7 +70,7 @@ func (h *History) lead() string {
 		return "no run"
 	}
 	day := func(r Run) string { return r.Start.Format("2006-01-02") }
-	return fmt.Sprintf("%d runs, %s to %s", len(h.Runs), day(h.Runs[0]), day(h.Runs[len(h.Runs)-1]))
+	return fmt.Sprintf("%s, %s to %s", h.count(), day(h.Runs[0]), day(h.Runs[len(h.Runs)-1]))
 }
 
 func (h *History) plot(s *Series) (v plotView, err error) {

@@ -23,8 +23,8 @@ func levels(points []Point, top int) []int {
 	}
 	out := make([]int, len(points))
 	for i, p := range points {
-		if hi > lo { // halves: the difference may be no number
-			out[i] = int(math.Round((p.Value/2 - lo/2) / (hi/2 - lo/2) * float64(top)))
+		if span := hi/2 - lo/2; span > 0 { // halves: the difference may be no number
+			out[i] = int(math.Round((p.Value/2 - lo/2) / span * float64(top)))
 		}
 	}
 	return out
@@ -54,7 +54,7 @@ func change(was, is float64) string {
 	case was == is:
 		return "="
 	case was == 0 || math.IsInf(percent, 0) || math.IsNaN(percent):
-		return fmt.Sprintf("%+.4g", is-was)
+		return fmt.Sprintf("%+.4g", max(-math.MaxFloat64, min(math.MaxFloat64, is-was)))
 	case math.Abs(percent) < 0.005:
 		return fmt.Sprintf("%+.1g %%", percent)
 	default:
@@ -65,11 +65,12 @@ func change(was, is float64) string {
 // Overview writes a line for each figure that was ever another, or for all.
 func (h *History) Overview(to io.Writer, all bool) error {
 	w := tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
-	heading, same := "ISA\ttime\tscenario\tmetric\tunit\truns\tfirst\tlast\tchange\t\n", 0
+	heading, changed := "ISA\ttime\tscenario\tmetric\tunit\truns\tfirst\tlast\tchange\t\n", 0
 	for i := range h.Series {
 		s := &h.Series[i]
-		if !all && !s.Changed() {
-			same++
+		if s.Changed() {
+			changed++
+		} else if !all {
 			continue
 		}
 		first, last := s.Points[0].Value, s.Points[len(s.Points)-1].Value
@@ -80,11 +81,20 @@ func (h *History) Overview(to io.Writer, all bool) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(to, "%d of %d figures have changed in %d runs\n", len(h.Series)-same, len(h.Series), len(h.Runs))
-	if all {
-		return nil
-	}
+	_, err := fmt.Fprintf(to, "%d of %d figures have changed in %s\n", changed, len(h.Series), h.count())
 	return err
+}
+
+// count says how many runs there are; one of several ISAs is one.
+func (h *History) count() string {
+	names := map[string]bool{}
+	for i := range h.Runs {
+		names[h.Runs[i].Run] = true
+	}
+	if len(names) == 1 {
+		return "1 run"
+	}
+	return strconv.Itoa(len(names)) + " runs"
 }
 
 // Lines writes a line for each run, of each figure.
