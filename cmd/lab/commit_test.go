@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
+
+	"kerninst/scenarios"
 )
 
 // The commit of sources is known where they are a clone, and so is that they differ from it.
@@ -42,5 +45,19 @@ func TestCommit(t *testing.T) {
 	write("other")
 	if got := described(t.Context(), dir); !regexp.MustCompile(`^[0-9a-f]{12}-dirty$`).MatchString(got) {
 		t.Errorf("a clone with a change: %q", got)
+	}
+}
+
+// A run notes what it was made of and ran on, where that is known.
+func TestTimings(t *testing.T) {
+	env := &scenarios.Env{Took: map[string]float64{"cost.cost": 2}}
+	f := runFlags{commit: "abc", accel: "kvm"}
+	got := f.timings(env, time.Unix(0, 0), 1)
+	if got.Host["commit"] != "abc" || got.Host["accel"] != "kvm" || got.Host["start"] != "1970-01-01T00:00:00Z" || got.Seconds["guest/cost.cost"] != 2 || got.Seconds["prepare"] != 1 {
+		t.Errorf("%+v", got)
+	}
+	f = runFlags{}
+	if got := f.timings(env, time.Unix(0, 0), 1).Host; len(got) != 2 {
+		t.Errorf("%v", got)
 	}
 }

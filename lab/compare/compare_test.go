@@ -264,9 +264,10 @@ func TestThresholds(t *testing.T) {
 		{"x", insns(100), insns(100.5), false, "0.5"},
 		{"x", insns(100), insns(101), true, "0.5"},
 		{"y", insns(100), insns(1), false, "-"},
-		{"y", insns(100), rate(1), false, "-"},             // another unit is not held to anything either
-		{"z", insns(100), insns(98), true, "1%"},           // that it is better does not count
-		{"w", insns(-100), insns(-94), true, "5%"},         // of what it was, without its sign
+		{"y", insns(100), rate(1), false, "-"},     // another unit is not held to anything either
+		{"z", insns(100), insns(98), true, "1%"},   // that it is better does not count
+		{"w", insns(-100), insns(-94), true, "5%"}, // of what it was, without its sign
+		{"w", insns(-100), insns(-96), false, "5%"},
 		{"w", insns(3e-310), insns(3.1e-310), false, "5%"}, // of very little
 	} {
 		m := onlyMetric(t, o, these(run(metrics{tt.name: tt.a})), these(run(metrics{tt.name: tt.b})))
@@ -491,10 +492,10 @@ func TestChosenFigures(t *testing.T) {
 	o := usual
 	o.Only, _ = runs.ParsePatterns([]string{"cost/y"})
 	a, b := run(metrics{"x": insns(1), "y": insns(1)}), run(metrics{"x": insns(9), "y": insns(1)})
-	b.Results.Scenarios = append(b.Results.Scenarios, report.Scenario{Name: "new", Status: status.Passed, Metrics: metrics{"y": insns(1)}})
+	b.Results.Scenarios = append(b.Results.Scenarios, report.Scenario{Name: "new", Status: status.Failed, Metrics: metrics{"y": insns(1)}})
 	c := compared(t, o, these(a), these(b))
-	if len(c.OnlyB) != 0 {
-		t.Errorf("%q is not asked for", c.OnlyB)
+	if len(c.OnlyB)+len(c.Notes) != 0 {
+		t.Errorf("%q, %q are not asked for", c.OnlyB, c.Notes)
 	}
 	if len(c.Metrics) != 1 || c.Metrics[0].Name != "y" || c.Status != status.Passed {
 		t.Errorf("%+v", c)

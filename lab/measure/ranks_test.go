@@ -193,7 +193,10 @@ func TestFewSamples(t *testing.T) {
 	if got := Shifted([]float64{0}, []float64{math.Copysign(0, -1)}, 0.95); math.Signbit(got.Value) {
 		t.Errorf("%+v", got)
 	}
-	for v, want := range map[float64][]float64{2: {3, 1, 2}, 1.5: {2, 1}, math.MaxFloat64: {math.MaxFloat64, math.MaxFloat64}} {
+	if got := Shifted([]float64{1, 2}, []float64{1, 2}, 0.95); got.Value != 0 || math.Signbit(got.Value) {
+		t.Errorf("%+v", got)
+	}
+	for v, want := range map[float64][]float64{2: {3, 1, 2}, 1.5: {2, 1}, math.MaxFloat64: {math.MaxFloat64, math.MaxFloat64}, 1.5e308: {1.4e308, 1.6e308}} {
 		if got := Median(want); got != v {
 			t.Errorf("median of %v: %g", want, got)
 		}

@@ -63,6 +63,9 @@ func TestTrendOfAnything(t *testing.T) {
 			t.Errorf("%v: %v %s", values, err, svg)
 		}
 	}
+	if svg, _ := trend(5, 5).Chart(); !strings.Contains(string(svg), ">4.75<") || !strings.Contains(string(svg), ">5.25<") {
+		t.Errorf("the axis of one number: %s", svg)
+	}
 	for _, values := range [][]float64{{1e101}, {math.Inf(1), 0}, {math.NaN()}, {}} {
 		if trend(values...).Drawable() {
 			t.Errorf("%v can be drawn", values)

@@ -76,6 +76,7 @@ func TestFind(t *testing.T) {
 	touch(t, top, "early", report.HTMLFile)
 	// What is no run's, and what may not be looked into.
 	touch(t, mkdir(t, top, "isa", "amd64"), "decode.go")
+	write(t, filepath.Join(top, "isa", "amd64", "kept"), results("arm64", "exact"), noManifest, report.Timings{})
 	write(t, filepath.Join(top, ".hidden"), results("arm64", "exact"), noManifest, report.Timings{})
 	write(t, filepath.Join(top, "a", "amd64", "guests", "fetched"), results("arm64", "exact"), noManifest, report.Timings{})
 	if err := os.Symlink("a", filepath.Join(top, "latest")); err != nil {
@@ -147,7 +148,7 @@ func read(t *testing.T, dir string, r report.Results, manifest string, timings r
 
 func TestRead(t *testing.T) {
 	timings := report.Timings{
-		Seconds: map[string]float64{"guest/storm.storm": 1, "guest/cost.cost": 1, "guest/cost.other": 1, "total": 3, "guest/storm-long.x": 1},
+		Seconds: map[string]float64{"guest/storm.storm": 1, "guest/cost.cost": 1, "guest/cost.other": 1, "total": 3, "guest/cost-long.x": 1},
 		Host:    map[string]string{"start": "2026-11-27T04:50:16Z", "cpus": "2", "accel": "tcg: QEMU says no", "commit": "abc\n\x1b[31mdef"},
 	}
 	manifest := `{"schema": 1, "exact": ["cost.cost", "cost.other"], "new": {}, "own": {"cpus": 2, "mem_mib": 512, "modprobe": ["a", "b"], "with": ["perf"]}}`
@@ -168,7 +169,7 @@ func TestRead(t *testing.T) {
 	if !slices.IsSorted(r.Words()) || len(r.Words()) != len(want) {
 		t.Errorf("words %v", r.Words())
 	}
-	host, err := read(t, t.TempDir(), results("arm64", "host", "ab"), noManifest, timings)
+	host, err := read(t, t.TempDir(), results("arm64", "host", "ab", "storm"), noManifest, timings)
 	if err != nil || !host.Inexact("ab") || len(host.Loose) != 0 || host.Host == "" {
 		t.Errorf("host time: %+v, %v", host, err)
 	}
