@@ -131,7 +131,7 @@ type comparer struct {
 	o      Options
 	limits limits
 	out    Comparison
-	bare   map[string]bool // sides of which a run has no manifest
+	bare   map[string]bool // sides of which a run has no manifest, or no timings
 	fresh  map[string]bool // scenarios that did not pass, and that A has not
 	loose  map[string]bool // scenarios in which figures of host time differ, in a run of exact time
 	again  map[string]bool // scenarios in which exact figures differ within a side
@@ -402,7 +402,7 @@ func (c *comparer) notes() {
 		}
 	}
 	say("did not pass in B, and are not in A: %s", c.fresh)
-	say("no manifest lies beside results of %s: figures of exact time are taken for exact, whatever guests they are of", c.bare)
+	say("no manifest or no timings lie beside results of %s: figures of exact time are taken for exact, whatever guests they are of", c.bare)
 	say("a guest ran in host time in %s: figures of these are samples", c.loose)
 	say("runs of one seed differ within a side in %s: figures of these are no exact ones, and taken for samples", c.again)
 	if chance := 1 - c.o.Confidence; float64(c.tested)*chance >= 1 {

@@ -442,7 +442,7 @@ func TestDiffer(t *testing.T) {
 	// What is not known is no difference.
 	bare := func(r *runs.Run) { r.Bare = true }
 	c = compared(t, usual, these(run(x, bare)), these(run(x, func(r *runs.Run) { r.Made, r.Commit = map[string]string{"CPUs of guests": "2"}, "abc" })))
-	if len(c.Differ) != 0 || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "no manifest lies beside results of A") {
+	if len(c.Differ) != 0 || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "no manifest or no timings lie beside results of A") {
 		t.Errorf("%+v", c)
 	}
 	if c := compared(t, usual, these(run(x)), these(run(x))); len(c.Differ)+len(c.Notes) != 0 {

@@ -39,7 +39,7 @@ type Run struct {
 	// Loose are the scenarios that had a guest in host time, in a run of exact time:
 	// figures of theirs may be others each time.
 	Loose map[string]bool
-	// Bare: no manifest lies beside the results, so Made and Loose are not known.
+	// Bare: no manifest or no timings lie beside the results, so Made or Loose is not known.
 	Bare bool
 }
 
@@ -87,16 +87,16 @@ func (p Place) Read() (*Run, error) {
 // readBeside reads what a run wrote beside its results, which may be missing.
 func (r *Run) readBeside(dir string) error {
 	timings, err := report.ReadTimings(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	text, err := report.ReadManifest(dir)
 	if r.Bare = errors.Is(err, fs.ErrNotExist); err != nil && !r.Bare {
 		return err
 	}
 	r.Start, r.Commit = begun(timings, dir), oneLine(timings.Host["commit"])
-	if r.Bare {
+	text, err := report.ReadManifest(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.Bare = true
 		return nil
+	} else if err != nil {
+		return err
 	}
 	// Only these: manifests of older labs and newer ones have other keys besides.
 	var m struct {

@@ -218,6 +218,13 @@ func TestReadAlone(t *testing.T) {
 	if err != nil || !r.Bare || !r.Start.IsZero() || r.Name != "x" || len(r.Results.Scenarios) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
+	write(t, dir, results("arm64", "exact", "cost"), noManifest, report.Timings{})
+	if err := os.Remove(filepath.Join(arch, report.TimingsFile)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := at.Read(); err != nil || !r.Bare {
+		t.Errorf("without timings: %+v, %v", r, err)
+	}
 	// A file of another name is not of the run that lies beside it.
 	write(t, dir, results("arm64", "exact", "cost"), noManifest, report.Timings{Host: map[string]string{"commit": "abc"}})
 	if err := os.Rename(filepath.Join(arch, report.ResultsFile), filepath.Join(arch, "old.json")); err != nil {
