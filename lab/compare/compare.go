@@ -177,6 +177,7 @@ func (c *comparer) isa(arch string, a, b []*runs.Run) error {
 		ta, tb := ofTime(a, time), ofTime(b, time)
 		if len(ta) > 0 && len(tb) > 0 {
 			both = true
+			c.seeds(arch, time, ta, tb)
 			c.figures(arch, time, ta, tb)
 		}
 	}
@@ -218,23 +219,34 @@ func each(all []*runs.Run, get func(*runs.Run) string) string {
 
 func timeOf(r *runs.Run) string { return r.Results.Time }
 
-func seedOf(r *runs.Run) string {
-	if r.Unfinished {
-		return ""
+func seedOf(r *runs.Run) string { return fmt.Sprint(r.Results.Seed) }
+
+// seeds says if exact runs are not of the same ones. In host time they mean nothing.
+func (c *comparer) seeds(arch, time string, a, b []*runs.Run) {
+	of := func(all []*runs.Run) map[uint64]float64 {
+		out := map[uint64]float64{}
+		for _, r := range all {
+			out[r.Results.Seed] = 0
+		}
+		return out
 	}
-	return fmt.Sprint(r.Results.Seed)
+	x, y := each(a, seedOf), each(b, seedOf)
+	switch {
+	case time != "exact" || x == y:
+	case len(sharedSeeds(of(a), of(b))) > 0:
+		c.differ(arch, "seed", x, y, "exact figures of those in both are compared", false)
+	default:
+		c.differ(arch, "seed", x, y, "exact figures may be others for that alone", false)
+	}
 }
 
-// facts are what runs are made with, and what it means if that differs. Where it is not
-// known of a side, nothing is said.
+// facts are what runs are made with. Where it is not known of a side, nothing is said.
 var facts = []struct {
-	what  string
-	get   func(*runs.Run) string
-	means string
+	what string
+	get  func(*runs.Run) string
 }{
-	{"QEMU", func(r *runs.Run) string { return r.Results.QEMU }, ""},
-	{"seed", seedOf, "figures of exact time may be others for that alone"},
-	{"commit", func(r *runs.Run) string { return r.Commit }, ""},
+	{"QEMU", func(r *runs.Run) string { return r.Results.QEMU }},
+	{"commit", func(r *runs.Run) string { return r.Commit }},
 }
 
 // made says what was not the same.
@@ -245,7 +257,7 @@ func (c *comparer) made(arch string, a, b []*runs.Run) {
 	}
 	for _, f := range facts {
 		if va, vb := each(a, f.get), each(b, f.get); va != vb && va != "" && vb != "" {
-			c.differ(arch, f.what, va, vb, f.means, false)
+			c.differ(arch, f.what, va, vb, "", false)
 		}
 	}
 	if slices.ContainsFunc(slices.Concat(a, b), func(r *runs.Run) bool { return r.Bare }) {

@@ -155,6 +155,13 @@ func TestOtherSeeds(t *testing.T) {
 	if len(c.Differ) != 1 || c.Differ[0].What != "seed" || c.Differ[0].A != "1" || c.Differ[0].B != "2" || c.Differ[0].Fails {
 		t.Errorf("%+v", c.Differ)
 	}
+	c = compared(t, usual, these(run(metrics{"x": insns(4)})), these(run(metrics{"x": insns(4)}), run(metrics{"x": insns(9)}, seed(2))))
+	if m := c.Metrics[0]; m.Verdict != Same || len(c.Differ) != 1 || c.Differ[0].B != "1, 2" || c.Differ[0].Means != "exact figures of those in both are compared" {
+		t.Errorf("%+v", c)
+	}
+	if c := compared(t, usual, these(run(metrics{"x": insns(4)}, host)), these(run(metrics{"x": insns(4)}, host, seed(2)))); len(c.Differ) != 0 {
+		t.Errorf("in host time: %+v", c.Differ)
+	}
 	// Enough seeds are draws.
 	var a, b []*runs.Run
 	for n := range uint64(5) {
@@ -421,8 +428,8 @@ func TestDiffer(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s|%s|%s|%v", d.What, d.A, d.B, d.Fails))
 	}
 	want := []string{
-		"kernel|6.12.107|6.12.108|true", "QEMU|7.2|8.2|false", "seed|1|2|false", "commit|abc|def|false",
-		"CPUs of guests|as usual|2|false",
+		"kernel|6.12.107|6.12.108|true", "QEMU|7.2|8.2|false", "commit|abc|def|false",
+		"CPUs of guests|as usual|2|false", "seed|1|2|false",
 	}
 	if !slices.Equal(got, want) || c.Status != status.Failed {
 		t.Errorf("%q, want %q", got, want)

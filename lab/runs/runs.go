@@ -66,7 +66,7 @@ func (p Place) Read() (*Run, error) {
 	case p.Arch != "" && errors.Is(err, fs.ErrNotExist):
 		r.Unfinished, r.Results = true, report.Results{Schema: report.Schema, Arch: p.Arch, Status: status.LabFailed}
 	case err != nil:
-		return nil, fmt.Errorf("%w: no whole results of a run that this lab can read: run it again, or leave it out", err)
+		return nil, fmt.Errorf("%w: no whole results of a run that this lab can read: run it again with this lab, or leave it out", err)
 	case p.Arch != "" && r.Results.Arch != p.Arch:
 		return nil, fmt.Errorf("%s: results of %s in the folder of %s: put them where they belong", r.File, r.Results.Arch, p.Arch)
 	}
