@@ -160,6 +160,9 @@ func TestWrongCalls(t *testing.T) {
 		{"repro of nothing", []string{"repro"}, "arg"},
 		{"repro of no run", []string{"repro", full}, "no manifest"},
 		{"repro of no folder", []string{"repro", "/nonexistent"}, "no manifest"},
+		{"comparison of one run", []string{"compare", full}, "arg"},
+		{"comparison of no run", []string{"compare", full, full}, "no run is here"},
+		{"history of no run", []string{"history", full}, "no run is here"},
 		{"shell without a terminal", []string{"shell"}, "needs a terminal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

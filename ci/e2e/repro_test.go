@@ -75,8 +75,25 @@ func TestRepro(t *testing.T) {
 			t.Errorf("exit status %d: %s", a.code, a)
 		}
 	})
+	t.Run("compared with itself, changed", func(t *testing.T) {
+		changed := filepath.Join(t.TempDir(), "changed")
+		must(t, os.CopyFS(changed, os.DirFS(out)))
+		if a := call(t, env, "compare", out, changed); a.code != 0 || !strings.Contains(a.stdout, "same of") || a.stderr != "" {
+			t.Errorf("the same: exit status %d: %s", a.code, a)
+		}
+		edit(t, filepath.Join(changed, arch, "results.json"), replace(`("splice.insns_per_hit": \{\s*"value": )\d+`, "${1}6"))
+		if a := call(t, env, "compare", out, changed); a.code != status.ExitFailed || !strings.Contains(a.stdout, "worse") {
+			t.Errorf("changed: exit status %d: %s", a.code, a)
+		}
+		if a := call(t, env, "history", filepath.Dir(changed)); a.code != 0 || !strings.Contains(a.stdout, "0 of") {
+			t.Errorf("history: exit status %d: %s", a.code, a)
+		}
+	})
 	t.Run("another seed", func(t *testing.T) {
 		other := ran(t, arch, "2")
+		if a := call(t, env, "compare", out, other); !strings.Contains(a.stderr, "seed: 1 in A, 2 in B") {
+			t.Errorf("compared: exit status %d: %s", a.code, a)
+		}
 		b, err := os.ReadFile(filepath.Join(other, arch, "results.json"))
 		if err != nil {
 			t.Fatal(err)

@@ -89,6 +89,9 @@ var fuzzers = []fuzzer{
 	{"fuzz-snippet", "./agent/snippet", "FuzzParse", false},
 	{"fuzz-resolve", "./agent/kdev", "FuzzResolve", false},
 	{"fuzz-console", "./lab/console", "FuzzSplit", false},
+	{"fuzz-compare", "./lab/compare", "FuzzCompare", true},
+	{"fuzz-figures", "./lab/compare", "FuzzFigures", false},
+	{"fuzz-rules", "./lab/compare", "FuzzRules", false},
 }
 
 // fuzzing is how the fuzz targets run.

@@ -46,6 +46,9 @@ func TestCompletion(t *testing.T) {
 		{"probe kinst::vfs_read:e", []string{"kinst::vfs_read:entry"}, []string{"kinst::vfs_read:return"}},
 		{"probe --mechanism ", []string{"jump", "quiesced"}, nil},
 		{"run --see", []string{"--seed"}, nil},
+		{"comp", []string{"compare", "completion"}, []string{"report"}},
+		{"compare --thres", []string{"--threshold", "--thresholds"}, nil},
+		{"history --m", []string{"--metric"}, nil},
 	} {
 		got, _ := completed(t, strings.Split(tt.line, " ")...)
 		for _, w := range tt.want {
@@ -72,7 +75,7 @@ func TestCompletionOfNothing(t *testing.T) {
 
 // A kernel may be a folder; what has values of its own is none.
 func TestCompletionOfFiles(t *testing.T) {
-	for line, want := range map[string]bool{"run --kernel /tm": true, "probe --add ": true, "run --time x": false, "run --arch x": false} {
+	for line, want := range map[string]bool{"run --kernel /tm": true, "probe --add ": true, "compare /tm": true, "compare --thresholds ": true, "history /tm": true, "run --time x": false, "run --arch x": false} {
 		if _, files := completed(t, strings.Split(line, " ")...); files != want {
 			t.Errorf("lab %s<TAB>: files %v, want %v", line, files, want)
 		}

@@ -64,6 +64,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 		return usage(err)
 	}
 	start := time.Now()
+	f.commit = commit(ctx)
 	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
@@ -364,23 +365,7 @@ func (f *runFlags) finish(env *scenarios.Env, failed bool, results report.Result
 		all = append(all, status.LabFailed)
 	}
 	results.Status = status.Worst(all...)
-	timings := report.Timings{
-		Seconds: map[string]float64{"prepare": prepared, "total": time.Since(start).Seconds()},
-		Host:    map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "start": start.UTC().Format(time.RFC3339)},
-	}
-	if f.accel != "" {
-		timings.Host["accel"] = f.accel
-	}
-	for name, s := range env.Took {
-		timings.Seconds["guest/"+name] = s
-	}
-	for name, s := range env.HelloAfter {
-		timings.Seconds["hello/"+name] = s
-	}
-	for name, s := range env.RunningAfter {
-		timings.Seconds["running/"+name] = s
-	}
-	if err := report.WriteArch(f.out, results, manifest, timings); err != nil {
+	if err := report.WriteArch(f.out, results, manifest, f.timings(env, start, prepared)); err != nil {
 		return err
 	}
 	if err := report.WriteFiles(f.out, env.Files); err != nil {
@@ -401,6 +386,29 @@ func (f *runFlags) finish(env *scenarios.Env, failed bool, results report.Result
 		return &exit{code: code}
 	}
 	return nil
+}
+
+// timings are what a run took, and where: what two equal runs do not share.
+func (f *runFlags) timings(env *scenarios.Env, start time.Time, prepared float64) report.Timings {
+	t := report.Timings{
+		Seconds: map[string]float64{"prepare": prepared, "total": time.Since(start).Seconds()},
+		Host:    map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "start": start.UTC().Format(time.RFC3339)},
+	}
+	for what, v := range map[string]string{"accel": f.accel, "commit": f.commit} {
+		if v != "" {
+			t.Host[what] = v
+		}
+	}
+	for name, s := range env.Took {
+		t.Seconds["guest/"+name] = s
+	}
+	for name, s := range env.HelloAfter {
+		t.Seconds["hello/"+name] = s
+	}
+	for name, s := range env.RunningAfter {
+		t.Seconds["running/"+name] = s
+	}
+	return t
 }
 
 // isTerminal says whether a person may be at the other end of a file: /dev/null

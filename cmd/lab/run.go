@@ -40,6 +40,7 @@ type runFlags struct {
 	seed     uint64
 	host     string
 	accel    string // what host time ran on, and why, for timings.json
+	commit   string // of the sources, likewise
 	out      string
 	force    bool
 	list     bool

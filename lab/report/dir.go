@@ -84,6 +84,30 @@ func ReadResults(dir string) (r Results, err error) {
 	return r, err
 }
 
+// ReadResultsFile is ReadResults of a file of any name, or of what links lead to: a person
+// has named it.
+func ReadResultsFile(path string) (r Results, err error) {
+	data, err := plain.Read(path, MaxDocument)
+	if err == nil {
+		if r, err = decodeResults(data); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return r, err
+}
+
+// ReadManifest reads the manifest of one ISA alone, as ReadArch does.
+func ReadManifest(dir string) (m Manifest, err error) {
+	err = readDocument(dir, ManifestFile, func(b []byte) error { m = b; return checkManifest(b) })
+	return m, err
+}
+
+// ReadTimings reads the timings of one ISA alone, as ReadArch does.
+func ReadTimings(dir string) (t Timings, err error) {
+	err = readDocument(dir, TimingsFile, func(b []byte) error { t, err = decodeTimings(b); return err })
+	return t, err
+}
+
 func readDocument(dir, name string, decode func([]byte) error) error {
 	data, err := readPlain(filepath.Join(dir, name))
 	if err != nil {
@@ -233,6 +257,10 @@ func writeFile(path string, data []byte) (err error) {
 	}
 	return os.Rename(tmp.Name(), path)
 }
+
+// ReplaceFile writes what is made of runs beside them: whole or not at all, and in place of
+// a link, not through it.
+func ReplaceFile(path string, data []byte) error { return writeFile(path, data) }
 
 // MaxDocument bounds a document in a run's folder, in bytes. Those of the longest
 // runs have a thousandth of it.

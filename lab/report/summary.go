@@ -121,6 +121,9 @@ func summaryTrouble(b *strings.Builder, t trouble) {
 
 func words(l look) string { return l.Glyph + " " + l.Words }
 
+// Markdown escapes text for it: it stands in one line, as it is.
+func Markdown(s string) string { return md(s) }
+
 // md escapes text for Markdown: it stands in one line, as it is.
 func md(s string) string {
 	var b strings.Builder
