@@ -68,8 +68,8 @@ func checkCover(t *T) {
 	// What has room for a jump there may have none here, where others have it.
 	maps.DeleteFunc(covered, func(name string, _ bool) bool { _, both := counted[name]; return !both })
 	maps.DeleteFunc(counted, func(name string, _ bool) bool { _, both := covered[name]; return !both })
-	t.equal("what is covered and not counted", less(covered, counted), []string(nil))
-	t.equal("what is counted and not covered", less(counted, covered), []string(nil))
+	t.few("what is covered and not counted", less(covered, counted), len(covered))
+	t.few("what is counted and not covered", less(counted, covered), len(covered))
 	t.equal("points that were come by and stay", stay, 0)
 	t.atLeast("points", float64(len(covered)), 500)
 	found := 0
@@ -82,6 +82,16 @@ func checkCover(t *T) {
 	t.Metrics["cover.points"] = report.Metric{Value: float64(len(covered)), Unit: "points", N: 1}
 	t.Metrics["cover.found"] = report.Metric{Value: float64(found), Unit: "points", N: 1}
 	t.coverCosts()
+}
+
+// few holds blocks to be none that one guest has come by and the other has not. Where the kernel preempts
+// itself, as on each ISA since Linux 7.0, one at which that is done may be met once, or never.
+func (t *T) few(what string, blocks []string, of int) {
+	if t.before(7, 0) {
+		t.equal(what, blocks, []string(nil))
+		return
+	}
+	t.atMost(fmt.Sprintf("%s: %v", what, blocks), float64(len(blocks)), float64(of)/500)
 }
 
 // foundIn says of each point whether somebody came by, and of how many somebody did though
