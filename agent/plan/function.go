@@ -423,21 +423,37 @@ func (fn *function) mustStay(k int) *Refusal {
 	return nil
 }
 
-// siteLen is, where hardly anything else looks like an ftrace site, how long that is, in
-// bytes: amd64 has such nops for much else, and arm64 between functions.
-var siteLen = map[string]isa.Off{"riscv64": 8}
+// nameless says what the ftrace site of a function without a symbol looks like, where hardly anything
+// else does, as ftrace leaves it: it has so many bytes, in instructions of so many, and begins where
+// functions do. arm64 has such nops between functions.
+var nameless = map[string]struct {
+	site  isa.Off
+	insn  int
+	align isa.Addr
+}{
+	"riscv64": {8, 4, 1},
+	"amd64":   {5, 5, 16}, // likewise nops of static keys, at which nothing is spliced either
+}
 
-// unnamed reports whether instruction k is of what looks like the ftrace site of a function
-// that has no symbol, as ftrace leaves it, in instructions of four bytes: it begins behind
-// what control does not go on from.
+// unnamed reports whether instruction k is of such a site: behind what control does not go on from.
 func (fn *function) unnamed(k int) bool {
-	n := siteLen[fn.text.Arch.Name]
-	for first := k; first > 0 && fn.off(k)-fn.off(first) < n; first-- {
-		if fn.insns[first].Len == 4 && fn.insns[first-1].Flow.Ends() && fn.text.FtraceSite(fn.code[fn.off(first):]) > 0 {
+	s := nameless[fn.text.Arch.Name]
+	for first := k; first > 0 && fn.off(k)-fn.off(first) < s.site; first-- {
+		i, code := fn.insns[first], fn.code[fn.off(first):]
+		if i.Len == s.insn && i.Addr%s.align == 0 && i.Flow == isa.FlowNone && fn.text.FtraceSite(code) == int(s.site) && fn.cutOff(first) {
 			return true
 		}
 	}
 	return false
+}
+
+// cutOff reports whether control does not go on to instruction k. On amd64 there may be filler in front.
+func (fn *function) cutOff(k int) bool {
+	k--
+	for fn.text.Arch.Name == "amd64" && k > 0 && cfg.IsPad("amd64", fn.insns[k], fn.code[fn.off(k):]) {
+		k--
+	}
+	return fn.insns[k].Flow.Ends()
 }
 
 // stays is the refusal of an instruction that must stay where it is.
