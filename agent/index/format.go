@@ -12,7 +12,7 @@ import (
 
 // Version is part of the magic, and of what an index's name is made from: count
 // it up when the format or what is written into it changes.
-const Version = 6
+const Version = 7
 
 // chunk is how much one sum covers, in bytes: touching a record costs the sum of
 // one or two chunks, once.

@@ -38,11 +38,12 @@ const (
 	maskImmR                    // bits 21:16 of a word: arm64's shift right
 	maskImmS                    // bits 15:10 of a word: arm64's rotation
 	maskLogical                 // bits 22:10 of a word: arm64's and (immediate)
+	maskShamt                   // bits 24:20 of a word: riscv64's shift right
 	maskKinds
 )
 
 // wordMasks are the bits of a word that masks hide; others are no words.
-var wordMasks = [maskKinds]uint32{maskImm16: 0xffff << 5, maskImm12: 0xfff << 10, maskImmR: 0x3f << 16, maskImmS: 0x3f << 10, maskLogical: 0x1fff << 10}
+var wordMasks = [maskKinds]uint32{maskImm16: 0xffff << 5, maskImm12: 0xfff << 10, maskImmR: 0x3f << 16, maskImmS: 0x3f << 10, maskLogical: 0x1fff << 10, maskShamt: 0x1f << 20}
 
 const maskWidth = 8
 
@@ -72,7 +73,7 @@ func (m mask) cover(code []byte, off isa.Off) {
 }
 
 // maskSizes are the sizes of masks that cannot have any, in bytes.
-var maskSizes = [maskKinds]isa.Off{maskImm16: 4, maskImm12: 4, maskLock: 1, maskImmR: 4, maskImmS: 4, maskLogical: 4}
+var maskSizes = [maskKinds]isa.Off{maskImm16: 4, maskImm12: 4, maskLock: 1, maskImmR: 4, maskImmS: 4, maskLogical: 4, maskShamt: 4}
 
 // masks lists what is masked, in order of place.
 func (m *maker) masks() []mask {
@@ -152,6 +153,9 @@ func (m *maker) maskBlock(b cfg.Block) (out []mask) {
 // maskInsn adds the masks of an instruction: operands that may hold addresses, and
 // what the kernel writes as constants into its own code when it starts.
 func (m *maker) maskInsn(out []mask, at isa.Off, code []byte, i isa.Insn) []mask {
+	if m.Graph.Arch.Name == "riscv64" {
+		return maskRiscv(out, at, m.kernel.Code[at:])
+	}
 	if m.Graph.Arch.Absolute == nil {
 		if kind, ok := maskWord(m.Graph.Arch.Name, code); ok {
 			out = append(out, mask{at, 4, kind})
@@ -209,6 +213,47 @@ func maskWord(arch string, code []byte) (maskKind, bool) {
 	}
 	return 0, false
 }
+
+// maskRiscv adds the masks of riscv64's instruction at the begin of code, into which since Linux 6.16 the kernel writes
+// pointers and shifts when it starts (arch/riscv/include/asm/runtime-const.h).
+func maskRiscv(out []mask, at isa.Off, code []byte) []mask {
+	switch {
+	case loadsPointer(code):
+		return append(out, mask{off: at, size: pointerLen})
+	case len(code) >= 4 && order.Uint32(code)&0xfe00707f == 0x501b: // srliw: Unprivileged ISA, 34
+		return append(out, mask{at, 4, maskShamt})
+	}
+	return out
+}
+
+// pointerLen is how long the instructions are that load the halves of a pointer, in bytes.
+const pointerLen = 16
+
+// loadsPointer reports whether code begins as runtime_const_ptr does: lui a; lui b; addiw a, a; addiw b, b. What would do
+// nothing is a nop, and addiw without lui adds to nothing. Unprivileged ISA, 34.
+func loadsPointer(code []byte) bool {
+	if len(code) < pointerLen {
+		return false
+	}
+	var of [2]uint32 // which registers
+	for k := range of {
+		lui, addiw := order.Uint32(code[4*k:]), order.Uint32(code[8+4*k:])
+		rd := lui >> 7 & 31
+		if lui == nopRiscv {
+			rd = addiw >> 7 & 31
+		}
+		high := lui == nopRiscv || lui&0x7f == 0x37
+		low := addiw == nopRiscv || addiw&0x707f == 0x1b && addiw>>7&31 == rd && (addiw>>15&31 == rd || lui == nopRiscv && addiw>>15&31 == 0)
+		if !high || !low || rd == 0 || lui == addiw {
+			return false
+		}
+		of[k] = rd
+	}
+	return of[0] != of[1]
+}
+
+// nopRiscv is addi x0, x0, 0.
+const nopRiscv = 0x13
 
 // maskTables writes masks, and the sums of the text beneath them.
 func (m *maker) maskTables() (masks, sums []byte) {

@@ -262,12 +262,24 @@ func TestFrontWordMayDiffer(t *testing.T) {
 // TestConstantsOfABoot: what the kernel writes into its own code by the memory that there is leaves the whole what it was
 // analysed as, and the function with it is another; the like of it that it does not write is looked at.
 func TestConstantsOfABoot(t *testing.T) {
-	words := func(all ...uint32) (out []byte) {
-		for _, w := range append(all, 0xd65f03c0) { // ret
+	behind := func(ret uint32, all ...uint32) (out []byte) {
+		for _, w := range append(all, ret) {
 			out = binary.LittleEndian.AppendUint32(out, w)
 		}
 		return out
 	}
+	words := func(all ...uint32) []byte { return behind(0xd65f03c0, all...) } // ret
+	riscv := func(all ...uint32) []byte { return behind(0x00008067, all...) } // ret
+	const (
+		nop              = 0x13
+		luiA0, luiA1     = 0x89abd537, 0x012345b7 // lui a0, 0x89abd; lui a1, 0x1234
+		addA0, addA1     = 0xdef5051b, 0x5675859b // addiw a0, a0, -0x211; addiw a1, a1, 0x567
+		luiA0b, luiA1b   = 0xff20f537, 0xffffb5b7
+		addA0b, addA1b   = 0x6405051b, 0xf805859b
+		fromNothing      = 0x5670059b             // addiw a1, zero, 0x567
+		srliwA0, srliA0  = 0x00c5551b, 0x00c55513 // a0, a0, 12
+		srliwA0b, srliAb = 0x01c5551b, 0x01c55513
+	)
 	for _, c := range []struct {
 		name, arch string
 		then, now  []byte
@@ -285,11 +297,21 @@ func TestConstantsOfABoot(t *testing.T) {
 		{"where the hypervisor sees it", "arm64", words(0x92406000, 0x93c0a800), words(0x92407400, 0x93c0bc00), true}, // and x0, x0, #m; ror x0, x0, #42
 		{"and into another register", "arm64", words(0x92406001), words(0x92407401), false},                           // and x1, x0, #m
 		{"bits of two registers", "arm64", words(0x93c1a800), words(0x93c1bc00), false},                               // extr x0, x0, x1, #42
+		{"a pointer", "riscv64", riscv(luiA0, luiA1, addA0, addA1), riscv(luiA0b, luiA1b, addA0b, addA1b), true},
+		{"of which a part is 0", "riscv64", riscv(luiA0, luiA1, nop, addA1), riscv(luiA0b, luiA1b, addA0b, nop), true},
+		{"whose half has few bits", "riscv64", riscv(luiA0, nop, addA0, fromNothing), riscv(luiA0b, luiA1b, addA0b, addA1b), true},
+		{"half a pointer", "riscv64", riscv(luiA0, addA0), riscv(luiA0b, addA0b), false},
+		{"halves of one register", "riscv64", riscv(luiA0, luiA0, addA0, addA0), riscv(luiA0b, luiA0b, addA0b, addA0b), false},
+		{"from another register", "riscv64", riscv(luiA0, luiA1, addA1, addA0), riscv(luiA0b, luiA1b, addA1b, addA0b), false},
+		{"added to another", "riscv64", riscv(luiA0, luiA1, 0xdef6051b, addA1), riscv(luiA0b, luiA1b, 0x6406051b, addA1b), false},      // addiw a0, a2
+		{"into another register", "riscv64", riscv(luiA0, luiA1, 0xdef5061b, addA1), riscv(luiA0b, luiA1b, 0x6405061b, addA1b), false}, // addiw a2, a0
+		{"a shift", "riscv64", riscv(srliwA0), riscv(srliwA0b), true},
+		{"of 64 bits", "riscv64", riscv(srliA0), riscv(srliAb), false},
 	} {
 		t.Run(c.arch+"/"+c.name, func(t *testing.T) {
-			ret := map[string][]byte{"amd64": {0xc3}, "arm64": words()}[c.arch]
+			ret := map[string][]byte{"amd64": {0xc3}, "arm64": words(), "riscv64": riscv()}[c.arch]
 			kernel := func(code []byte) *ktext.Text {
-				key := map[string][]byte{"amd64": {0x0f, 0x1f, 0x44, 0, 0}, "arm64": {0x1f, 0x20, 0x03, 0xd5}}[c.arch]
+				key := map[string][]byte{"amd64": {0x0f, 0x1f, 0x44, 0, 0}, "arm64": {0x1f, 0x20, 0x03, 0xd5}, "riscv64": {0x13, 0, 0, 0}}[c.arch]
 				return small(t, c.arch, oneBase, append(key, code...), ret, 0)
 			}
 			now := kernel(c.now)
