@@ -401,6 +401,8 @@ func checkBarred(t *T) {
 	t.atLeast("functions that have a splice at their entry", float64(n), barredPlaces*8/10)
 	if t.Arch == "riscv64" {
 		t.atLeast("places in exclusive sequences that the kernel puts a probe in", float64(accepted), 1)
-		t.equal("functions at whose entry the kernel puts a probe", taken, 0)
+		if t.before(7, 0) { // since then ftrace puts them there
+			t.equal("functions at whose entry the kernel puts a probe", taken, 0)
+		}
 	}
 }
