@@ -187,6 +187,22 @@ func (env *Env) Requests(list []Scenario) (all []runner.Request) {
 	return all
 }
 
+// IfAny is behind the name of a module that not each kernel has, and that is not needed where there is none.
+const IfAny = "?"
+
+// ModuleNames are those of a list of a guest's modules.
+func ModuleNames(list []string) (out []string) {
+	for _, m := range list {
+		out = append(out, strings.TrimSuffix(m, IfAny))
+	}
+	return out
+}
+
+// NeedsModules are the modules without which the guest is not.
+func (g *Guest) NeedsModules() []string {
+	return slices.DeleteFunc(slices.Clone(g.Modules), func(m string) bool { return strings.HasSuffix(m, IfAny) })
+}
+
 // ModulesKey names a list of modules.
 func ModulesKey(names []string) string { return strings.Join(names, ",") }
 

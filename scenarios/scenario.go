@@ -61,7 +61,8 @@ type Guest struct {
 	Software []string
 	// Taps are scripts of SystemTap's, by name, of which it has modules (images.SystemTap).
 	Taps map[string]string
-	// Modules of the kernel that are loaded before anything else, beside the user's.
+	// Modules of the kernel that are loaded before anything else, beside the user's; those with IfAny
+	// behind their names as far as there are such.
 	Modules []string
 	// Index: the daemon knows the whole kernel, not only each function by itself.
 	Index bool

@@ -322,13 +322,19 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 			if _, done := out[key]; done || key == "" {
 				continue
 			}
-			both := *o
-			both.modules = slices.Concat(o.modules, g.Modules)
+			both, wants, may := *o, g.NeedsModules(), slices.Clone(g.Modules)
 			var err error
 			var none *images.NoModuleError
-			out[key], err = both.load(ctx, img, opts)
+			for {
+				both.modules = slices.Concat(o.modules, scenarios.ModuleNames(may))
+				out[key], err = both.load(ctx, img, opts)
+				if !errors.As(err, &none) || slices.Contains(wants, none.Name) || !slices.Contains(may, none.Name+scenarios.IfAny) {
+					break
+				}
+				may = slices.DeleteFunc(may, func(m string) bool { return m == none.Name+scenarios.IfAny })
+			}
 			switch {
-			case errors.As(err, &none) && slices.Contains(g.Modules, none.Name):
+			case errors.As(err, &none) && slices.Contains(wants, none.Name):
 				lacks[key] = none
 			case err != nil:
 				return nil, nil, err
