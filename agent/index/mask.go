@@ -117,11 +117,14 @@ func (m *maker) maskHead() []mask {
 	return []mask{{off: isa.Off(lo.Addr - m.kernel.Addr), size: isa.Off(hi.Addr - lo.Addr)}}
 }
 
-// split cuts masks where chunks end.
+// split cuts masks where chunks end. Of a word that is cut, as of riscv64 one may be, all is masked.
 func split(list []mask) (out []mask) {
 	for _, x := range list {
 		for x.size > 0 {
 			n := min(x.size, textChunk-x.off%textChunk)
+			if n < x.size {
+				x.kind = maskBytes
+			}
 			out = append(out, mask{x.off, n, x.kind})
 			x.off, x.size = x.off+n, x.size-n
 		}
