@@ -391,6 +391,30 @@ func TestEditedText(t *testing.T) {
 	}
 }
 
+// TestNameless: what begins where functions do, behind what control does not go on from, may be the ftrace site of a
+// function that has no symbol; elsewhere such a nop is one like any other.
+func TestNameless(t *testing.T) {
+	const nop5, from, at = "\x0f\x1f\x44\x00\x00", 0x36, 0x40 // an instruction begins at from
+	for name, c := range map[string]struct {
+		ends, filler string
+		at           isa.Off
+		site         bool
+	}{
+		"behind a return":      {"\xc3", "\xcc", at, true},
+		"and filler":           {"\xc3", "\x90", at, true},
+		"not behind one":       {"\x90", "\x90", at, false},
+		"behind a condition":   {"\x74\x00", "\x90", at, false},
+		"where nothing begins": {"\xc3", "\xcc", at + 4, false},
+	} {
+		before := c.ends + strings.Repeat(c.filler, int(c.at)-from-len(c.ends))
+		x := edited(t, "amd64", "ksys_read", from, before+nop5)
+		_, r := plan.Point(x, request(x, "ksys_read", c.at))
+		if got := r != nil && strings.Contains(r.Detail, "a function without a symbol"); got != c.site {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
+
 // TestLead: a window may begin before its point, if control comes to the point only
 // from there. The snippet runs where the point was.
 func TestLead(t *testing.T) {

@@ -15,9 +15,9 @@ type Source func(place string, returned bool) string
 var place = regexp.MustCompile(`\b([A-Za-z_][\w.]*\+0x[0-9a-f]+)(?:/0x[0-9a-f]+)?( \[\w+\])?`)
 
 // standing is what a kernel's console has in front of the place where a CPU stands (amd64; arm64 and
-// riscv64), and behind it where it is the first of a list of those where calls return to (arm64,
-// since Linux 6.10).
-var standing = regexp.MustCompile(`(RIP: [0-9a-f]+:|\be?pc : )$`)
+// riscv64; of warnings, before and since Linux 6.19), and behind it where it is the first of a list of
+// those where calls return to (arm64, since Linux 6.10).
+var standing = regexp.MustCompile(`(RIP: [0-9a-f]+:|\be?pc : |WARNING: .*\bat (\S+:\d+ )?)$`)
 
 const standingBehind = " (P)"
 
@@ -36,8 +36,14 @@ func (c *Card) Tell(of Source) {
 	}
 }
 
+// inPatch is what symbols of patches begin with; what they are of is a point, maybe a module's.
+const inPatch = "(patch of "
+
 // named is the line of a symbol.
 func named(of Source, symbol string, returned bool) string {
+	if strings.HasPrefix(symbol, inPatch) {
+		return ""
+	}
 	if m := place.FindStringSubmatch(symbol); m != nil && m[2] == "" {
 		return of(m[1], returned)
 	}
