@@ -198,11 +198,6 @@ func ModuleNames(list []string) (out []string) {
 	return out
 }
 
-// NeedsModules are the modules without which the guest is not.
-func (g *Guest) NeedsModules() []string {
-	return slices.DeleteFunc(slices.Clone(g.Modules), func(m string) bool { return strings.HasSuffix(m, IfAny) })
-}
-
 // ModulesKey names a list of modules.
 func ModulesKey(names []string) string { return strings.Join(names, ",") }
 

@@ -322,19 +322,11 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 			if _, done := out[key]; done || key == "" {
 				continue
 			}
-			both, wants, may := *o, g.NeedsModules(), slices.Clone(g.Modules)
-			var err error
+			files, err := o.loadAny(ctx, img, opts, g.Modules)
+			out[key] = files
 			var none *images.NoModuleError
-			for {
-				both.modules = slices.Concat(o.modules, scenarios.ModuleNames(may))
-				out[key], err = both.load(ctx, img, opts)
-				if !errors.As(err, &none) || slices.Contains(wants, none.Name) || !slices.Contains(may, none.Name+scenarios.IfAny) {
-					break
-				}
-				may = slices.DeleteFunc(may, func(m string) bool { return m == none.Name+scenarios.IfAny })
-			}
 			switch {
-			case errors.As(err, &none) && slices.Contains(wants, none.Name):
+			case errors.As(err, &none) && slices.Contains(g.Modules, none.Name):
 				lacks[key] = none
 			case err != nil:
 				return nil, nil, err
@@ -342,6 +334,21 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 		}
 	}
 	return out, lacks, nil
+}
+
+// loadAny is what a guest's modules come to, of which a kernel need not have those with scenarios.IfAny.
+func (o *own) loadAny(ctx context.Context, img *images.Image, opts images.Options, modules []string) ([]images.File, error) {
+	both := *o
+	both.modules = slices.Concat(o.modules, scenarios.ModuleNames(modules))
+	files, err := both.load(ctx, img, opts)
+	var none *images.NoModuleError
+	if errors.As(err, &none) {
+		fewer := slices.DeleteFunc(slices.Clone(modules), func(m string) bool { return m == none.Name+scenarios.IfAny })
+		if len(fewer) < len(modules) {
+			return o.loadAny(ctx, img, opts, fewer)
+		}
+	}
+	return files, err
 }
 
 // manifestOf says what the run is made of.
