@@ -229,7 +229,7 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 
 	if (!IS_ENABLED(CONFIG_FRAME_POINTER))
 		return false;
-	while (fp >= low && fp <= last && !(fp % 16)) {
+	while (fp >= low && fp <= last && !(fp % 8)) {	/* the last lies as pt_regs has it: since 6.13 not at 16 */
 		if (fp == last)
 			return entries == 1;
 		record = (const unsigned long *)fp;
