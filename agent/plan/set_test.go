@@ -33,13 +33,13 @@ func TestSet(t *testing.T) {
 			touches = touches || p.Touches(lo, hi)
 			asked = asked || p.Asked() == lo
 			local = local || slices.Contains(p.Locals, a) && a != 0
-			copied = copied || p.Clone != nil && slices.ContainsFunc(p.Clone.Insns, func(x gen.Cloned) bool { return x.Insn.Addr <= lo && lo < x.Insn.End() })
+			copied = copied || copies(p, lo)
 		}
 		if s.Len() != len(all) || s.Touches(lo, hi) != touches || s.Asked(lo) != asked || (s.Local(a) != nil) != local {
 			t.Fatalf("%d plans: length %d; [%v, %v) touched %v, want %v; asked %v, want %v; local %v", len(all), s.Len(), lo, hi, !touches, touches, !asked, asked, !local)
 		}
-		if (s.Copied(lo) != nil) != copied {
-			t.Fatalf("%v is copied %v, want %v", lo, !copied, copied)
+		if c := s.Copied(lo); (c != nil) != copied || copied && (!copies(c, lo) || !slices.Contains(all, c)) {
+			t.Fatalf("%v is copied %v, by %+v, want %v", lo, !copied, c, copied)
 		}
 		near := s.Near(place.Window{Lo: lo, Hi: hi})
 		for _, p := range all {
@@ -55,6 +55,11 @@ func TestSet(t *testing.T) {
 	if s.Len() != 0 || s.Touches(0, 1<<20) || len(s.Near(place.Window{Lo: 0, Hi: 1 << 20})) > 0 {
 		t.Error("an empty set has some")
 	}
+}
+
+// copies reports whether a plan is the entry of a clone with a copy of what is at a.
+func copies(p *plan.Plan, a isa.Addr) bool {
+	return p.Clone != nil && slices.ContainsFunc(p.Clone.Insns, func(x gen.Cloned) bool { return x.Insn.Addr <= a && a < x.Insn.End() })
 }
 
 // somePlan occupies addresses below 1<<14, and cells below 1<<10 that are another's too.

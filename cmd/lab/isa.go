@@ -322,7 +322,11 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 			if _, done := out[key]; done || key == "" {
 				continue
 			}
-			files, err := o.loadAny(ctx, img, opts, g.Modules)
+			files, err := loadAny(g.Modules, func(names []string) ([]images.File, error) {
+				both := *o
+				both.modules = slices.Concat(o.modules, names)
+				return both.load(ctx, img, opts)
+			})
 			out[key] = files
 			var none *images.NoModuleError
 			switch {
@@ -337,15 +341,13 @@ func (o *own) loadedBy(ctx context.Context, img *images.Image, opts images.Optio
 }
 
 // loadAny is what a guest's modules come to, of which a kernel need not have those with scenarios.IfAny.
-func (o *own) loadAny(ctx context.Context, img *images.Image, opts images.Options, modules []string) ([]images.File, error) {
-	both := *o
-	both.modules = slices.Concat(o.modules, scenarios.ModuleNames(modules))
-	files, err := both.load(ctx, img, opts)
+func loadAny(modules []string, load func(names []string) ([]images.File, error)) ([]images.File, error) {
+	files, err := load(scenarios.ModuleNames(modules))
 	var none *images.NoModuleError
 	if errors.As(err, &none) {
 		fewer := slices.DeleteFunc(slices.Clone(modules), func(m string) bool { return m == none.Name+scenarios.IfAny })
 		if len(fewer) < len(modules) {
-			return o.loadAny(ctx, img, opts, fewer)
+			return loadAny(fewer, load)
 		}
 	}
 	return files, err
