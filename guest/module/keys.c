@@ -44,7 +44,7 @@ struct site {
 static struct site sites[KI_MAX_KEYS];	/* in the module's memory: entries are 32 bits from code and key */
 static struct module bounds = {
 	.jump_entries = &sites[0].entry,
-	.num_jump_entries = sizeof(sites) / sizeof(struct jump_entry),
+	.num_jump_entries = sizeof(sites) / (sizeof(struct jump_entry)),	/* whose range is all of sites */
 };
 
 static struct static_key_mod *first_of(const struct static_key *key)

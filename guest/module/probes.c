@@ -8,6 +8,7 @@
 #include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/log2.h>
 #include <linux/sort.h>
 #include <linux/uaccess.h>
 
@@ -23,13 +24,18 @@ static int by_address(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The kernel's table: how long it is, only its symbol says. */
+/*
+ * The kernel's table, 1 << KPROBE_HASH_BITS buckets (kernel/kprobes.c, which keeps that to itself): how
+ * long it is, only its symbol says, whose size is what lies up to the next one. With KASAN there is a
+ * redzone behind it.
+ */
 static u32 probe_buckets(void)
 {
 	unsigned long size = 0, off;
 
 	kallsyms_lookup_size_offset((unsigned long)kprobe_table, &size, &off);
-	return size / sizeof(kprobe_table[0]);
+	size /= sizeof(kprobe_table[0]);
+	return size ? rounddown_pow_of_two(size) : 0;
 }
 
 bool ki_count_probes(struct ki_probes *all)

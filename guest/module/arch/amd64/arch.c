@@ -475,7 +475,7 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 		     const void *arg)
 {
 #ifdef CONFIG_UNWINDER_ORC
-	const struct pt_regs *regs;
+	struct pt_regs *regs;
 	struct unwind_state s;
 	unsigned long addr;
 

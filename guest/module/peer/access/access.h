@@ -11,10 +11,10 @@
 #define ACCESS_REGS	32
 
 /* In struct access, bytes. */
-#define AT_REG(n)	(8 * (n))
-#define AT_FLAGS	AT_REG(ACCESS_REGS)
-#define AT_FAULTED	(AT_FLAGS + 8)
-#define AT_STACK	(AT_FAULTED + 8)
+#define OFF_REG(n)	(8 * (n))
+#define OFF_FLAGS	OFF_REG(ACCESS_REGS)
+#define OFF_FAULTED	(OFF_FLAGS + 8)
+#define OFF_STACK	(OFF_FAULTED + 8)
 
 #ifndef __ASSEMBLY__
 #include <linux/ioctl.h>

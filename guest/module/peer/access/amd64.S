@@ -53,29 +53,29 @@ access_\name:
 	push	%r14
 	push	%r15
 	push	%rdi
-	mov	%rsp, AT_STACK(%rdi)
+	mov	%rsp, OFF_STACK(%rdi)
 	pushf
 	pop	%rax
 	and	$~STATUS, %rax
-	or	AT_FLAGS(%rdi), %rax
+	or	OFF_FLAGS(%rdi), %rax
 	push	%rax
 	popf
 	ASM_STAC
-	mov	AT_REG(0)(%rdi), %rax
-	mov	AT_REG(1)(%rdi), %rcx
-	mov	AT_REG(2)(%rdi), %rdx
-	mov	AT_REG(3)(%rdi), %rbx
-	mov	AT_REG(5)(%rdi), %rbp
-	mov	AT_REG(6)(%rdi), %rsi
-	mov	AT_REG(8)(%rdi), %r8
-	mov	AT_REG(9)(%rdi), %r9
-	mov	AT_REG(10)(%rdi), %r10
-	mov	AT_REG(11)(%rdi), %r11
-	mov	AT_REG(12)(%rdi), %r12
-	mov	AT_REG(13)(%rdi), %r13
-	mov	AT_REG(14)(%rdi), %r14
-	mov	AT_REG(15)(%rdi), %r15
-	mov	AT_REG(7)(%rdi), %rdi
+	mov	OFF_REG(0)(%rdi), %rax
+	mov	OFF_REG(1)(%rdi), %rcx
+	mov	OFF_REG(2)(%rdi), %rdx
+	mov	OFF_REG(3)(%rdi), %rbx
+	mov	OFF_REG(5)(%rdi), %rbp
+	mov	OFF_REG(6)(%rdi), %rsi
+	mov	OFF_REG(8)(%rdi), %r8
+	mov	OFF_REG(9)(%rdi), %r9
+	mov	OFF_REG(10)(%rdi), %r10
+	mov	OFF_REG(11)(%rdi), %r11
+	mov	OFF_REG(12)(%rdi), %r12
+	mov	OFF_REG(13)(%rdi), %r13
+	mov	OFF_REG(14)(%rdi), %r14
+	mov	OFF_REG(15)(%rdi), %r15
+	mov	OFF_REG(7)(%rdi), %rdi
 	.size	access_\name, . - access_\name
 	.type	access_at_\name, @function
 access_at_\name:
@@ -126,35 +126,35 @@ access_flags:
 access_faulted:
 	push	%rax
 	mov	8(%rsp), %rax
-	movq	$1, AT_FAULTED(%rax)
+	movq	$1, OFF_FAULTED(%rax)
 	jmp	1f
 access_went_on:
 	push	%rax
 	mov	8(%rsp), %rax
-	movq	$0, AT_FAULTED(%rax)
-1:	mov	%rcx, AT_REG(1)(%rax)
-	mov	%rdx, AT_REG(2)(%rax)
-	mov	%rbx, AT_REG(3)(%rax)
-	mov	%rbp, AT_REG(5)(%rax)
-	mov	%rsi, AT_REG(6)(%rax)
-	mov	%rdi, AT_REG(7)(%rax)
-	mov	%r8, AT_REG(8)(%rax)
-	mov	%r9, AT_REG(9)(%rax)
-	mov	%r10, AT_REG(10)(%rax)
-	mov	%r11, AT_REG(11)(%rax)
-	mov	%r12, AT_REG(12)(%rax)
-	mov	%r13, AT_REG(13)(%rax)
-	mov	%r14, AT_REG(14)(%rax)
-	mov	%r15, AT_REG(15)(%rax)
+	movq	$0, OFF_FAULTED(%rax)
+1:	mov	%rcx, OFF_REG(1)(%rax)
+	mov	%rdx, OFF_REG(2)(%rax)
+	mov	%rbx, OFF_REG(3)(%rax)
+	mov	%rbp, OFF_REG(5)(%rax)
+	mov	%rsi, OFF_REG(6)(%rax)
+	mov	%rdi, OFF_REG(7)(%rax)
+	mov	%r8, OFF_REG(8)(%rax)
+	mov	%r9, OFF_REG(9)(%rax)
+	mov	%r10, OFF_REG(10)(%rax)
+	mov	%r11, OFF_REG(11)(%rax)
+	mov	%r12, OFF_REG(12)(%rax)
+	mov	%r13, OFF_REG(13)(%rax)
+	mov	%r14, OFF_REG(14)(%rax)
+	mov	%r15, OFF_REG(15)(%rax)
 	pop	%rcx
-	mov	%rcx, AT_REG(0)(%rax)
+	mov	%rcx, OFF_REG(0)(%rax)
 	pushf
 	pop	%rcx
 	ASM_CLAC
 	and	$STATUS, %ecx
-	mov	%rcx, AT_FLAGS(%rax)
+	mov	%rcx, OFF_FLAGS(%rax)
 	mov	%rsp, %rcx
-	sub	%rcx, AT_STACK(%rax)
+	sub	%rcx, OFF_STACK(%rax)
 	pop	%rdi
 	pop	%r15
 	pop	%r14

@@ -15,7 +15,7 @@
 #define NZCV	0xf0000000
 
 #define FRAME	112		/* bytes: what is callee-saved, and the struct access */
-#define AT_SELF	96		/* in it */
+#define OFF_SELF	96		/* in it */
 
 /* What a fault leaves: -EFAULT in a register, 0 in another; 31 is none. */
 #define UACCESS(err, zero)	EX_TYPE_UACCESS_ERR_ZERO, ((err) | (zero) << EX_DATA_REG_ZERO_SHIFT)
@@ -45,30 +45,30 @@ access_\name:
 	stp	x23, x24, [sp, #48]
 	stp	x25, x26, [sp, #64]
 	stp	x27, x28, [sp, #80]
-	str	x0, [sp, #AT_SELF]
+	str	x0, [sp, #OFF_SELF]
 	mov	x1, sp
-	str	x1, [x0, #AT_STACK]
-	ldr	x1, [x0, #AT_FLAGS]
+	str	x1, [x0, #OFF_STACK]
+	ldr	x1, [x0, #OFF_FLAGS]
 	msr	nzcv, x1
 alternative_if ARM64_HAS_PAN
 	SET_PSTATE_PAN(0)
 alternative_else_nop_endif
-	ldp	x2, x3, [x0, #AT_REG(2)]
-	ldp	x4, x5, [x0, #AT_REG(4)]
-	ldp	x6, x7, [x0, #AT_REG(6)]
-	ldp	x8, x9, [x0, #AT_REG(8)]
-	ldp	x10, x11, [x0, #AT_REG(10)]
-	ldp	x12, x13, [x0, #AT_REG(12)]
-	ldp	x14, x15, [x0, #AT_REG(14)]
-	ldp	x16, x17, [x0, #AT_REG(16)]
-	ldp	x18, x19, [x0, #AT_REG(18)]
-	ldp	x20, x21, [x0, #AT_REG(20)]
-	ldp	x22, x23, [x0, #AT_REG(22)]
-	ldp	x24, x25, [x0, #AT_REG(24)]
-	ldp	x26, x27, [x0, #AT_REG(26)]
-	ldp	x28, x29, [x0, #AT_REG(28)]
-	ldr	x30, [x0, #AT_REG(30)]
-	ldp	x0, x1, [x0, #AT_REG(0)]
+	ldp	x2, x3, [x0, #OFF_REG(2)]
+	ldp	x4, x5, [x0, #OFF_REG(4)]
+	ldp	x6, x7, [x0, #OFF_REG(6)]
+	ldp	x8, x9, [x0, #OFF_REG(8)]
+	ldp	x10, x11, [x0, #OFF_REG(10)]
+	ldp	x12, x13, [x0, #OFF_REG(12)]
+	ldp	x14, x15, [x0, #OFF_REG(14)]
+	ldp	x16, x17, [x0, #OFF_REG(16)]
+	ldp	x18, x19, [x0, #OFF_REG(18)]
+	ldp	x20, x21, [x0, #OFF_REG(20)]
+	ldp	x22, x23, [x0, #OFF_REG(22)]
+	ldp	x24, x25, [x0, #OFF_REG(24)]
+	ldp	x26, x27, [x0, #OFF_REG(26)]
+	ldp	x28, x29, [x0, #OFF_REG(28)]
+	ldr	x30, [x0, #OFF_REG(30)]
+	ldp	x0, x1, [x0, #OFF_REG(0)]
 	.size	access_\name, . - access_\name
 	.type	access_at_\name, %function
 access_at_\name:
@@ -117,34 +117,34 @@ access_faulted:
 access_went_on:
 	stp	x0, x1, [sp, #-16]!
 	mov	x1, #0
-1:	ldr	x0, [sp, #AT_SELF + 16]
-	str	x1, [x0, #AT_FAULTED]
-	stp	x2, x3, [x0, #AT_REG(2)]
-	stp	x4, x5, [x0, #AT_REG(4)]
-	stp	x6, x7, [x0, #AT_REG(6)]
-	stp	x8, x9, [x0, #AT_REG(8)]
-	stp	x10, x11, [x0, #AT_REG(10)]
-	stp	x12, x13, [x0, #AT_REG(12)]
-	stp	x14, x15, [x0, #AT_REG(14)]
-	stp	x16, x17, [x0, #AT_REG(16)]
-	stp	x18, x19, [x0, #AT_REG(18)]
-	stp	x20, x21, [x0, #AT_REG(20)]
-	stp	x22, x23, [x0, #AT_REG(22)]
-	stp	x24, x25, [x0, #AT_REG(24)]
-	stp	x26, x27, [x0, #AT_REG(26)]
-	stp	x28, x29, [x0, #AT_REG(28)]
-	str	x30, [x0, #AT_REG(30)]
+1:	ldr	x0, [sp, #OFF_SELF + 16]
+	str	x1, [x0, #OFF_FAULTED]
+	stp	x2, x3, [x0, #OFF_REG(2)]
+	stp	x4, x5, [x0, #OFF_REG(4)]
+	stp	x6, x7, [x0, #OFF_REG(6)]
+	stp	x8, x9, [x0, #OFF_REG(8)]
+	stp	x10, x11, [x0, #OFF_REG(10)]
+	stp	x12, x13, [x0, #OFF_REG(12)]
+	stp	x14, x15, [x0, #OFF_REG(14)]
+	stp	x16, x17, [x0, #OFF_REG(16)]
+	stp	x18, x19, [x0, #OFF_REG(18)]
+	stp	x20, x21, [x0, #OFF_REG(20)]
+	stp	x22, x23, [x0, #OFF_REG(22)]
+	stp	x24, x25, [x0, #OFF_REG(24)]
+	stp	x26, x27, [x0, #OFF_REG(26)]
+	stp	x28, x29, [x0, #OFF_REG(28)]
+	str	x30, [x0, #OFF_REG(30)]
 	ldp	x2, x3, [sp], #16
-	stp	x2, x3, [x0, #AT_REG(0)]
+	stp	x2, x3, [x0, #OFF_REG(0)]
 	mrs	x2, nzcv
-	str	x2, [x0, #AT_FLAGS]
+	str	x2, [x0, #OFF_FLAGS]
 alternative_if ARM64_HAS_PAN
 	SET_PSTATE_PAN(1)
 alternative_else_nop_endif
 	mov	x2, sp
-	ldr	x1, [x0, #AT_STACK]
+	ldr	x1, [x0, #OFF_STACK]
 	sub	x1, x1, x2
-	str	x1, [x0, #AT_STACK]
+	str	x1, [x0, #OFF_STACK]
 	ldp	x19, x20, [sp, #16]
 	ldp	x21, x22, [sp, #32]
 	ldp	x23, x24, [sp, #48]

@@ -155,9 +155,9 @@ static struct miscdevice access_device = {
 
 static int __init access_init(void)
 {
-	BUILD_BUG_ON(offsetof(struct access, flags) != AT_FLAGS);
-	BUILD_BUG_ON(offsetof(struct access, faulted) != AT_FAULTED);
-	BUILD_BUG_ON(offsetof(struct access, stack) != AT_STACK);
+	BUILD_BUG_ON(offsetof(struct access, flags) != OFF_FLAGS);
+	BUILD_BUG_ON(offsetof(struct access, faulted) != OFF_FAULTED);
+	BUILD_BUG_ON(offsetof(struct access, stack) != OFF_STACK);
 	return misc_register(&access_device);
 }
 

@@ -22,6 +22,7 @@
  *
  * A task has no CPU from when the kernel says that it switches from it to when it says that
  * it has switched to it: less than half a microsecond of the switch is not the task's then.
+ * A kernel without CONFIG_PREEMPT_NOTIFIERS does not say so: that column is 0.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>
@@ -45,10 +46,13 @@ struct truth {
 
 /* One call, on its task's stack. */
 struct stay {
+#ifdef CONFIG_PREEMPT_NOTIFIERS
 	struct preempt_notifier switches;
+#endif
 	u64 since, away, left;
 };
 
+#ifdef CONFIG_PREEMPT_NOTIFIERS
 static void switch_from(struct preempt_notifier *n, struct task_struct *to)
 {
 	container_of(n, struct stay, switches)->left = ktime_get_ns();
@@ -63,12 +67,29 @@ static void switch_to_it(struct preempt_notifier *n, int cpu)
 
 static struct preempt_ops switch_ops = { .sched_out = switch_from, .sched_in = switch_to_it };
 
+static __always_inline void watch(struct stay *s)
+{
+	preempt_notifier_init(&s->switches, &switch_ops);
+	preempt_notifier_register(&s->switches);
+}
+
+static __always_inline void unwatch(struct stay *s)
+{
+	preempt_notifier_unregister(&s->switches);
+}
+
+#define watched(on) do { if (on) preempt_notifier_inc(); else preempt_notifier_dec(); } while (0)
+#else /* a kernel without KVM, which selects them: of no call it is known how long its task had a CPU */
+static __always_inline void watch(struct stay *s) { }
+static __always_inline void unwatch(struct stay *s) { }
+#define watched(on) do { } while (0)
+#endif
+
 static __always_inline u64 enter(struct stay *s)
 {
 	s->since = ktime_get_ns();
 	s->away = 0;
-	preempt_notifier_init(&s->switches, &switch_ops);
-	preempt_notifier_register(&s->switches);
+	watch(s);
 	return s->since;
 }
 
@@ -76,11 +97,12 @@ static __always_inline void leave(struct truth *t, struct stay *s)
 {
 	u64 ns;
 
-	preempt_notifier_unregister(&s->switches);
+	unwatch(s);
 	atomic64_inc(&t->calls);
 	ns = ktime_get_ns() - s->since;
 	atomic64_add(ns, &t->ns);
-	atomic64_add(ns - s->away, &t->ran);
+	if (IS_ENABLED(CONFIG_PREEMPT_NOTIFIERS))
+		atomic64_add(ns - s->away, &t->ran);
 }
 
 /* Calls a function, for its caller. */
@@ -422,14 +444,14 @@ static int __init truth_init(void)
 {
 	if (!proc_create("truth", 0600, NULL, &ops))
 		return -ENOMEM;
-	preempt_notifier_inc();
+	watched(true);
 	return 0;
 }
 
 static void __exit truth_exit(void)
 {
 	remove_proc_entry("truth", NULL);
-	preempt_notifier_dec();
+	watched(false);
 }
 
 module_init(truth_init);
