@@ -337,7 +337,15 @@ func (r *Request) Notes(a Answer) (notes []string) {
 			notes = append(notes, fmt.Sprintf("probe: %s cannot be spliced itself: counted at %s, which runs exactly as often", p.Spec, p.RunsAt))
 		}
 	}
+	if !r.Inline && slices.ContainsFunc(a.Points, unnamed) {
+		notes = append(notes, "probe: --inline finds the copies of functions that the compiler has inlined, of which the kernel has no symbol")
+	}
 	return notes
+}
+
+// unnamed reports whether a point is in a function of which the kernel has no symbol.
+func unnamed(p Point) bool {
+	return p.Refusal != nil && p.Refusal.Reason == plan.NoSuchFunction.String()
 }
 
 // Saved is the most registers and flag words that a point saves.

@@ -33,6 +33,7 @@ type Request struct {
 	Many             bool // more than MostPoints are meant
 	Why              bool // say which mechanisms were passed over
 	JSON             bool
+	Inline           bool // functions mean the copies of them that were inlined, too
 	ExitWithWorkload bool
 	Live             bool          // say what is counted while the workload runs
 	Interval         time.Duration // how often, in guest time
@@ -58,7 +59,7 @@ const specHelp = "A SPEC is kinst:[module]:function:name. function\n" +
 	"may have * ? [...], or be one of several that share a name, as t_show#2 or\n" +
 	"t_show@ADDRESS; name is a byte offset, %s, or nothing, which is\n" +
 	"every instruction.\n" +
-	"Actions and predicates are Go expressions on uint64: arg0 to arg5, reg(\"NAME\"),\n" +
+	"Actions and predicates are Go expressions on uint64: arg0 to arg5, arg(\"NAME\"), reg(\"NAME\"),\n" +
 	"load64(sym(\"NAME\")) and so on of the kernel's variables,\n" +
 	"cycles, constants, + - * / %% & | ^ &^ << >> (* / %% << >> with a constant),\n" +
 	"conversions as in int32(arg0), pid, tid, cpu,\n" +
@@ -83,6 +84,7 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.Uint32Var(&r.RingKiB, "ring", 1024, "`KIB` of records of a trace that each CPU has room for until they are read, of trace() half as much: a power of two, 4 at least")
 	f.StringVar(&r.TraceTo, "trace-to", "", "write what is traced to `FILE` as it comes, a line of JSON for each record; -: to stdout")
 	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
+	f.BoolVar(&r.Inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline), and kinst:FILE:LINE a line of the source")
 	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
 	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
 	f.BoolVar(&r.JSON, "json", false, "print one JSON document")

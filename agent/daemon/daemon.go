@@ -84,6 +84,7 @@ type Daemon struct {
 	bases           map[string]loading // of the modules whose sections are known
 	prototypes      prototypes
 	index           indexed
+	copied          copied
 	stages          stages          // of the step
 	enough          <-chan struct{} // closed: what is planned is not to be, and what runs is to end; nil: nobody can say so
 	phases          []string        // of the start, with the time at which each ended
@@ -339,6 +340,8 @@ func (d *Daemon) step(ctx context.Context, step *wire.Step, s *stream, res *wire
 		return d.dump(ctx, s)
 	case *wire.Step_Grow:
 		return d.grow(ctx, do.Grow, s, res)
+	case *wire.Step_Copies:
+		return d.copies(do.Copies, res)
 	case *wire.Step_Look:
 		return d.look(ctx, do.Look, res)
 	}

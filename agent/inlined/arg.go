@@ -1,4 +1,4 @@
-package analysis
+package inlined
 
 import (
 	"errors"
@@ -27,14 +27,17 @@ func (e *NoArgumentError) Error() string {
 }
 
 // fill puts what an argument is found by in place of its name, wherever one stands in what is done
-// at a place.
-func (n *Inlines) fill(does string, f inline.Found, at isa.Off) (string, error) {
+// at a place. Of a function by itself the kernel's types have the names of arguments, to whoever compiles that.
+func (c *Copies) fill(does string, f inline.Found, at isa.Off) (string, error) {
+	if f.Copy < 0 {
+		return does, nil
+	}
 	var failed error
 	out := byName.ReplaceAllStringFunc(does, func(s string) string {
 		name := byName.FindStringSubmatch(s)[1]
-		expr, why := n.value(f, at, name)
+		expr, why := c.value(f, at, name)
 		if why != "" {
-			function, off := n.at(n.lo + isa.Addr(at))
+			function, off := c.at(c.lo + isa.Addr(at))
 			failed = errors.Join(failed, &NoArgumentError{name, function + ":" + off, why})
 		}
 		return expr
@@ -43,33 +46,30 @@ func (n *Inlines) fill(does string, f inline.Found, at isa.Off) (string, error) 
 }
 
 // value is an expression for an argument of a copy at a place, or why there is none.
-func (n *Inlines) value(f inline.Found, at isa.Off, name string) (expr, why string) {
-	if f.Copy < 0 {
-		return "", "of a function by itself, arguments are arg0, arg1 and so on"
-	}
-	c := &f.Body.Copies[f.Copy]
+func (c *Copies) value(f inline.Found, at isa.Off, name string) (expr, why string) {
+	this := &f.Body.Copies[f.Copy]
 	var names []string
-	for _, a := range c.Args() {
+	for _, a := range this.Args() {
 		names = append(names, a.Name)
 		if a.Name != name {
 			continue
 		}
 		for _, p := range a.Where {
 			if p.Holds(at) {
-				return n.expression(p)
+				return c.expression(p)
 			}
 		}
 		return "", "the compiler has not kept it there"
 	}
 	if len(names) == 0 {
-		return "", c.Func.Name + " has no arguments"
+		return "", this.Func.Name + " has no arguments"
 	}
-	return "", fmt.Sprintf("%s has %s", c.Func.Name, strings.Join(names, ", "))
+	return "", fmt.Sprintf("%s has %s", this.Func.Name, strings.Join(names, ", "))
 }
 
 // expression is what probes say for a place.
-func (n *Inlines) expression(p inline.Place) (expr, why string) {
-	reg := "reg(" + strconv.Quote(n.text.Arch.RegName(p.Reg)) + ")"
+func (c *Copies) expression(p inline.Place) (expr, why string) {
+	reg := "reg(" + strconv.Quote(c.text.Arch.RegName(p.Reg)) + ")"
 	if p.Off < 0 && (p.Kind == inline.Memory || p.Kind == inline.Sum) {
 		reg += fmt.Sprintf(" - %d", -p.Off)
 	} else if p.Off > 0 && (p.Kind == inline.Memory || p.Kind == inline.Sum) {

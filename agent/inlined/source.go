@@ -1,4 +1,4 @@
-package analysis
+package inlined
 
 import (
 	"fmt"
@@ -12,27 +12,27 @@ import (
 // copies it is in, from inside to outside: "include/linux/fs.h:2998 sb_start_write < file_start_write". It is empty
 // where that is not known. returned says that a call returns there: the call is meant, which may be the last
 // instruction of the function in front.
-func (n *Inlines) Source(place string, returned bool) string {
+func (c *Copies) Source(place string, returned bool) string {
 	function, in, ok := strings.Cut(place, "+")
 	offset, err := strconv.ParseUint(in, 0, 64)
-	f, unknown := n.text.Function("", function)
+	f, unknown := c.text.Function("", function)
 	if !ok || err != nil || unknown != nil {
 		return ""
 	}
-	o := isa.Off(f.Addr-n.lo) + isa.Off(offset)
+	o := isa.Off(f.Addr-c.lo) + isa.Off(offset)
 	if returned {
 		o--
 	}
-	return n.sourceAt(o)
+	return c.sourceAt(o)
 }
 
-func (n *Inlines) sourceAt(o isa.Off) string {
-	l := n.x.LineAt(o)
+func (c *Copies) sourceAt(o isa.Off) string {
+	l := c.x.LineAt(o)
 	if l.File == "" {
 		return ""
 	}
 	at := fmt.Sprintf("%s:%d", l.File, l.Line)
-	found, err := n.x.At(o)
+	found, err := c.x.At(o)
 	if err != nil || found.Body == nil {
 		return at
 	}

@@ -104,6 +104,25 @@ func (t *Types) Param(function string, n int) (Type, error) {
 	return newType(p.Params[n].Type), nil
 }
 
+// ParamNamed is the number of a function's parameter of a name, from 0. The error lists those that it has.
+func (t *Types) ParamNamed(function, name string) (int, error) {
+	p, err := t.prototype(function)
+	if err != nil {
+		return 0, err
+	}
+	var all []string
+	for n, one := range p.Params {
+		if one.Name == name && name != "" {
+			return n, nil
+		}
+		all = append(all, orAnonymous(one.Name))
+	}
+	if len(all) == 0 {
+		return 0, fmt.Errorf("%s has no arguments", function)
+	}
+	return 0, fmt.Errorf("%s has no argument %s: it has %s%s", function, name, strings.Join(all, ", "), near.Hint(name, all))
+}
+
 // Return is the type of what a function returns; an error if that is nothing.
 func (t *Types) Return(function string) (Type, error) {
 	p, err := t.prototype(function)

@@ -50,6 +50,11 @@ func TestErrors(t *testing.T) {
 	size, _ := inode.Field("i_size")
 	_, noParam := types.Param("vfs_read", 2)
 	_, noFunction := types.Param("vfs_raed", 0)
+	_, noneOfName := types.ParamNamed("vfs_read", "fill")
+	_, noName := types.ParamNamed("vfs_read", "")
+	if n, err := types.ParamNamed("vfs_read", "count"); n != 1 || err != nil {
+		t.Errorf("count is argument %d: %v", n, err)
+	}
 	_, noReturn := types.Return("nothing")
 	_, noStruct := types.Struct("inodes")
 	_, noField := file.Field("f_inod")
@@ -60,6 +65,8 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{noParam, "no arg2: it has 2 arguments, arg0 is struct file * file, arg1 is unsigned long count"},
+		{noneOfName, "vfs_read has no argument fill: it has file, count; did you mean file?"},
+		{noName, "vfs_read has no argument : it has file, count"},
 		{noFunction, "no function vfs_raed; did you mean vfs_read?"},
 		{noReturn, "nothing returns nothing"},
 		{noStruct, "no struct inodes; did you mean inode?"},

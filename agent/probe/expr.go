@@ -278,17 +278,49 @@ func (c *compiler) named(x *ast.Ident) (number, error) {
 		return c.taskWord(x, field)
 	}
 	if n, err := strconv.Atoi(strings.TrimPrefix(name, "arg")); err == nil && strings.HasPrefix(name, "arg") {
-		if n < 0 || n >= snippet.MaxArgs {
-			return number{}, at(x, "%s: arguments are arg0 to arg%d", name, snippet.MaxArgs-1)
-		}
-		if err := c.takes(n); err != nil {
-			return number{}, at(x, "%v", err)
-		}
-		v := c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64)
-		v.param = n + 1
-		return v, nil
+		return c.argument(x, n)
 	}
 	return number{}, at(x, "%s is not known: there are %s%s", name, words, near.Hint(name, strings.Fields(words)))
+}
+
+// argument is that of a number, from 0.
+func (c *compiler) argument(x ast.Expr, n int) (number, error) {
+	if n < 0 || n >= snippet.MaxArgs {
+		return number{}, at(x, "%s: arguments are arg0 to arg%d", show(x), snippet.MaxArgs-1)
+	}
+	if err := c.takes(n); err != nil {
+		return number{}, at(x, "%v", err)
+	}
+	v := c.set(snippet.Insn{Op: snippet.Arg, N: n}, snippet.U64)
+	v.param = n + 1
+	return v, nil
+}
+
+// argumentNamed is the one that the kernel's types have a name for. They say nothing of modules' functions.
+func (c *compiler) argumentNamed(x *ast.CallExpr) (number, error) {
+	lit, ok := x.Args[0].(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return number{}, at(x, "%s: the argument's name is quoted, as in arg(\"file\")", show(x))
+	}
+	name, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return number{}, at(x, "%s: %v", show(x), err)
+	}
+	switch {
+	case c.at.Module != "":
+		return number{}, at(x, "%s: of functions of modules nobody tells what their arguments are called: take arg0, arg1 and so on", show(x))
+	case c.at.Function == "":
+		return number{}, at(x, "%s is another in each function: name one", show(x))
+	}
+	t, err := c.types(x)
+	if err != nil {
+		return number{}, err
+	}
+	n, err := t.ParamNamed(c.at.Function, name)
+	if err != nil {
+		return number{}, at(x, "%v", err)
+	}
+	return c.argument(x, n)
 }
 
 // conversions to types of so many bytes.
@@ -307,7 +339,7 @@ var loaded = map[string]int{"load8": 1, "load16": 2, "load32": 4, "load64": 8}
 var hardware = []string{"instructions", "insns", "cache_misses", "cache_references", "branches", "branch_misses", "llc_misses", "tlb_misses"}
 
 // words are what stands for a number by itself.
-const words = "arg0 to arg5, ret, reg(\"NAME\"), sym(\"NAME\"), pid, tid, cpu, task, comm and cycles"
+const words = "arg0 to arg5, arg(\"NAME\"), ret, reg(\"NAME\"), sym(\"NAME\"), pid, tid, cpu, task, comm and cycles"
 
 const loadNames = "load8(X), load16(X), load32(X) and load64(X)"
 
@@ -329,6 +361,9 @@ func (c *compiler) call(x *ast.CallExpr) (number, error) {
 			return number{}, at(x, "%s: there is no register of that name%s", show(x), near.Hint(reg, known))
 		}
 		return c.set(snippet.Insn{Op: snippet.Reg, Name: reg}, snippet.U64), err
+	}
+	if name == "arg" {
+		return c.argumentNamed(x)
 	}
 	if name == "sym" {
 		lit, ok := x.Args[0].(*ast.BasicLit)

@@ -144,7 +144,7 @@ func (c *compiler) cast(x *ast.CallExpr) (p place, ok bool, err error) {
 	name := callee(x)
 	_, converts := conversions[name]
 	_, loads := loaded[name]
-	if name == "reg" || converts || loads {
+	if name == "reg" || name == "arg" || converts || loads {
 		return place{}, false, nil
 	}
 	t, err := c.types(x)

@@ -114,6 +114,8 @@ func TestFound(t *testing.T) {
 		{`comm != "squid" || arg0 == 3`, "count", []uint64{3, 4}, `[{"value":1,"hits":1}]`},
 		{"arg0.f_inode.i_size == -2", "count", []uint64{0x2000}, `[{"value":1,"hits":1}]`},
 		{"arg0.f_inode.i_size < 0", "sum(arg0.f_inode.y)", []uint64{0x2000}, `[{"value":17,"hits":17}]`},
+		{`arg("file") == 7`, `sum(arg("count"))`, []uint64{7, 8}, `[{"value":2,"hits":2}]`},
+		{"", `sum(arg("file").f_inode.y)`, []uint64{0x2000}, `[{"value":17,"hits":17}]`},
 		{"", "sum(ret)", []uint64{7, 8}, `[{"value":15,"hits":15}]`},
 		{"ret < 0", "count by ret", []uint64{minus2, 3}, `[{"keys":["-2"],"value":1,"hits":1}]`},
 		{"", "sum(arg0.name[1])", []uint64{0x2000}, `[{"value":97,"hits":97}]`},
@@ -184,6 +186,9 @@ func TestKernelErrors(t *testing.T) {
 		{"vfs_read", "arg0.f_inod == 0", "count", "column 6: struct file has no field f_inod; did you mean f_inode?"},
 		{"vfs_read", "1 + arg0.f_inode.i_sized == 0", "count", "column 18: struct inode has no field i_sized; did you mean i_size?"},
 		{"vfs_read", "arg2.x == 0", "count", "column 1: vfs_read has no arg2: it has 2 arguments, arg0 is struct file * file, arg1 is unsigned long count"},
+		{"vfs_read", `arg("fill").x == 0`, "count", "column 1: vfs_read has no argument fill: it has file, count; did you mean file?"},
+		{"vfs_read", "", "sum(arg(file))", "column 5: arg(file): the argument's name is quoted"},
+		{"", "", `sum(arg("file"))`, "is another in each function"},
 		{"vfs_read", "arg1.x == 0", "count", "column 1: arg1 is a unsigned long: it has no fields"},
 		{"vfs_read", "ret.x == 0", "count", "ret is a long"},
 		{"nothing", "ret.x == 0", "count", "nothing returns nothing"},
@@ -216,7 +221,7 @@ func TestKernelErrors(t *testing.T) {
 		{"vfs_read", "", "lhist(arg0, 0, 10, 3)", "whole steps"},
 		{"vfs_read", "", "lhist(arg0, 0, 1000, 1)", "1 to 70 whole steps"},
 		{"vfs_read", "", "lhist(arg0, 0, arg1, 1)", "constants"},
-		{"vfs_read", "", "sum(pidd)", "pidd is not known: there are arg0 to arg5, ret"},
+		{"vfs_read", "", "sum(pidd)", "pidd is not known: there are arg0 to arg5, arg("},
 	} {
 		a, err := inside(t, c.function).Compile(c.predicate, c.action)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

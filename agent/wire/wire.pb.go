@@ -325,6 +325,7 @@ type Step struct {
 	//	*Step_Dump
 	//	*Step_Look
 	//	*Step_Grow
+	//	*Step_Copies
 	Do            isStep_Do `protobuf_oneof:"do"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -471,6 +472,15 @@ func (x *Step) GetGrow() *Grow {
 	return nil
 }
 
+func (x *Step) GetCopies() *Copies {
+	if x != nil {
+		if x, ok := x.Do.(*Step_Copies); ok {
+			return x.Copies
+		}
+	}
+	return nil
+}
+
 type isStep_Do interface {
 	isStep_Do()
 }
@@ -515,6 +525,10 @@ type Step_Grow struct {
 	Grow *Grow `protobuf:"bytes,17,opt,name=grow,proto3,oneof"`
 }
 
+type Step_Copies struct {
+	Copies *Copies `protobuf:"bytes,18,opt,name=copies,proto3,oneof"`
+}
+
 func (*Step_Splice) isStep_Do() {}
 
 func (*Step_Unsplice) isStep_Do() {}
@@ -534,6 +548,8 @@ func (*Step_Dump) isStep_Do() {}
 func (*Step_Look) isStep_Do() {}
 
 func (*Step_Grow) isStep_Do() {}
+
+func (*Step_Copies) isStep_Do() {}
 
 // Splice plans all points and, if none is refused, applies them in one batch.
 type Splice struct {
@@ -1823,6 +1839,113 @@ func (x *Look) GetAlone() bool {
 	return false
 }
 
+// Copies asks what specifications mean where functions are inlined, and of which lines of the source places
+// are: of what is known of the kernel's copies, if the image has that.
+type Copies struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Specs         []string               `protobuf:"bytes,1,rep,name=specs,proto3" json:"specs,omitempty"`
+	Places        []*SourcePlace         `protobuf:"bytes,2,rep,name=places,proto3" json:"places,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Copies) Reset() {
+	*x = Copies{}
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Copies) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Copies) ProtoMessage() {}
+
+func (x *Copies) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Copies.ProtoReflect.Descriptor instead.
+func (*Copies) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Copies) GetSpecs() []string {
+	if x != nil {
+		return x.Specs
+	}
+	return nil
+}
+
+func (x *Copies) GetPlaces() []*SourcePlace {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+// SourcePlace is function+offset; returned: the call is meant that returns there.
+type SourcePlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         string                 `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	Returned      bool                   `protobuf:"varint,2,opt,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourcePlace) Reset() {
+	*x = SourcePlace{}
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourcePlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourcePlace) ProtoMessage() {}
+
+func (x *SourcePlace) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourcePlace.ProtoReflect.Descriptor instead.
+func (*SourcePlace) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SourcePlace) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *SourcePlace) GetReturned() bool {
+	if x != nil {
+		return x.Returned
+	}
+	return false
+}
+
 // Record is what the daemon says.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1844,7 +1967,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1979,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[19]
+	mi := &file_agent_wire_wire_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1992,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{19}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Record) GetSeq() uint32 {
@@ -2026,7 +2149,7 @@ type Trace struct {
 
 func (x *Trace) Reset() {
 	*x = Trace{}
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2161,7 @@ func (x *Trace) String() string {
 func (*Trace) ProtoMessage() {}
 
 func (x *Trace) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[20]
+	mi := &file_agent_wire_wire_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2174,7 @@ func (x *Trace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trace.ProtoReflect.Descriptor instead.
 func (*Trace) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{20}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Trace) GetCpu() uint32 {
@@ -2129,7 +2252,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2264,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[21]
+	mi := &file_agent_wire_wire_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2277,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{21}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Hello) GetSchema() uint32 {
@@ -2240,7 +2363,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2375,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[22]
+	mi := &file_agent_wire_wire_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2388,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{22}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -2296,7 +2419,7 @@ type Fetched struct {
 
 func (x *Fetched) Reset() {
 	*x = Fetched{}
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2431,7 @@ func (x *Fetched) String() string {
 func (*Fetched) ProtoMessage() {}
 
 func (x *Fetched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[23]
+	mi := &file_agent_wire_wire_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2444,7 @@ func (x *Fetched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fetched.ProtoReflect.Descriptor instead.
 func (*Fetched) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{23}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Fetched) GetPath() string {
@@ -2368,7 +2491,7 @@ type Log struct {
 
 func (x *Log) Reset() {
 	*x = Log{}
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2503,7 @@ func (x *Log) String() string {
 func (*Log) ProtoMessage() {}
 
 func (x *Log) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[24]
+	mi := &file_agent_wire_wire_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2516,7 @@ func (x *Log) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Log.ProtoReflect.Descriptor instead.
 func (*Log) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{24}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Log) GetText() string {
@@ -2413,7 +2536,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2548,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[25]
+	mi := &file_agent_wire_wire_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2561,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{25}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Done) GetFailed() bool {
@@ -2480,6 +2603,8 @@ type Result struct {
 	PatchMemory *PatchMemory `protobuf:"bytes,24,opt,name=patch_memory,json=patchMemory,proto3" json:"patch_memory,omitempty"` // of a step that splices, or unsplices
 	Clones      []*Clone     `protobuf:"bytes,26,rep,name=clones,proto3" json:"clones,omitempty"`                              // of a step that makes some, or has them grow
 	IndexError  string       `protobuf:"bytes,27,opt,name=index_error,json=indexError,proto3" json:"index_error,omitempty"`    // of a step that splices: why the index that came along is not used
+	Meant       []*Meant     `protobuf:"bytes,28,rep,name=meant,proto3" json:"meant,omitempty"`                                // of a step that asks for copies: of each of its specifications
+	Sources     []string     `protobuf:"bytes,29,rep,name=sources,proto3" json:"sources,omitempty"`                            // and of each of its places, "" where it is not known
 	// Not all of it: the next record is a Result of the same step, whose lists go on where these
 	// end. A part is at most 1 MiB, or one element of a list. See Parts.
 	More          bool `protobuf:"varint,25,opt,name=more,proto3" json:"more,omitempty"`
@@ -2489,7 +2614,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2626,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[26]
+	mi := &file_agent_wire_wire_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2639,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{26}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Result) GetStep() string {
@@ -2643,11 +2768,86 @@ func (x *Result) GetIndexError() string {
 	return ""
 }
 
+func (x *Result) GetMeant() []*Meant {
+	if x != nil {
+		return x.Meant
+	}
+	return nil
+}
+
+func (x *Result) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
 func (x *Result) GetMore() bool {
 	if x != nil {
 		return x.More
 	}
 	return false
+}
+
+// Meant is what a specification means where functions are inlined.
+type Meant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Specs         []string               `protobuf:"bytes,1,rep,name=specs,proto3" json:"specs,omitempty"`
+	Untold        []string               `protobuf:"bytes,2,rep,name=untold,proto3" json:"untold,omitempty"` // places that nobody can tell, or that lack an argument, with the reasons
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`   // why it means nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Meant) Reset() {
+	*x = Meant{}
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Meant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Meant) ProtoMessage() {}
+
+func (x *Meant) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Meant.ProtoReflect.Descriptor instead.
+func (*Meant) Descriptor() ([]byte, []int) {
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Meant) GetSpecs() []string {
+	if x != nil {
+		return x.Specs
+	}
+	return nil
+}
+
+func (x *Meant) GetUntold() []string {
+	if x != nil {
+		return x.Untold
+	}
+	return nil
+}
+
+func (x *Meant) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // Clone is what a clone is.
@@ -2679,7 +2879,7 @@ type Clone struct {
 
 func (x *Clone) Reset() {
 	*x = Clone{}
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2891,7 @@ func (x *Clone) String() string {
 func (*Clone) ProtoMessage() {}
 
 func (x *Clone) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[27]
+	mi := &file_agent_wire_wire_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2904,7 @@ func (x *Clone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Clone.ProtoReflect.Descriptor instead.
 func (*Clone) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{27}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Clone) GetEntry() string {
@@ -2823,7 +3023,7 @@ type Left struct {
 
 func (x *Left) Reset() {
 	*x = Left{}
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2835,7 +3035,7 @@ func (x *Left) String() string {
 func (*Left) ProtoMessage() {}
 
 func (x *Left) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[28]
+	mi := &file_agent_wire_wire_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2848,7 +3048,7 @@ func (x *Left) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Left.ProtoReflect.Descriptor instead.
 func (*Left) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{28}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Left) GetFunction() string {
@@ -2879,7 +3079,7 @@ type PatchMemory struct {
 
 func (x *PatchMemory) Reset() {
 	*x = PatchMemory{}
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3091,7 @@ func (x *PatchMemory) String() string {
 func (*PatchMemory) ProtoMessage() {}
 
 func (x *PatchMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[29]
+	mi := &file_agent_wire_wire_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3104,7 @@ func (x *PatchMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PatchMemory.ProtoReflect.Descriptor instead.
 func (*PatchMemory) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{29}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PatchMemory) GetAreas() uint64 {
@@ -2952,7 +3152,7 @@ type Planned struct {
 
 func (x *Planned) Reset() {
 	*x = Planned{}
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3164,7 @@ func (x *Planned) String() string {
 func (*Planned) ProtoMessage() {}
 
 func (x *Planned) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[30]
+	mi := &file_agent_wire_wire_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3177,7 @@ func (x *Planned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Planned.ProtoReflect.Descriptor instead.
 func (*Planned) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{30}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Planned) GetLse() bool {
@@ -3040,7 +3240,7 @@ type Stage struct {
 
 func (x *Stage) Reset() {
 	*x = Stage{}
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3252,7 @@ func (x *Stage) String() string {
 func (*Stage) ProtoMessage() {}
 
 func (x *Stage) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[31]
+	mi := &file_agent_wire_wire_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3265,7 @@ func (x *Stage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stage.ProtoReflect.Descriptor instead.
 func (*Stage) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{31}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Stage) GetName() string {
@@ -3096,7 +3296,7 @@ type Looked struct {
 
 func (x *Looked) Reset() {
 	*x = Looked{}
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3308,7 @@ func (x *Looked) String() string {
 func (*Looked) ProtoMessage() {}
 
 func (x *Looked) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[32]
+	mi := &file_agent_wire_wire_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3321,7 @@ func (x *Looked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked.ProtoReflect.Descriptor instead.
 func (*Looked) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Looked) GetOpenNs() uint64 {
@@ -3170,7 +3370,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3382,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[33]
+	mi := &file_agent_wire_wire_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3395,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{33}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Refusal) GetReason() string {
@@ -3260,7 +3460,7 @@ type PointResult struct {
 
 func (x *PointResult) Reset() {
 	*x = PointResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3472,7 @@ func (x *PointResult) String() string {
 func (*PointResult) ProtoMessage() {}
 
 func (x *PointResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[34]
+	mi := &file_agent_wire_wire_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3485,7 @@ func (x *PointResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointResult.ProtoReflect.Descriptor instead.
 func (*PointResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{34}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PointResult) GetSpec() string {
@@ -3497,7 +3697,7 @@ type RunResult struct {
 
 func (x *RunResult) Reset() {
 	*x = RunResult{}
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3709,7 @@ func (x *RunResult) String() string {
 func (*RunResult) ProtoMessage() {}
 
 func (x *RunResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[35]
+	mi := &file_agent_wire_wire_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3722,7 @@ func (x *RunResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResult.ProtoReflect.Descriptor instead.
 func (*RunResult) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RunResult) GetExit() int32 {
@@ -3589,7 +3789,7 @@ type Value struct {
 
 func (x *Value) Reset() {
 	*x = Value{}
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3801,7 @@ func (x *Value) String() string {
 func (*Value) ProtoMessage() {}
 
 func (x *Value) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[36]
+	mi := &file_agent_wire_wire_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3814,7 @@ func (x *Value) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Value.ProtoReflect.Descriptor instead.
 func (*Value) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{36}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Value) GetSpec() string {
@@ -3763,7 +3963,7 @@ type Moment struct {
 
 func (x *Moment) Reset() {
 	*x = Moment{}
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3975,7 @@ func (x *Moment) String() string {
 func (*Moment) ProtoMessage() {}
 
 func (x *Moment) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[37]
+	mi := &file_agent_wire_wire_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3988,7 @@ func (x *Moment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment.ProtoReflect.Descriptor instead.
 func (*Moment) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Moment) GetCycles() uint64 {
@@ -3830,7 +4030,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +4042,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[38]
+	mi := &file_agent_wire_wire_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4055,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{38}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Row) GetKeys() []uint64 {
@@ -3884,7 +4084,7 @@ type TraceRecord struct {
 
 func (x *TraceRecord) Reset() {
 	*x = TraceRecord{}
-	mi := &file_agent_wire_wire_proto_msgTypes[39]
+	mi := &file_agent_wire_wire_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4096,7 @@ func (x *TraceRecord) String() string {
 func (*TraceRecord) ProtoMessage() {}
 
 func (x *TraceRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[39]
+	mi := &file_agent_wire_wire_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4109,7 @@ func (x *TraceRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceRecord.ProtoReflect.Descriptor instead.
 func (*TraceRecord) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{39}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TraceRecord) GetNumber() uint64 {
@@ -3944,7 +4144,7 @@ type TextDiff struct {
 
 func (x *TextDiff) Reset() {
 	*x = TextDiff{}
-	mi := &file_agent_wire_wire_proto_msgTypes[40]
+	mi := &file_agent_wire_wire_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3956,7 +4156,7 @@ func (x *TextDiff) String() string {
 func (*TextDiff) ProtoMessage() {}
 
 func (x *TextDiff) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[40]
+	mi := &file_agent_wire_wire_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3969,7 +4169,7 @@ func (x *TextDiff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextDiff.ProtoReflect.Descriptor instead.
 func (*TextDiff) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TextDiff) GetBytes() uint64 {
@@ -4004,7 +4204,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_agent_wire_wire_proto_msgTypes[41]
+	mi := &file_agent_wire_wire_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4216,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[41]
+	mi := &file_agent_wire_wire_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4229,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{41}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Range) GetAddress() uint64 {
@@ -4066,7 +4266,7 @@ type Looked_Function struct {
 
 func (x *Looked_Function) Reset() {
 	*x = Looked_Function{}
-	mi := &file_agent_wire_wire_proto_msgTypes[42]
+	mi := &file_agent_wire_wire_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4078,7 +4278,7 @@ func (x *Looked_Function) String() string {
 func (*Looked_Function) ProtoMessage() {}
 
 func (x *Looked_Function) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[42]
+	mi := &file_agent_wire_wire_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4091,7 +4291,7 @@ func (x *Looked_Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Looked_Function.ProtoReflect.Descriptor instead.
 func (*Looked_Function) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{32, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{35, 0}
 }
 
 func (x *Looked_Function) GetName() string {
@@ -4144,7 +4344,7 @@ type Moment_Inside struct {
 
 func (x *Moment_Inside) Reset() {
 	*x = Moment_Inside{}
-	mi := &file_agent_wire_wire_proto_msgTypes[44]
+	mi := &file_agent_wire_wire_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4156,7 +4356,7 @@ func (x *Moment_Inside) String() string {
 func (*Moment_Inside) ProtoMessage() {}
 
 func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_wire_wire_proto_msgTypes[44]
+	mi := &file_agent_wire_wire_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4169,7 +4369,7 @@ func (x *Moment_Inside) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moment_Inside.ProtoReflect.Descriptor instead.
 func (*Moment_Inside) Descriptor() ([]byte, []int) {
-	return file_agent_wire_wire_proto_rawDescGZIP(), []int{37, 0}
+	return file_agent_wire_wire_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *Moment_Inside) GetProcess() uint32 {
@@ -4230,7 +4430,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x06schema\x18\x01 \x01(\rR\x06schema\x12)\n" +
 	"\x05steps\x18\x02 \x03(\v2\x13.kerninst.wire.StepR\x05steps\x12\x14\n" +
 	"\x05fetch\x18\x03 \x03(\tR\x05fetch\x12\x14\n" +
-	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\x90\x04\n" +
+	"\x05heeds\x18\x04 \x01(\bR\x05heeds\"\xc1\x04\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bmay_fail\x18\x02 \x01(\bR\amayFail\x12/\n" +
@@ -4244,7 +4444,8 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04dump\x18\n" +
 	" \x01(\v2\x13.kerninst.wire.DumpH\x00R\x04dump\x12)\n" +
 	"\x04look\x18\x10 \x01(\v2\x13.kerninst.wire.LookH\x00R\x04look\x12)\n" +
-	"\x04grow\x18\x11 \x01(\v2\x13.kerninst.wire.GrowH\x00R\x04growB\x04\n" +
+	"\x04grow\x18\x11 \x01(\v2\x13.kerninst.wire.GrowH\x00R\x04grow\x12/\n" +
+	"\x06copies\x18\x12 \x01(\v2\x15.kerninst.wire.CopiesH\x00R\x06copiesB\x04\n" +
 	"\x02do\"\xb9\x02\n" +
 	"\x06Splice\x12,\n" +
 	"\x06points\x18\x01 \x03(\v2\x14.kerninst.wire.PointR\x06points\x12!\n" +
@@ -4351,7 +4552,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04Dump\"2\n" +
 	"\x04Look\x12\x14\n" +
 	"\x05every\x18\x01 \x01(\rR\x05every\x12\x14\n" +
-	"\x05alone\x18\x02 \x01(\bR\x05alone\"\xf3\x02\n" +
+	"\x05alone\x18\x02 \x01(\bR\x05alone\"R\n" +
+	"\x06Copies\x12\x14\n" +
+	"\x05specs\x18\x01 \x03(\tR\x05specs\x122\n" +
+	"\x06places\x18\x02 \x03(\v2\x1a.kerninst.wire.SourcePlaceR\x06places\"?\n" +
+	"\vSourcePlace\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\x12\x1a\n" +
+	"\breturned\x18\x02 \x01(\bR\breturned\"\xf3\x02\n" +
 	"\x06Record\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\rR\x03seq\x12\x10\n" +
 	"\x03vns\x18\x02 \x01(\x04R\x03vns\x12,\n" +
@@ -4400,7 +4607,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\x8b\x06\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xd1\x06\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +
@@ -4421,8 +4628,14 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\fpatch_memory\x18\x18 \x01(\v2\x1a.kerninst.wire.PatchMemoryR\vpatchMemory\x12,\n" +
 	"\x06clones\x18\x1a \x03(\v2\x14.kerninst.wire.CloneR\x06clones\x12\x1f\n" +
 	"\vindex_error\x18\x1b \x01(\tR\n" +
-	"indexError\x12\x12\n" +
-	"\x04more\x18\x19 \x01(\bR\x04more\"\xc8\x03\n" +
+	"indexError\x12*\n" +
+	"\x05meant\x18\x1c \x03(\v2\x14.kerninst.wire.MeantR\x05meant\x12\x18\n" +
+	"\asources\x18\x1d \x03(\tR\asources\x12\x12\n" +
+	"\x04more\x18\x19 \x01(\bR\x04more\"K\n" +
+	"\x05Meant\x12\x14\n" +
+	"\x05specs\x18\x01 \x03(\tR\x05specs\x12\x16\n" +
+	"\x06untold\x18\x02 \x03(\tR\x06untold\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xc8\x03\n" +
 	"\x05Clone\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\tR\x05entry\x12\x1c\n" +
 	"\tmechanism\x18\x02 \x01(\tR\tmechanism\x12\x18\n" +
@@ -4606,7 +4819,7 @@ func file_agent_wire_wire_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_wire_wire_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_agent_wire_wire_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_agent_wire_wire_proto_goTypes = []any{
 	(Place)(0),              // 0: kerninst.wire.Place
 	(Each)(0),               // 1: kerninst.wire.Each
@@ -4631,32 +4844,35 @@ var file_agent_wire_wire_proto_goTypes = []any{
 	(*Kprobe)(nil),          // 20: kerninst.wire.Kprobe
 	(*Dump)(nil),            // 21: kerninst.wire.Dump
 	(*Look)(nil),            // 22: kerninst.wire.Look
-	(*Record)(nil),          // 23: kerninst.wire.Record
-	(*Trace)(nil),           // 24: kerninst.wire.Trace
-	(*Hello)(nil),           // 25: kerninst.wire.Hello
-	(*Chunk)(nil),           // 26: kerninst.wire.Chunk
-	(*Fetched)(nil),         // 27: kerninst.wire.Fetched
-	(*Log)(nil),             // 28: kerninst.wire.Log
-	(*Done)(nil),            // 29: kerninst.wire.Done
-	(*Result)(nil),          // 30: kerninst.wire.Result
-	(*Clone)(nil),           // 31: kerninst.wire.Clone
-	(*Left)(nil),            // 32: kerninst.wire.Left
-	(*PatchMemory)(nil),     // 33: kerninst.wire.PatchMemory
-	(*Planned)(nil),         // 34: kerninst.wire.Planned
-	(*Stage)(nil),           // 35: kerninst.wire.Stage
-	(*Looked)(nil),          // 36: kerninst.wire.Looked
-	(*Refusal)(nil),         // 37: kerninst.wire.Refusal
-	(*PointResult)(nil),     // 38: kerninst.wire.PointResult
-	(*RunResult)(nil),       // 39: kerninst.wire.RunResult
-	(*Value)(nil),           // 40: kerninst.wire.Value
-	(*Moment)(nil),          // 41: kerninst.wire.Moment
-	(*Row)(nil),             // 42: kerninst.wire.Row
-	(*TraceRecord)(nil),     // 43: kerninst.wire.TraceRecord
-	(*TextDiff)(nil),        // 44: kerninst.wire.TextDiff
-	(*Range)(nil),           // 45: kerninst.wire.Range
-	(*Looked_Function)(nil), // 46: kerninst.wire.Looked.Function
-	nil,                     // 47: kerninst.wire.Value.SymbolsEntry
-	(*Moment_Inside)(nil),   // 48: kerninst.wire.Moment.Inside
+	(*Copies)(nil),          // 23: kerninst.wire.Copies
+	(*SourcePlace)(nil),     // 24: kerninst.wire.SourcePlace
+	(*Record)(nil),          // 25: kerninst.wire.Record
+	(*Trace)(nil),           // 26: kerninst.wire.Trace
+	(*Hello)(nil),           // 27: kerninst.wire.Hello
+	(*Chunk)(nil),           // 28: kerninst.wire.Chunk
+	(*Fetched)(nil),         // 29: kerninst.wire.Fetched
+	(*Log)(nil),             // 30: kerninst.wire.Log
+	(*Done)(nil),            // 31: kerninst.wire.Done
+	(*Result)(nil),          // 32: kerninst.wire.Result
+	(*Meant)(nil),           // 33: kerninst.wire.Meant
+	(*Clone)(nil),           // 34: kerninst.wire.Clone
+	(*Left)(nil),            // 35: kerninst.wire.Left
+	(*PatchMemory)(nil),     // 36: kerninst.wire.PatchMemory
+	(*Planned)(nil),         // 37: kerninst.wire.Planned
+	(*Stage)(nil),           // 38: kerninst.wire.Stage
+	(*Looked)(nil),          // 39: kerninst.wire.Looked
+	(*Refusal)(nil),         // 40: kerninst.wire.Refusal
+	(*PointResult)(nil),     // 41: kerninst.wire.PointResult
+	(*RunResult)(nil),       // 42: kerninst.wire.RunResult
+	(*Value)(nil),           // 43: kerninst.wire.Value
+	(*Moment)(nil),          // 44: kerninst.wire.Moment
+	(*Row)(nil),             // 45: kerninst.wire.Row
+	(*TraceRecord)(nil),     // 46: kerninst.wire.TraceRecord
+	(*TextDiff)(nil),        // 47: kerninst.wire.TextDiff
+	(*Range)(nil),           // 48: kerninst.wire.Range
+	(*Looked_Function)(nil), // 49: kerninst.wire.Looked.Function
+	nil,                     // 50: kerninst.wire.Value.SymbolsEntry
+	(*Moment_Inside)(nil),   // 51: kerninst.wire.Moment.Inside
 }
 var file_agent_wire_wire_proto_depIdxs = []int32{
 	5,  // 0: kerninst.wire.Job.steps:type_name -> kerninst.wire.Step
@@ -4670,62 +4886,65 @@ var file_agent_wire_wire_proto_depIdxs = []int32{
 	21, // 8: kerninst.wire.Step.dump:type_name -> kerninst.wire.Dump
 	22, // 9: kerninst.wire.Step.look:type_name -> kerninst.wire.Look
 	10, // 10: kerninst.wire.Step.grow:type_name -> kerninst.wire.Grow
-	11, // 11: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
-	7,  // 12: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
-	9,  // 13: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
-	8,  // 14: kerninst.wire.Cloning.links:type_name -> kerninst.wire.Led
-	1,  // 15: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
-	13, // 16: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
-	15, // 17: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
-	1,  // 18: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
-	13, // 19: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
-	12, // 20: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
-	0,  // 21: kerninst.wire.Point.place:type_name -> kerninst.wire.Place
-	2,  // 22: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
-	40, // 23: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
-	41, // 24: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
-	3,  // 25: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
-	25, // 26: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
-	30, // 27: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
-	28, // 28: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
-	29, // 29: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
-	26, // 30: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
-	16, // 31: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
-	24, // 32: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
-	38, // 33: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
-	39, // 34: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
-	40, // 35: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
-	44, // 36: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
-	36, // 37: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
-	27, // 38: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
-	35, // 39: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
-	34, // 40: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
-	41, // 41: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
-	16, // 42: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
-	33, // 43: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
-	31, // 44: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
-	32, // 45: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
-	37, // 46: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
-	8,  // 47: kerninst.wire.Clone.links:type_name -> kerninst.wire.Led
-	8,  // 48: kerninst.wire.Clone.out:type_name -> kerninst.wire.Led
-	37, // 49: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
-	38, // 50: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
-	46, // 51: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
-	37, // 52: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
-	37, // 53: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
-	43, // 54: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
-	42, // 55: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
-	2,  // 56: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
-	12, // 57: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
-	47, // 58: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
-	48, // 59: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
-	45, // 60: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
-	12, // 61: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	23, // 11: kerninst.wire.Step.copies:type_name -> kerninst.wire.Copies
+	11, // 12: kerninst.wire.Splice.points:type_name -> kerninst.wire.Point
+	7,  // 13: kerninst.wire.Splice.clones:type_name -> kerninst.wire.Cloning
+	9,  // 14: kerninst.wire.Cloning.rules:type_name -> kerninst.wire.Rule
+	8,  // 15: kerninst.wire.Cloning.links:type_name -> kerninst.wire.Led
+	1,  // 16: kerninst.wire.Rule.each:type_name -> kerninst.wire.Each
+	13, // 17: kerninst.wire.Rule.actions:type_name -> kerninst.wire.Action
+	15, // 18: kerninst.wire.Grow.run:type_name -> kerninst.wire.Run
+	1,  // 19: kerninst.wire.Point.each:type_name -> kerninst.wire.Each
+	13, // 20: kerninst.wire.Point.actions:type_name -> kerninst.wire.Action
+	12, // 21: kerninst.wire.Point.block:type_name -> kerninst.wire.Block
+	0,  // 22: kerninst.wire.Point.place:type_name -> kerninst.wire.Place
+	2,  // 23: kerninst.wire.Action.timed:type_name -> kerninst.wire.Timed
+	43, // 24: kerninst.wire.Sample.values:type_name -> kerninst.wire.Value
+	44, // 25: kerninst.wire.Sample.began:type_name -> kerninst.wire.Moment
+	3,  // 26: kerninst.wire.Module.op:type_name -> kerninst.wire.Module.Op
+	24, // 27: kerninst.wire.Copies.places:type_name -> kerninst.wire.SourcePlace
+	27, // 28: kerninst.wire.Record.hello:type_name -> kerninst.wire.Hello
+	32, // 29: kerninst.wire.Record.result:type_name -> kerninst.wire.Result
+	30, // 30: kerninst.wire.Record.log:type_name -> kerninst.wire.Log
+	31, // 31: kerninst.wire.Record.done:type_name -> kerninst.wire.Done
+	28, // 32: kerninst.wire.Record.chunk:type_name -> kerninst.wire.Chunk
+	16, // 33: kerninst.wire.Record.sample:type_name -> kerninst.wire.Sample
+	26, // 34: kerninst.wire.Record.trace:type_name -> kerninst.wire.Trace
+	41, // 35: kerninst.wire.Result.points:type_name -> kerninst.wire.PointResult
+	42, // 36: kerninst.wire.Result.runs:type_name -> kerninst.wire.RunResult
+	43, // 37: kerninst.wire.Result.values:type_name -> kerninst.wire.Value
+	47, // 38: kerninst.wire.Result.text:type_name -> kerninst.wire.TextDiff
+	39, // 39: kerninst.wire.Result.looked:type_name -> kerninst.wire.Looked
+	29, // 40: kerninst.wire.Result.fetched:type_name -> kerninst.wire.Fetched
+	38, // 41: kerninst.wire.Result.stages:type_name -> kerninst.wire.Stage
+	37, // 42: kerninst.wire.Result.planned:type_name -> kerninst.wire.Planned
+	44, // 43: kerninst.wire.Result.moments:type_name -> kerninst.wire.Moment
+	16, // 44: kerninst.wire.Result.samples:type_name -> kerninst.wire.Sample
+	36, // 45: kerninst.wire.Result.patch_memory:type_name -> kerninst.wire.PatchMemory
+	34, // 46: kerninst.wire.Result.clones:type_name -> kerninst.wire.Clone
+	33, // 47: kerninst.wire.Result.meant:type_name -> kerninst.wire.Meant
+	35, // 48: kerninst.wire.Clone.left:type_name -> kerninst.wire.Left
+	40, // 49: kerninst.wire.Clone.refusal:type_name -> kerninst.wire.Refusal
+	8,  // 50: kerninst.wire.Clone.links:type_name -> kerninst.wire.Led
+	8,  // 51: kerninst.wire.Clone.out:type_name -> kerninst.wire.Led
+	40, // 52: kerninst.wire.Left.refusal:type_name -> kerninst.wire.Refusal
+	41, // 53: kerninst.wire.Planned.clocks:type_name -> kerninst.wire.PointResult
+	49, // 54: kerninst.wire.Looked.functions:type_name -> kerninst.wire.Looked.Function
+	40, // 55: kerninst.wire.PointResult.refusal:type_name -> kerninst.wire.Refusal
+	40, // 56: kerninst.wire.PointResult.passed:type_name -> kerninst.wire.Refusal
+	46, // 57: kerninst.wire.Value.records:type_name -> kerninst.wire.TraceRecord
+	45, // 58: kerninst.wire.Value.rows:type_name -> kerninst.wire.Row
+	2,  // 59: kerninst.wire.Value.timed:type_name -> kerninst.wire.Timed
+	12, // 60: kerninst.wire.Value.block:type_name -> kerninst.wire.Block
+	50, // 61: kerninst.wire.Value.symbols:type_name -> kerninst.wire.Value.SymbolsEntry
+	51, // 62: kerninst.wire.Moment.inside:type_name -> kerninst.wire.Moment.Inside
+	48, // 63: kerninst.wire.TextDiff.differing:type_name -> kerninst.wire.Range
+	12, // 64: kerninst.wire.Moment.Inside.block:type_name -> kerninst.wire.Block
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_agent_wire_wire_proto_init() }
@@ -4744,8 +4963,9 @@ func file_agent_wire_wire_proto_init() {
 		(*Step_Dump)(nil),
 		(*Step_Look)(nil),
 		(*Step_Grow)(nil),
+		(*Step_Copies)(nil),
 	}
-	file_agent_wire_wire_proto_msgTypes[19].OneofWrappers = []any{
+	file_agent_wire_wire_proto_msgTypes[21].OneofWrappers = []any{
 		(*Record_Hello)(nil),
 		(*Record_Result)(nil),
 		(*Record_Log)(nil),
@@ -4760,7 +4980,7 @@ func file_agent_wire_wire_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_wire_wire_proto_rawDesc), len(file_agent_wire_wire_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   45,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -68,8 +68,8 @@ func TestShows(t *testing.T) {
 // are there, each has to find something.
 func tryExamples(t *testing.T, g *guestShell, arch string) {
 	all := examples(t)
-	if len(all) != 14 {
-		t.Errorf("%d examples, want 14", len(all))
+	if len(all) != 15 {
+		t.Errorf("%d examples, want 15", len(all))
 	}
 	for k, e := range all {
 		got, code := g.run(e.command, len(behaviours)+k)

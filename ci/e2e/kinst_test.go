@@ -41,6 +41,13 @@ var behaviours = []struct {
 	{"patterns stand for functions", `kinst -l 'kinst::ksys_r*:entry'`, 0, `(?s)ksys_read:\d+ .*ksys_readahead:\d+ |(?s)ksys_readahead:\d+ .*ksys_read:\d+ `, ""},
 	{"an offset that is no instruction's", `kinst kinst::vfs_read:100001 -- true`, 1, `refused +outside the function: .*`, ""},
 	{"a function that is none", `kinst kinst::vfs_reed:entry -- true`, 1, `no such function: the kernel has no function vfs_reed; there is .*vfs_read`, ""},
+	{"a function that is in others alone", `kinst kinst::file_start_write:entry -- true; kinst --inline kinst::file_start_write:entry --skip-refused --run 'echo >/tmp/x'`, 0,
+		`(?s)--inline finds the copies.*kinst::vfs_write:\d+ +\w+ +[1-9]\d* +include/linux/fs\.h:\d+ file_start_write\n`, ""},
+	{"an argument by its name", `kinst 'kinst::ksys_read:entry /comm == "wc" && arg("count") == arg2/' 'kinst::ksys_read:18 /arg("count") != arg2/' -- wc -c /proc/mounts; kinst 'kinst::vfs_read:entry sum(arg("fill"))' -- true`, 2,
+		`(?s)kinst::ksys_read:\d+ +\w+ .*[1-9]\d*\n.* 0\n.*vfs_read has no argument fill: it has file, buf, count, pos; did you mean file\?`, "amd64"},
+	{"an argument of copies by its name", `kinst --inline 'kinst::file_start_write:entry /comm == "sh"/ max(file(arg("file")).f_flags)' --skip-refused --run 'echo >/tmp/x'; kinst --inline 'kinst::file_start_write:entry sum(arg("fill"))' -- true`, 1,
+		`(?s)kinst::vfs_write:\d+ +\w+ +max\(file\(reg\("\w+"\)\)\.f_flags\) +[1-9]\d* .*arg\("fill"\) at kinst::vfs_write:\d+: file_start_write has file\n.* points cannot be had, and there are no others`, ""},
+	{"a line of the source", `kinst --inline -l kinst:fs/file.c:3; kinst --inline -l kinst:fs/nofile.c:3`, 2, `(?s)the next that has some is \d+\n.*no code of the kernel is of a file fs/nofile\.c`, ""},
 	{"a module that is not there", `kinst kinst:nonsense:vfs_read:entry -- true`, 1, `module nonsense is not loaded`, ""},
 	{"functions that are unsafe to trace", `kinst kinst::NOINSTR:8 -- true`, 1, `NOINSTR:8 +refused +\S`, "each"},
 	{"an offset that is no number", `kinst kinst::vfs_read:here -- true`, 2, `"here" is neither a byte offset`, ""},
@@ -101,7 +108,7 @@ func TestKinst(t *testing.T) {
 	for _, arch := range arches {
 		t.Run(arch, func(t *testing.T) {
 			in := strings.NewReplacer("GETPPID", getppid[arch], "BENCH", "/lib/kerninst/bench/bench null 100 9", "NOINSTR", noinstr[arch])
-			g := openShell(t, arch)
+			g := openShell(t, arch, "--inline", "--copies", "../../scenarios/copies/"+arch+".copies")
 			tryExamples(t, g, arch)
 			g.run("echo '"+textOf+"' >/tmp/text.sh", 0)
 			tried := 0

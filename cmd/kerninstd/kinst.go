@@ -93,6 +93,13 @@ func question(args []string, types func() (*ktypes.Types, error)) (code int, ans
 	if err == nil {
 		err = r.CheckFor(runtime.GOARCH)
 	}
+	if err == nil && r.Inline {
+		var code int
+		if code, err = expand(&r); code != 0 {
+			fmt.Fprintln(os.Stderr, "kinst:", err)
+			return code, false
+		}
+	}
 	if err == nil {
 		job, err = r.Job(probe.At{Types: types, Registers: registers()})
 	}
@@ -118,7 +125,11 @@ func question(args []string, types func() (*ktypes.Types, error)) (code int, ans
 	case err != nil:
 		return exitBroken, false
 	}
-	return show(&r, r.Answer(records)), true
+	a := r.Answer(records)
+	if r.Inline {
+		tell(&a)
+	}
+	return show(&r, a), true
 }
 
 func readTypes() (*ktypes.Types, error) {

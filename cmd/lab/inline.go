@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"kerninst/agent/inline"
+	"kerninst/agent/inlined"
 	"kerninst/agent/ktext"
 	"kerninst/images"
 	"kerninst/lab/analysis"
@@ -101,7 +103,7 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 // otherBuild tells from other errors that somebody gave what is known of another kernel.
 func otherBuild(arch string, err error) error {
 	err = fmt.Errorf("%s: %w", arch, err)
-	var other *analysis.OtherBuildError
+	var other *inlined.OtherBuildError
 	if errors.As(err, &other) {
 		return usage(err)
 	}
@@ -167,6 +169,23 @@ func (k *known) index(ctx context.Context, c *common, arch string) (*inline.Inde
 	return x, kernelError(err)
 }
 
+// takeCopies puts what is known of inlined copies into a folder, for the daemon.
+func (k *known) takeCopies(ctx context.Context, c *common, arch, dir string) ([]images.File, error) {
+	x, err := k.index(ctx, c, arch)
+	if err != nil {
+		return nil, err
+	}
+	b, err := x.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	file := images.File{Path: daemonCopies, Mode: 0o444, Source: filepath.Join(dir, "kernel.copies")}
+	return []images.File{file}, os.WriteFile(file.Source, b, 0o600)
+}
+
+// daemonCopies is where the daemon looks for them.
+const daemonCopies = "/lib/kerninst/kernel.copies"
+
 // readBefore tells lines of the source on cards, of kernels whose debugging information has been read
 // before: nothing is fetched for a card. Whoever has built a kernel has it at hand.
 func readBefore(opts images.Options) func(func() (*ktext.Dump, error)) (card.Source, error) {
@@ -184,7 +203,7 @@ func readBefore(opts images.Options) func(func() (*ktext.Dump, error)) (card.Sou
 		if err != nil {
 			return nil, err
 		}
-		n, err := analysis.NewInlines(d, x)
+		n, err := analysis.CopiesIn(d, x)
 		if err != nil {
 			return nil, err
 		}

@@ -337,7 +337,7 @@ func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, err
 	if err != nil {
 		return nil, err
 	}
-	n, err := analysis.NewInlines(r.dump, x)
+	n, err := analysis.CopiesIn(r.dump, x)
 	if err != nil {
 		return nil, otherBuild(r.arch, err)
 	}

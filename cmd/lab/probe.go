@@ -1,26 +1,24 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path"
-	"slices"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/ask"
+	"kerninst/agent/inlined"
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktypes"
-	"kerninst/agent/plan"
 	"kerninst/agent/probe"
+	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/analysis"
 	"kerninst/lab/card"
@@ -35,12 +33,11 @@ type probeFlags struct {
 	common
 	own
 	ask.Request
-	time   string
-	seed   uint64
-	index  bool
-	inline bool
+	time  string
+	seed  uint64
+	index bool
 	known
-	copied *analysis.Inlines // with inline
+	copied *inlined.Copies // with inline
 	keep   bool
 	plot   string
 }
@@ -76,7 +73,6 @@ func probeCommand() *cobra.Command {
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
 	c.Flags().BoolVar(&f.index, "index", false, "take what is known of the whole kernel along: fewer registers are saved")
-	c.Flags().BoolVar(&f.inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline), and kinst:FILE:LINE a line of the source")
 	c.Flags().StringVar(&f.plot, "plot", "", "draw how what is counted went while the workload ran, into `FILE`.svg")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave a guest that crashes or hangs as it is (see lab gdb, lab kept)")
 	f.addOwn(c.Flags(), 1)
@@ -86,13 +82,10 @@ func probeCommand() *cobra.Command {
 
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
-	if named := strings.Join(append(append(slices.Clone(f.Do), f.Predicate), f.Specs...), " "); analysis.NamesArguments(named) && !f.inline {
-		return errors.New("arg(\"NAME\"): where arguments are by their names is what --inline knows")
-	}
-	if f.copies != "" && !f.inline {
+	if f.copies != "" && !f.Inline {
 		return errors.New("--copies: it says where --inline finds copies, which is not given")
 	}
-	if f.inline && f.dryrun {
+	if f.Inline && f.dryrun {
 		return errors.New("--inline with --dry-run: the kernel would have to be looked into")
 	}
 	if f.index && f.dryrun {
@@ -151,7 +144,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err := errors.Join(f.check(), f.CheckFor(name)); err != nil { // before Job: it knows of no plot
 		return usage(err)
 	}
-	if f.inline {
+	if f.Inline {
 		if err := f.expand(ctx, name); err != nil {
 			return err
 		}
@@ -250,57 +243,17 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	if err != nil {
 		return err
 	}
-	n, err := analysis.NewInlines(d, x)
+	n, err := analysis.CopiesIn(d, x)
 	if err != nil {
 		return otherBuild(arch, err)
 	}
 	f.copied = n
-	asked, err := f.withNames()
-	if err != nil {
-		return usage(err)
+	err = f.Expand(func(specs []string) ([]*wire.Meant, error) { return n.Meant(specs), nil }, func(s string) { progress("probe: %s", s) })
+	var untold *ask.UntoldError
+	if errors.As(err, &untold) {
+		return &exit{code: status.ExitFailed, err: err}
 	}
-	var all, untold []string
-	for _, spec := range asked {
-		specs, not, err := n.Specs(spec)
-		if err != nil {
-			return usage(err)
-		}
-		all, untold = append(all, specs...), append(untold, not...)
-	}
-	for _, s := range untold {
-		progress("probe: %s", s)
-	}
-	if len(untold) > 0 && !f.SkipRefused && !f.List {
-		return &exit{code: status.ExitFailed, err: fmt.Errorf("%d points cannot be had, nothing is spliced; --skip-refused leaves them out", len(untold))}
-	}
-	f.Specs = all
-	return nil
-}
-
-// withNames are the specifications. If what is to be done for all asks for arguments by their names, which are
-// found elsewhere in each copy, each has it as its own, as far as it has none.
-func (f *probeFlags) withNames() (out []string, err error) {
-	if !slices.ContainsFunc(append(slices.Clone(f.Do), f.Predicate), analysis.NamesArguments) {
-		return f.Specs, nil
-	}
-	for _, spec := range f.Specs {
-		place, predicate, action, err := probe.Parts(spec)
-		if err != nil {
-			return nil, err
-		}
-		if predicate = cmp.Or(predicate, f.Predicate); predicate != "" {
-			place += " /" + predicate + "/"
-		}
-		does := f.Do
-		if action != "" {
-			does = []string{action}
-		}
-		for _, do := range does {
-			out = append(out, place+" "+do)
-		}
-	}
-	f.Do, f.Predicate = []string{"count"}, "" // all have their own
-	return out, nil
+	return usage(err)
 }
 
 // unread reports whether there is something in a file or pipe that nobody has read.
@@ -386,9 +339,6 @@ func (f *probeFlags) print(d *probeDocument) error {
 	}
 	for _, note := range f.Notes(d.Answer) {
 		progress("%s", note)
-	}
-	if !f.inline && slices.ContainsFunc(d.Points, func(p ask.Point) bool { return p.Refusal != nil && p.Refusal.Reason == plan.NoSuchFunction.String() }) {
-		progress("probe: --inline finds the copies of functions that the compiler has inlined, of which the kernel has no symbol")
 	}
 	code := status.ExitCode(d.Status)
 	if code == 0 && f.ExitWithWorkload && d.Workload != nil {

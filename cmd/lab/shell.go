@@ -3,12 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"kerninst/images"
 	"kerninst/lab/qemu"
 	"kerninst/lab/runner"
 	"kerninst/lab/vm"
@@ -22,9 +24,11 @@ func shellCommand() *cobra.Command {
 		Example: "  lab shell --arch riscv64",
 		RunE:    func(c *cobra.Command, _ []string) error { return f.shell(c.Context()) },
 	}
-	f.add(c.Flags())
+	f.common.add(c.Flags())
 	c.Flags().StringVar(&f.time, "time", string(vm.Host), "exact (a nanosecond is an instruction) or host")
 	f.addOwn(c.Flags(), 1)
+	c.Flags().BoolVar(&f.inline, "inline", false, "take what is known of inlined copies along, for kinst --inline (see lab inline)")
+	f.known.add(c.Flags())
 	return c
 }
 
@@ -32,7 +36,9 @@ func shellCommand() *cobra.Command {
 type shellFlags struct {
 	common
 	own
-	time string
+	known
+	time   string
+	inline bool
 }
 
 // shellMode makes the guest's init give the console to a person.
@@ -42,7 +48,7 @@ const shellMode = "lab.mode=shell"
 func (f *shellFlags) shell(ctx context.Context) error {
 	isa, err := f.one("a shell is in one guest")
 	if err == nil {
-		err = usage(f.own.check())
+		err = usage(f.check())
 	}
 	if err != nil {
 		return err
@@ -65,7 +71,13 @@ func (f *shellFlags) shell(ctx context.Context) error {
 		return err
 	}
 	defer dir.Close()
-	spec, err := forOne(ctx, &f.common, &f.own, isa, dir.Path, nil)
+	var copies []images.File
+	if f.inline {
+		if copies, err = f.takeCopies(ctx, &f.common, isa, dir.Path); err != nil {
+			return err
+		}
+	}
+	spec, err := forOne(ctx, &f.common, &f.own, isa, dir.Path, nil, copies...)
 	if err != nil {
 		return err
 	}
@@ -80,9 +92,20 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	return err
 }
 
-// forOne is the specification of a guest of host time that one person looks into.
-// Its initramfs is made in the run directory.
-func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte) (vm.Spec, error) {
+// check looks at the flags that need no guest to be wrong.
+func (f *shellFlags) check() error {
+	switch {
+	case f.copies != "" && !f.inline:
+		return errors.New("--copies: it says where --inline finds copies, which is not given")
+	case f.inline && f.dryrun:
+		return errors.New("--inline with --dry-run: what is known of copies would have to be made")
+	}
+	return f.own.check()
+}
+
+// forOne is the specification of a guest of host time that one person looks into, with more files than
+// that person wants. Its initramfs is made in the run directory.
+func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte, more ...images.File) (vm.Spec, error) {
 	img, opts, err := c.image(ctx, arch)
 	if err != nil {
 		return vm.Spec{}, err
@@ -91,6 +114,7 @@ func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte
 	if err != nil {
 		return vm.Spec{}, err
 	}
+	files = append(files, more...)
 	wishes, err := o.wishes(img, files)
 	if err != nil {
 		return vm.Spec{}, err

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/inline"
+	"kerninst/agent/inlined"
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
@@ -76,29 +76,13 @@ type WayInOut struct {
 	Refusal   string   `json:"refusal,omitempty"`
 }
 
-// Inlines looks copies of one kernel up.
-type Inlines struct {
-	x    *inline.Index
-	text *ktext.Text
-	lo   isa.Addr
-	also map[isa.Addr][]isa.Addr // inline.Code.Also
-	plan *Planner                // nil: nobody asks for mechanisms
-}
-
-// NewInlines joins what is known of copies with a dump of the same kernel; of another, it is an
-// *OtherBuildError.
-func NewInlines(d *ktext.Dump, x *inline.Index) (*Inlines, error) {
+// CopiesIn looks the copies in the kernel of a dump up.
+func CopiesIn(d *ktext.Dump, x *inline.Index) (*inlined.Copies, error) {
 	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}
-	lo, _ := text.Bounds()
-	n := &Inlines{x: x, text: text, lo: lo}
-	if err := n.same(); err != nil {
-		return nil, err
-	}
-	n.also, err = alsoLead(text)
-	return n, err
+	return inlined.In(text, x)
 }
 
 // TextOf is the text of a dump.
@@ -110,33 +94,13 @@ func TextOf(d *ktext.Dump) (*ktext.Text, error) {
 	return d.Text(arch)
 }
 
-// alsoLead is where control goes from instructions of the kernel but as they say at the moment: the other
-// side of a static key, and the fixup of a fault.
-func alsoLead(text *ktext.Text) (map[isa.Addr][]isa.Addr, error) {
-	links, err := text.Links("")
-	if err != nil {
-		return nil, err
-	}
-	out := map[isa.Addr][]isa.Addr{}
-	lo, hi := text.Bounds()
-	for _, k := range links.Keys {
-		if k.Site < lo || k.Site >= hi { // what has run at boot
-			continue
-		}
-		code := make([]byte, min(isa.Addr(text.Arch.MaxLen), hi-k.Site))
-		if err := text.Read(k.Site, code); err != nil {
-			return nil, err
-		}
-		other := k.Target
-		if i := text.Arch.Decode(code, k.Site); i.Flow == isa.FlowJump {
-			other = i.End()
-		}
-		out[k.Site] = append(out[k.Site], other)
-	}
-	for _, f := range links.Faults {
-		out[f.Site] = append(out[f.Site], f.Fixup)
-	}
-	return out, nil
+// inlines says of copies of one kernel what people ask.
+type inlines struct {
+	x      *inline.Index
+	text   *ktext.Text
+	lo     isa.Addr
+	copies *inlined.Copies
+	plan   *Planner
 }
 
 // NotInlinedError says that no function of that name is known, and which may be meant.
@@ -153,11 +117,17 @@ func HintInlined(x *inline.Index, name string) string {
 
 // FindInlined says where a function is in the kernel of a dump.
 func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlined, error) {
-	at, err := NewInlines(d, x)
+	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}
-	if at.plan, err = NewPlanner(at.text, k.Index, gen.Features{LSE: true}); err != nil {
+	copies, err := inlined.In(text, x)
+	if err != nil {
+		return nil, err
+	}
+	lo, _ := text.Bounds()
+	at := inlines{x, text, lo, copies, nil}
+	if at.plan, err = NewPlanner(text, k.Index, gen.Features{LSE: true}); err != nil {
 		return nil, err
 	}
 	found, err := x.Find(name)
@@ -181,33 +151,8 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlin
 	return out, nil
 }
 
-// leastSame is the part of functions that have to begin where the kernel has a symbol, or behind
-// what is kept free for ftrace there, where debugging information has them begin on riscv64.
-const leastSame, mostFree = 0.99, 8
-
-// OtherBuildError says that what is known of copies is of another kernel.
-type OtherBuildError struct{ Same float64 }
-
-func (e *OtherBuildError) Error() string {
-	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one", 100*e.Same)
-}
-
-// same says whether the index is of this kernel: where functions begin differs from build to build.
-func (n *Inlines) same() error {
-	entries, same := n.x.Entries(), 0
-	for _, e := range entries {
-		if f, ok := n.text.Locate(n.lo + isa.Addr(e)); ok && n.lo+isa.Addr(e)-f.Addr <= mostFree {
-			same++
-		}
-	}
-	if part := float64(same) / float64(len(entries)); part < leastSame {
-		return &OtherBuildError{part}
-	}
-	return nil
-}
-
 // copy is what is to be said of one.
-func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
+func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	ranges := f.Ranges()
 	c := &InlinedCopy{}
 	for _, r := range ranges {
@@ -238,7 +183,7 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	if err != nil {
 		return nil, err
 	}
-	exits, err := n.exits(f)
+	exits, err := n.copies.Exits(f)
 	if err != nil {
 		return nil, err
 	}
@@ -255,42 +200,8 @@ func (n *Inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	return c, nil
 }
 
-// exits are where control leaves a copy.
-func (n *Inlines) exits(f inline.Found) ([]inline.Exit, error) {
-	insns, err := n.insns(f.Body)
-	ranges := f.Ranges()
-	inside := func(o isa.Off) bool {
-		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(o) })
-	}
-	entry := ranges[0].Lo
-	if f.Copy >= 0 && inside(f.Body.Copies[f.Copy].Entry) { // the compiler may mean a place in front
-		entry = f.Body.Copies[f.Copy].Entry
-	}
-	code := inline.Code{Insns: insns, Also: n.also}
-	return code.Exits(n.lo+isa.Addr(entry), func(a isa.Addr) bool { return inside(isa.Off(a - n.lo)) }), err
-}
-
-// insns are a body's instructions, in order of places.
-func (n *Inlines) insns(b *inline.Body) (out []isa.Insn, err error) {
-	ranges := slices.Clone(b.Ranges)
-	slices.SortFunc(ranges, func(a, b inline.Range) int { return cmp.Compare(a.Lo, b.Lo) })
-	for _, r := range ranges {
-		code := make([]byte, r.Hi-r.Lo)
-		a := n.lo + isa.Addr(r.Lo)
-		if err := n.text.Read(a, code); err != nil {
-			return nil, err
-		}
-		for len(code) > 0 {
-			i := n.text.Arch.Decode(code, a)
-			out = append(out, i)
-			code, a = code[min(i.Len, len(code)):], i.End()
-		}
-	}
-	return out, nil
-}
-
 // way is a place with what the planner says of a counter there.
-func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
+func (n *inlines) way(a isa.Addr) (WayInOut, error) {
 	w := n.told(a)
 	f, ok := n.text.Locate(a)
 	if !ok {
@@ -302,7 +213,7 @@ func (n *Inlines) way(a isa.Addr) (WayInOut, error) {
 
 // enter is the begin of a function, which need not be counted at its first instruction. On riscv64 the code that
 // lines are known of begins behind what is kept free for ftrace.
-func (n *Inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
+func (n *inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
 	w := n.told(f.Addr)
 	w.Line = n.told(n.lo + isa.Addr(code)).Line
 	v, err := n.plan.Entry(f)
@@ -313,7 +224,7 @@ func (n *Inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
 }
 
 // told is a place with the line that it is of.
-func (n *Inlines) told(a isa.Addr) WayInOut {
+func (n *inlines) told(a isa.Addr) WayInOut {
 	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
 	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
 		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
@@ -329,7 +240,7 @@ func (w *WayInOut) is(v Verdict) {
 	}
 }
 
-func (n *Inlines) place(o isa.Off) string {
+func (n *inlines) place(o isa.Off) string {
 	a := n.lo + isa.Addr(o)
 	if f, ok := n.text.Locate(a); ok {
 		return fmt.Sprintf("%s+%#x", f.Name, uint64(a-f.Addr))
@@ -338,7 +249,7 @@ func (n *Inlines) place(o isa.Off) string {
 }
 
 // args is where the arguments of a copy are when it is entered.
-func (n *Inlines) args(c *inline.Copy) (out []string) {
+func (n *inlines) args(c *inline.Copy) (out []string) {
 	for _, a := range c.Args() {
 		where := "not known"
 		for _, p := range a.Where {
