@@ -25,10 +25,10 @@ func ownFile(t *testing.T, says string) string {
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	to := filepath.Join(t.TempDir(), "new", "made")
-	p := probe(t, 0, "--fetch", "/var/tmp/made:"+to, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--add", ownFile(t, "own"), "--skip-refused",
+	p := probe(t, 0, "--fetch", "/var/tmp/made:"+to, "--modprobe", "null-blk", "--cpus", "2", "--mem", "512", "--append", "nokaslr preempt=none", "--add", ownFile(t, "own"), "--skip-refused",
 		"kinst:null_blk:null_queue_rq:0", "kinst::__arm64_sys_getppid:28",
-		"--run", "/root/hello; nproc; lsmod | grep -c -e ^null_blk -e ^configfs; awk '/MemTotal/ {print ($2 < 512*1024)}' /proc/meminfo; [ -b /dev/nullb0 ] && echo block; mkdir -p /var/tmp/made/sub; echo out >/var/tmp/made/sub/file")
-	if p.Workload == nil || p.Workload.Stdout != "own\n2\n2\n1\nblock\n" {
+		"--run", "/root/hello; nproc; lsmod | grep -c -e ^null_blk -e ^configfs; awk '/MemTotal/ {print ($2 < 512*1024)}' /proc/meminfo; [ -b /dev/nullb0 ] && echo block; grep -c 'nokaslr preempt=none' /proc/cmdline; mkdir -p /var/tmp/made/sub; echo out >/var/tmp/made/sub/file")
+	if p.Workload == nil || p.Workload.Stdout != "own\n2\n2\n1\nblock\n1\n" {
 		t.Errorf("got %+v", p.Workload)
 	}
 	if r := p.Points[0].Refusal; r != nil && strings.Contains(r.Detail, "not loaded") {
@@ -68,7 +68,7 @@ func TestFetch(t *testing.T) {
 // there; who changes it there is told.
 func reproOwn(t *testing.T, env []string) {
 	file, out := ownFile(t, "own"), t.TempDir()
-	a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--mem", "800", "--add", file+":/opt/hello", "--modprobe", "configfs", "--fetch", "/proc/version", "--out", out)
+	a := call(t, nil, "run", "--arch", "riscv64", "--scenario", "cost", "--mem", "800", "--append", "nokaslr", "--add", file+":/opt/hello", "--modprobe", "configfs", "--fetch", "/proc/version", "--out", out)
 	if a.code != 0 {
 		t.Fatal(a)
 	}
@@ -78,6 +78,9 @@ func reproOwn(t *testing.T, env []string) {
 	}
 	if b, err := os.ReadFile(fetched[0]); err != nil || !strings.HasPrefix(string(b), "Linux version") {
 		t.Errorf("fetched %q: %q, %v", fetched, b, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(fetched[0]))), "qemu.argv")); err != nil || !strings.Contains(string(b), "nokaslr") {
+		t.Errorf("the command line has not what was appended: %q, %v", b, err)
 	}
 	must(t, os.Remove(file))
 	if a := call(t, env, "repro", out); a.code != 0 || !strings.Contains(a.stdout, "REPRODUCED") {

@@ -25,6 +25,7 @@ type own struct {
 	timeout       time.Duration
 	adds, modules []string
 	fetches, with []string
+	appended      string
 	dryrun        bool
 }
 
@@ -32,6 +33,7 @@ type own struct {
 func (o *own) addOwn(f *pflag.FlagSet, cpus int) {
 	f.IntVar(&o.cpus, "cpus", cpus, "CPUs of a guest (0: what its scenario wants; more than that: that many)")
 	f.IntVar(&o.mem, "mem", 0, "memory of a guest in MiB (default: the lab's)")
+	f.StringVar(&o.appended, "append", "", "more for the kernel's command line, `WORDS` as \"nokaslr preempt=full\"")
 	f.StringArrayVar(&o.adds, "add", nil, "file or folder to have in the guest, `SRC[:DST]` (default: in /root); may be repeated")
 	f.StringSliceVar(&o.with, "with", nil, "Debian's programs to have in the guest, `NAME[,NAME...]`: "+strings.Join(images.Softwares(), ", "))
 	f.BoolVar(&o.dryrun, "dry-run", false, "print QEMU's command lines and do nothing")
@@ -54,6 +56,9 @@ func (o *own) check() error {
 	case o.timeout < 0:
 		return fmt.Errorf("--timeout %v: want more than 0", o.timeout)
 	}
+	if err := checkAppended(o.appended); err != nil {
+		return fmt.Errorf("--append %q: %w", o.appended, err)
+	}
 	for _, name := range o.with {
 		if err := images.CheckSoftware(name); err != nil {
 			return fmt.Errorf("--with: %w", err)
@@ -67,6 +72,27 @@ func (o *own) check() error {
 		return fmt.Errorf("--add %w", err)
 	}
 	return o.fit(files)
+}
+
+// theLabs are words of the kernel's command line by which the lab has what it needs of a guest.
+var theLabs = []string{"lab.", "kerninst.", "console=", "rdinit=", "initrd="}
+
+// checkAppended looks at what is to be on the kernel's command line, with what the lab has there.
+func checkAppended(words string) error {
+	for _, w := range strings.Fields(words) {
+		if w == "--" {
+			return errors.New("what follows -- is for the guest's init, which is the lab's")
+		}
+		for _, l := range theLabs {
+			if strings.HasPrefix(w, l) {
+				return fmt.Errorf("%s is the lab's own", w)
+			}
+		}
+	}
+	if strings.ContainsFunc(words, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return errors.New("want words of printable ASCII")
+	}
+	return nil
 }
 
 // maxFile bounds a file in an initramfs, in bytes: its length has 32 bits.
@@ -154,6 +180,9 @@ func (o *own) set() (args []string) {
 	if o.timeout > 0 {
 		args = append(args, "--timeout", o.timeout.String())
 	}
+	if o.appended != "" {
+		args = append(args, "--append", o.appended)
+	}
 	for _, a := range o.adds {
 		args = append(args, "--add", a)
 	}
@@ -231,7 +260,7 @@ func (o *own) load(ctx context.Context, img *images.Image, opts images.Options) 
 
 // wishes are what the runner is told.
 func (o *own) wishes(img *images.Image, files []images.File) (runner.Own, error) {
-	w := runner.Own{CPUs: o.cpus, MemMiB: o.memory(), Timeout: o.timeout, Files: files}
+	w := runner.Own{CPUs: o.cpus, MemMiB: o.memory(), Append: o.appended, Timeout: o.timeout, Files: files}
 	size, err := img.InitrdSize(files)
 	if err != nil {
 		return w, err
@@ -241,7 +270,7 @@ func (o *own) wishes(img *images.Image, files []images.File) (runner.Own, error)
 
 // record is what a manifest says of all this, once the files are kept.
 func (o *own) record(kept []images.Kept) *repro.Own {
-	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Timeout: o.timeout, Modules: o.modules, With: o.with, Added: kept, Fetch: o.fetches}
+	r := &repro.Own{CPUs: o.cpus, MemMiB: o.mem, Append: o.appended, Timeout: o.timeout, Modules: o.modules, With: o.with, Added: kept, Fetch: o.fetches}
 	if r.Empty() {
 		return nil
 	}
@@ -253,5 +282,5 @@ func ownOf(r *repro.Own) own {
 	if r == nil {
 		return own{}
 	}
-	return own{cpus: r.CPUs, mem: r.MemMiB, timeout: r.Timeout, modules: r.Modules, with: r.With, fetches: r.Fetch}
+	return own{cpus: r.CPUs, mem: r.MemMiB, appended: r.Append, timeout: r.Timeout, modules: r.Modules, with: r.With, fetches: r.Fetch}
 }

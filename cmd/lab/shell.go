@@ -81,7 +81,7 @@ func (f *shellFlags) shell(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec.Append, spec.Interactive, spec.Time = shellMode, true, mode
+	spec.Append, spec.Interactive, spec.Time = shellMode+" "+spec.Append, true, mode
 	progress("leave with exit, or Ctrl-A X to kill the guest")
 	m, err := qemu.Backend{}.Start(ctx, spec)
 	if err != nil {
@@ -121,7 +121,7 @@ func forOne(ctx context.Context, c *common, o *own, arch, dir string, job []byte
 	}
 	initrd := filepath.Join(dir, "initrd")
 	return vm.Spec{
-		Arch: arch, Kernel: img.Kernel, Firmware: img.Firmware, Initrd: initrd, CPUs: max(1, wishes.CPUs),
+		Arch: arch, Kernel: img.Kernel, Firmware: img.Firmware, Initrd: initrd, CPUs: max(1, wishes.CPUs), Append: wishes.Append,
 		MemMiB: cmp.Or(wishes.MemMiB, runner.DefaultMemory), Time: vm.Host, Seed: 1, Dir: dir,
 	}, img.WriteInitrd(initrd, job, files...)
 }

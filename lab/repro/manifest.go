@@ -41,6 +41,7 @@ type Manifest struct {
 type Own struct {
 	CPUs    int           `json:"cpus,omitempty"`
 	MemMiB  int           `json:"mem_mib,omitempty"`
+	Append  string        `json:"append,omitempty"`     // to the kernel's command line
 	Timeout time.Duration `json:"timeout_ns,omitempty"` // guest time
 	Modules []string      `json:"modprobe,omitempty"`
 	With    []string      `json:"with,omitempty"` // programs of Debian's
@@ -54,7 +55,7 @@ const AddedDir = "added"
 
 // Empty says whether there is nothing of the user's.
 func (o *Own) Empty() bool {
-	return o.CPUs == 0 && o.MemMiB == 0 && o.Timeout == 0 && len(o.Modules) == 0 && len(o.With) == 0 && len(o.Added) == 0 && len(o.Fetch) == 0
+	return o.CPUs == 0 && o.MemMiB == 0 && o.Append == "" && o.Timeout == 0 && len(o.Modules) == 0 && len(o.With) == 0 && len(o.Added) == 0 && len(o.Fetch) == 0
 }
 
 func (m Manifest) sum() (string, error) {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -13,8 +14,9 @@ import (
 
 // Own is what a user wants of every guest, beside what its request says.
 type Own struct {
-	CPUs   int // at least; 0: as the request says
-	MemMiB int // 0: as the request says
+	CPUs   int    // at least; 0: as the request says
+	MemMiB int    // 0: as the request says
+	Append string // to the kernel's command line, in front of what a request has to say there
 	// Timeout limits, in guest time, each program that has no limit of its own;
 	// 0: none. The limit in host time follows from it.
 	Timeout    time.Duration
@@ -29,6 +31,7 @@ func (o Own) of(q Request) Request {
 	if o.MemMiB > 0 {
 		q.MemMiB = o.MemMiB
 	}
+	q.Append = strings.TrimSpace(o.Append + " " + q.Append) // a request may end in words for init
 	if len(o.Files) > 0 {
 		q.FilesAgain = o.FilesAgain && len(q.Files) == 0
 		q.Files = WithOthers(q.Files, o.Files)
