@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -118,6 +119,8 @@ func (r *Request) Check() error {
 		return errors.New("--series and --live: what is shown as it comes is not kept; choose one")
 	case r.List && (r.Live || r.Sampled || r.TraceTo != ""):
 		return errors.New("--list runs nothing that could be followed: leave --live, --series and --trace-to out")
+	case r.notText() != "":
+		return fmt.Errorf("%q is not UTF-8: what is asked for has to be; a file may have the workload's odd bytes", r.notText())
 	case len(r.Specs) == 0:
 		return errors.New("no probe given, as in kinst::vfs_read:16")
 	case r.Shell != "" && len(r.Argv) > 0:
@@ -130,6 +133,16 @@ func (r *Request) Check() error {
 		return errors.New("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
 	return nil
+}
+
+// notText is a part of the request that no message can have; "": there is none.
+func (r *Request) notText() string {
+	all := slices.Concat(r.Specs, r.Do, r.Argv, []string{r.Predicate, r.Shell})
+	k := slices.IndexFunc(all, func(s string) bool { return !utf8.ValidString(s) })
+	if k < 0 {
+		return ""
+	}
+	return all[k]
 }
 
 // CheckFor looks at what is wrong on an ISA.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
@@ -222,7 +223,7 @@ func (t timed) moment(m kdev.Moment, of [][]int) *wire.Moment {
 	out := &wire.Moment{Cycles: m.Cycles, Ns: m.NS, Cut: uint32(m.Cut)}
 	for _, i := range m.Inside {
 		for _, n := range of[i.Of] {
-			in := &wire.Moment_Inside{Process: i.Process, Thread: i.Thread, Comm: i.Comm, Function: t.names[n].function, Frames: uint32(i.Frames), Clock: i.Clock}
+			in := &wire.Moment_Inside{Process: i.Process, Thread: i.Thread, Comm: strings.ToValidUTF8(i.Comm, "\uFFFD"), Function: t.names[n].function, Frames: uint32(i.Frames), Clock: i.Clock}
 			if u := t.names[n]; u.end > 0 {
 				in.Block = &wire.Block{Begin: u.begin, End: u.end}
 			}

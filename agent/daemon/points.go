@@ -621,7 +621,21 @@ func (d *Daemon) unsplice(name string) error {
 		return err
 	}
 	delete(d.sets, name)
+	d.untag()
 	return d.stopClocks()
+}
+
+// untag gives the tags of records back that nobody makes any more.
+func (d *Daemon) untag() {
+	live := map[*wire.Action]bool{}
+	for _, s := range d.sets {
+		for _, p := range s.points {
+			for _, a := range p.Actions {
+				live[a] = true
+			}
+		}
+	}
+	d.rings.untag(live)
 }
 
 // undoAll takes back what is live. It is in order that some of it cannot be:

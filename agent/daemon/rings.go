@@ -48,10 +48,15 @@ const (
 
 // rings are those of a device.
 type rings struct {
-	bytes  int
-	sets   map[int]*ringSet // by how many fields records have
+	asked int              // bytes; 0: ringBytes
+	of    int              // bytes that were asked for when sets were made
+	sets  map[int]*ringSet // by how many fields records have
+	// aside are those of other sizes, which the device keeps until it is closed: some task may be in
+	// a patch that leads there.
+	aside  map[int]map[int]*ringSet
 	tags   map[traced]uint16
-	last   uint16   // that was given away
+	used   map[uint16]bool
+	last   uint16   // tag that was given away
 	chunks []*chunk // what was taken out of rings and is not sent
 
 	mu    sync.Mutex
@@ -75,35 +80,61 @@ type ringSet struct {
 	last    []*chunk         // of each CPU's
 }
 
-// room says how large rings are, before there are any.
+// room says how large rings are that what is spliced next leads to.
 func (r *rings) room(bytes int) error {
-	if bytes == 0 {
-		return nil
-	}
-	if bytes < fewestRingBytes || bytes&(bytes-1) != 0 {
+	if bytes != 0 && (bytes < fewestRingBytes || bytes&(bytes-1) != 0) {
 		return fmt.Errorf("rings of %d bytes: want a power of two, %d at least", bytes, fewestRingBytes)
 	}
-	if len(r.sets) > 0 && bytes != r.bytes {
-		return fmt.Errorf("rings of %d bytes: there are some of %d bytes already", bytes, r.bytes)
-	}
-	r.bytes = bytes
+	r.asked = bytes
 	return nil
 }
 
-// tag is the same each time it is asked for.
+// sized makes the rings in use those of the size that was asked for, if any was. While something is traced they
+// stay as they are.
+func (r *rings) sized(traced func() bool) error {
+	want := cmp.Or(r.asked, r.of, ringBytes)
+	if want == r.of {
+		return nil
+	}
+	if len(r.sets) > 0 && traced() {
+		return fmt.Errorf("rings of %d bytes: something is traced into some of %d bytes", want, r.of)
+	}
+	if r.aside == nil {
+		r.aside = map[int]map[int]*ringSet{}
+	}
+	r.aside[r.of] = r.sets
+	r.of, r.sets = want, r.aside[want]
+	return nil
+}
+
+// tag is the same each time it is asked for, until it is given back. One that was given back is used again as
+// late as can be: a record of it may still be written by who was asleep in a patch.
 func (r *rings) tag(of traced) (uint16, error) {
 	if tag, ok := r.tags[of]; ok {
 		return tag, nil
 	}
-	if r.last == mostTags {
+	if len(r.used) == mostTags {
 		return 0, fmt.Errorf("more than %d traces: probe fewer points at once", mostTags)
 	}
 	if r.tags == nil {
-		r.tags = map[traced]uint16{}
+		r.tags, r.used = map[traced]uint16{}, map[uint16]bool{}
 	}
-	r.last++
-	r.tags[of] = r.last
+	for r.last++; r.last == 0 || r.used[r.last]; r.last++ {
+	}
+	r.tags[of], r.used[r.last] = r.last, true
 	return r.last, nil
+}
+
+// untag gives the tags back of all but what is live.
+func (r *rings) untag(live map[*wire.Action]bool) {
+	clear(r.used)
+	for of, tag := range r.tags {
+		if live[of.action] {
+			r.used[tag] = true
+		} else {
+			delete(r.tags, of)
+		}
+	}
 }
 
 // bind says to the cells of a point's snippet that are of rings or clocks where these are.
@@ -138,10 +169,13 @@ func (d *Daemon) bind(p *wire.Point, whole snippet.Snippet, actions []action) er
 
 // ringsFor are those for records of so many fields.
 func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
+	if err := d.rings.sized(func() bool { return slices.ContainsFunc(d.splicer.Live(), traces) }); err != nil {
+		return nil, err
+	}
 	if set := d.rings.sets[fields]; set != nil {
 		return set, nil
 	}
-	bytes := cmp.Or(d.rings.bytes, ringBytes)
+	bytes := d.rings.of
 	for d.info.CPUs*(bytes+d.info.PageSize) > kdev.MaxArea {
 		bytes /= 2
 	}
@@ -166,7 +200,7 @@ func (d *Daemon) ringsFor(fields int) (*ringSet, error) {
 	if d.rings.sets == nil {
 		d.rings.sets = map[int]*ringSet{}
 	}
-	d.rings.bytes, d.rings.sets[fields] = bytes, set
+	d.rings.sets[fields] = set
 	return set, nil
 }
 
@@ -264,6 +298,45 @@ func (r *rings) warm(chunks int) {
 	}
 }
 
+// ringEnd is what had come into a ring, and for how much of that there was no room.
+type ringEnd struct{ came, lost uint64 }
+
+// places is how many records had one.
+func (e ringEnd) places() uint64 { return e.came - e.lost }
+
+// now is what has come until now, of each ring of each CPU.
+func (r *rings) now() map[*ringSet][]ringEnd {
+	out := map[*ringSet][]ringEnd{}
+	for _, s := range r.sets {
+		for cpu, ring := range s.rings.CPUs {
+			came, lost := s.readers[cpu].Now(s.cell, ring)
+			out[s] = append(out[s], ringEnd{came, lost})
+		}
+	}
+	return out
+}
+
+// cut takes records away that came after an end, which are the last of what was taken out: kept is what
+// counters have seen.
+func (r *rings) cut(ends map[*ringSet][]ringEnd) {
+	more := map[*ringSet][]uint64{}
+	for s, all := range ends {
+		for cpu, end := range all {
+			read := s.readers[cpu].Read
+			more[s] = append(more[s], read-min(read, end.places()))
+		}
+	}
+	for _, c := range slices.Backward(r.chunks) {
+		if len(more[c.set]) == 0 {
+			continue
+		}
+		words := 1 + c.set.cell.Fields
+		n := min(more[c.set][c.cpu], uint64(len(c.w)/words))
+		c.w = c.w[:len(c.w)-int(n)*words]
+		more[c.set][c.cpu] -= n
+	}
+}
+
 // restart forgets what came before counting began.
 func (r *rings) restart() {
 	r.drain()
@@ -290,14 +363,17 @@ type tracer struct {
 	sent time.Time
 	to   chan []*chunk
 	took time.Duration // to empty rings
+	ends map[*ringSet][]ringEnd
 }
 
 // tracing empties rings from when programs are about to start until it is told to stop, at which it
 // does so once more: a server that has begun fills them in less time than it takes to be ready. It
 // says when that was, if anything is traced: what comes by of what programs do is stamped later.
-func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
+//
+// What came after the ends that stop is given is left out; nil: nothing is.
+func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func(ends map[*ringSet][]ringEnd)) {
 	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
-		return func() {}
+		return func(map[*ringSet][]ringEnd) {}
 	}
 	if of.Live {
 		d.rings.warm(liveChunks)
@@ -320,7 +396,8 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func()) {
 			out.log("what is traced is not all there: " + err.Error())
 		}
 	})
-	return func() {
+	return func(ends map[*ringSet][]ringEnd) {
+		t.ends = ends // before it looks for the last time
 		close(end)
 		if err := d.dev.Wake(); err != nil {
 			out.log("who empties rings is not told that it is over: " + err.Error())
@@ -422,10 +499,19 @@ func (t *tracer) look(last bool) error {
 	if !last && n < much && !(t.live && n > 0 && time.Since(t.sent) >= sendAge) {
 		return nil
 	}
+	var ends map[*ringSet][]ringEnd
+	if last {
+		ends = t.ends
+		r.cut(ends)
+	}
 	for _, c := range r.chunks {
 		now, since := &c.set.readers[c.cpu], &c.set.since[c.cpu]
+		end := ringEnd{now.Came, now.Lost}
+		if all := ends[c.set]; len(all) > 0 {
+			end = all[c.cpu]
+		}
 		c.head = &wire.Trace{Cpu: uint32(c.cpu), Fields: uint32(c.set.cell.Fields), Cycles: at.Cycles, Ns: at.NS,
-			Came: now.Came - since.Came, Lost: now.Lost - since.Lost, Unfinished: now.Unfinished()}
+			Came: end.came - since.Came, Lost: end.lost - since.Lost, Unfinished: end.places() - min(end.places(), now.Read)}
 	}
 	if last || n >= 2*keptChunks {
 		t.to <- r.take()

@@ -70,7 +70,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			follow.stop()
-			drained()
+			drained(nil)
 			for _, started := range programs[:i] {
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
@@ -101,12 +101,13 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 	}
 	follow.stop()
 	stop()
-	drained()
 	read := d.end
 	if m != nil {
 		read = func() error { return m.read(d) }
 	}
-	if err := read(); err != nil {
+	err := read()
+	drained(d.rings.now()) // who empties rings, and ends now, may come by points
+	if err != nil {
 		return err
 	}
 	follow.last()

@@ -939,6 +939,10 @@ func TestNoBreakpoints(t *testing.T) {
 		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Trap, true},
 		{"riscv64", "ksys_read", "ftrace_return_to_handler", plan.Quiesced, false}, // all stand still meanwhile
 		{"riscv64", "ksys_read", "ksys_read", plan.Trap, false},
+		{"riscv64", "ksys_read", "migrate_disable", plan.Trap, true},
+		{"riscv64", "ksys_read", "__bpf_prog_exit_recur", plan.Trap, true},
+		{"arm64", "ksys_read", "__bpf_prog_enter_recur", plan.Trap, true},
+		{"amd64", "ksys_read", "migrate_enable", plan.Quiesced, true},
 		{"amd64", "ksys_read", "cr4_init", plan.Trap, true},
 		{"amd64", "ksys_read", "cr4_init", plan.Quiesced, true},
 		{"amd64", "ksys_read", "cr4_init", plan.Jump, false},

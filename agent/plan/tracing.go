@@ -21,14 +21,27 @@ var tracers = []string{
 	"trace_graph_entry", "trace_graph_return", "trace_graph_thresh_return", "fgraph_pid_func", "ftrace_graph_entry_stub", "ftrace_graph_ret_stub",
 }
 
+// programmed are what BPF's trampolines call before and behind each program, also when that is not run as it
+// runs already (kernel/bpf/trampoline.c), and what these call each time. The kernel lets no program be attached to
+// the latter (btf_id_deny in kernel/bpf/verifier.c), though they can be traced. Not each kernel has all.
+var programmed = []string{
+	"__bpf_prog_enter", "__bpf_prog_enter_recur", "__bpf_prog_enter_sleepable", "__bpf_prog_enter_sleepable_recur", "__bpf_prog_enter_lsm_cgroup",
+	"__bpf_prog_exit", "__bpf_prog_exit_recur", "__bpf_prog_exit_sleepable", "__bpf_prog_exit_sleepable_recur", "__bpf_prog_exit_lsm_cgroup",
+	"__bpf_tramp_enter", "__bpf_tramp_exit", "bpf_prog_inc_misses_counter",
+	"migrate_disable", "migrate_enable", "rcu_read_unlock_strict", "preempt_count_add", "preempt_count_sub", "__rcu_read_lock", "__rcu_read_unlock", "rcu_read_unlock_special",
+}
+
+// always are functions that run whenever something is traced, whether it is what traces or not.
+var always = slices.Concat(tracers, programmed)
+
 // tracedBy are those and what they call that is not traced itself: what is, the kernel has
 // made sure comes behind that look.
 func tracedBy(text *ktext.Text) (map[isa.Addr]bool, error) {
-	return reached(text, tracers, func(f ktext.Func, code []byte) bool { return text.FtraceSite(code) == 0 })
+	return reached(text, always, func(f ktext.Func, code []byte) bool { return text.FtraceSite(code) == 0 })
 }
 
-// tracing reports whether a function is one of tracers.
-func (fn *function) tracing() bool { return fn.Module == "" && slices.Contains(tracers, fn.Name) }
+// tracing reports whether a function is one of always.
+func (fn *function) tracing() bool { return fn.Module == "" && slices.Contains(always, fn.Name) }
 
 // waited refuses a window, in such a function and in one that CPUs come by that cannot handle
 // breakpoints yet, where one would stand until nobody is inside what is to be replaced: on

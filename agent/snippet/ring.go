@@ -161,6 +161,17 @@ type Reader struct {
 // What is behind the first of them counts as such, too.
 func (r *Reader) Unfinished() uint64 { return r.Came - r.Lost - r.Read }
 
+// Now is how many records have been asked for until now, and for how many of those there was no room.
+func (r *Reader) Now(c Cell, ring []uint64) (came, lost uint64) {
+	state, room := r.state, r.room
+	if !r.opened {
+		room = uint64(c.Records)
+		state = c.state(0, room)
+	}
+	asked := Times(atomic.LoadUint64(&ring[0])-state, c.Step())
+	return r.Came + asked, r.Lost + asked - min(asked, room)
+}
+
 // hole is a part of a ring that nobody writes to, before it comes round again.
 type hole struct{ from, to uint64 }
 
