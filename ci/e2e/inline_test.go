@@ -96,7 +96,7 @@ func inlineListed(t *testing.T, arch string) {
 	}
 	for want, args := range map[string][]string{
 		"did you mean file_start_write": append(slices.Clone(with), "file_start_writ"),
-		"fdget_pos has fd":              append(slices.Clone(lines), `kinst::fdget_pos:entry hist(arg("fdd"))`),
+		"fdget_pos has no argument fdd": append(slices.Clone(lines), `kinst::fdget_pos:entry hist(arg("fdd"))`),
 		"fdget has no argument fdd":     {"probe", "--arch", arch, `kinst::fdget:entry hist(arg("fdd"))`, "--run", "true"},
 		"the next that has some is":     append(slices.Clone(lines), "kinst:fs/file.c:3"),
 		"no code of the kernel is of a": append(slices.Clone(lines), "kinst:fs/nofile.c:3"),

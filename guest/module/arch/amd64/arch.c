@@ -68,17 +68,14 @@ bool ki_arch_key_site(u8 *bytes, unsigned long at, unsigned long to)
  * freely (Documentation/arch/x86/x86_64/mm.rst). EFI, cpu_entry_area, vmemmap and the
  * direct map lie below, fixmap above.
  *
- * With KASAN, what lies between the begin of that window and the image has no shadow (kasan_init() in
- * arch/x86/mm/kasan_init_64.c): whatever it looks after faults there, this module and kmemleak too.
+ * With KASAN, what of that window is not the image has no shadow (kasan_init() in
+ * arch/x86/mm/kasan_init_64.c): whoever it looks after faults there, this module and kmemleak too. The
+ * modules' area gets its own as it is used.
  */
 void ki_arch_area_range(unsigned long *lo, unsigned long *hi)
 {
-	unsigned long image;
-
-	*lo = __START_KERNEL_map - SZ_2G;
+	*lo = IS_ENABLED(CONFIG_KASAN) ? MODULES_VADDR : __START_KERNEL_map - SZ_2G;
 	*hi = MODULES_END;
-	if (IS_ENABLED(CONFIG_KASAN))
-		ki_image(&image, lo);
 }
 
 /* Segment overrides and REX change nothing about a near jump. */
