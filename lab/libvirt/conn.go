@@ -57,9 +57,24 @@ func (b Backend) dial(ctx context.Context) (*conn, error) {
 	})
 	if err != nil {
 		c.close()
-		return nil, err
+		return nil, credentials(err)
 	}
 	return c, nil
+}
+
+// refusals are libvirt's numbers for whom it does not let in.
+var refusals = map[uint32]bool{
+	uint32(golibvirt.ErrAuthFailed): true, uint32(golibvirt.ErrAuthCancelled): true, uint32(golibvirt.ErrAuthUnavailable): true,
+	uint32(golibvirt.ErrAccessDenied): true, uint32(golibvirt.ErrOperationDenied): true,
+}
+
+// credentials says what to do where libvirtd wants to know who asks: the lab has no password to give.
+func credentials(err error) error {
+	var refused golibvirt.Error
+	if errors.As(err, &refused) && refusals[refused.Code] {
+		return fmt.Errorf("%w: it wants credentials, of which the lab has none: let this user in, by the group of its socket or by polkit", err)
+	}
+	return err
 }
 
 func newConn(sock net.Conn) *conn {
