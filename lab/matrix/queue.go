@@ -70,6 +70,15 @@ type Queue struct {
 	See func(Event)
 }
 
+// Impossible says why no host can ever run a cell; "": one can.
+func (q Queue) Impossible(cell int) string {
+	able, why := (&queue{Queue: q}).able(cell)
+	if len(able) > 0 {
+		return ""
+	}
+	return why
+}
+
 // queue is one that runs. Its goroutine alone changes it.
 type queue struct {
 	Queue
@@ -168,7 +177,7 @@ func (r *queue) able(cell int) (hosts []int, why string) {
 			reasons = append(reasons, h.Name+": "+no)
 		}
 	}
-	return hosts, nobody(reasons, len(r.lost) == len(r.Hosts))
+	return hosts, nobody(reasons, len(r.lost) > 0 && len(r.lost) == len(r.Hosts))
 }
 
 // mostReasons bounds how many hosts tell why none of them can run a cell.
