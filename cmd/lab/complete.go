@@ -20,6 +20,7 @@ type flagValue struct {
 	file   bool // or a file or folder
 	open   bool // more is typed behind it
 	values func() []string
+	of     func(*cobra.Command) []string // instead, if it depends on other flags
 }
 
 // flagValues are the flags, in whatever command they are.
@@ -34,6 +35,7 @@ var flagValues = map[string]flagValue{
 	"kernel":       {file: true, values: cachedKernels},
 	"with":         {list: true, values: images.Softwares},
 	"end":          {values: keptGuests},
+	"on":           {list: true, of: inventoryWords},
 }
 
 // asked are the words of a command line, with one more for a shell that asks what
@@ -75,9 +77,11 @@ func cachedKernels() []string {
 // can complete.
 func completions(c *cobra.Command) {
 	for name, f := range flagValues {
-		if c.Flags().Lookup(name) == nil {
+		flag := c.Flags().Lookup(name)
+		if flag == nil {
 			continue
 		}
+		f.list = f.list || flag.Value.Type() == "stringSlice" // one value of one command is several of another
 		// It fails for a flag that is not there or is registered already.
 		if err := c.RegisterFlagCompletionFunc(name, f.complete); err != nil {
 			panic(err)
@@ -90,10 +94,13 @@ func completions(c *cobra.Command) {
 
 // complete offers values, in a list those that are not in it yet. A shell offers
 // files by itself where it is given nothing else.
-func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (f flagValue) complete(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before, have := "", []string(nil)
 	if cut := strings.LastIndex(typed, ","); f.list && cut >= 0 {
 		before, have = typed[:cut+1], strings.Split(typed[:cut], ",")
+	}
+	if f.of != nil {
+		f.values = func() []string { return f.of(c) }
 	}
 	var out []string
 	for _, v := range f.values() {
@@ -102,6 +109,8 @@ func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]strin
 		}
 	}
 	switch {
+	case f.list && f.file:
+		return out, cobra.ShellCompDirectiveNoSpace
 	case f.list, f.open:
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	case f.file:

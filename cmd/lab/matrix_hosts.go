@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spf13/cobra"
+
 	"kerninst/images"
 	"kerninst/lab/inventory"
 	"kerninst/lab/libvirt"
@@ -23,48 +25,42 @@ import (
 // thisMachine is what all hosts are on: those that are elsewhere are refused (lab/libvirt).
 const thisMachine = "this machine"
 
+// rules are what an inventory is held to.
+var rules = inventory.Rules{Arches: images.Arches(), Key: hostKey}
+
+func hostKey(uri string) (string, error) {
+	if uri == inventory.Here {
+		return uri, nil
+	}
+	b, err := libvirt.Parse(uri)
+	return b.Key(), err
+}
+
 // named are the hosts that were asked for.
 func (f *matrixFlags) named() ([]inventory.Host, error) {
-	rules := inventory.Rules{Arches: images.Arches(), Key: func(uri string) (string, error) {
-		b, err := libvirt.Parse(uri)
-		return b.Key(), err
-	}}
-	var hosts []inventory.Host
-	switch {
-	case f.inventory != "":
-		text, err := plain.Read(f.inventory, inventory.MaxSize)
-		if err != nil {
-			return nil, fmt.Errorf("--inventory: %w", err)
-		}
-		if hosts, err = rules.Parse(f.inventory, text); err != nil {
-			return nil, err
-		}
-		if hosts, err = inventory.Choose(hosts, f.on); err != nil {
-			return nil, fmt.Errorf("--on: %w", err)
-		}
-	case len(f.on) > 0:
-		return nil, errors.New("--on: labels are those of an inventory: add --inventory FILE")
+	hosts, err := f.listed()
+	if err != nil {
+		return nil, err
 	}
 	keys := map[string]string{}
 	for _, h := range hosts {
-		if h.URI != inventory.Here {
-			key, err := rules.Key(h.URI)
-			if err != nil {
-				return nil, err
-			}
-			keys[key] = h.Name
+		key, err := hostKey(h.URI)
+		if err != nil {
+			return nil, err
 		}
+		keys[key] = h.Name
 	}
 	for _, uri := range f.hosts {
-		key, err := rules.Key(uri)
+		key, err := hostKey(uri)
 		if err != nil {
 			return nil, err
 		}
 		if other := keys[key]; other != "" {
 			return nil, fmt.Errorf("--host %s is %s, too: what it has would be counted twice", uri, other)
 		}
-		keys[key] = "another --host"
-		hosts = append(hosts, inventory.Host{Name: free(hosts, "host", 1), URI: uri})
+		name := free(hosts, "host", 1)
+		keys[key] = name
+		hosts = append(hosts, inventory.Host{Name: name, URI: uri})
 	}
 	if here := func(h inventory.Host) bool { return h.URI == inventory.Here }; f.local && !slices.ContainsFunc(hosts, here) {
 		hosts = append(hosts, inventory.Host{Name: free(hosts, inventory.Here, 0), URI: inventory.Here})
@@ -73,6 +69,43 @@ func (f *matrixFlags) named() ([]inventory.Host, error) {
 		return nil, errors.New("no host: leave --local=false out, or name hosts by --host or --inventory")
 	}
 	return hosts, nil
+}
+
+// listed are the hosts of the inventory that were chosen.
+func (f *matrixFlags) listed() ([]inventory.Host, error) {
+	switch {
+	case f.inventory == "" && len(f.on) > 0:
+		return nil, errors.New("--on: labels are those of an inventory: add --inventory FILE")
+	case f.inventory == "":
+		return nil, nil
+	}
+	all, err := readInventory(f.inventory)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := inventory.Choose(all, f.on)
+	if err != nil {
+		return nil, fmt.Errorf("--on: %w", err)
+	}
+	return chosen, nil
+}
+
+func readInventory(file string) ([]inventory.Host, error) {
+	text, err := plain.Read(file, inventory.MaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("--inventory: %w", err)
+	}
+	return rules.Parse(file, text)
+}
+
+// inventoryWords are the labels and names of the inventory that a command line names, for shells.
+func inventoryWords(c *cobra.Command) []string {
+	file, err := c.Flags().GetString("inventory")
+	if err != nil || file == "" {
+		return nil
+	}
+	hosts, _ := readInventory(file) // what cannot be read is not offered
+	return inventory.Words(hosts)
 }
 
 // free is a name that no host has: the word with the first number from n on, of which 0 is not written.

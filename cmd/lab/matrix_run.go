@@ -258,9 +258,6 @@ func outcome(dir string, code int, said string) (o matrix.Outcome, lost string, 
 			lost = s.Failure.Summary
 		}
 	}
-	if o.Reason == "" && len(r.Scenarios) == 1 {
-		o.Reason = r.Scenarios[0].Reason // why skipped
-	}
 	if want := status.ExitCode(r.Status); code != want { // it failed behind its results
 		o.Status, o.Reason = status.LabFailed, fmt.Sprintf("its results say %s, but it ended with exit status %d: %s", r.Status, code, said)
 	}

@@ -85,13 +85,14 @@ type queue struct {
 	waiting  []int // places of cells, in order
 	running  int
 	used     []load          // by the cells that run, on each host
+	given    []int           // cells that each host has had
 	machines map[string]load // and on each machine
 	lost     map[int]string  // hosts, and why
 	results  []Result
 	done     chan finished
 }
 
-type load struct{ cells, cpus, mem int }
+type load struct{ cpus, mem int }
 
 type finished struct {
 	cell, host int
@@ -101,7 +102,7 @@ type finished struct {
 // Run returns when each cell has a result, in their order. When ctx ends, no cell begins any more,
 // and those that run have to end by themselves.
 func (q Queue) Run(ctx context.Context) []Result {
-	r := &queue{Queue: q, used: make([]load, len(q.Hosts)), machines: map[string]load{}, lost: map[int]string{},
+	r := &queue{Queue: q, used: make([]load, len(q.Hosts)), given: make([]int, len(q.Hosts)), machines: map[string]load{}, lost: map[int]string{},
 		results: make([]Result, len(q.Cells)), done: make(chan finished)}
 	for k, c := range q.Cells {
 		r.results[k].Cell = c
@@ -201,8 +202,8 @@ func nobody(reasons []string, gone bool) string {
 func (r *queue) takes(cell, host int) (own, shared load) {
 	n, h := r.Cells[cell].Needs, r.Hosts[host]
 	all := r.Machines[h.Machine].CPUs
-	own = load{1, min(n.CPUs, h.CPUs), n.MemMiB}
-	shared = load{1, min(n.CPUs, h.CPUs, all), n.MemMiB}
+	own = load{min(n.CPUs, h.CPUs), n.MemMiB}
+	shared = load{min(n.CPUs, h.CPUs, all), n.MemMiB}
 	if n.Alone {
 		shared.cpus = all
 	}
@@ -220,7 +221,7 @@ func (r *queue) free(cell, host int) (cpus int, hostFull, machineFull bool) {
 }
 
 // roomiest is the host with the most CPUs left that has room for a cell now, or -1. Of equal ones
-// it is the one with the fewest cells.
+// it is the one that has had the fewest cells.
 func (r *queue) roomiest(cell int, able []int, h held) int {
 	best, most := -1, 0
 	for _, n := range able {
@@ -228,7 +229,7 @@ func (r *queue) roomiest(cell int, able []int, h held) int {
 		if hostFull || machineFull || h.hosts[n] || h.machines[r.Hosts[n].Machine] {
 			continue
 		}
-		if best < 0 || cpus > most || cpus == most && r.used[n].cells < r.used[best].cells {
+		if best < 0 || cpus > most || cpus == most && r.given[n] < r.given[best] {
 			best, most = n, cpus
 		}
 	}
@@ -247,6 +248,7 @@ func (r *queue) hold(cell int, able []int, h held) {
 
 func (r *queue) begin(ctx context.Context, cell, host int) {
 	r.running++
+	r.given[host]++
 	r.account(cell, host, 1)
 	r.See(Event{Kind: Begun, Cell: cell, Host: r.Hosts[host].Name})
 	go func() {
@@ -262,7 +264,7 @@ func (r *queue) account(cell, host, sign int) {
 }
 
 func (l load) plus(o load, sign int) load {
-	return load{l.cells + sign*o.cells, l.cpus + sign*o.cpus, l.mem + sign*o.mem}
+	return load{l.cpus + sign*o.cpus, l.mem + sign*o.mem}
 }
 
 // ended takes what came of a cell. One whose host was lost waits again, in its place.

@@ -84,7 +84,7 @@ func (f *fleet) enter(c Cell, h Host, sign int) {
 	machine := f.queue.Machines[h.Machine]
 	if sign > 0 {
 		f.begun = append(f.begun, c.Name()+" "+h.Name)
-		if f.alone[h.Machine] || c.Needs.Alone && f.running["machine "+h.Machine].cells > 0 {
+		if f.alone[h.Machine] || c.Needs.Alone && f.running["machine "+h.Machine] != (load{}) {
 			f.t.Errorf("%s is not alone on %s", c.Name(), h.Machine)
 		}
 		f.alone[h.Machine] = c.Needs.Alone
@@ -93,7 +93,7 @@ func (f *fleet) enter(c Cell, h Host, sign int) {
 	}
 	for key, bound := range map[string]Size{h.Name: {h.CPUs, h.MemMiB}, "machine " + h.Machine: machine} {
 		l := f.running[key]
-		l = load{l.cells + sign, l.cpus + sign*min(c.Needs.CPUs, h.CPUs, machine.CPUs), l.mem + sign*c.Needs.MemMiB}
+		l = load{l.cpus + sign*min(c.Needs.CPUs, h.CPUs, machine.CPUs), l.mem + sign*c.Needs.MemMiB}
 		f.running[key] = l
 		if l.cpus > bound.CPUs || l.mem > bound.MemMiB {
 			f.t.Errorf("%s has %d CPUs and %d MiB, and %d and %d are in use", key, bound.CPUs, bound.MemMiB, l.cpus, l.mem)
@@ -274,6 +274,19 @@ func TestMovedCellIsNext(t *testing.T) {
 	f.run(nil)
 	if again := f.begun[2]; again != "amd64-locked-boot-1 a" {
 		t.Errorf("began %v", f.begun)
+	}
+}
+
+// Hosts that have as much take turns, also where one cell runs at a time.
+func TestTurns(t *testing.T) {
+	f := newFleet(t, some(6, "amd64"), []Host{host("a", "m", 1, 9000, "amd64"), host("b", "m", 1, 9000, "amd64")}, map[string]Size{"m": {1, 9000}})
+	results, _ := f.run(nil)
+	on := map[string]int{}
+	for _, r := range results {
+		on[r.Host]++
+	}
+	if on["a"] != 3 || on["b"] != 3 {
+		t.Errorf("got %v", on)
 	}
 }
 
