@@ -32,7 +32,7 @@ var flagValues = map[string]flagValue{
 	"mechanism": {values: plan.MechanismNames},
 
 	"no-mechanism": {list: true, values: plan.MechanismNames},
-	"kernel":       {file: true, values: cachedKernels},
+	"kernel":       {file: true, of: kernelWordsOf},
 	"with":         {list: true, values: images.Softwares},
 	"end":          {values: keptGuests},
 	"on":           {list: true, of: inventoryWords},
@@ -56,6 +56,14 @@ func keptGuests() []string {
 		out = append(out, k.Dir)
 	}
 	return out
+}
+
+// kernelWordsOf are the words for kernels that a command knows, and that need no network.
+func kernelWordsOf(c *cobra.Command) []string {
+	if c.Name() == "matrix" {
+		return append(cachedKernels(), lockedKernel)
+	}
+	return cachedKernels()
 }
 
 // cachedKernels are the kernels that need no network.

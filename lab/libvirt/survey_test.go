@@ -84,8 +84,8 @@ func TestKey(t *testing.T) {
 		return b.Key()
 	}
 	same := []string{key("qemu:///system?socket=" + file), key("qemu+unix:///system?socket=" + file), key("qemu:///system?socket=" + link)}
-	other := key("qemu:///session?socket=" + file)
-	if same[0] != same[1] || same[0] != same[2] || same[0] == other {
-		t.Errorf("keys %q, another driver's %q", same, other)
+	others := []string{key("qemu:///session?socket=" + file), key("qemu:///system?socket=" + file + "2")}
+	if same[0] != same[1] || same[0] != same[2] || same[0] == others[0] || same[0] == others[1] {
+		t.Errorf("keys %q, those of another driver and another socket %q", same, others)
 	}
 }

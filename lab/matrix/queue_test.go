@@ -211,6 +211,31 @@ func TestNobodyIsOvertaken(t *testing.T) {
 	}
 }
 
+// Likewise where a host is full, and its machine is not; and where the machine is full of others' cells.
+func TestNobodyIsOvertakenWhere(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		large  int // CPUs of the third cell
+		others string
+		hosts  []Host
+	}{
+		{"a host is full", 2, "amd64", []Host{host("a", "m", 2, 99000, "amd64")}},
+		{"a machine is full", 8, "arm64", []Host{host("a", "m", 8, 99000, "amd64"), host("b", "m", 8, 99000, "arm64")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cells := some(20, tt.others)
+			cells[0].Arch, cells[1].Arch, cells[2].Arch, cells[2].Needs.CPUs = "amd64", "amd64", "amd64", tt.large
+			f := newFleet(t, cells, tt.hosts, map[string]Size{"m": {8, 99000}})
+			f.takes = func(c Cell, _ Host) time.Duration { return time.Duration(1+c.Seed%3) * second }
+			results, _ := f.run(nil)
+			f.once(results)
+			if third := f.begun[2]; third != cells[2].Name()+" a" {
+				t.Errorf("began %v", f.begun)
+			}
+		})
+	}
+}
+
 // sameBegin: those that begin at one moment do so in any order.
 func sameBegin(got, want []string) bool {
 	g, w := slices.Clone(got[:3]), slices.Clone(want[:3])

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"golang.org/x/perf/benchfmt"
+	perf "golang.org/x/perf/benchfmt"
 )
 
 // One file of several runs is read as each of them by itself: with its own keys, and with units that
@@ -16,13 +16,13 @@ func TestBenchOfSeveral(t *testing.T) {
 			"a": {Value: float64(seed), Unit: "insns", Better: Lower}, "b": {Value: 1, Unit: "count", Better: better}}}}}
 	}
 	text := Bench(run("amd64", "exact", 1, Lower), run("arm64", "exact", 2, Higher), run("amd64", "exact", 3, Lower))
-	r := benchfmt.NewReader(bytes.NewReader(text), "bench.txt")
+	r := perf.NewReader(bytes.NewReader(text), "bench.txt")
 	var got []string
 	for r.Scan() {
 		switch rec := r.Result().(type) {
-		case *benchfmt.SyntaxError:
+		case *perf.SyntaxError:
 			t.Error(rec)
-		case *benchfmt.Result:
+		case *perf.Result:
 			got = append(got, fmt.Sprintf("%s %s %s %g", rec.GetConfig("arch"), rec.GetConfig("seed"), rec.Name, rec.Values[0].Value))
 		}
 	}
