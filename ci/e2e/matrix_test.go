@@ -222,10 +222,39 @@ func TestMatrixBeside(t *testing.T) {
 	if a := call(t, nil, "report", out); a.code != 0 || strings.TrimSpace(a.stdout) != filepath.Join(out, report.HTMLFile) {
 		t.Errorf("exit status %d: %s", a.code, a)
 	}
-	if a := call(t, nil, "matrix", "--arch", "riscv64", "--scenario", "boot", "--out", out, "--force", "--markdown"); a.code != 0 || !strings.Contains(a.stdout, "| locked | boot | ✓ passed: seed 1 |") {
+	if a := call(t, nil, "matrix", "--arch", "riscv64", "--scenario", "boot", "--out", out, "--force", "--markdown"); a.code != 0 || !strings.Contains(a.stdout, "| boot | ✓ passed: seed 1 |") {
 		t.Errorf("exit status %d: %s", a.code, a)
 	}
 	if left, _ := filepath.Glob(filepath.Join(out, "*linux*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// An interrupt ends all cells, leaves no guest, and what came out until then is reported.
+func TestMatrixInterrupted(t *testing.T) {
+	temp := t.TempDir()
+	out := filepath.Join(temp, "out")
+	cmd := exec.Command(lab, "matrix", "--arch", "riscv64", "--scenario", "fault-boot-hang", "--seed", "1-3", "--out", out)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "XDG_RUNTIME_DIR=")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	must(t, cmd.Start())
+	eventually(t, "a guest runs", func() bool { return len(emulators(t, temp)) > 0 })
+	must(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT)) // as from a keyboard: to the whole group
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != status.ExitInterrupted || strings.Count(stderr.String(), "lab: interrupted") != 1 {
+		t.Errorf("exit status %d, want %d: %s", code, status.ExitInterrupted, &stderr)
+	}
+	if pids, left := emulators(t, temp), leftovers(t, temp); len(pids)+len(left) > 0 {
+		t.Errorf("left behind: QEMU %v, files %v", pids, left)
+	}
+	for _, c := range matrixOf(t, out).Cells {
+		if c.Status != status.Skipped || !strings.Contains(c.Reason, "interrupted") {
+			t.Errorf("%s: %s: %s", c.Name, c.Status, c.Reason)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(out, report.HTMLFile)); err != nil {
+		t.Error(err)
 	}
 }

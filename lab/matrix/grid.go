@@ -52,6 +52,26 @@ func (d *Document) grid() grid {
 	})
 }
 
+// kernel is how a kernel is called where there is room: with the release that ran, if all cells agree
+// and its name does not say it.
+func (d *Document) kernel(name string) string {
+	release := ""
+	for _, c := range d.Cells {
+		of := strings.TrimSuffix(oneLine(c.Release), "-"+c.Arch)
+		switch {
+		case c.Kernel != name || of == "" || of == release:
+		case release != "":
+			return name
+		default:
+			release = of
+		}
+	}
+	if release == "" || release == name {
+		return name
+	}
+	return name + " (" + release + ")"
+}
+
 // outcome is the cells of one line and column that came out alike.
 type outcome struct {
 	Glyph, Words, Class string

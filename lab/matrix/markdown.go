@@ -31,7 +31,7 @@ func (d *Document) markdownGrid(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n%s\n", rule)
 	for _, line := range g.Lines {
-		fmt.Fprintf(b, "| %s | %s |", report.Markdown(line.Kernel), report.Markdown(line.Scenario))
+		fmt.Fprintf(b, "| %s | %s |", report.Markdown(d.kernel(line.Kernel)), report.Markdown(line.Scenario))
 		for _, cells := range line.Cells {
 			var parts []string
 			for _, o := range d.outcomes(cells) {

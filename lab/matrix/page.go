@@ -56,7 +56,7 @@ func (d *Document) Page() ([]byte, error) {
 	p := page{Lead: d.lead(), Arches: g.Arches}
 	p.Glyph, p.Words, p.Class = report.Look(d.Status)
 	for _, line := range g.Lines {
-		l := pageLine{Kernel: line.Kernel, Scenario: line.Scenario}
+		l := pageLine{Kernel: d.kernel(line.Kernel), Scenario: line.Scenario}
 		for _, cells := range line.Cells {
 			box := pageBox{Figures: d.figures(cells)}
 			for _, k := range cells {

@@ -72,6 +72,29 @@ func document() *Document {
 	return d
 }
 
+// A kernel is called with its release where that says more, and where all cells agree.
+func TestKernelWithRelease(t *testing.T) {
+	for want, releases := range map[string][2]string{
+		"locked (6.12.107+deb13)": {"6.12.107+deb13-amd64", "6.12.107+deb13-arm64"},
+		"locked (6.12)":           {"6.12", ""},
+		"locked":                  {"6.12.107-amd64", "6.12.95-arm64"},
+	} {
+		d := document()
+		for k := range d.Cells {
+			d.Cells[k].Release = releases[k%2]
+		}
+		if got := d.kernel(locked); got != want {
+			t.Errorf("%v: %q, want %q", releases, got, want)
+		}
+		if text := string(d.Markdown()); !strings.Contains(text, "| "+strings.NewReplacer("(", `\(`, ")", `\)`, "+", `\+`).Replace(want)+" | boot |") {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if got := document().kernel("6.12"); got != "6.12" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestFinish(t *testing.T) {
 	d := document()
 	if d.Exit != status.ExitLabFailed || d.Status != status.LabFailed || d.Hosts[0].Cells != 5 || d.Hosts[1].Cells != 0 {
