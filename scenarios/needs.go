@@ -19,9 +19,9 @@ type Needs struct {
 
 // What a scenario takes beside its guests' memory, in MiB.
 const (
-	besideGuest = 256  // of each guest: QEMU's own, translated code above all
-	besideAll   = 256  // the lab's process
-	ofAnalysis  = 1536 // the graph of a whole kernel, while its index is made or points are drawn
+	besideGuest = 256 // of each guest: QEMU's own, translated code above all
+	besideAll   = 256 // the lab's process
+	ofAnalysis  = 512 // the graph of a whole kernel, while its index is made or points are drawn
 )
 
 // Needs are those of a scenario with some guests at a time, of which each has at least own CPUs, and

@@ -198,14 +198,21 @@ func TestMatrixWithoutHosts(t *testing.T) {
 	}
 }
 
-// A host that does not answer and a kernel that there is not are said; the other cells run.
+// A host that does not answer, one that wants a password and a kernel that there is not are said; the
+// other cells run.
 func TestMatrixBeside(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	sock := filepath.Join(t.TempDir(), "none")
+	closed := libvirttest.StartClosed(t)
 	a := call(t, nil, "matrix", "--arch", "riscv64", "--scenario", "boot", "--kernel", "locked,/nonexistent/linux", "--local",
-		"--host", "qemu+unix:///system?socket="+sock, "--out", out, "--json")
-	if a.code != status.ExitLabFailed || !strings.Contains(a.stderr, "host host1 is not used: ") || !strings.Contains(a.stderr, sock) {
+		"--host", "qemu+unix:///system?socket="+sock, "--host", closed.URI, "--out", out, "--json")
+	if a.code != status.ExitLabFailed {
 		t.Errorf("exit status %d: %s", a.code, a)
+	}
+	for _, says := range []string{"host host1 is not used: host qemu+unix:///system?socket=" + sock, "is it running", "host host2 is not used: host " + closed.URI, "it wants credentials"} {
+		if !strings.Contains(a.stderr, says) {
+			t.Errorf("%q is not said: %s", says, a.stderr)
+		}
 	}
 	var doc matrix.Document
 	must(t, json.Unmarshal([]byte(a.stdout), &doc))
@@ -215,7 +222,7 @@ func TestMatrixBeside(t *testing.T) {
 	if c := doc.Cells[1]; c.Status != status.LabFailed || c.Exit != status.ExitUsage || !strings.Contains(c.Reason, "--kernel: ") || c.Kernel != "linux" {
 		t.Errorf("got %+v", c)
 	}
-	if doc.Hosts[0].Status != matrix.Unreachable || doc.Hosts[1].Status != matrix.Used || doc.Hosts[1].Cells != 2 {
+	if h := doc.Hosts; h[0].Status != matrix.Unreachable || h[1].Status != matrix.Unreachable || h[2].Status != matrix.Used || h[2].Cells != 2 {
 		t.Errorf("hosts %+v", doc.Hosts)
 	}
 	// Again in its place, and the report alone.

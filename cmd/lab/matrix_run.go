@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -193,6 +194,9 @@ func (f *runFlags) logged(ctx context.Context, isa, dir, log string) (code int, 
 		return 0, "", err
 	}
 	cmd.Stdout, cmd.Stderr = file, file
+	// The process is to end with us (process), which is when the thread ends that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = cmd.Run()
 	var e *exec.ExitError
 	if errors.As(err, &e) {

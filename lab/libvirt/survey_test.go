@@ -59,6 +59,14 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
+// A libvirtd that wants a password says so, though it closes the connection behind that.
+func TestSurveyWithoutPassword(t *testing.T) {
+	_, err := backend(t, libvirttest.StartClosed(t)).Survey(soon(t), nil)
+	if err == nil || !strings.Contains(err.Error(), "authentication required: it wants credentials") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Whom libvirtd does not let in is told that the lab has no password.
 func TestCredentials(t *testing.T) {
 	for code, want := range map[golibvirt.ErrorNumber]bool{golibvirt.ErrAuthFailed: true, golibvirt.ErrAuthUnavailable: true, golibvirt.ErrNoConnect: false} {
