@@ -219,10 +219,10 @@ func TestMatrixBeside(t *testing.T) {
 	if len(doc.Cells) != 2 || doc.Cells[0].Status != status.Passed || doc.Cells[0].Host != "local" {
 		t.Errorf("got %+v", doc.Cells)
 	}
-	if c := doc.Cells[1]; c.Status != status.LabFailed || c.Exit != status.ExitUsage || !strings.Contains(c.Reason, "--kernel: ") || c.Kernel != "linux" {
+	if c := doc.Cells[1]; c.Status != status.LabFailed || c.Exit != status.ExitUsage || !strings.Contains(c.Reason, "--kernel: ") || c.Kernel != "linux" || c.Host != "" {
 		t.Errorf("got %+v", c)
 	}
-	if h := doc.Hosts; h[0].Status != matrix.Unreachable || h[1].Status != matrix.Unreachable || h[2].Status != matrix.Used || h[2].Cells != 2 {
+	if h := doc.Hosts; h[0].Status != matrix.Unreachable || h[1].Status != matrix.Unreachable || h[2].Status != matrix.Used || h[2].Cells != 1 {
 		t.Errorf("hosts %+v", doc.Hosts)
 	}
 	// Again in its place, and the report alone.

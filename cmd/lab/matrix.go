@@ -124,6 +124,9 @@ func (f *matrixFlags) matrix(ctx context.Context) error {
 	if f.dryrun {
 		return m.plan(cells)
 	}
+	if err := f.checkAdded(); err != nil {
+		return usage(err)
+	}
 	out, release, err := matrixDir(f.out, f.force, time.Now())
 	if err != nil {
 		return err

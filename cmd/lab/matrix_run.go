@@ -28,6 +28,8 @@ type matrixRun struct {
 	out   string // absolute
 	doc   *matrix.Document
 	sizes []matrix.Size // of the machines that hosts are on, as each of them says
+	// refused are how cells come out whose image cannot be made.
+	refused map[imageKey]matrix.Outcome
 }
 
 // queue is all cells, and the hosts that are of use.
@@ -50,22 +52,20 @@ func (m *matrixRun) run(ctx context.Context, cells []matrix.Cell) error {
 	if err := m.write(); err != nil { // so that --force knows whose folder it is, whatever happens
 		return err
 	}
-	refused := m.images(ctx, cells)
+	m.images(ctx, cells)
 	q := m.queue(cells)
 	screen := newScreen(os.Stderr, cells)
 	q.See = func(e matrix.Event) {
 		screen.see(e)
 		m.note(e)
 	}
-	do := q.Do
-	q.Do = func(ctx context.Context, c matrix.Cell, h matrix.Host) matrix.Outcome {
-		if o, is := refused[imageKey{c.Arch, c.Kernel.Word}]; is {
-			return o
-		}
-		return do(ctx, c, h)
-	}
 	q.Run(ctx)
 	screen.close()
+	for _, h := range m.doc.Hosts {
+		if h.Status == matrix.LostMidway && screen.alive { // else it was said when it was seen
+			progress("host %s was lost: %s", h.Name, h.Reason)
+		}
+	}
 	m.doc.Finish()
 	if err := m.writeAll(); err != nil {
 		return err
@@ -87,8 +87,12 @@ func (m *matrixRun) run(ctx context.Context, cells []matrix.Cell) error {
 func (m *matrixRun) note(e matrix.Event) {
 	switch e.Kind {
 	case matrix.Ended:
-		m.doc.Cells[e.Cell].Take(*e.Result)
-		m.doc.Cells[e.Cell].Page = m.page(e.Result.Cell)
+		r := &m.doc.Cells[e.Cell]
+		r.Take(*e.Result)
+		r.Page = m.page(e.Result.Cell)
+		if _, is := m.refused[keyOf(e.Result.Cell)]; is { // it has run nowhere
+			r.Host = ""
+		}
 	case matrix.Lost:
 		for i := range m.doc.Hosts {
 			if h := &m.doc.Hosts[i]; h.Name == e.Host {
@@ -100,14 +104,15 @@ func (m *matrixRun) note(e matrix.Event) {
 
 type imageKey struct{ arch, kernel string }
 
+func keyOf(c matrix.Cell) imageKey { return imageKey{c.Arch, c.Kernel.Word} }
+
 // images makes the image of each ISA and kernel that somebody runs, one after the other: cells would
-// wait for each other's, each with CPUs and memory of a host. Of those that cannot be made it says
-// how their cells come out.
-func (m *matrixRun) images(ctx context.Context, cells []matrix.Cell) map[imageKey]matrix.Outcome {
-	refused, done := map[imageKey]matrix.Outcome{}, map[imageKey]bool{}
-	q := m.queue(cells)
+// wait for each other's, each with CPUs and memory of a host.
+func (m *matrixRun) images(ctx context.Context, cells []matrix.Cell) {
+	m.refused = map[imageKey]matrix.Outcome{}
+	done, q := map[imageKey]bool{}, m.queue(cells)
 	for i, c := range cells {
-		key := imageKey{c.Arch, c.Kernel.Word}
+		key := keyOf(c)
 		if done[key] || ctx.Err() != nil || q.Impossible(i) != "" {
 			continue
 		}
@@ -122,10 +127,9 @@ func (m *matrixRun) images(ctx context.Context, cells []matrix.Cell) map[imageKe
 		if e := (*exit)(nil); errors.As(err, &e) {
 			o.Exit = e.code
 		}
-		refused[key] = o
+		m.refused[key] = o
 		progress("%s, kernel %s: %v", c.Arch, c.Kernel.Name, err)
 	}
-	return refused
 }
 
 // Names in the folder of a cell.
@@ -136,6 +140,9 @@ const (
 
 // cell runs one cell on one host, in a process and a folder of its own.
 func (m *matrixRun) cell(ctx context.Context, c matrix.Cell, h matrix.Host) matrix.Outcome {
+	if o, is := m.refused[keyOf(c)]; is {
+		return o
+	}
 	start := time.Now()
 	o, err := m.attempt(ctx, c, h)
 	switch {

@@ -62,6 +62,7 @@ type CellRecord struct {
 	Seed     uint64        `json:"seed"`
 	CPUs     int           `json:"cpus"` // that it was given, at the most
 	MemMiB   int           `json:"mem_mib"`
+	Alone    bool          `json:"alone,omitempty"`  // nothing ran beside it
 	Status   status.Status `json:"status,omitempty"` // empty: not known yet
 	Exit     int           `json:"exit"`
 	Reason   string        `json:"reason,omitempty"`
@@ -76,7 +77,7 @@ type CellRecord struct {
 // Record is a cell without a result.
 func Record(c Cell) CellRecord {
 	return CellRecord{Name: c.Name(), Arch: c.Arch, Kernel: c.Kernel.Name, Word: c.Kernel.Word, Scenario: c.Scenario, Seed: c.Seed,
-		CPUs: c.Needs.CPUs, MemMiB: c.Needs.MemMiB}
+		CPUs: c.Needs.CPUs, MemMiB: c.Needs.MemMiB, Alone: c.Needs.Alone}
 }
 
 // Take adds the result.

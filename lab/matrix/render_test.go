@@ -168,6 +168,25 @@ func TestRenderings(t *testing.T) {
 	}
 }
 
+func TestPlan(t *testing.T) {
+	d := document()
+	d.Cells[0].Alone = true
+	var b bytes.Buffer
+	if err := d.Plan(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []string{
+		"host a  qemu:///system  used  2 CPUs, 4000 MiB, amd64, libvirt 9.0.0; not riscv64: none",
+		"host b  local           lost  went away",
+		"cell amd64-locked-boot-0  amd64  locked  boot  seed 0  1 CPU, 768 MiB, alone",
+		"cell arm64-locked-boot-1  arm64  locked  boot  seed 1  1 CPU, 768 MiB         no such kernel",
+	} {
+		if !strings.Contains(b.String(), w) {
+			t.Errorf("no %q in\n%s", w, &b)
+		}
+	}
+}
+
 func TestJUnit(t *testing.T) {
 	own := reporters.JUnitTestSuites{TestSuites: []reporters.JUnitTestSuite{{Name: "kerninst on amd64", Package: "/somewhere", Tests: 2, Failures: 1, TestCases: []reporters.JUnitTestCase{{Name: "one"}, {Name: "two"}}}}}
 	text, err := xml.Marshal(own)

@@ -36,7 +36,11 @@ func (d *Document) Plan(to io.Writer) error {
 	w = tabwriter.NewWriter(to, 0, 8, 2, ' ', 0)
 	for i := range d.Cells {
 		c := &d.Cells[i]
-		fmt.Fprintf(w, "cell %s\t%s\t%s\t%s\tseed %d\t%s, %d MiB\t%s\n", c.Name, c.Arch, c.Kernel, c.Scenario, c.Seed, plural(c.CPUs, "CPU"), c.MemMiB, c.note())
+		wants := fmt.Sprintf("%s, %d MiB", plural(c.CPUs, "CPU"), c.MemMiB)
+		if c.Alone {
+			wants += ", alone"
+		}
+		fmt.Fprintf(w, "cell %s\t%s\t%s\t%s\tseed %d\t%s\t%s\n", c.Name, c.Arch, c.Kernel, c.Scenario, c.Seed, wants, c.note())
 	}
 	return w.Flush()
 }
