@@ -127,7 +127,7 @@ func (f *matrixFlags) matrix(ctx context.Context) error {
 	if err := f.checkAdded(); err != nil {
 		return usage(err)
 	}
-	out, release, err := matrixDir(f.out, f.force, time.Now())
+	out, release, err := matrixDir(f.out, "matrix", f.force, time.Now())
 	if err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (f *matrixFlags) matrix(ctx context.Context) error {
 }
 
 // matrixDir makes the folder for results, as outDir does.
-func matrixDir(dir string, force bool, now time.Time) (_ string, release func(), err error) {
+func matrixDir(dir, of string, force bool, now time.Time) (_ string, release func(), err error) {
 	if dir == "" {
-		return defaultDir("out", now.UTC().Format("20060102T150405Z")+"-matrix")
+		return defaultDir("out", now.UTC().Format("20060102T150405Z")+"-"+of)
 	}
 	release, err = givenDir(dir, force)
 	return dir, release, err
