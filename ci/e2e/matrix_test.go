@@ -141,6 +141,11 @@ func joined(t *testing.T, doc *matrix.Document, out string) {
 		if _, err := os.Stat(filepath.Join(out, c.Page)); err != nil {
 			t.Error(err)
 		}
+		for _, m := range c.Moved { // what it had left there is kept, and is nobody's results
+			if _, err := os.Stat(filepath.Join(out, c.Name, "lost-"+m.Host)); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 	if suites.Tests != len(doc.Cells) || len(n) != len(doc.Cells) {
 		t.Errorf("%d cases, %d suites, want %d", suites.Tests, len(n), len(doc.Cells))
