@@ -198,7 +198,6 @@ func TestForceRemovesMatrix(t *testing.T) {
 	made := func() (dir, cell string) {
 		dir = t.TempDir()
 		doc := matrix.Document{Cells: []matrix.CellRecord{{Name: "riscv64-locked-boot-1", Arch: "riscv64", Status: status.Passed}}}
-		doc.Finish()
 		m := matrixRun{matrixFlags: &matrixFlags{}, doc: &doc, out: dir}
 		cell = filepath.Join(dir, "riscv64-locked-boot-1")
 		wrote(t, filepath.Join(cell, "riscv64"), report.Scenario{Name: "boot", Status: status.Passed})

@@ -103,15 +103,16 @@ func (d *Document) Finish() {
 			codes, all = append(codes, status.ExitLabFailed), append(all, status.LabFailed)
 		}
 	}
-	d.Schema, d.Exit, d.Status = Schema, status.WorstExit(codes...), status.Worst(all...)
+	d.Exit, d.Status = status.WorstExit(codes...), status.Worst(all...)
 }
 
 func (d *Document) host(name string) int {
 	return slices.IndexFunc(d.Hosts, func(h HostRecord) bool { return h.Name == name })
 }
 
-// Encode writes the document.
+// Encode writes the document, of a matrix that has begun or is done.
 func (d *Document) Encode() ([]byte, error) {
+	d.Schema = Schema
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // for people who look: it is no HTML

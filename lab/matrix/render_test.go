@@ -137,6 +137,18 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// What a matrix leaves that was killed is read, too, and its cells have not run.
+func TestUnfinished(t *testing.T) {
+	d := &Document{Time: "exact", Cells: []CellRecord{Record(some(1, "amd64")[0])}}
+	text, err := d.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = Decode(text); err != nil || d.lead() != "1 cell, 1 not run; 0 hosts; exact time" {
+		t.Errorf("%v: %+v", err, d)
+	}
+}
+
 // Each rendering has every cell, the reasons, the hosts; and what a guest said is text in all of them.
 func TestRenderings(t *testing.T) {
 	d := document()

@@ -29,9 +29,13 @@ var looks = map[status.Status]look{
 	status.Skipped:    {"–", "skipped", "none"},
 }
 
-// Look is how a status is shown elsewhere: a glyph, words, and a class for styles: ok, bad, warn or none.
+// Look is how a status is shown elsewhere, or that there is none: a glyph, words, and a class for
+// styles: ok, bad, warn or none.
 func Look(s status.Status) (glyph, words, class string) {
-	l := looks[s]
+	l, known := looks[s]
+	if !known {
+		l = notRun
+	}
 	return l.Glyph, l.Words, l.Class
 }
 
