@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kerninst/lab/inventory"
 	"kerninst/lab/matrix"
@@ -236,5 +239,49 @@ func TestForceRemovesMatrix(t *testing.T) {
 	}
 	if err := clear(dir); err == nil || !strings.Contains(err.Error(), "is no cell's name") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// On a terminal what was drawn is drawn over, to the line; elsewhere there is a line for each event.
+func TestScreen(t *testing.T) {
+	cells := []matrix.Cell{{Arch: "amd64", Kernel: matrix.Kernel{Name: "6.12"}, Scenario: "boot", Seed: 1}, {Arch: "arm64", Kernel: matrix.Kernel{Name: "6.12"}, Scenario: "boot", Seed: 1}}
+	for _, alive := range []bool{true, false} {
+		from, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &screen{to: to, alive: alive, board: matrix.NewBoard(cells, time.Now())}
+		s.see(matrix.Event{Kind: matrix.Begun, Cell: 0, Host: "a"})
+		s.see(matrix.Event{Kind: matrix.Begun, Cell: 1, Host: "a"})
+		s.see(matrix.Event{Kind: matrix.Ended, Cell: 0, Result: &matrix.Result{Host: "a", Outcome: matrix.Outcome{Status: status.Passed}}})
+		to.Close()
+		text, err := io.ReadAll(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frames := strings.Split(string(text), "\r\x1b[J")
+		if !alive {
+			if len(frames) != 1 || strings.Count(string(text), "\n") != 3 || strings.Contains(string(text), "\x1b") {
+				t.Errorf("lines are %q", text)
+			}
+			continue
+		}
+		if len(frames) != 4 || frames[0] != "" {
+			t.Fatalf("drew %d times: %q", len(frames)-1, text)
+		}
+		for i, frame := range frames[1:3] { // each ends with the way back up over its own lines
+			drawn := frame[:strings.LastIndex(frame, "\n")+1]
+			if up := fmt.Sprintf("\x1b[%dA", strings.Count(drawn, "\n")); frame != drawn+up {
+				t.Errorf("frame %d: %q does not end with %q", i, frame, up)
+			}
+		}
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if animated(null) {
+		t.Error("/dev/null is no terminal")
 	}
 }
