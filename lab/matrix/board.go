@@ -127,7 +127,7 @@ func (b *Board) Lines(width, height int, now time.Time) []string {
 	}
 	room := max(1, height-1-len(tail)) // the cursor has a line of its own
 	// What runs is told in a third of the room at the most.
-	running = atMost(running, max(1, room/3), "more run")
+	running = atMost(running, max(1, room/3), "more running")
 	table = atMost(table, max(1, room-len(running)), "more lines")
 	all := slices.Concat(table, running, tail)
 	for i := range all {
@@ -196,7 +196,7 @@ func (b *Board) running(now time.Time) (lines []string) {
 
 func (b *Board) sum(now time.Time) string {
 	done, bad, running := b.count()
-	return fmt.Sprintf("%d of %d done, %d of them not passed, %d run; %.0f s", done, len(b.cells), bad, running, now.Sub(b.start).Seconds())
+	return fmt.Sprintf("%d of %d done, %d of them not passed, %d running; %.0f s", done, len(b.cells), bad, running, now.Sub(b.start).Seconds())
 }
 
 // atMost leaves lines out at the end, and says how many.

@@ -258,7 +258,7 @@ func TestBoard(t *testing.T) {
 		"locked  boot      ✗▸·    ▸··    ···",
 		"▸ arm64-locked-boot-1 on b, 4 s",
 		"▸ amd64-locked-boot-3 on a, 3 s",
-		"1 of 9 done, 1 of them not passed, 2 run; 5 s",
+		"1 of 9 done, 1 of them not passed, 2 running; 5 s",
 	}
 	if got := b.Lines(80, 24, at(5)); !slices.Equal(got, want) {
 		t.Errorf("drew\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -292,7 +292,7 @@ func TestBoardFits(t *testing.T) {
 		}
 	}
 	lines := strings.Join(b.Lines(80, 24, time.Time{}), "\n")
-	for _, w := range []string{"13▸", "1▸ 12·", "more run", "more lines", "0 of 1040 done"} {
+	for _, w := range []string{"13▸", "1▸ 12·", "more running", "more lines", "0 of 1040 done"} {
 		if !strings.Contains(lines, w) {
 			t.Errorf("no %q in\n%s", w, lines)
 		}
