@@ -28,8 +28,6 @@ type matrixRun struct {
 	out   string // absolute
 	doc   *matrix.Document
 	sizes []matrix.Size // of the machines that hosts are on, as each of them says
-	// refused are how cells come out whose image cannot be made.
-	refused map[imageKey]matrix.Outcome
 }
 
 // queue is all cells, and the hosts that are of use.
@@ -52,8 +50,8 @@ func (m *matrixRun) run(ctx context.Context, cells []matrix.Cell) error {
 	if err := m.write(); err != nil { // so that --force knows whose folder it is, whatever happens
 		return err
 	}
-	m.images(ctx, cells)
 	q := m.queue(cells)
+	q.Known = m.images(ctx, q)
 	screen := newScreen(os.Stderr, cells)
 	q.See = func(e matrix.Event) {
 		screen.see(e)
@@ -87,12 +85,8 @@ func (m *matrixRun) run(ctx context.Context, cells []matrix.Cell) error {
 func (m *matrixRun) note(e matrix.Event) {
 	switch e.Kind {
 	case matrix.Ended:
-		r := &m.doc.Cells[e.Cell]
-		r.Take(*e.Result)
-		r.Page = m.page(e.Result.Cell)
-		if _, is := m.refused[keyOf(e.Result.Cell)]; is { // it has run nowhere
-			r.Host = ""
-		}
+		m.doc.Cells[e.Cell].Take(*e.Result)
+		m.doc.Cells[e.Cell].Page = m.page(e.Result.Cell)
 	case matrix.Lost:
 		for i := range m.doc.Hosts {
 			if h := &m.doc.Hosts[i]; h.Name == e.Host {
@@ -102,34 +96,35 @@ func (m *matrixRun) note(e matrix.Event) {
 	}
 }
 
-type imageKey struct{ arch, kernel string }
-
-func keyOf(c matrix.Cell) imageKey { return imageKey{c.Arch, c.Kernel.Word} }
-
 // images makes the image of each ISA and kernel that somebody runs, one after the other: cells would
-// wait for each other's, each with CPUs and memory of a host.
-func (m *matrixRun) images(ctx context.Context, cells []matrix.Cell) {
-	m.refused = map[imageKey]matrix.Outcome{}
-	done, q := map[imageKey]bool{}, m.queue(cells)
-	for i, c := range cells {
-		key := keyOf(c)
-		if done[key] || ctx.Err() != nil || q.Impossible(i) != "" {
+// wait for each other's, each with CPUs and memory of a host. How those come out whose image cannot
+// be made is known then.
+func (m *matrixRun) images(ctx context.Context, q matrix.Queue) map[int]matrix.Outcome {
+	type image struct{ arch, kernel string }
+	known, made := map[int]matrix.Outcome{}, map[image]error{}
+	for i, c := range q.Cells {
+		key := image{c.Arch, c.Kernel.Word}
+		err, done := made[key]
+		if !done && (ctx.Err() != nil || q.Impossible(i) != "") {
 			continue
 		}
-		done[key] = true
-		of := m.common
-		of.kernel = c.Kernel.Word
-		_, _, err := of.image(ctx, c.Arch)
-		if err == nil || ctx.Err() != nil {
-			continue
+		if !done {
+			of := m.common
+			of.kernel = c.Kernel.Word
+			if _, _, err = of.image(ctx, c.Arch); ctx.Err() != nil {
+				err = nil
+			}
+			made[key] = err
 		}
-		o := matrix.Outcome{Status: status.LabFailed, Exit: status.ExitLabFailed, Reason: err.Error()}
-		if e := (*exit)(nil); errors.As(err, &e) {
-			o.Exit = e.code
+		if err != nil {
+			o := matrix.Outcome{Status: status.LabFailed, Exit: status.ExitLabFailed, Reason: err.Error()}
+			if e := (*exit)(nil); errors.As(err, &e) {
+				o.Exit = e.code
+			}
+			known[i] = o
 		}
-		m.refused[key] = o
-		progress("%s, kernel %s: %v", c.Arch, c.Kernel.Name, err)
 	}
+	return known
 }
 
 // Names in the folder of a cell.
@@ -140,9 +135,6 @@ const (
 
 // cell runs one cell on one host, in a process and a folder of its own.
 func (m *matrixRun) cell(ctx context.Context, c matrix.Cell, h matrix.Host) matrix.Outcome {
-	if o, is := m.refused[keyOf(c)]; is {
-		return o
-	}
 	start := time.Now()
 	o, err := m.attempt(ctx, c, h)
 	switch {

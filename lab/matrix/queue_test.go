@@ -370,6 +370,17 @@ func TestCellRefused(t *testing.T) {
 	}
 }
 
+// A cell of which it is known how it comes out runs nowhere.
+func TestKnown(t *testing.T) {
+	f := newFleet(t, some(4, "amd64"), []Host{host("a", "m", 1, 9000, "amd64")}, map[string]Size{"m": {1, 9000}})
+	f.queue.Known = map[int]Outcome{2: {Status: status.LabFailed, Exit: status.ExitUsage, Reason: "no such kernel"}}
+	results, took := f.run(nil)
+	f.once(results)
+	if r := results[2]; r.Reason != "no such kernel" || r.Exit != status.ExitUsage || r.Host != "" || took != 3*second || len(f.begun) != 3 {
+		t.Errorf("after %v: %+v, began %v", took, r, f.begun)
+	}
+}
+
 // After an interrupt nothing begins, what runs is waited for, and the rest is said not to have run.
 func TestInterrupted(t *testing.T) {
 	f := newFleet(t, some(8, "amd64"), []Host{host("a", "m", 2, 9000, "amd64")}, map[string]Size{"m": {2, 9000}})
