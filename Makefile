@@ -7,6 +7,7 @@ TIME     ?= exact
 SEED     ?= 1
 OUT      ?=
 KERNEL   ?=
+INVENTORY ?=
 NAME     ?=
 MIRROR   ?=
 export MIRROR
@@ -29,12 +30,17 @@ setup_test = TESTS=1 $(setup_all)
 # The Go to use: the host's, or one that set-up fetched.
 with_go    = GO=$$(ci/setup.sh --go) && export GO
 
-.PHONY: lab test proof bench generate bin/lab clean
+.PHONY: lab matrix test proof bench generate bin/lab clean
 
 lab: ## run scenarios: ARCH SCENARIO TIME SEED OUT MIRROR KERNEL
 	@$(setup_lab)
 	@$(MAKE) --no-print-directory bin/lab
 	@$(with_go) && bin/lab run --arch '$(ARCH)' --scenario '$(SCENARIO)' --time '$(TIME)' --seed '$(SEED)' $(if $(OUT),--out '$(OUT)') $(if $(KERNEL),--kernel '$(KERNEL)')
+
+matrix: ## every combination of ARCH SCENARIO KERNEL SEED, which may be lists: TIME OUT MIRROR INVENTORY
+	@$(setup_lab)
+	@$(MAKE) --no-print-directory bin/lab
+	@$(with_go) && bin/lab matrix --arch '$(ARCH)' --scenario '$(SCENARIO)' --time '$(TIME)' --seed '$(SEED)' $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(INVENTORY),--inventory '$(INVENTORY)') $(if $(OUT),--out '$(OUT)')
 
 test: ## everything that CI runs
 	@$(setup_test)

@@ -10,6 +10,10 @@
 #
 #	ARCH      ISA, several with commas, or all; default: the host's own
 #	SCENARIO  names or labels; default: smoke
+#	MATRIX    not empty: every combination of ISAs, scenarios and what follows,
+#	          as `lab matrix` runs them; its OUT/junit.xml is of all together
+#	KERNEL    versions, of a matrix several with commas; default: the locked one
+#	SEED      a number, of a matrix several as 1-3; default: 1
 #	OUT       an empty or new folder for the results; default: out/ci
 #
 # Exit status: 0 passed, else make's; OUT/summary.md says what failed, and is
@@ -25,6 +29,10 @@ if [ "$(id -u)" = 0 ] && ! command -v make >/dev/null; then
 fi
 
 status=0
-make lab OUT="$out" || status=$?
+if [ -n "${MATRIX:-}" ]; then
+	make matrix OUT="$out" || status=$?
+else
+	make lab OUT="$out" || status=$?
+fi
 [ ! -e "$out/summary.md" ] || cat "$out/summary.md"
 exit "$status"

@@ -44,6 +44,7 @@ var testProofs = []testProof{
 	{"copies", "./ci/e2e", "TestCopies", "-full", true},
 	{"inline", "./ci/e2e", "TestInline", "-full", false},
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
+	{"matrix", "./ci/e2e", "TestMatrix", "-full", false},
 }
 
 func (x testProof) prove(p proof, arch string, seed uint64) []line {

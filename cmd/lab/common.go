@@ -127,7 +127,8 @@ func kernelError(err error) error {
 	var dir *images.BuildDirError
 	var none *images.NoKernelError
 	var word *images.NoVersionError
-	if errors.As(err, &dir) || errors.As(err, &none) || errors.As(err, &word) {
+	var order *images.OrderError
+	if errors.As(err, &dir) || errors.As(err, &none) || errors.As(err, &word) || errors.As(err, &order) {
 		return usage(fmt.Errorf("--kernel: %w", err))
 	}
 	return err

@@ -20,6 +20,7 @@ type flagValue struct {
 	file   bool // or a file or folder
 	open   bool // more is typed behind it
 	values func() []string
+	of     func(*cobra.Command) []string // instead, if it depends on other flags
 }
 
 // flagValues are the flags, in whatever command they are.
@@ -31,9 +32,10 @@ var flagValues = map[string]flagValue{
 	"mechanism": {values: plan.MechanismNames},
 
 	"no-mechanism": {list: true, values: plan.MechanismNames},
-	"kernel":       {file: true, values: cachedKernels},
+	"kernel":       {file: true, of: kernelWordsOf},
 	"with":         {list: true, values: images.Softwares},
 	"end":          {values: keptGuests},
+	"on":           {list: true, of: inventoryWords},
 }
 
 // asked are the words of a command line, with one more for a shell that asks what
@@ -56,6 +58,14 @@ func keptGuests() []string {
 	return out
 }
 
+// kernelWordsOf are the words for kernels that a command knows, and that need no network.
+func kernelWordsOf(c *cobra.Command) []string {
+	if c.Name() == "matrix" {
+		return append(cachedKernels(), lockedKernel)
+	}
+	return cachedKernels()
+}
+
 // cachedKernels are the kernels that need no network.
 func cachedKernels() []string {
 	root, err := repository()
@@ -75,9 +85,11 @@ func cachedKernels() []string {
 // can complete.
 func completions(c *cobra.Command) {
 	for name, f := range flagValues {
-		if c.Flags().Lookup(name) == nil {
+		flag := c.Flags().Lookup(name)
+		if flag == nil {
 			continue
 		}
+		f.list = f.list || flag.Value.Type() == "stringSlice" // one value of one command is several of another
 		// It fails for a flag that is not there or is registered already.
 		if err := c.RegisterFlagCompletionFunc(name, f.complete); err != nil {
 			panic(err)
@@ -90,10 +102,13 @@ func completions(c *cobra.Command) {
 
 // complete offers values, in a list those that are not in it yet. A shell offers
 // files by itself where it is given nothing else.
-func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (f flagValue) complete(c *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before, have := "", []string(nil)
 	if cut := strings.LastIndex(typed, ","); f.list && cut >= 0 {
 		before, have = typed[:cut+1], strings.Split(typed[:cut], ",")
+	}
+	if f.of != nil {
+		f.values = func() []string { return f.of(c) }
 	}
 	var out []string
 	for _, v := range f.values() {
@@ -102,6 +117,8 @@ func (f flagValue) complete(_ *cobra.Command, _ []string, typed string) ([]strin
 		}
 	}
 	switch {
+	case f.list && f.file:
+		return out, cobra.ShellCompDirectiveNoSpace
 	case f.list, f.open:
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	case f.file:

@@ -19,7 +19,7 @@ func completed(t *testing.T, words ...string) (list []string, files bool) {
 		t.Fatal(err)
 	}
 	for _, line := range strings.Split(out.String(), "\n") {
-		files = files || line == ":0"
+		files = files || line == ":0" || line == ":2" // 2: no space behind it
 		if word, _, _ := strings.Cut(line, "\t"); word != "" && word[0] != ':' {
 			list = append(list, word)
 		}
@@ -49,6 +49,15 @@ func TestCompletion(t *testing.T) {
 		{"comp", []string{"compare", "completion"}, []string{"report"}},
 		{"compare --thres", []string{"--threshold", "--thresholds"}, nil},
 		{"history --m", []string{"--metric"}, nil},
+		{"matrix --arch amd64,", []string{"amd64,arm64"}, []string{"amd64,amd64"}},
+		{"matrix --scenario boot,", []string{"boot,count"}, []string{"boot,boot"}},
+		{"matrix --kernel 7.2,lo", []string{"7.2,locked"}, nil},
+		{"matrix --kernel locked,lo", nil, []string{"locked,locked"}},
+		{"run --kernel lo", nil, []string{"locked"}},
+		{"matrix --in", []string{"--inventory"}, nil},
+		{"matrix --inventory testdata/inventory --on ", []string{"here", "near", "fast", "night"}, []string{"local"}},
+		{"matrix --inventory testdata/inventory --on fast,", []string{"fast,near"}, []string{"fast,fast"}},
+		{"matrix --on ", nil, []string{"here"}},
 	} {
 		got, _ := completed(t, strings.Split(tt.line, " ")...)
 		for _, w := range tt.want {
@@ -75,7 +84,7 @@ func TestCompletionOfNothing(t *testing.T) {
 
 // A kernel may be a folder; what has values of its own is none.
 func TestCompletionOfFiles(t *testing.T) {
-	for line, want := range map[string]bool{"run --kernel /tm": true, "probe --add ": true, "compare /tm": true, "compare --thresholds ": true, "history /tm": true, "run --time x": false, "run --arch x": false} {
+	for line, want := range map[string]bool{"run --kernel /tm": true, "probe --add ": true, "compare /tm": true, "compare --thresholds ": true, "history /tm": true, "matrix --inventory ": true, "matrix --kernel /tm": true, "matrix --on x": false, "run --time x": false, "run --arch x": false} {
 		if _, files := completed(t, strings.Split(line, " ")...); files != want {
 			t.Errorf("lab %s<TAB>: files %v, want %v", line, files, want)
 		}

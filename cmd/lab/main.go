@@ -87,7 +87,7 @@ func rootTo(out io.Writer) *cobra.Command {
 		SilenceErrors: true,
 	}
 	c.SetFlagErrorFunc(flagError)
-	c.AddCommand(analyzeCommand(), surveyCommand(), inlineCommand(), costCommand(), runCommand(), runISACommand(), doctorCommand(), gdbCommand(), keptCommand(), imageCommand(), shellCommand(), probeCommand(), pluginCommand(), reportCommand(), reproCommand(), compareCommand(), historyCommand())
+	c.AddCommand(analyzeCommand(), surveyCommand(), inlineCommand(), costCommand(), runCommand(), runISACommand(), matrixCommand(), bisectCommand(), doctorCommand(), gdbCommand(), keptCommand(), imageCommand(), shellCommand(), probeCommand(), pluginCommand(), reportCommand(), reproCommand(), compareCommand(), historyCommand())
 	// What cobra would add only when it runs takes part in the checks of arguments.
 	c.SetOut(out)
 	c.InitDefaultHelpCmd()

@@ -104,29 +104,43 @@ var written = []string{
 func clear(dir string) error {
 	var old []string
 	for _, arch := range images.Arches() {
-		sub := filepath.Join(dir, arch)
-		entries, err := os.ReadDir(sub)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
+		there, err := onlyWritten(dir, filepath.Join(dir, arch), written)
+		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			if !slices.Contains(written, e.Name()) {
-				return fmt.Errorf("--force removes the run that is in %s, and %s is of none: give another --out", dir, filepath.Join(sub, e.Name()))
-			}
+		if there {
+			old = append(old, filepath.Join(dir, arch))
 		}
-		old = append(old, sub)
 	}
 	for _, name := range []string{report.HTMLFile, report.SummaryFile} {
 		old = append(old, filepath.Join(dir, name))
 	}
+	cells, err := matrixIn(dir)
+	if err != nil {
+		return err
+	}
+	old = append(old, cells...)
 	for _, name := range old {
 		if err := os.RemoveAll(name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// onlyWritten says whether a folder in the folder of a run is there, which must hold nothing but what
+// a run writes.
+func onlyWritten(run, sub string, names []string) (there bool, err error) {
+	entries, err := os.ReadDir(sub)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	for _, e := range entries {
+		if !slices.Contains(names, e.Name()) {
+			return true, fmt.Errorf("--force removes the run that is in %s, and %s is of none: give another --out", run, filepath.Join(sub, e.Name()))
+		}
+	}
+	return true, err
 }
 
 // hold locks a folder against other labs until release is called or the process

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -19,6 +20,15 @@ func reportCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := os.Stat(args[0]); err != nil {
+				return usage(err)
+			}
+			if doc, err := readMatrix(args[0]); err == nil {
+				if err := renderMatrix(args[0], doc); err != nil {
+					return err
+				}
+				fmt.Println(filepath.Join(args[0], report.HTMLFile))
+				return nil
+			} else if !errors.Is(err, fs.ErrNotExist) {
 				return usage(err)
 			}
 			var bad *report.InputError

@@ -279,10 +279,6 @@ func listScenarios(w io.Writer, asJSON bool) error {
 // isa runs one ISA in a process of its own: ginkgo's suites run once per
 // process. Its exit status is the result; what it prints is progress.
 func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
 	dir, err := filepath.Abs(filepath.Join(out, isa))
 	if err != nil {
 		return 0, err
@@ -291,16 +287,11 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, exe, append([]string{"run-isa", "--arch", isa, "--out", dir,
-		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
-		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
-		"--then", f.then, fmt.Sprintf("--keep=%v", f.keep), fmt.Sprintf("--dump-memory=%v", f.memory)}, f.own.set()...)...)
+	cmd, err := f.process(ctx, isa, dir)
+	if err != nil {
+		return 0, err
+	}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	// An interrupt from the keyboard reaches the child by itself; any other
-	// end of the context must give it time to clean up.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
 	err = cmd.Run()
 	var e *exec.ExitError
 	switch {
@@ -313,6 +304,24 @@ func (f *runFlags) isa(ctx context.Context, isa, out string) (int, error) {
 		return e.ExitCode(), nil
 	}
 	return 0, fmt.Errorf("%s: %w", isa, err)
+}
+
+// process is the one for one ISA.
+func (f *runFlags) process(ctx context.Context, isa, dir string) (*exec.Cmd, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, exe, append([]string{"run-isa", "--arch", isa, "--out", dir,
+		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
+		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
+		"--then", f.then, fmt.Sprintf("--keep=%v", f.keep), fmt.Sprintf("--dump-memory=%v", f.memory)}, f.own.set()...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	// An interrupt from the keyboard reaches the child by itself; any other
+	// end of the context must give it time to clean up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	return cmd, nil
 }
 
 // print writes what came out to stdout: a table, or the documents themselves.

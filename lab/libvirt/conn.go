@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
@@ -57,9 +58,29 @@ func (b Backend) dial(ctx context.Context) (*conn, error) {
 	})
 	if err != nil {
 		c.close()
-		return nil, err
+		return nil, credentials(err)
 	}
 	return c, nil
+}
+
+// refusals are libvirt's numbers for whom it does not let in. ErrRPC is "authentication required", or
+// that a call is none.
+var refusals = map[uint32]bool{
+	uint32(golibvirt.ErrAuthFailed): true, uint32(golibvirt.ErrAuthCancelled): true, uint32(golibvirt.ErrAuthUnavailable): true,
+	uint32(golibvirt.ErrAccessDenied): true, uint32(golibvirt.ErrOperationDenied): true, uint32(golibvirt.ErrRPC): true,
+}
+
+func isRefusal(err error) bool {
+	var e golibvirt.Error
+	return errors.As(err, &e) && refusals[e.Code]
+}
+
+// credentials says what to do where libvirtd wants to know who asks: the lab has no password to give.
+func credentials(err error) error {
+	if isRefusal(err) {
+		return fmt.Errorf("%w: it wants credentials, of which the lab has none: let this user in, by the group of its socket or by polkit", err)
+	}
+	return err
 }
 
 func newConn(sock net.Conn) *conn {
@@ -84,16 +105,33 @@ func (c *conn) close() {
 
 func (c *conn) lost() <-chan struct{} { return c.wire.lost }
 
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// unread is how long an answer may take that has come with the end of a connection.
+const unread = time.Second
+
+// lastAnswer is why a call came to nothing whose connection ended. To somebody whom it does not let in
+// libvirtd says so, and closes the connection behind that.
+func lastAnswer[T any](got <-chan answer[T]) error {
+	select {
+	case a := <-got:
+		if isRefusal(a.err) {
+			return a.err
+		}
+	case <-time.After(unread):
+	}
+	return errLost
+}
+
 // call does one call.
 func call[T any](ctx context.Context, c *conn, what string, f func(*golibvirt.Libvirt) (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	got := make(chan answer, 1)
+	got := make(chan answer[T], 1)
 	go func() {
 		v, err := f(c.rpc)
-		got <- answer{v, err}
+		got <- answer[T]{v, err}
 	}()
 	var none T
 	select {
@@ -103,12 +141,13 @@ func call[T any](ctx context.Context, c *conn, what string, f func(*golibvirt.Li
 		}
 		select {
 		case <-c.lost(): // which is why
-			return none, fmt.Errorf("libvirt: %s: %w", what, errLost)
+			got <- a
+			return none, fmt.Errorf("libvirt: %s: %w", what, lastAnswer(got))
 		default:
 			return none, fmt.Errorf("libvirt: %s: %w", what, a.err)
 		}
 	case <-c.lost():
-		return none, fmt.Errorf("libvirt: %s: %w", what, errLost)
+		return none, fmt.Errorf("libvirt: %s: %w", what, lastAnswer(got))
 	case <-ctx.Done():
 		c.close()
 		return none, fmt.Errorf("libvirt: %s: no answer: %w", what, ctx.Err())

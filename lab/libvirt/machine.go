@@ -68,7 +68,7 @@ func (e *StartError) Command() []string { return e.Argv }
 // End is how it ended.
 func (e *StartError) End() vm.Ending { return e.Ending }
 
-// Check asks libvirtd for its version.
+// Check asks libvirtd for its version, of which one that is too old is an error.
 func (b Backend) Check(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
@@ -78,10 +78,13 @@ func (b Backend) Check(ctx context.Context) (version string, err error) {
 	}
 	defer c.close()
 	n, err := call(ctx, c, "version", func(l *golibvirt.Libvirt) (uint64, error) { return l.ConnectGetLibVersion() })
+	if err == nil {
+		err = tooOld(n)
+	}
 	if err != nil {
 		return "", fmt.Errorf("host %s: %w", b.URI, err)
 	}
-	return fmt.Sprintf("%d.%d.%d", n/1e6, n/1e3%1e3, n%1e3), nil
+	return versionOf(n), nil
 }
 
 type machine struct {

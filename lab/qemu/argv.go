@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -208,11 +209,24 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 	args := append([]string{"-cpu", or(s.CPU, r.cpu)}, clockFlags(s)...)
 	args = append(args, firmwareFlags(s)...)
 	args = append(args, deviceFlags(s, s.Dir)...)
-	return Parts{
-		Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary),
-		Machine: or(v.Machine, r.machine), Cmdline: cmdline, Watchdog: s.Mailbox, Args: args,
-		Threads: r.threads(s.Time, v), MutePowerOff: r.mutePowerOff,
-	}, nil
+	p := r.emulator(v)
+	p.Cmdline, p.Watchdog, p.Args = cmdline, s.Mailbox, args
+	p.Threads, p.MutePowerOff = r.threads(s.Time, v), r.mutePowerOff
+	return p, nil
+}
+
+// EmulatorOf is what runs guests of an ISA, for those who ask about it: of what PartsOf says, what is
+// the same for all of them.
+func EmulatorOf(ctx context.Context, arch string) (Parts, error) {
+	v, err := FindVersion(ctx, arch)
+	if err != nil {
+		return Parts{}, err
+	}
+	return rows[arch].emulator(v), nil
+}
+
+func (r row) emulator(v Version) Parts {
+	return Parts{Target: strings.TrimPrefix(r.binary, "qemu-system-"), Binary: or(v.Binary, r.binary), Machine: or(v.Machine, r.machine)}
 }
 
 // timeFlags are all flags that have to do with time.

@@ -14,8 +14,30 @@ import (
 //
 // Under exact time two runs agree to the instruction, so units are declared
 // exact, and benchstat warns of any variation instead of averaging it away.
-func benchfmt(r *Results) []byte {
+func benchfmt(r *Results) []byte { return Bench(r) }
+
+// Bench is one file of several runs. Units are declared once, by what all of them say; each run sets
+// all of the keys, since a key holds until it is set again.
+func Bench(runs ...*Results) []byte {
 	var b bytes.Buffer
+	for i, r := range runs {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		writeKeys(&b, r)
+		if i == 0 {
+			writeUnits(&b, runs)
+		}
+		for _, s := range r.Scenarios {
+			for _, name := range sorted(s.Metrics) {
+				writeMetric(&b, benchName(s.Name, name), s.Metrics[name])
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+func writeKeys(b *bytes.Buffer, r *Results) {
 	for _, kv := range []struct{ key, value string }{
 		{"kernel", r.Kernel},
 		{"qemu", r.QEMU},
@@ -23,16 +45,9 @@ func benchfmt(r *Results) []byte {
 		{"arch", r.Arch},
 		{"time", r.Time},
 	} {
-		fmt.Fprintf(&b, "%s: %s\n", kv.key, strings.Join(strings.Fields(Clean(kv.value)), " "))
+		fmt.Fprintf(b, "%s: %s\n", kv.key, strings.Join(strings.Fields(Clean(kv.value)), " "))
 	}
 	b.WriteByte('\n')
-	writeUnits(&b, r)
-	for _, s := range r.Scenarios {
-		for _, name := range sorted(s.Metrics) {
-			writeMetric(&b, benchName(s.Name, name), s.Metrics[name])
-		}
-	}
-	return b.Bytes()
 }
 
 // writeMetric writes a line for each sample, so that benchstat finds the spread
@@ -49,20 +64,23 @@ func writeMetric(b *bytes.Buffer, name string, m Metric) {
 
 // writeUnits declares each unit once. benchstat keeps one direction per unit:
 // where metrics of one unit disagree, none is given.
-func writeUnits(b *bytes.Buffer, r *Results) {
-	better := map[string]map[Better]bool{}
-	for _, s := range r.Scenarios {
-		for _, m := range s.Metrics {
-			u := benchUnit(m.Unit)
-			if better[u] == nil {
-				better[u] = map[Better]bool{}
+func writeUnits(b *bytes.Buffer, runs []*Results) {
+	better, exact := map[string]map[Better]bool{}, true
+	for _, r := range runs {
+		exact = exact && r.Time == "exact"
+		for _, s := range r.Scenarios {
+			for _, m := range s.Metrics {
+				u := benchUnit(m.Unit)
+				if better[u] == nil {
+					better[u] = map[Better]bool{}
+				}
+				better[u][m.Better] = true
 			}
-			better[u][m.Better] = true
 		}
 	}
 	for _, u := range sorted(better) {
 		var keys []string
-		if r.Time == "exact" {
+		if exact {
 			keys = append(keys, "assume=exact")
 		}
 		for _, dir := range []Better{Lower, Higher} {

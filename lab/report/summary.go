@@ -29,7 +29,7 @@ func summary(runs []run) []byte {
 	for _, t := range troubles(runs) {
 		summaryTrouble(&b, t)
 	}
-	fmt.Fprintf(&b, "\nAgain; in exact time, results.json comes out the same to the byte:\n\n%s", fence(rerun(runs)))
+	fmt.Fprintf(&b, "\nAgain; in exact time, results.json comes out the same to the byte:\n\n%s", Fence(rerun(runs)))
 	return []byte(b.String())
 }
 
@@ -110,7 +110,7 @@ func summaryTrouble(b *strings.Builder, t trouble) {
 		fmt.Fprintf(b, "- %s: got %s, want %s\n", md(c.What), md(c.Got), md(c.Want))
 	}
 	if f != nil && f.Rerun != "" {
-		fmt.Fprintf(b, "\n%s", fence(f.Rerun))
+		fmt.Fprintf(b, "\n%s", Fence(f.Rerun))
 	}
 	if f != nil && len(f.Console) > 0 {
 		// A blank line would end the HTML block of <details>, but not that of <pre>.
@@ -141,7 +141,7 @@ func md(s string) string {
 	return b.String()
 }
 
-// fence shows a command. It is one line, so it cannot close the fence.
-func fence(cmd string) string {
+// Fence shows a command. It is one line, so it cannot close the fence.
+func Fence(cmd string) string {
 	return "```sh\n" + strings.Join(strings.Fields(Clean(cmd)), " ") + "\n```\n"
 }

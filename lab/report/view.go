@@ -29,6 +29,16 @@ var looks = map[status.Status]look{
 	status.Skipped:    {"–", "skipped", "none"},
 }
 
+// Look is how a status is shown elsewhere, or that there is none: a glyph, words, and a class for
+// styles: ok, bad, warn or none.
+func Look(s status.Status) (glyph, words, class string) {
+	l, known := looks[s]
+	if !known {
+		l = notRun
+	}
+	return l.Glyph, l.Words, l.Class
+}
+
 // notRun is shown where an ISA has no result for a scenario.
 var notRun = look{"·", "not run", "none"}
 
@@ -236,6 +246,17 @@ func addedHeadline(s *Scenario) (h headline) {
 		to = comparisons(s)[0].Name // the only one
 	}
 	return headline{added(splice), "added by splices to " + to, "kprobes: " + added(kprobe)}
+}
+
+// Figures says in a few words what the scenarios of a run found, or nothing.
+func Figures(r *Results) string {
+	var words []string
+	for i := range r.Scenarios {
+		if key := keyFigures(&r.Scenarios[i]); key != "" {
+			words = append(words, key)
+		}
+	}
+	return strings.Join(words, " · ")
 }
 
 // keyFigures says in a few words what a scenario found, or nothing.

@@ -10,6 +10,7 @@ package libvirttest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -35,7 +36,7 @@ clear_emulator_capabilities = 0
 `
 
 const daemonConf = `log_outputs = "3:stderr"
-auth_unix_rw = "none"
+auth_unix_rw = "%s"
 `
 
 // ordinary is the user and group that root's libvirtd runs as: Debian's daemon,
@@ -54,7 +55,12 @@ type Daemon struct {
 
 // Start starts a libvirtd and returns when it can be connected to. The test
 // fails without: `make test` installs what is needed.
-func Start(t testing.TB) *Daemon {
+func Start(t testing.TB) *Daemon { return startWith(t, "none") }
+
+// StartClosed starts one that wants a name and a password (SASL).
+func StartClosed(t testing.TB) *Daemon { return startWith(t, "sasl") }
+
+func startWith(t testing.TB, auth string) *Daemon {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -74,7 +80,7 @@ func Start(t testing.TB) *Daemon {
 			t.Error(err)
 		}
 	})
-	for file, text := range map[string]string{"config/libvirt/qemu.conf": qemuConf, "libvirtd.conf": daemonConf, "run/x": ""} {
+	for file, text := range map[string]string{"config/libvirt/qemu.conf": qemuConf, "libvirtd.conf": fmt.Sprintf(daemonConf, auth), "run/x": ""} {
 		file = filepath.Join(home, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
