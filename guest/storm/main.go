@@ -81,7 +81,6 @@ func everything(toggles, calls int, rng *rand.Rand) error {
 		func() error { return e.moves(calls) },
 		func() error { return e.storms(toggles, calls) },
 		func() error { return e.puns(toggles, calls) },
-		e.notifiers,
 		e.sleepers,
 		e.faulters,
 		e.table,

@@ -2,16 +2,12 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/plan"
-	"kerninst/guest/check"
 )
 
 // handlers are what the kernel handles breakpoints with, by ISA.
@@ -50,54 +46,6 @@ var badTraps = []refusal{
 	{"splice: a breakpoint, and one back that is all of the patch", unix.EINVAL, trap(func(e *env, s *kdev.Splice) { s.Home, s.PatchLen = true, len(e.arch.Break) })},
 	{"splice: a jump, and a breakpoint back", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.Home = true })},
 	{"splice: a breakpoint, and all is well", 0, trap(func(*env, *kdev.Splice) {})},
-}
-
-// notified are functions that the kernel's notifiers run, by ISA: where a breakpoint is
-// looked up by one, as kprobes' neighbours are, none may stand in these.
-var notified = map[string][]string{"amd64": {"__rcu_read_lock", "__rcu_read_unlock"}}
-
-// notifierRun is the tracepoint of each of them.
-const notifierRun = "events/notifier/notifier_run/enable"
-
-// notifiers has breakpoints, and windows that wait behind one, where every notifier comes
-// by, and has those traced meanwhile.
-func (e *env) notifiers() error {
-	names := notified[e.arch.Name]
-	if names == nil {
-		return nil
-	}
-	err := control(notifierRun, "1")
-	if errors.Is(err, os.ErrNotExist) && strings.HasPrefix(release(), "6.1.") {
-		return nil // which has no such tracepoint
-	} else if err != nil {
-		return err
-	}
-	for _, name := range names {
-		for _, m := range []plan.Mechanism{plan.Trap, plan.Quiesced} {
-			if err := e.passed(m, name); err != nil {
-				return err
-			}
-		}
-	}
-	return control(notifierRun, "0")
-}
-
-// passed splices where the kernel comes by by itself, and undoes it.
-func (e *env) passed(m plan.Mechanism, function string) error {
-	p, err := e.planBy(m, function, 0)
-	if err != nil {
-		return err
-	}
-	e.cells(p).Store(p.Cell, 0)
-	ids, err := e.dev.Splice([]kdev.Splice{whole(p)})
-	if err == nil {
-		if _, err = e.callAll(100); err == nil {
-			err = e.dev.Undo(ids)
-		}
-	}
-	hits := e.hits(p)
-	check.Report("by "+m.String()+" in "+function+", while notifiers are traced", 1, err == nil && hits > 0, "%d hits (%v)", hits, err)
-	return nil
 }
 
 // breakpoint is a point reached by nothing else.
