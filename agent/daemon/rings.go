@@ -363,17 +363,19 @@ type tracer struct {
 	sent time.Time
 	to   chan []*chunk
 	took time.Duration // to empty rings
-	ends map[*ringSet][]ringEnd
+
+	looking sync.Mutex             // held by who reads rings
+	ends    map[*ringSet][]ringEnd // nil: all is kept; for who looks the last time
 }
 
 // tracing empties rings from when programs are about to start until it is told to stop, at which it
 // does so once more: a server that has begun fills them in less time than it takes to be ready. It
 // says when that was, if anything is traced: what comes by of what programs do is stamped later.
 //
-// What came after the ends that stop is given is left out; nil: nothing is.
-func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func(ends map[*ringSet][]ringEnd)) {
+// With counted, counters have just been read: what comes from then on is left out.
+func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func(counted bool)) {
 	if d.dev == nil || out == nil || !slices.ContainsFunc(d.splicer.Live(), traces) {
-		return func(map[*ringSet][]ringEnd) {}
+		return func(bool) {}
 	}
 	if of.Live {
 		d.rings.warm(liveChunks)
@@ -396,8 +398,12 @@ func (d *Daemon) tracing(of *wire.Run, out *stream) (stop func(ends map[*ringSet
 			out.log("what is traced is not all there: " + err.Error())
 		}
 	})
-	return func(ends map[*ringSet][]ringEnd) {
-		t.ends = ends // before it looks for the last time
+	return func(counted bool) {
+		if counted {
+			t.looking.Lock()
+			t.ends = d.rings.now()
+			t.looking.Unlock()
+		}
 		close(end)
 		if err := d.dev.Wake(); err != nil {
 			out.log("who empties rings is not told that it is over: " + err.Error())
@@ -491,7 +497,9 @@ func (t *tracer) look(last bool) error {
 		return err
 	}
 	r := &t.d.rings
+	t.looking.Lock()
 	r.drain()
+	t.looking.Unlock()
 	n, much := len(r.chunks), keptChunks
 	if t.live {
 		much = liveChunks

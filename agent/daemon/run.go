@@ -70,7 +70,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 	for i, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			follow.stop()
-			drained(nil)
+			drained(false)
 			for _, started := range programs[:i] {
 				_ = started.cmd.Cancel()
 				_ = started.cmd.Wait()
@@ -106,7 +106,7 @@ func (d *Daemon) run(ctx context.Context, s *wire.Run, out *stream, res *wire.Re
 		read = func() error { return m.read(d) }
 	}
 	err := read()
-	drained(d.rings.now()) // who empties rings, and ends now, may come by points
+	drained(err == nil) // who empties rings, and ends now, may come by points
 	if err != nil {
 		return err
 	}
