@@ -191,10 +191,11 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	m.dom, err = call(ctx, m.control, "create domain", func(l *golibvirt.Libvirt) (golibvirt.Domain, error) {
 		return l.DomainCreateXML(xml, golibvirt.DomainStartPaused|golibvirt.DomainStartAutodestroy)
 	})
+	// Without it, one thing less can be cleaned up. It may be there though libvirtd has not said so, and never will.
+	m.process, _ = findProcess(m.dir)
 	if err != nil {
 		return err
 	}
-	m.process, _ = findProcess(m.dir) // without it, one thing less can be cleaned up
 	qemuEvents, err := call(ctx, m.events, "listen to QEMU", func(l *golibvirt.Libvirt) (<-chan golibvirt.DomainEvent, error) {
 		return l.SubscribeQEMUEvents(m.events.life, m.dom.Name)
 	})

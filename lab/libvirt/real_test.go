@@ -226,6 +226,30 @@ func TestLibvirtdHangs(t *testing.T) {
 	nothingLeft(t, s)
 }
 
+// One that no longer answers while it makes a domain leaves none.
+func TestLibvirtdHangsEarly(t *testing.T) {
+	d := libvirttest.Start(t)
+	s := guest(t, "riscv64", "", qemutest.Hang)
+	ctx, cancel := context.WithCancel(soon(t))
+	go func() {
+		defer cancel()
+		for ctx.Err() == nil {
+			if p, err := findProcess(s.Dir); err == nil { // QEMU has begun
+				d.Signal(syscall.SIGSTOP)
+				p.close()
+				return
+			}
+			time.Sleep(time.Millisecond) // nothing tells when a file is written
+		}
+	}()
+	if m, err := backend(t, d).Start(ctx, s); err == nil {
+		m.Kill()
+		end(t, m)
+		t.Fatal("it was made before libvirtd was stopped")
+	}
+	nothingLeft(t, s)
+}
+
 // What the lab cannot end because it is dead itself, libvirtd ends.
 func testLabGoesAway(t *testing.T, b Backend) {
 	s := guest(t, "riscv64", "", qemutest.Hang)
