@@ -11,11 +11,15 @@ import (
 	"kerninst/agent/isa"
 )
 
-// byName is an argument by the name that the source has for it.
-var byName = regexp.MustCompile(`\barg\("([^"]*)"\)`)
+// byName is an argument by the name that the source has for it, as Go would read it; anyNamed is that, too, or looks
+// like it.
+var (
+	byName   = regexp.MustCompile("\\barg\\s*\\(\\s*(\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`)\\s*\\)")
+	anyNamed = regexp.MustCompile(`\barg\s*\(`)
+)
 
 // NamesArguments says whether an action or a predicate asks for arguments by their names.
-func NamesArguments(text string) bool { return byName.MatchString(text) }
+func NamesArguments(text string) bool { return anyNamed.MatchString(text) }
 
 // NoArgumentError says why an argument is not to be had where it is asked for.
 type NoArgumentError struct {
@@ -34,14 +38,21 @@ func (c *Copies) fill(does string, f inline.Found, at isa.Off) (string, error) {
 	}
 	var failed error
 	out := byName.ReplaceAllStringFunc(does, func(s string) string {
-		name := byName.FindStringSubmatch(s)[1]
+		name, err := strconv.Unquote(byName.FindStringSubmatch(s)[1])
 		expr, why := c.value(f, at, name)
+		if err != nil {
+			why = err.Error()
+		}
 		if why != "" {
 			function, off := c.at(c.lo + isa.Addr(at))
 			failed = errors.Join(failed, &NoArgumentError{name, function + ":" + off, why})
 		}
 		return expr
 	})
+	// What is left would be an argument of the function that the copy is in.
+	if failed == nil && anyNamed.MatchString(out) {
+		failed = fmt.Errorf("%s: an argument's name is a text, as in arg(\"file\")", does)
+	}
 	return out, failed
 }
 

@@ -8,16 +8,14 @@ import (
 	"unicode"
 )
 
-// benchfmt renders the metrics of r in the format of Go benchmarks, so that
+// Bench renders the metrics of runs in the format of Go benchmarks, so that
 // plain benchstat reads them: golang.org/x/perf/benchfmt describes it. A
 // metric a.b of scenario s is the benchmark BenchmarkS/a/b.
 //
 // Under exact time two runs agree to the instruction, so units are declared
-// exact, and benchstat warns of any variation instead of averaging it away.
-func benchfmt(r *Results) []byte { return Bench(r) }
-
-// Bench is one file of several runs. Units are declared once, by what all of them say; each run sets
-// all of the keys, since a key holds until it is set again.
+// exact, and benchstat warns of any variation instead of averaging it away. Of several
+// runs, they are declared once, by what all of them say; each run sets all of the keys, since a key
+// holds until it is set again.
 func Bench(runs ...*Results) []byte {
 	var b bytes.Buffer
 	for i, r := range runs {

@@ -43,7 +43,7 @@ func WriteArch(dir string, r Results, m Manifest, t Timings) error {
 	}{
 		{ManifestFile, manifest},
 		{TimingsFile, timings},
-		{BenchFile, benchfmt(&r)},
+		{BenchFile, Bench(&r)},
 		{ResultsFile, results},
 	} {
 		if err := writeFile(filepath.Join(dir, f.name), f.data); err != nil {

@@ -350,7 +350,7 @@ func parseBench(t *testing.T, text string) (keys, values, units map[string]strin
 func TestBench(t *testing.T) {
 	r := results(isaSamples[0])
 	r.Scenarios[0].Metrics["a-2.b/c%"] = Metric{Value: 0.5, Unit: "insns/op", Better: Higher}
-	keys, values, units := parseBench(t, string(benchfmt(&r)))
+	keys, values, units := parseBench(t, string(Bench(&r)))
 	for k, want := range map[string]string{"kernel": "6.12.107+deb13-amd64", "qemu": "7.2.22", "seed": "42", "arch": "amd64", "time": "exact"} {
 		if keys[k] != want {
 			t.Errorf("key %s: got %q, want %q", k, keys[k], want)
@@ -378,10 +378,10 @@ func TestBench(t *testing.T) {
 	m := Metric{Value: 3, Unit: "ratio", N: 2, Samples: []float64{2, 4}}
 	r.Scenarios = []Scenario{{Name: "ab", Metrics: map[string]Metric{"b_over_a": m}}}
 	r.Time = "host"
-	if text := string(benchfmt(&r)); !strings.Contains(text, "BenchmarkAb/b_over_a 1 2 ratio\nBenchmarkAb/b_over_a 1 4 ratio\n") {
+	if text := string(Bench(&r)); !strings.Contains(text, "BenchmarkAb/b_over_a 1 2 ratio\nBenchmarkAb/b_over_a 1 4 ratio\n") {
 		t.Errorf("not a line for each sample:\n%s", text)
 	}
-	if strings.Contains(string(benchfmt(&r)), "assume=exact") {
+	if strings.Contains(string(Bench(&r)), "assume=exact") {
 		t.Error("host time is not exact")
 	}
 }
