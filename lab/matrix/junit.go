@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 
@@ -38,7 +39,7 @@ func (d *Document) JUnit(of func(*CellRecord) []byte) ([]byte, error) {
 }
 
 func (c *CellRecord) properties() (all []reporters.JUnitProperty) {
-	for _, p := range [][2]string{{"arch", c.Arch}, {"kernel", or(c.Release, c.Kernel)}, {"seed", fmt.Sprint(c.Seed)}, {"host", c.Host}} {
+	for _, p := range [][2]string{{"arch", c.Arch}, {"kernel", cmp.Or(c.Release, c.Kernel)}, {"seed", fmt.Sprint(c.Seed)}, {"host", c.Host}} {
 		if p[1] != "" {
 			all = append(all, reporters.JUnitProperty{Name: p[0], Value: report.Clean(p[1])})
 		}
@@ -53,7 +54,7 @@ func (c *CellRecord) properties() (all []reporters.JUnitProperty) {
 func (c *CellRecord) suite() reporters.JUnitTestSuite {
 	s := reporters.JUnitTestSuite{Tests: 1, Time: c.Seconds}
 	t := reporters.JUnitTestCase{Name: c.Scenario, Classname: c.Name, Status: string(c.Status), Time: c.Seconds}
-	why := oneLine(or(c.Reason, string(c.Status)))
+	why := oneLine(cmp.Or(c.Reason, string(c.Status)))
 	if c.Status == status.Skipped {
 		s.Skipped, t.Skipped = 1, &reporters.JUnitSkipped{Message: why}
 	} else {

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -15,7 +16,7 @@ func (d *Document) Table(to io.Writer) error {
 		if note == "" {
 			note = c.Figures
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.1f s\t%s\n", c.Arch, c.Kernel, c.Scenario, c.Seed, c.Status, or(c.Host, "–"), c.Seconds, note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%.1f s\t%s\n", c.Arch, c.Kernel, c.Scenario, c.Seed, c.Status, cmp.Or(c.Host, "–"), c.Seconds, note)
 	}
 	if err := w.Flush(); err != nil {
 		return err
