@@ -9,9 +9,9 @@ import (
 	"kerninst/agent/ktext/ktexttest"
 )
 
-// TestFill: however Go lets an argument's name be written, it is that of the copy, and never of the function
-// that the copy is in.
-func TestFill(t *testing.T) {
+// someCopy is one of file_start_write.
+func someCopy(t *testing.T) (*inline.Index, inline.Found) {
+	t.Helper()
 	b, err := os.ReadFile("../../scenarios/copies/amd64.copies")
 	if err != nil {
 		t.Fatal(err)
@@ -24,8 +24,15 @@ func TestFill(t *testing.T) {
 	if err != nil || len(found) == 0 || found[0].Copy < 0 {
 		t.Fatal(found, err)
 	}
+	return x, found[0]
+}
+
+// TestFill: however Go lets an argument's name be written, it is that of the copy, and never of the function
+// that the copy is in.
+func TestFill(t *testing.T) {
+	x, f := someCopy(t)
 	c := Copies{x: x, text: ktexttest.Load(t, "amd64").Text(t)}
-	f, at := found[0], found[0].Body.Copies[found[0].Copy].Entry
+	at := f.Body.Copies[f.Copy].Entry
 	reg, err := c.fill(`arg("file")`, f, at)
 	if err != nil || !strings.HasPrefix(reg, "reg(") {
 		t.Fatal(reg, err)
