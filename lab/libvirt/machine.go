@@ -313,38 +313,44 @@ func (m *machine) watch(life <-chan golibvirt.DomainEventLifecycleMsg) {
 	close(m.ended)
 }
 
+// end waits for libvirtd's word that the domain has stopped, or for QEMU itself: what reaps it
+// may take a second, in which libvirtd takes it for alive.
 func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
-	for {
+	reason, gone := "", false
+	reasons := m.reason
+	for exited := m.process.exited(); ; {
 		select {
 		case e, ok := <-life:
 			switch {
 			case !ok:
 				return m.hostLost()
 			case e.Dom.UUID == m.dom.UUID && e.Event == int32(golibvirt.DomainEventStopped):
-				return m.stopped(golibvirt.DomainEventStoppedDetailType(e.Detail))
+				return m.stopped(reason, golibvirt.DomainEventStoppedDetailType(e.Detail))
 			}
+		case reason = <-reasons:
+			reasons = nil // later ones only repeat what libvirtd does about the first
+		case <-exited:
+			exited, gone = nil, true
 		case <-m.control.lost():
 			return m.hostLost()
 		case <-m.events.lost():
 			return m.hostLost()
 		}
+		if kind, _ := qemu.Shutdown(reason); gone && (kind == vm.Clean || kind == vm.Panicked) { // what the guest did
+			return vm.Ending{Kind: kind, Reason: reason}
+		}
 	}
 }
 
-// stopped is how a domain ended that libvirtd saw stop.
-func (m *machine) stopped(how golibvirt.DomainEventStoppedDetailType) vm.Ending {
-	wait := time.Duration(0)
-	if how == golibvirt.DomainEventStoppedShutdown {
-		wait = lastWords // libvirtd has the SHUTDOWN event, so it is on its way
-	}
-	reason := ""
-	select {
-	case reason = <-m.reason:
-	default:
-		select {
-		case reason = <-m.reason:
-		case <-time.After(wait):
+// stopped is how a domain ended that libvirtd saw stop, for a reason that is empty if it has not
+// come yet.
+func (m *machine) stopped(reason string, how golibvirt.DomainEventStoppedDetailType) vm.Ending {
+	if reason == "" {
+		wait := time.Duration(0)
+		if how == golibvirt.DomainEventStoppedShutdown {
+			wait = lastWords // libvirtd has the SHUTDOWN event, so it is on its way
 		}
+		reason = m.late(wait)
 	}
 	_, err := os.Stat(filepath.Join(m.dir, pidFile))
 	e := ending(reason, how, m.mute && os.IsNotExist(err))
@@ -357,6 +363,21 @@ func (m *machine) stopped(how golibvirt.DomainEventStoppedDetailType) vm.Ending 
 		}
 	}
 	return e
+}
+
+// late is a reason that comes within a time; empty if none does.
+func (m *machine) late(wait time.Duration) string {
+	select {
+	case reason := <-m.reason:
+		return reason
+	default:
+	}
+	select {
+	case reason := <-m.reason:
+		return reason
+	case <-time.After(wait):
+		return ""
+	}
 }
 
 func closed(c <-chan struct{}) bool {

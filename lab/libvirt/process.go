@@ -74,6 +74,27 @@ func (p *process) gone(limit time.Duration) bool {
 	}
 }
 
+// exited is closed when the process has ended: as a zombie, too. Nobody closes that of a process
+// which is not known.
+func (p *process) exited() <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(p.fd), unix.F_DUPFD_CLOEXEC, 0) // p may be closed before it ends
+	if err != nil {
+		return nil
+	}
+	c := make(chan struct{})
+	go func() {
+		own := process{p.pid, fd}
+		defer own.close()
+		for !own.gone(time.Hour) {
+		}
+		close(c)
+	}()
+	return c
+}
+
 func (p *process) close() {
 	if p != nil {
 		unix.Close(p.fd)
