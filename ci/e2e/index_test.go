@@ -249,3 +249,13 @@ func TestProbeIndex(t *testing.T) {
 		t.Errorf("%v\nand again: %v", first, again)
 	}
 }
+
+// TestProbeIndexAppended: words on the command line change the kernel's text, and the index that a guest takes along is
+// of the text that it has. Without five-level page tables, other instructions are in place on amd64.
+func TestProbeIndexAppended(t *testing.T) {
+	t.Parallel()
+	a := call(t, nil, "probe", "--arch", "amd64", "--index", "--json", "--append", "no5lvl", "kinst::vfs_read:entry", "--run", "cat /proc/version")
+	if a.code != status.ExitPassed || !strings.Contains(a.stdout, `"liveness": "index"`) {
+		t.Error(a)
+	}
+}

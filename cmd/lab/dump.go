@@ -68,10 +68,11 @@ func (c *common) dump(ctx context.Context, arch, appendix string, modules []stri
 	return runner.New(runner.Runner{Image: img, Backend: qemu.Backend{}, Seed: 1, Jobs: 1, Progress: progress}).DumpWith(ctx, appendix, modules, files)
 }
 
-// takeIndex puts the kernel's index into a folder; it is made if there is none yet.
-func (c *common) takeIndex(ctx context.Context, arch, dir string) (images.File, error) {
+// takeIndex puts the index of the kernel into a folder, as it is with appendix on its command line; it is made
+// if there is none yet.
+func (c *common) takeIndex(ctx context.Context, arch, appendix, dir string) (images.File, error) {
 	file := images.File{Path: daemonIndex, Mode: 0o644, Source: filepath.Join(dir, "kernel.index")}
-	d, err := c.dump(ctx, arch, "", nil)
+	d, err := c.dump(ctx, arch, appendix, nil)
 	if err != nil {
 		return file, err
 	}
@@ -91,9 +92,9 @@ func readIndex(file string) (*index.Index, error) {
 	return index.Open(b)
 }
 
-// takeText reads the text of a kernel from its dump.
-func (c *common) takeText(ctx context.Context, arch string) (*ktext.Text, error) {
-	d, err := c.dump(ctx, arch, "", nil)
+// takeText reads the text of a kernel from its dump, with appendix as takeIndex has it.
+func (c *common) takeText(ctx context.Context, arch, appendix string) (*ktext.Text, error) {
+	d, err := c.dump(ctx, arch, appendix, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 			return err
 		}
 		defer dir.Close()
-		if env.Index, err = f.takeIndex(ctx, f.arch, dir.Path); err != nil {
+		if env.Index, err = f.takeIndex(ctx, f.arch, f.appended, dir.Path); err != nil {
 			return err
 		}
 		if env.Known, err = readIndex(env.Index.Source); err != nil {
@@ -88,7 +88,7 @@ func (f *runFlags) runISA(ctx context.Context) error {
 		}
 	}
 	if wants(list, f.arch, func(g scenarios.Guest) bool { return g.Executed > 0 || g.Text }) {
-		if env.Text, err = f.takeText(ctx, f.arch); err != nil {
+		if env.Text, err = f.takeText(ctx, f.arch, f.appended); err != nil {
 			return err
 		}
 	}

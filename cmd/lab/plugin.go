@@ -159,7 +159,7 @@ func (f *pluginFlags) run(ctx context.Context) error {
 
 // prepare makes the image, and reads the kernel.
 func (r *pluginRun) prepare(ctx context.Context, dir string) (err error) {
-	if r.dump, err = r.common.dump(ctx, r.arch, "", nil); err != nil {
+	if r.dump, err = r.common.dump(ctx, r.arch, r.appended, nil); err != nil {
 		return err
 	}
 	if r.text, err = analysis.TextOf(r.dump); err != nil {
@@ -173,7 +173,7 @@ func (r *pluginRun) prepare(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	index, err := r.takeIndex(ctx, r.arch, dir)
+	index, err := r.takeIndex(ctx, r.arch, r.appended, dir)
 	if err != nil {
 		return err
 	}

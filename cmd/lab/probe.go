@@ -192,7 +192,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 			return err
 		}
 		defer dir.Close()
-		file, err := f.takeIndex(ctx, name, dir.Path)
+		file, err := f.takeIndex(ctx, name, f.appended, dir.Path)
 		if err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (f *probeFlags) run(ctx context.Context) error {
 
 // expand puts inlined copies in place of the functions that they are of.
 func (f *probeFlags) expand(ctx context.Context, arch string) error {
-	d, err := f.dump(ctx, arch, "", nil)
+	d, err := f.dump(ctx, arch, f.appended, nil)
 	if err != nil {
 		return err
 	}
