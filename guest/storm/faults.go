@@ -211,7 +211,7 @@ func (e *env) undoUnderFault(ids []uint32, plans []*plan.Plan) error {
 		asked, refused := e.windowsOver(plans)
 		// None where his point has a jump already, as most have on a kernel without padding.
 		kept, _ := e.held(short(plans))
-		check.Report("a longer window is refused where who sleeps over a fault comes back into it", asked, (refused > 0) == (kept > 0) && (refused > 0 || asked < len(plans)/4),
+		check.Report("a longer window is refused where who sleeps over a fault comes back into it", asked, (refused > 0) == (kept > 0) && (refused > 0 || 2*asked < len(plans)),
 			"%d of %d windows, %d kept", refused, asked, kept)
 	}
 	check.Report("both parts of a patch are kept for who sleeps over a fault", n, n > 0 && n < len(plans) && half == nil, "%d of %d, %d of them by half", n, len(plans), len(half))
