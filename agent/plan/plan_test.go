@@ -10,6 +10,7 @@ import (
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/pad"
@@ -957,6 +958,37 @@ func TestNoBreakpoints(t *testing.T) {
 		_, r := plan.Search(x, req)
 		if met := r != nil && r.Reason == plan.Recursion; met != c.refused {
 			t.Errorf("%s: %s as %s, by %v: %v", c.arch, c.function, c.as, c.mechanism, r)
+		}
+	}
+}
+
+// TestNoBreakpointsBehindCalls: nor does one stand in what is called there by two instructions, of which the first
+// is not a jump, and only both tell where they lead.
+func TestNoBreakpointsBehindCalls(t *testing.T) {
+	const x1 = isa.Reg(1)
+	for _, behind := range []bool{true, false} {
+		k := ktexttest.Load(t, "riscv64")
+		_, hi := k.Text(t).Bounds()
+		caller, called, other := hi-128, hi-96, hi-64
+		to := other
+		if behind {
+			to = called
+		}
+		call, err := riscv64.FarCall(x1, caller, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ret := []byte("\x82\x80")                                  // ret
+		body := []byte("\x03\x35\x05\x00\x0c\x61\x2e\x95\x82\x80") // ld a0,0(a0), ld a1,0(a0), add a0,a0,a1, ret
+		k.Add("function_trace_call", caller, append(call, ret...))
+		k.Add("called", called, body)
+		k.Add("other", other, body)
+		x := k.Text(t)
+		req := request(x, "called", 0)
+		req.Mechanism = plan.Trap
+		_, r := plan.Search(x, req)
+		if met := r != nil && r.Reason == plan.Recursion; met != behind {
+			t.Errorf("called by what traces %v: %v", behind, r)
 		}
 	}
 }

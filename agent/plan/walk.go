@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
 )
@@ -60,15 +61,30 @@ func reached(text *ktext.Text, from []string, goesOn func(ktext.Func, []byte) bo
 		if !goesOn(f, code) {
 			continue
 		}
-		for k := 0; k+text.Arch.MinLen <= len(code); {
-			i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
-			if to, ok := text.Locate(i.Target); ok && i.Target != 0 {
-				add(to)
-			}
-			k += i.Len
+		for _, to := range leads(text, f, code) {
+			add(to)
 		}
 	}
 	return out, nil
+}
+
+// leads are the functions that a function's code calls or jumps to, itself among them if it jumps. Where a
+// way takes two instructions, as nearly each call of riscv64 does (auipc, jalr), only both together tell.
+func leads(text *ktext.Text, f ktext.Func, code []byte) (out []ktext.Func) {
+	before := 0 // of the instruction in front
+	for k := 0; k+text.Arch.MinLen <= len(code); {
+		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
+		target, ok := i.Target, i.Target != 0
+		if !ok && text.Arch.Op != nil && (i.Flow == isa.FlowIndirectCall || i.Flow == isa.FlowIndirectJump) {
+			op := text.Arch.Op
+			target, ok = cfg.JoinedTarget(op(code[k:], i.Addr), op(code[before:], f.Addr+isa.Addr(before)))
+		}
+		if to, known := text.Locate(target); ok && known {
+			out = append(out, to)
+		}
+		before, k = k, k+i.Len
+	}
+	return out
 }
 
 // recurs reports why a snippet that walks the stack cannot be in a function.
