@@ -66,7 +66,7 @@ func TestModule(t *testing.T) {
 					t.Errorf("%s: %s is at %#x, not in %s, %v", arch, l.Name, uint64(l.Off), s.Name, s.Range)
 				}
 			}
-			if s.Lo < last || s.Hi <= s.Lo {
+			if s.Lo < last || s.Hi <= s.Lo || s.Lo%2 != 0 && s.Name == ".text.module" { // which wants more than any instruction does
 				t.Errorf("%s: %s is at %v, and the one in front ends at %#x", arch, s.Name, s.Range, uint64(last))
 			}
 			last = s.Hi
