@@ -132,7 +132,7 @@ type OtherBuildError struct {
 
 func (e *OtherBuildError) Error() string {
 	if e.Module != "" {
-		return fmt.Sprintf("the debugging information of module %s is of another build: %.0f %% of its functions begin where the kernel has them", e.Module, 100*e.Same)
+		return fmt.Sprintf("the debugging information of module %s is of another build: %.0f %% of its functions begin where the kernel has them; lab inline --module %[1]s --save makes a file of that of a kernel", e.Module, 100*e.Same)
 	}
 	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one", 100*e.Same)
 }
@@ -150,8 +150,8 @@ func (c *Copies) same() error {
 			same++
 		}
 	}
-	if part := float64(same) / float64(entries); entries == 0 || part < leastSame {
-		return &OtherBuildError{c.module, float64(same) / float64(max(entries, 1))}
+	if share := float64(same) / float64(max(entries, 1)); share < leastSame {
+		return &OtherBuildError{c.module, share}
 	}
 	return nil
 }

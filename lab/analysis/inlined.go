@@ -143,6 +143,7 @@ func TextOf(d *ktext.Dump) (*ktext.Text, error) {
 type inlines struct {
 	x      *inline.Index
 	text   *ktext.Text
+	module string // "" for the kernel itself
 	copies *inlined.Copies
 	plan   *Planner
 }
@@ -170,11 +171,10 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, na
 		return nil, err
 	}
 	at := inlines{x: x, text: text}
-	module := ""
 	if m == nil {
 		at.copies, err = inlined.In(text, x)
 	} else {
-		at.x, module = m.Index, m.Name
+		at.x, at.module = m.Index, m.Name
 		at.copies, err = inlined.InModule(text, m)
 	}
 	if err != nil {
@@ -188,9 +188,9 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, na
 		return nil, err
 	}
 	if len(found) == 0 && more == 0 {
-		return nil, &NotInlinedError{module, name, HintInlined(at.x, name)}
+		return nil, &NotInlinedError{at.module, name, HintInlined(at.x, name)}
 	}
-	out := &Inlined{Schema: 1, Arch: d.Arch, Module: module, BuildID: fmt.Sprintf("%x", at.x.BuildID), Function: name, Unplaced: more}
+	out := &Inlined{Schema: 1, Arch: d.Arch, Module: at.module, BuildID: fmt.Sprintf("%x", at.x.BuildID), Function: name, Unplaced: more}
 	for _, f := range at.x.Lookup(name) {
 		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
@@ -258,7 +258,11 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 func (n *inlines) way(a isa.Addr) (WayInOut, error) {
 	w := n.told(a)
 	f, ok := n.text.Locate(a)
-	if !ok {
+	switch {
+	case !ok && n.cut(f):
+		w.Refusal = "it is beyond the page in which " + f.Name + " begins, and where longer functions of modules end, their symbols do not say"
+		return w, nil
+	case !ok:
 		w.Refusal = "it is in no function"
 		return w, nil
 	}
@@ -301,8 +305,12 @@ func (n *inlines) at(o isa.Off) isa.Addr {
 	return a
 }
 
+// cut says whether what is behind a function may be its own: of one of a module that seems to be longer, ktext takes
+// what is in the page in which it begins.
+func (n *inlines) cut(f ktext.Func) bool { return n.module != "" && f.Module == n.module }
+
 func (n *inlines) place(a isa.Addr) string {
-	if f, ok := n.text.Locate(a); ok {
+	if f, ok := n.text.Locate(a); ok || n.cut(f) {
 		return fmt.Sprintf("%s+%#x", f.Name, uint64(a-f.Addr))
 	}
 	return a.String()
