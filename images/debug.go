@@ -69,6 +69,11 @@ func FromVmlinux(ctx context.Context, opt Options, name string, of func(vmlinux 
 	if err != nil {
 		return nil, &NoDebugError{s.Kernel + "-" + b.t.name, err}
 	}
+	return b.kept(made, name)
+}
+
+// kept reads what was made.
+func (b *builder) kept(made files, name string) ([]byte, error) {
 	d := made[name]
 	if err := b.cache.verify(d); err != nil {
 		b.cache.discard(d, name, err)

@@ -2,17 +2,18 @@ package ask
 
 import (
 	"fmt"
+	"strings"
 
 	"kerninst/agent/probe"
 )
 
 // Tell adds which lines of the source are meant, to points and to what is in stacks. of says it of a
-// place, function+offset, or nothing; returned: of the call that returns there.
+// place, function+offset or module:function+offset, or nothing; returned: of the call that returns there.
 func (a *Answer) Tell(of func(place string, returned bool) string) {
 	for k := range a.Points {
 		p := &a.Points[k]
-		if s, err := probe.Parse(p.Spec); err == nil && s.Module == "" {
-			p.Source = of(fmt.Sprintf("%s+%#x", s.Function, p.Offset), false)
+		if s, err := probe.Parse(p.Spec); err == nil {
+			p.Source = of(fmt.Sprintf("%s+%#x", strings.TrimPrefix(s.Module+":"+s.Function, ":"), p.Offset), false)
 		}
 		for n := range p.Actions {
 			for m := range p.Actions[n].Stacks {

@@ -26,7 +26,11 @@ func TestCopied(t *testing.T) {
 		"../../scenarios/copies/arm64.copies": "is of another build",
 	} {
 		var c copied
-		if _, err := c.of(d.text, file); err == nil || !strings.Contains(err.Error(), want) {
+		err := c.readAll(file, "")
+		if err == nil {
+			_, err = c.of(d.text)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", file, err, want)
 		}
 	}

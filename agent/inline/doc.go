@@ -7,6 +7,9 @@
 // to be opened in a tenth of a second. Places in it are bytes from the begin of the kernel's text,
 // _stext, so that it is the same wherever the kernel lies.
 //
+// MakeModule does so for a module's debug file, which the kernel has still to place: sections of code lie one behind
+// the other in the text that its index is of, and debugging information has relocations, which are done for that.
+//
 // What the compiler calls an inlined copy is one entry and, mostly, several stretches of code, in
 // which other copies are nested. Code of a copy is mixed with code of who has it, and a copy may
 // be entered at several places when a part of it was moved in front of it: the entry is the one

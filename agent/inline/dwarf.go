@@ -49,6 +49,19 @@ type Options struct {
 // Make reads a vmlinux of one of the ISAs with debugging information. Errors say what the file
 // lacks.
 func Make(file io.ReaderAt, arch *isa.Arch, opt Options) (*Index, error) {
+	f, err := opened(file, arch)
+	if err != nil {
+		return nil, err
+	}
+	m := &maker{arch: arch, opt: opt, regs: regsOf(arch)}
+	if err := m.sections(f); err != nil {
+		return nil, err
+	}
+	return m.index(f)
+}
+
+// opened is an ELF file of an ISA.
+func opened(file io.ReaderAt, arch *isa.Arch) (*elf.File, error) {
 	f, err := elf.NewFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("no ELF file: %w", err)
@@ -56,10 +69,11 @@ func Make(file io.ReaderAt, arch *isa.Arch, opt Options) (*Index, error) {
 	if machines[f.Machine] != arch.Name {
 		return nil, fmt.Errorf("it is of %v, not of %s", f.Machine, arch.Name)
 	}
-	m := &maker{arch: arch, opt: opt}
-	if err := m.sections(f); err != nil {
-		return nil, err
-	}
+	return f, nil
+}
+
+// index reads what there is, once the sections are known.
+func (m *maker) index(f *elf.File) (*Index, error) {
 	units, err := m.units()
 	if err != nil {
 		return nil, err
@@ -68,8 +82,11 @@ func Make(file io.ReaderAt, arch *isa.Arch, opt Options) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assemble(arch.Name, id, isa.Off(m.text.Hi-m.text.Lo), units)
+	return assemble(m.arch.Name, id, m.text.Hi-m.text.Lo, units)
 }
+
+// errStripped says that a file lacks what an index is made of.
+var errStripped = errors.New("it has no debugging information of DWARF 5: it has been stripped, or is older")
 
 // sections reads those with debugging information, and where the text is.
 func (m *maker) sections(f *elf.File) (err error) {
@@ -78,7 +95,7 @@ func (m *maker) sections(f *elf.File) (err error) {
 	}
 	s := f.Section(".debug_loclists")
 	if f.Section(".debug_info") == nil || s == nil {
-		return errors.New("it has no debugging information of DWARF 5: it has been stripped, or is older")
+		return errStripped
 	}
 	if m.loclists, err = s.Data(); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
@@ -98,14 +115,19 @@ func (m *maker) sections(f *elf.File) (err error) {
 	if m.text.Lo == 0 || m.text.Hi <= m.text.Lo {
 		return errors.New("it has no _stext and _etext: it is no vmlinux")
 	}
-	m.regs = amd64Regs
-	if m.arch.Name != "amd64" {
-		m.regs = make([]byte, 32)
-		for k := range m.regs {
-			m.regs[k] = byte(k)
-		}
-	}
 	return nil
+}
+
+// regsOf are an ISA's numbers of DWARF's registers.
+func regsOf(arch *isa.Arch) []byte {
+	if arch.Name == "amd64" {
+		return amd64Regs
+	}
+	regs := make([]byte, 32)
+	for k := range regs {
+		regs[k] = byte(k)
+	}
+	return regs
 }
 
 // buildID is the note that the linker has left (.notes): the kernel at work has the same, in

@@ -306,10 +306,10 @@ func (x *Index) Bytes() ([]byte, error) {
 	}
 	text(string(x.data))
 	text(string(x.lines))
-	return pack(b)
+	return pack(magic, b)
 }
 
-func pack(b []byte) ([]byte, error) {
+func pack(magic [8]byte, b []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
 	if err != nil {
 		return nil, err
@@ -320,12 +320,13 @@ func pack(b []byte) ([]byte, error) {
 	return w.EncodeAll(b, out), nil
 }
 
-func unpack(file []byte) ([]byte, error) {
+// unpack is the inverse; what is what the file should be.
+func unpack(magic [8]byte, what string, file []byte) ([]byte, error) {
 	if len(file) < headLen || !bytes.Equal(file[:len(magic)-1], magic[:len(magic)-1]) {
-		return nil, errors.New("inline: no index of inlined copies")
+		return nil, errors.New("inline: no " + what)
 	}
 	if file[len(magic)-1] != magic[len(magic)-1] {
-		return nil, fmt.Errorf("inline: an index of version %c, this is version %d: make it anew", file[len(magic)-1], Version)
+		return nil, fmt.Errorf("inline: an index of version %c, this is version %c: make it anew", file[len(magic)-1], magic[len(magic)-1])
 	}
 	size, sum := binary.LittleEndian.Uint64(file[len(magic):]), binary.LittleEndian.Uint32(file[len(magic)+8:])
 	if size > maxSize {
@@ -348,7 +349,7 @@ func unpack(file []byte) ([]byte, error) {
 
 // Open reads what Bytes wrote. What is damaged, or of another version, is an error.
 func Open(file []byte) (*Index, error) {
-	b, err := unpack(file)
+	b, err := unpack(magic, "index of inlined copies", file)
 	if err != nil {
 		return nil, err
 	}

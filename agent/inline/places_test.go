@@ -66,7 +66,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		b, err := unpack(packed)
+		b, err := unpack(magic, "index", packed)
 		if err != nil {
 			f.Fatal(err)
 		}

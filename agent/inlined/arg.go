@@ -21,13 +21,13 @@ var (
 // NamesArguments says whether an action or a predicate asks for arguments by their names.
 func NamesArguments(text string) bool { return anyNamed.MatchString(text) }
 
-// NoArgumentError says why an argument is not to be had where it is asked for.
+// NoArgumentError says why an argument is not to be had where it is asked for: [module]:function:offset.
 type NoArgumentError struct {
 	Name, Place, Why string
 }
 
 func (e *NoArgumentError) Error() string {
-	return fmt.Sprintf("arg(%q) at kinst::%s: %s", e.Name, e.Place, e.Why)
+	return fmt.Sprintf("arg(%q) at kinst:%s: %s", e.Name, e.Place, e.Why)
 }
 
 // fill puts what an argument is found by in place of its name, wherever one stands in what is done
@@ -44,7 +44,8 @@ func (c *Copies) fill(does string, f inline.Found, at isa.Off) (string, error) {
 			why = err.Error()
 		}
 		if why != "" {
-			function, off := c.at(c.lo + isa.Addr(at))
+			a, _ := c.Addr(at)
+			function, off := c.at(a)
 			failed = errors.Join(failed, &NoArgumentError{name, function + ":" + off, why})
 		}
 		return expr

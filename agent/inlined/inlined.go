@@ -13,45 +13,103 @@ import (
 	"kerninst/agent/ktext"
 )
 
-// Copies looks copies of one kernel up.
+// Copies looks copies up in the text of one kernel, or in one of its modules.
 type Copies struct {
-	x    *inline.Index
-	text *ktext.Text
-	lo   isa.Addr
-	also map[isa.Addr][]isa.Addr // inline.Code.Also
+	x      *inline.Index
+	text   *ktext.Text
+	module string // "" for the kernel itself
+	parts  []part
+	also   map[isa.Addr][]isa.Addr // inline.Code.Also
+}
+
+// part is where the kernel has a stretch of the text that an index is of: of its own all is one, of a module each
+// section is.
+type part struct {
+	inline.Range
+	at isa.Addr
 }
 
 // In joins what is known of copies with the text of the same kernel; of another, it is an *OtherBuildError.
 func In(text *ktext.Text, x *inline.Index) (*Copies, error) {
-	lo, _ := text.Bounds()
-	c := &Copies{x: x, text: text, lo: lo}
-	if err := c.same(); err != nil {
+	lo, hi := text.Bounds()
+	c := &Copies{x: x, text: text, parts: []part{{inline.Range{Hi: isa.Off(hi - lo)}, lo}}}
+	return c, c.join()
+}
+
+// InModule is In for a module: a *NotLoadedError if the kernel does not have it.
+func InModule(text *ktext.Text, m *inline.Module) (*Copies, error) {
+	c := &Copies{x: m.Index, text: text, module: m.Name}
+	if err := c.find(m.Sections); err != nil {
 		return nil, err
 	}
-	var err error
-	c.also, err = alsoLead(text)
-	return c, err
+	return c, c.join()
+}
+
+// join checks whether the index is of this text, and reads what else there is to know.
+func (c *Copies) join() (err error) {
+	if err := c.same(); err != nil {
+		return err
+	}
+	c.also, err = c.alsoLead()
+	return err
+}
+
+// Addr is where the kernel has a place; false: nobody knows.
+func (c *Copies) Addr(o isa.Off) (isa.Addr, bool) {
+	for _, p := range c.parts {
+		if p.Holds(o) {
+			return p.at + isa.Addr(o-p.Lo), true
+		}
+	}
+	return 0, false
+}
+
+// Off is the inverse of Addr.
+func (c *Copies) Off(a isa.Addr) (isa.Off, bool) {
+	for _, p := range c.parts {
+		if a >= p.at && a < p.end() {
+			return p.Lo + isa.Off(a-p.at), true
+		}
+	}
+	return 0, false
+}
+
+func (p part) end() isa.Addr { return p.at + isa.Addr(p.Hi-p.Lo) }
+
+// Find lists the copies and bodies of the functions of a name, as far as it is known where the kernel has
+// them; and how many more there are.
+func (c *Copies) Find(name string) (found []inline.Found, more int, err error) {
+	all, err := c.x.Find(name)
+	for _, f := range all {
+		if slices.ContainsFunc(f.Body.Ranges, func(r inline.Range) bool { _, ok := c.Addr(r.Lo); return !ok }) {
+			more++
+			continue
+		}
+		found = append(found, f)
+	}
+	return found, more, err
 }
 
 // alsoLead is where control goes from instructions of the kernel but as they say at the moment: the other
 // side of a static key, and the fixup of a fault.
-func alsoLead(text *ktext.Text) (map[isa.Addr][]isa.Addr, error) {
-	links, err := text.Links("")
+func (c *Copies) alsoLead() (map[isa.Addr][]isa.Addr, error) {
+	links, err := c.text.Links(c.module)
 	if err != nil {
 		return nil, err
 	}
 	out := map[isa.Addr][]isa.Addr{}
-	lo, hi := text.Bounds()
 	for _, k := range links.Keys {
-		if k.Site < lo || k.Site >= hi { // what has run at boot
+		in := slices.IndexFunc(c.parts, func(p part) bool { return k.Site >= p.at && k.Site < p.end() })
+		if in < 0 { // what has run at boot, or when the module came
 			continue
 		}
-		code := make([]byte, min(isa.Addr(text.Arch.MaxLen), hi-k.Site))
-		if err := text.Read(k.Site, code); err != nil {
+		arch := c.text.Arch
+		code := make([]byte, min(isa.Addr(arch.MaxLen), c.parts[in].end()-k.Site))
+		if err := c.text.Read(k.Site, code); err != nil {
 			return nil, err
 		}
 		other := k.Target
-		if i := text.Arch.Decode(code, k.Site); i.Flow == isa.FlowJump {
+		if i := arch.Decode(code, k.Site); i.Flow == isa.FlowJump {
 			other = i.End()
 		}
 		out[k.Site] = append(out[k.Site], other)
@@ -66,23 +124,34 @@ func alsoLead(text *ktext.Text) (map[isa.Addr][]isa.Addr, error) {
 // what is kept free for ftrace there, where debugging information has them begin on riscv64.
 const leastSame, mostFree = 0.99, 8
 
-// OtherBuildError says that what is known of copies is of another kernel.
-type OtherBuildError struct{ Same float64 }
+// OtherBuildError says that what is known of copies is of another kernel, or of a module of another.
+type OtherBuildError struct {
+	Module string // "" for the kernel itself
+	Same   float64
+}
 
 func (e *OtherBuildError) Error() string {
+	if e.Module != "" {
+		return fmt.Sprintf("the debugging information of module %s is of another build: %.0f %% of its functions begin where the kernel has them; lab inline --module %[1]s --save makes a file of that of a kernel", e.Module, 100*e.Same)
+	}
 	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one", 100*e.Same)
 }
 
 // same says whether the index is of this kernel: where functions begin differs from build to build.
 func (c *Copies) same() error {
-	entries, same := c.x.Entries(), 0
-	for _, e := range entries {
-		if f, ok := c.text.Locate(c.lo + isa.Addr(e)); ok && c.lo+isa.Addr(e)-f.Addr <= mostFree {
+	entries, same := 0, 0
+	for _, e := range c.x.Entries() {
+		a, ok := c.Addr(e)
+		if !ok && c.module != "" { // its section has not been found
+			continue
+		}
+		entries++
+		if f, begins := c.text.Locate(a); ok && begins && f.Module == c.module && a-f.Addr <= mostFree {
 			same++
 		}
 	}
-	if part := float64(same) / float64(len(entries)); part < leastSame {
-		return &OtherBuildError{part}
+	if share := float64(same) / float64(max(entries, 1)); share < leastSame {
+		return &OtherBuildError{c.module, share}
 	}
 	return nil
 }
@@ -99,7 +168,8 @@ func (c *Copies) Exits(f inline.Found) ([]inline.Exit, error) {
 		entry = f.Body.Copies[f.Copy].Entry
 	}
 	code := inline.Code{Insns: insns, Also: c.also}
-	return code.Exits(c.lo+isa.Addr(entry), func(a isa.Addr) bool { return inside(isa.Off(a - c.lo)) }), err
+	at, _ := c.Addr(entry)
+	return code.Exits(at, func(a isa.Addr) bool { o, ok := c.Off(a); return ok && inside(o) }), err
 }
 
 // insns are a body's instructions, in order of places.
@@ -108,7 +178,7 @@ func (c *Copies) insns(b *inline.Body) (out []isa.Insn, err error) {
 	slices.SortFunc(ranges, func(a, b inline.Range) int { return cmp.Compare(a.Lo, b.Lo) })
 	for _, r := range ranges {
 		code := make([]byte, r.Hi-r.Lo)
-		a := c.lo + isa.Addr(r.Lo)
+		a, _ := c.Addr(r.Lo)
 		if err := c.text.Read(a, code); err != nil {
 			return nil, err
 		}

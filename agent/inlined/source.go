@@ -8,20 +8,24 @@ import (
 	"kerninst/agent/isa"
 )
 
-// Source is of which line of the source a place of the kernel's own text is, function+offset, and which inlined
-// copies it is in, from inside to outside: "include/linux/fs.h:2998 sb_start_write < file_start_write". It is empty
+// Source is of which line of the source a place is, function+offset, and which inlined copies it is in, from inside to
+// outside: "include/linux/fs.h:2998 sb_start_write < file_start_write". It is empty
 // where that is not known. returned says that a call returns there: the call is meant, which may be the last
 // instruction of the function in front.
 func (c *Copies) Source(place string, returned bool) string {
 	function, in, ok := strings.Cut(place, "+")
 	offset, err := strconv.ParseUint(in, 0, 64)
-	f, unknown := c.text.Function("", function)
+	f, unknown := c.text.Function(c.module, function)
 	if !ok || err != nil || unknown != nil {
 		return ""
 	}
-	o := isa.Off(f.Addr-c.lo) + isa.Off(offset)
+	a := f.Addr + isa.Addr(offset)
 	if returned {
-		o--
+		a--
+	}
+	o, known := c.Off(a)
+	if !known {
+		return ""
 	}
 	return c.sourceAt(o)
 }

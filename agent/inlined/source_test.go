@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"kerninst/agent/inline"
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext/ktexttest"
 )
@@ -26,7 +27,7 @@ func TestSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Copies{x: x, text: text, lo: fn.Addr - isa.Addr(o)} // as if it began there
+	c := Copies{x: x, text: text, parts: []part{{inline.Range{Hi: x.Text}, fn.Addr - isa.Addr(o)}}} // as if it began there
 	for returned, at := range map[bool]isa.Off{false: o, true: o - 1} {
 		line, in, _ := strings.Cut(c.Source("vfs_read+0x0", returned), " ")
 		if line != of(at) || strings.Contains(in, "file_start_write") == returned {

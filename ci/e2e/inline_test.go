@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -77,6 +80,7 @@ func TestInline(t *testing.T) {
 				t.Errorf("%d entries of file_start_write in vfs_write, %d writes; %d copies of fdget of which all is told: %v", inWrite, writes, flows, a)
 			}
 			inlineListed(t, arch)
+			t.Logf("proof inline %s %d", arch, flows)
 		})
 	}
 }
@@ -197,6 +201,13 @@ func TestCopies(t *testing.T) {
 			if !errors.Is(err, errEnough) {
 				t.Fatal(err)
 			}
+			_, err = images.FromModules(context.Background(), opt, name, []string{theModule}, func(r io.ReaderAt) ([]byte, error) {
+				checkModule(t, arch, r)
+				return nil, errEnough
+			})
+			if !errors.Is(err, errEnough) {
+				t.Fatal(err)
+			}
 		})
 	}
 }
@@ -234,6 +245,59 @@ func checkCopies(t *testing.T, arch string, f *os.File) {
 	t.Logf("%s: %d copies, %d places of arguments", arch, n, places)
 	if places < n/4 {
 		t.Errorf("%d places of arguments of %d copies: too few to mean anything", places, n)
+	}
+	t.Logf("proof copies %s %d", arch, n)
+}
+
+// moduleBase is where sections of a module's code are put for llvm-dwarfdump.
+const moduleBase = 1 << 28
+
+// checkModule is checkCopies for all of a module, in a copy of its file that says where each section lies: as
+// they are, all begin at 0, and nobody can tell from places which one is meant.
+func checkModule(t *testing.T, arch string, file io.ReaderAt) {
+	a, err := all.Lookup(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := inline.MakeModule(file, a, inline.Options{Workers: runtime.GOMAXPROCS(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(io.NewSectionReader(file, 0, 1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const headerSize, addrField = 64, 16 // of an Elf64_Shdr
+	headers := binary.LittleEndian.Uint64(b[40:])
+	for k, s := range f.Sections {
+		for _, laid := range m.Sections {
+			if laid.Name == s.Name {
+				binary.LittleEndian.PutUint64(b[headers+uint64(k)*headerSize+addrField:], moduleBase+uint64(laid.Lo))
+			}
+		}
+	}
+	name := filepath.Join(t.TempDir(), "laid.ko")
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, places := 0, 0
+	for _, c := range copiesIn(dumped(t, "--debug-info", name)) {
+		if len(c.ranges) == 0 || c.ranges[0][0] < moduleBase || c.ranges[0][0] == c.ranges[0][1] {
+			continue
+		}
+		if c.entry == 0 {
+			c.entry = c.ranges[0][0]
+		}
+		n++
+		places += c.check(t, m.Index, moduleBase)
+	}
+	t.Logf("%s: %s: %d copies of %d, %d places of arguments", arch, m.Name, n, m.Index.Stats.Copies, places)
+	if n == 0 || n != m.Index.Stats.Copies || places < n/4 {
+		t.Errorf("%s: %d copies, %d in the index, %d places of arguments", m.Name, n, m.Index.Stats.Copies, places)
 	}
 	t.Logf("proof copies %s %d", arch, n)
 }

@@ -43,6 +43,7 @@ var testProofs = []testProof{
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
 	{"copies", "./ci/e2e", "TestCopies", "-full", true},
 	{"inline", "./ci/e2e", "TestInline", "-full", false},
+	{"inline-modules", "./ci/e2e", "TestInlineModule", "-full", false},
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 	{"matrix", "./ci/e2e", "TestMatrix", "-full", false},
 }

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,11 +30,16 @@ type inlineFlags struct {
 	save string
 }
 
-// known is where what is known of copies is from.
-type known struct{ copies string }
+// known is where what is known of copies is from, and of which modules.
+type known struct{ copies, named []string }
 
 func (k *known) add(f *pflag.FlagSet) {
-	f.StringVar(&k.copies, "copies", "", "what is known of inlined copies, of this `FILE` (lab inline --save), and not of the debug package")
+	f.StringArrayVar(&k.copies, "copies", nil, "what is known of inlined copies, of this `FILE` (lab inline --save), and not of the debug package; may be repeated")
+}
+
+// addModules adds the flag for modules.
+func (k *known) addModules(f *pflag.FlagSet, help string) {
+	f.StringSliceVar(&k.named, "module", nil, help)
 }
 
 func inlineCommand() *cobra.Command {
@@ -43,15 +51,20 @@ func inlineCommand() *cobra.Command {
 			"inlined, in which function, by which others, called from which line, where it is\n" +
 			"entered and left, and by which mechanism a counter gets there. What is known of\n" +
 			"copies is made of the kernel's debug package, a gigabyte, when it is first asked for;\n" +
-			"some megabytes are kept.",
+			"some megabytes are kept. With --module it is of that module's debug file, in the same\n" +
+			"package, and the guest that is looked into loads the module.",
 		Example: "  lab inline fdget_pos --arch arm64\n" +
 			"  lab inline get_current --json\n" +
+			"  lab inline --module ext4 ext4_get_group_no_and_offset\n" +
 			"  lab inline --save some.copies fdget fdput",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			err := f.check(c.Flags().Changed)
 			if isas, failed := arches(f.arch); err == nil && failed == nil && len(isas) != 1 {
 				err = fmt.Errorf("--arch %s: a function is looked for in one kernel", f.arch)
+			}
+			if len(f.named) > 1 {
+				err = errors.New("--module: a function is looked for in one module")
 			}
 			if err != nil {
 				return usage(err)
@@ -61,6 +74,7 @@ func inlineCommand() *cobra.Command {
 	}
 	f.analyzeFlags.add(c.Flags())
 	f.known.add(c.Flags())
+	f.known.addModules(c.Flags(), "look in this module of the kernel, `NAME`, and not in the kernel's own text")
 	c.Flags().StringVar(&f.save, "save", "", "write what is known of these functions to `FILE`, for --copies, and print nothing")
 	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines")
 	c.Flags().StringVar(&f.dump, "dump", "", "look in this file, from lab image dump, instead of in a guest's kernel; it is of the locked kernel")
@@ -71,12 +85,18 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	if f.save != "" {
 		return f.write(ctx, names)
 	}
+	f.modules = f.named
 	dumps, err := f.dumps(ctx)
 	if err != nil {
-		return err
+		return ofModuleFlag(err)
 	}
 	d := dumps[0]
-	x, err := f.index(ctx, &f.common, d.Arch)
+	for _, m := range f.named { // before a gigabyte is fetched for what cannot be looked into
+		if err := analysis.HasModule(d, moduleName(m)); err != nil {
+			return usage(fmt.Errorf("--module: %w", err))
+		}
+	}
+	about, err := f.about(ctx, &f.common, d.Arch, len(f.named) == 0, f.named)
 	if err != nil {
 		return err
 	}
@@ -85,7 +105,7 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 		return fmt.Errorf("%s: %w", d.Arch, err)
 	}
 	for _, name := range names {
-		found, err := analysis.FindInlined(d, k, x, name)
+		found, err := analysis.FindInlined(d, k, about.kernel, about.module(), name)
 		var none *analysis.NotInlinedError
 		if errors.As(err, &none) {
 			return usage(err)
@@ -125,66 +145,187 @@ func (f *inlineFlags) write(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	x, err := f.index(ctx, &f.common, arch)
+	about, err := f.about(ctx, &f.common, arch, len(f.named) == 0, f.named)
 	if err != nil {
 		return err
+	}
+	x, module := about.kernel, ""
+	if m := about.module(); m != nil {
+		x, module = m.Index, m.Name
 	}
 	for _, name := range names {
 		if len(x.Lookup(name)) == 0 {
-			return usage(&analysis.NotInlinedError{Name: name, Hint: analysis.HintInlined(x, name)})
+			return usage(&analysis.NotInlinedError{Module: module, Name: name, Hint: analysis.HintInlined(x, name)})
 		}
 	}
-	only, err := x.Only(names...)
-	if err != nil {
-		return err
-	}
-	b, err := only.Bytes()
+	b, err := about.only(names)
 	if err == nil {
 		err = os.WriteFile(f.save, b, 0o644)
 	}
 	return err
 }
 
-// index is what is known of the inlined copies of the kernel that the flags name.
-func (k *known) index(ctx context.Context, c *common, arch string) (*inline.Index, error) {
-	if k.copies != "" {
-		b, err := plain.Read(k.copies, mostCopies)
+// knowledge is what is known of copies: of the kernel's own, or nil, and of modules'.
+type knowledge struct {
+	kernel  *inline.Index
+	modules []*inline.Module
+}
+
+// module is the one that is known, if the kernel's own copies are not.
+func (k *knowledge) module() *inline.Module {
+	if k.kernel != nil || len(k.modules) == 0 {
+		return nil
+	}
+	return k.modules[0]
+}
+
+// only is a file of what is known of some functions.
+func (k *knowledge) only(names []string) ([]byte, error) {
+	if m := k.module(); m != nil {
+		only, err := m.Only(names...)
 		if err != nil {
-			return nil, usage(fmt.Errorf("--copies: %w", err))
+			return nil, err
 		}
-		x, err := inline.Open(b)
-		if err != nil {
-			return nil, usage(fmt.Errorf("--copies %s: %w", k.copies, err))
-		}
-		if x.Arch != arch {
-			return nil, usage(fmt.Errorf("--copies %s: it is of %s, not of %s", k.copies, x.Arch, arch))
-		}
-		return x, nil
+		return only.Bytes()
+	}
+	only, err := k.kernel.Only(names...)
+	if err != nil {
+		return nil, err
+	}
+	return only.Bytes()
+}
+
+// moduleName is a module as the kernel lists it: its tools take dashes, too.
+func moduleName(word string) string { return strings.ReplaceAll(word, "-", "_") }
+
+// ofModuleFlag is the error of --modprobe where --module has named the module.
+func ofModuleFlag(err error) error {
+	var none *images.NoModuleError
+	if errors.As(err, &none) {
+		return usage(fmt.Errorf("--module: %w", none))
+	}
+	return err
+}
+
+// about is what is known of the inlined copies in the kernel that the flags name, its own, if that is wanted, and in
+// modules of it. What --copies names is taken instead, and has to have all of the modules.
+func (k *known) about(ctx context.Context, c *common, arch string, kernel bool, modules []string) (*knowledge, error) {
+	if len(k.copies) > 0 {
+		return k.given(arch, kernel, modules)
 	}
 	root, err := repository()
 	if err != nil {
 		return nil, err
 	}
-	x, err := analysis.Copies(ctx, images.Options{Arch: arch, Kernel: images.KernelWord(c.kernel), Mirror: c.mirror, Root: root, Progress: progress})
-	return x, kernelError(err)
+	out := &knowledge{}
+	opt := images.Options{Arch: arch, Kernel: images.KernelWord(c.kernel), Mirror: c.mirror, Root: root, Progress: progress}
+	if len(modules) > 0 {
+		if err := c.hasModules(ctx, arch, modules); err != nil {
+			return nil, err
+		}
+		if out.modules, err = analysis.ModuleCopies(ctx, opt, modules); err != nil {
+			return nil, ofModuleFlag(kernelError(err))
+		}
+	}
+	if kernel {
+		out.kernel, err = analysis.Copies(ctx, opt)
+	}
+	return out, kernelError(err)
+}
+
+// hasModules is an error that says which module was meant if the kernel lacks one: before its debug package comes.
+func (c *common) hasModules(ctx context.Context, arch string, modules []string) error {
+	img, opts, err := c.image(ctx, arch)
+	if err == nil {
+		_, err = (&own{modules: modules}).load(ctx, img, opts)
+	}
+	return ofModuleFlag(err)
+}
+
+// given reads what --copies names.
+func (k *known) given(arch string, kernel bool, modules []string) (*knowledge, error) {
+	all := &knowledge{}
+	for _, file := range k.copies {
+		if err := all.read(file, arch); err != nil {
+			return nil, usage(fmt.Errorf("--copies %s: %w", file, err))
+		}
+	}
+	files := strings.Join(k.copies, ", ")
+	if kernel && all.kernel == nil && len(modules) == 0 {
+		return nil, usage(fmt.Errorf("--copies %s: it is of module %s, not of the kernel itself", files, all.modules[0].Name))
+	}
+	for _, name := range modules {
+		if !slices.ContainsFunc(all.modules, func(m *inline.Module) bool { return m.Name == moduleName(name) }) {
+			return nil, usage(fmt.Errorf("--copies %s: nothing of module %s; lab inline --module %[2]s --save makes such a file", files, name))
+		}
+	}
+	if !kernel { // one module is looked into
+		all.kernel = nil
+		all.modules = slices.DeleteFunc(all.modules, func(m *inline.Module) bool { return m.Name != moduleName(modules[0]) })
+	}
+	return all, nil
+}
+
+// read takes what one file has.
+func (k *knowledge) read(file, arch string) error {
+	b, err := plain.Read(file, mostCopies)
+	if err != nil {
+		return err
+	}
+	var x *inline.Index
+	if inline.IsModule(b) {
+		m, err := inline.OpenModule(b)
+		if err != nil {
+			return err
+		}
+		x = m.Index
+		k.modules = append(k.modules, m)
+	} else {
+		if x, err = inline.Open(b); err != nil {
+			return err
+		}
+		if k.kernel != nil {
+			return errors.New("another file is of the kernel itself, too")
+		}
+		k.kernel = x
+	}
+	if x.Arch != arch {
+		return fmt.Errorf("it is of %s, not of %s", x.Arch, arch)
+	}
+	return nil
 }
 
 // takeCopies puts what is known of inlined copies into a folder, for the daemon.
-func (k *known) takeCopies(ctx context.Context, c *common, arch, dir string) ([]images.File, error) {
-	x, err := k.index(ctx, c, arch)
+func (k *known) takeCopies(ctx context.Context, c *common, arch, dir string) (files []images.File, err error) {
+	about, err := k.about(ctx, c, arch, true, k.named)
 	if err != nil {
 		return nil, err
 	}
-	b, err := x.Bytes()
-	if err != nil {
-		return nil, err
+	take := func(to, name string, bytes func() ([]byte, error)) {
+		if err != nil {
+			return
+		}
+		var b []byte
+		if b, err = bytes(); err == nil {
+			file := images.File{Path: to, Mode: 0o444, Source: filepath.Join(dir, name)}
+			files = append(files, file)
+			err = os.WriteFile(file.Source, b, 0o600)
+		}
 	}
-	file := images.File{Path: daemonCopies, Mode: 0o444, Source: filepath.Join(dir, "kernel.copies")}
-	return []images.File{file}, os.WriteFile(file.Source, b, 0o600)
+	if about.kernel != nil {
+		take(daemonCopies, "kernel.copies", about.kernel.Bytes)
+	}
+	for _, m := range about.modules {
+		take(path.Join(daemonModules, m.Name), m.Name+".module.copies", m.Bytes)
+	}
+	return files, err
 }
 
-// daemonCopies is where the daemon looks for them.
-const daemonCopies = "/lib/kerninst/kernel.copies"
+// Where the daemon looks for them: the kernel's own, and a file for each module.
+const (
+	daemonCopies  = "/lib/kerninst/kernel.copies"
+	daemonModules = "/lib/kerninst/copies"
+)
 
 // readBefore tells lines of the source on cards, of kernels whose debugging information has been read
 // before: nothing is fetched for a card. Whoever has built a kernel has it at hand.

@@ -101,7 +101,7 @@ func (f *pluginFlags) check() error {
 		return errors.New("--run and -- both give a workload: choose one")
 	case f.shell == "" && len(f.argv) == 0:
 		return errors.New("no workload: give --run STRING, or -- CMD ARG")
-	case f.copies != "" && !f.inline:
+	case len(f.copies) > 0 && !f.inline:
 		return errors.New("--copies: it says where --inline finds copies, which is not given")
 	case f.most == 0 || f.most > 4096:
 		return fmt.Errorf("--cache %d: want 1 to 4096", f.most)
@@ -333,11 +333,11 @@ func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, err
 	if !r.inline {
 		return nil, nil
 	}
-	x, err := r.known.index(ctx, &r.common, r.arch)
+	about, err := r.known.about(ctx, &r.common, r.arch, true, nil)
 	if err != nil {
 		return nil, err
 	}
-	n, err := analysis.CopiesIn(r.dump, x)
+	n, err := analysis.CopiesIn(r.dump, about.kernel)
 	if err != nil {
 		return nil, otherBuild(r.arch, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ type probeFlags struct {
 	seed  uint64
 	index bool
 	known
-	copied *inlined.Copies // with inline
+	copied *inlined.All // with inline
 	keep   bool
 	plot   string
 }
@@ -69,6 +70,7 @@ func probeCommand() *cobra.Command {
 	c.ValidArgsFunction = f.complete
 	f.common.add(c.Flags())
 	f.known.add(c.Flags())
+	f.known.addModules(c.Flags(), "modules of the kernel, `NAME[,NAME...]`, in which --inline looks for lines of the source, beside those that SPECs name")
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guest's randomness")
 	f.Flags(c.Flags())
@@ -82,7 +84,10 @@ func probeCommand() *cobra.Command {
 
 // check looks at the flags that need no guest to be wrong.
 func (f *probeFlags) check() error {
-	if f.copies != "" && !f.Inline {
+	if len(f.named) > 0 && !f.Inline {
+		return errors.New("--module: it says in which modules --inline looks, which is not given")
+	}
+	if len(f.copies) > 0 && !f.Inline {
 		return errors.New("--copies: it says where --inline finds copies, which is not given")
 	}
 	if f.Inline && f.dryrun {
@@ -235,15 +240,24 @@ func (f *probeFlags) run(ctx context.Context) error {
 
 // expand puts inlined copies in place of the functions that they are of.
 func (f *probeFlags) expand(ctx context.Context, arch string) error {
-	d, err := f.dump(ctx, arch, f.appended, nil)
+	modules, load := f.inModules(len(f.copies) == 0), []string(nil)
+	if len(modules) > 0 {
+		load = f.own.modules
+	}
+	d, err := f.dump(ctx, arch, f.appended, load)
 	if err != nil {
 		return err
 	}
-	x, err := f.known.index(ctx, &f.common, arch)
+	for _, m := range modules {
+		if err := analysis.HasModule(d, m); err != nil {
+			return usage(err)
+		}
+	}
+	about, err := f.known.about(ctx, &f.common, arch, true, modules)
 	if err != nil {
 		return err
 	}
-	n, err := analysis.CopiesIn(d, x)
+	n, err := analysis.CopiesIn(d, about.kernel, about.modules...)
 	if err != nil {
 		return otherBuild(arch, err)
 	}
@@ -254,6 +268,22 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 		return &exit{code: status.ExitFailed, err: err}
 	}
 	return usage(err)
+}
+
+// inModules are the modules that flags and specifications name: all of these, for the lines of their places, or those
+// alone that mean copies.
+func (f *probeFlags) inModules(all bool) (out []string) {
+	for _, name := range f.named {
+		out = append(out, moduleName(name))
+	}
+	for _, spec := range f.Specs {
+		s, err := probe.Parse(spec)
+		if err == nil && s.Module != "" && (all || s.Name == "entry" || s.Name == "return") { // what is wrong with it is said later
+			out = append(out, s.Module)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // unread reports whether there is something in a file or pipe that nobody has read.

@@ -29,6 +29,7 @@ func shellCommand() *cobra.Command {
 	f.addOwn(c.Flags(), 1)
 	c.Flags().BoolVar(&f.inline, "inline", false, "take what is known of inlined copies along, for kinst --inline (see lab inline)")
 	f.known.add(c.Flags())
+	f.known.addModules(c.Flags(), "modules of the kernel, `NAME[,NAME...]`, whose copies --inline takes along, too")
 	return c
 }
 
@@ -95,7 +96,9 @@ func (f *shellFlags) shell(ctx context.Context) error {
 // check looks at the flags that need no guest to be wrong.
 func (f *shellFlags) check() error {
 	switch {
-	case f.copies != "" && !f.inline:
+	case len(f.named) > 0 && !f.inline:
+		return errors.New("--module: it says of which modules --inline knows copies, which is not given")
+	case len(f.copies) > 0 && !f.inline:
 		return errors.New("--copies: it says where --inline finds copies, which is not given")
 	case f.inline && f.dryrun:
 		return errors.New("--inline with --dry-run: what is known of copies would have to be made")

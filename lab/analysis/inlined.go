@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,14 +28,8 @@ func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := time.Now()
 	b, err := images.FromVmlinux(ctx, opt, fmt.Sprintf("inline-%d", inline.Version), func(vmlinux io.ReaderAt) ([]byte, error) {
-		x, err := inline.Make(vmlinux, arch, inline.Options{Workers: runtime.GOMAXPROCS(0), Progress: func(done, of int) {
-			if opt.Progress != nil && time.Since(said) > 5*time.Second {
-				opt.Progress("%s: source files read: %d of %d", arch.Name, done, of)
-				said = time.Now()
-			}
-		}})
+		x, err := inline.Make(vmlinux, arch, reading(opt))
 		if err != nil {
 			return nil, err
 		}
@@ -45,14 +41,54 @@ func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
 	return inline.Open(b)
 }
 
+// reading is how debugging information is read, which is told every few seconds.
+func reading(opt images.Options) inline.Options {
+	said := time.Now()
+	return inline.Options{Workers: runtime.GOMAXPROCS(0), Progress: func(done, of int) {
+		if opt.Progress != nil && time.Since(said) > 5*time.Second {
+			opt.Progress("%s: source files read: %d of %d", opt.Arch, done, of)
+			said = time.Now()
+		}
+	}}
+}
+
+// ModuleCopies is what is known of the inlined copies in modules of a kernel, in order of their names.
+func ModuleCopies(ctx context.Context, opt images.Options, names []string) (out []*inline.Module, err error) {
+	arch, err := all.Lookup(opt.Arch)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("inline-module-%d-%d", inline.ModuleVersion, inline.Version)
+	made, err := images.FromModules(ctx, opt, name, names, func(file io.ReaderAt) ([]byte, error) {
+		m, err := inline.MakeModule(file, arch, reading(opt))
+		if err != nil {
+			return nil, err
+		}
+		return m.Bytes()
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		m, err := inline.OpenModule(made[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
 // Inlined is where a function is in a kernel: by itself, and in others.
 type Inlined struct {
 	Schema   int           `json:"schema"`
 	Arch     string        `json:"arch"`
-	BuildID  string        `json:"build_id"` // of the kernel that the debugging information is of
+	Module   string        `json:"module,omitempty"`
+	BuildID  string        `json:"build_id"` // of the kernel, or the module, that the debugging information is of
 	Function string        `json:"function"`
-	Source   []string      `json:"source"` // FILE:LINE of each of that name
-	Copies   []InlinedCopy `json:"copies"` // those by itself have no call
+	Source   []string      `json:"source"`             // FILE:LINE of each of that name
+	Copies   []InlinedCopy `json:"copies"`             // those by itself have no call
+	Unplaced int           `json:"unplaced,omitempty"` // copies in sections of a module of which no function tells where they are
 }
 
 // InlinedCopy is one copy, or a body of its own.
@@ -76,13 +112,22 @@ type WayInOut struct {
 	Refusal   string   `json:"refusal,omitempty"`
 }
 
-// CopiesIn looks the copies in the kernel of a dump up.
-func CopiesIn(d *ktext.Dump, x *inline.Index) (*inlined.Copies, error) {
+// CopiesIn looks the copies in the kernel of a dump up, and in its modules; x may be nil.
+func CopiesIn(d *ktext.Dump, x *inline.Index, modules ...*inline.Module) (*inlined.All, error) {
 	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}
-	return inlined.In(text, x)
+	return inlined.Join(text, x, modules...)
+}
+
+// HasModule is an *inlined.NotLoadedError if a module was not loaded in the kernel of a dump.
+func HasModule(d *ktext.Dump, name string) error {
+	text, err := TextOf(d)
+	if err != nil {
+		return err
+	}
+	return inlined.Loaded(text, name)
 }
 
 // TextOf is the text of a dump.
@@ -98,16 +143,20 @@ func TextOf(d *ktext.Dump) (*ktext.Text, error) {
 type inlines struct {
 	x      *inline.Index
 	text   *ktext.Text
-	lo     isa.Addr
+	module string // "" for the kernel itself
 	copies *inlined.Copies
 	plan   *Planner
 }
 
 // NotInlinedError says that no function of that name is known, and which may be meant.
-type NotInlinedError struct{ Name, Hint string }
+type NotInlinedError struct{ Module, Name, Hint string }
 
 func (e *NotInlinedError) Error() string {
-	return fmt.Sprintf("no C function is called %s, in the kernel's own text%s", e.Name, e.Hint)
+	where := "the kernel's own text"
+	if e.Module != "" {
+		where = "module " + e.Module
+	}
+	return fmt.Sprintf("no C function is called %s, in %s%s", e.Name, where, e.Hint)
 }
 
 // HintInlined is the function that was meant, if one is near.
@@ -115,30 +164,34 @@ func HintInlined(x *inline.Index, name string) string {
 	return near.Hint(name, x.Names(name[:min(2, len(name))], 100000))
 }
 
-// FindInlined says where a function is in the kernel of a dump.
-func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, name string) (*Inlined, error) {
+// FindInlined says where a function is in the kernel of a dump, or if m is not nil, in that module of it.
+func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, name string) (*Inlined, error) {
 	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
 	}
-	copies, err := inlined.In(text, x)
+	at := inlines{x: x, text: text}
+	if m == nil {
+		at.copies, err = inlined.In(text, x)
+	} else {
+		at.x, at.module = m.Index, m.Name
+		at.copies, err = inlined.InModule(text, m)
+	}
 	if err != nil {
 		return nil, err
 	}
-	lo, _ := text.Bounds()
-	at := inlines{x, text, lo, copies, nil}
 	if at.plan, err = NewPlanner(text, k.Index, gen.Features{LSE: true}); err != nil {
 		return nil, err
 	}
-	found, err := x.Find(name)
+	found, more, err := at.copies.Find(name)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 {
-		return nil, &NotInlinedError{name, HintInlined(x, name)}
+	if len(found) == 0 && more == 0 {
+		return nil, &NotInlinedError{at.module, name, HintInlined(at.x, name)}
 	}
-	out := &Inlined{Schema: 1, Arch: d.Arch, BuildID: fmt.Sprintf("%x", x.BuildID), Function: name}
-	for _, f := range x.Lookup(name) {
+	out := &Inlined{Schema: 1, Arch: d.Arch, Module: at.module, BuildID: fmt.Sprintf("%x", at.x.BuildID), Function: name, Unplaced: more}
+	for _, f := range at.x.Lookup(name) {
 		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
 	for _, f := range found {
@@ -157,7 +210,7 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	c := &InlinedCopy{}
 	for _, r := range ranges {
 		c.Bytes += r.Hi - r.Lo
-		c.Ranges = append(c.Ranges, n.place(r.Lo)+"-"+n.place(r.Hi-1))
+		c.Ranges = append(c.Ranges, n.place(n.at(r.Lo))+"-"+n.place(n.at(r.Hi-1)))
 	}
 	entry := ranges[0].Lo
 	if f.Copy >= 0 {
@@ -169,14 +222,15 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 		}
 		c.Args = n.args(this)
 	}
-	owner, ok := n.text.Locate(n.lo + isa.Addr(f.Body.Ranges[0].Lo))
+	begin := n.at(f.Body.Ranges[0].Lo)
+	owner, ok := n.text.Locate(begin)
 	if !ok {
-		return nil, fmt.Errorf("there is no symbol at %v", n.lo+isa.Addr(f.Body.Ranges[0].Lo))
+		return nil, fmt.Errorf("there is no symbol at %v", begin)
 	}
 	c.Caller = owner.Name
 	var err error
 	if f.Copy >= 0 {
-		c.Entry, err = n.way(n.lo + isa.Addr(entry))
+		c.Entry, err = n.way(n.at(entry))
 	} else {
 		c.Entry, err = n.enter(owner, ranges[0].Lo)
 	}
@@ -204,7 +258,11 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 func (n *inlines) way(a isa.Addr) (WayInOut, error) {
 	w := n.told(a)
 	f, ok := n.text.Locate(a)
-	if !ok {
+	switch {
+	case !ok && n.cut(f):
+		w.Refusal = "it is beyond the page in which " + f.Name + " begins, and where longer functions of modules end, their symbols do not say"
+		return w, nil
+	case !ok:
 		w.Refusal = "it is in no function"
 		return w, nil
 	}
@@ -215,7 +273,7 @@ func (n *inlines) way(a isa.Addr) (WayInOut, error) {
 // lines are known of begins behind what is kept free for ftrace.
 func (n *inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
 	w := n.told(f.Addr)
-	w.Line = n.told(n.lo + isa.Addr(code)).Line
+	w.Line = n.told(n.at(code)).Line
 	v, err := n.plan.Entry(f)
 	if err == nil {
 		w.is(v)
@@ -225,8 +283,9 @@ func (n *inlines) enter(f ktext.Func, code isa.Off) (WayInOut, error) {
 
 // told is a place with the line that it is of.
 func (n *inlines) told(a isa.Addr) WayInOut {
-	w := WayInOut{Place: n.place(isa.Off(a - n.lo)), Address: a}
-	if l := n.x.LineAt(isa.Off(a - n.lo)); l.File != "" {
+	w := WayInOut{Place: n.place(a), Address: a}
+	o, ok := n.copies.Off(a)
+	if l := n.x.LineAt(o); ok && l.File != "" {
 		w.Line = fmt.Sprintf("%s:%d", l.File, l.Line)
 	}
 	return w
@@ -240,9 +299,18 @@ func (w *WayInOut) is(v Verdict) {
 	}
 }
 
-func (n *inlines) place(o isa.Off) string {
-	a := n.lo + isa.Addr(o)
-	if f, ok := n.text.Locate(a); ok {
+// at is where the kernel has a place of what has been found, which it has.
+func (n *inlines) at(o isa.Off) isa.Addr {
+	a, _ := n.copies.Addr(o)
+	return a
+}
+
+// cut says whether what is behind a function may be its own: of one of a module that seems to be longer, ktext takes
+// what is in the page in which it begins.
+func (n *inlines) cut(f ktext.Func) bool { return n.module != "" && f.Module == n.module }
+
+func (n *inlines) place(a isa.Addr) string {
+	if f, ok := n.text.Locate(a); ok || n.cut(f) {
 		return fmt.Sprintf("%s+%#x", f.Name, uint64(a-f.Addr))
 	}
 	return a.String()
@@ -271,6 +339,9 @@ func (i *Inlined) Print(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(w, "%s (%s): %d inlined, %d by itself\n", i.Function, strings.Join(i.Source, ", "), copies, len(i.Copies)-copies)
+	if i.Unplaced > 0 {
+		fmt.Fprintf(w, "%d more are in sections of %s of which no function tells where they are\n", i.Unplaced, i.Module)
+	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, c := range i.Copies {
 		in := c.Caller

@@ -141,7 +141,7 @@ func (p *Planner) Entry(f ktext.Func) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	req.Module, req.Function, req.Dry = f.Module, p.text.Known(f).String(), true
+	req.Module, req.Function, req.Dry = f.Module, p.text.Known(f).Known(), true
 	v := Verdict{Func: f, At: f.Addr}
 	v.Plan, v.Refusal = plan.Entry(p.text, req)
 	return v, nil

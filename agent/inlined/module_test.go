@@ -1,0 +1,177 @@
+package inlined
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"kerninst/agent/inline"
+	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
+)
+
+// loaded is a kernel of an ISA that has loaded the module of agent/inline's tests: its sections lie apart, the last of the
+// file first.
+func loaded(t *testing.T, arch string) (*ktext.Text, *inline.Module, map[string]isa.Addr) {
+	t.Helper()
+	k := ktexttest.Load(t, arch)
+	file, err := os.ReadFile("../inline/testdata/" + arch + ".ko")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := inline.MakeModule(bytes.NewReader(file), k.Arch, inline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo, _ := k.Text(t).Bounds()
+	at := map[string]isa.Addr{}
+	for n, s := range m.Sections {
+		at[s.Name] = lo - isa.Addr(n+1)*0x10000
+		code, err := f.Section(s.Name).Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Write(at[s.Name], code)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, y := range symbols {
+		if elf.ST_TYPE(y.Info) != elf.STT_FUNC {
+			continue
+		}
+		base, ok := at[f.Sections[y.Section].Name]
+		if !ok {
+			continue
+		}
+		k.Kallsyms += fmt.Sprintf("%x t %s\t[%s]\n", uint64(base)+y.Value, y.Name, m.Name)
+	}
+	return k.Text(t), m, at
+}
+
+// TestModule: what is meant of a module lies where the kernel has put each of its sections, and is told of its lines.
+func TestModule(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		text, m, at := loaded(t, arch)
+		all, err := Join(text, nil, m)
+		if err != nil {
+			t.Fatal(arch, err)
+		}
+		c := all.of[0]
+		for _, s := range m.Sections {
+			for _, o := range []isa.Off{s.Lo, s.Hi - 1} {
+				a, ok := c.Addr(o)
+				back, known := c.Off(a)
+				if want := at[s.Name] + isa.Addr(o-s.Lo); !ok || a != want || !known || back != o {
+					t.Errorf("%s: %s: +%#x is at %v, not %v, and that is +%#x", arch, s.Name, uint64(o), a, want, uint64(back))
+				}
+			}
+			if _, ok := c.Off(at[s.Name] + isa.Addr(s.Hi-s.Lo)); ok {
+				t.Errorf("%s: what is behind %s is in it", arch, s.Name)
+			}
+		}
+		for spec, want := range map[string]string{
+			"kinst:fix_ture:thrice:entry": "kinst:fix_ture:third:", "kinst:fix_ture:both:entry count": "kinst:fix_ture:both:entry count",
+			"kinst:module.c:12": "kinst:fix_ture:third:", "kinst:fix_ture:nested:entry": "kinst:fix_ture:first:",
+			"kinst:fix_ture:third:4": "kinst:fix_ture:third:4", "kinst:other:thrice:entry": "kinst:other:thrice:entry", "kinst:fix_ture:none:entry": "kinst:fix_ture:none:entry",
+		} {
+			specs, untold, err := all.Specs(spec)
+			if err != nil || len(untold) > 0 || !slices.ContainsFunc(specs, func(s string) bool { return strings.HasPrefix(s, want) }) {
+				t.Errorf("%s: %s: %q, %q, %v, want %s", arch, spec, specs, untold, err, want)
+			}
+		}
+		found, err := m.Index.Find("thrice")
+		if err != nil || len(found) != 1 {
+			t.Fatal(arch, found, err)
+		}
+		a, _ := c.Addr(found[0].Ranges()[0].Lo)
+		f, _ := text.Locate(a)
+		place := fmt.Sprintf("third+%#x", uint64(a-f.Addr))
+		if got := all.Source("fix_ture:"+place, false); !strings.HasPrefix(got, "module.c:") || !strings.HasSuffix(got, " thrice") {
+			t.Errorf("%s: %s is %q", arch, place, got)
+		}
+		for _, other := range []string{place, "other:" + place, "fix_ture:" + strings.Replace(place, "third", "vfs_read", 1)} {
+			if got := all.Source(other, false); got != "" {
+				t.Errorf("%s: %s is %q", arch, other, got)
+			}
+		}
+		_, untold, err := all.Specs("kinst:fix_ture:thrice:return")
+		if specs, _, _ := all.Specs("kinst:fix_ture:thrice:return"); err != nil || len(specs)+len(untold) == 0 || !strings.Contains(specs[0]+" ", "kinst:fix_ture:") {
+			t.Errorf("%s: ways out of thrice: %q, %q, %v", arch, specs, untold, err)
+		}
+	}
+}
+
+// TestWrongModule: what is of another build, or not loaded, is not believed, and who asks is told what to do.
+func TestWrongModule(t *testing.T) {
+	text, m, _ := loaded(t, "amd64")
+	elsewhere := *m
+	elsewhere.Sections = slices.Clone(m.Sections)
+	first := &elsewhere.Sections[0]
+	first.Labels = slices.Clone(first.Labels)
+	first.Labels[0].Off++
+	shifted := *m
+	shifted.Sections = slices.Clone(m.Sections)
+	for k := range shifted.Sections { // all labels agree, and no function begins where the index has one
+		s := &shifted.Sections[k]
+		s.Labels = slices.Clone(s.Labels)
+		for n := range s.Labels {
+			s.Labels[n].Off += 0x20
+		}
+	}
+	unknown := *m
+	unknown.Sections = slices.Clone(m.Sections)
+	for k := range unknown.Sections {
+		unknown.Sections[k].Labels = nil
+	}
+	for name, wrong := range map[string]*inline.Module{"one function": &elsewhere, "all of them": &shifted, "none known": &unknown} {
+		_, err := Join(text, nil, wrong)
+		var other *OtherBuildError
+		if !errors.As(err, &other) || other.Module != m.Name || !strings.Contains(err.Error(), "module fix_ture is of another build") {
+			t.Errorf("%s elsewhere: %v", name, err)
+		}
+	}
+	none, err := Join(ktexttest.Load(t, "amd64").Text(t), nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		"kinst:fix_ture:thrice:entry": "--modprobe fix_ture", "kinst:module.c:12": "fix_ture: not loaded", "kinst::vfs_read:entry": "nothing is known of the kernel's own copies",
+	} {
+		if _, _, err := none.Specs(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", spec, err, want)
+		}
+	}
+}
+
+// TestPartOfModule: a section of which no function tells where it is goes without, and that is said.
+func TestPartOfModule(t *testing.T) {
+	text, m, _ := loaded(t, "arm64")
+	part := *m
+	part.Sections = slices.Clone(m.Sections)
+	part.Sections[len(part.Sections)-1].Labels = nil
+	all, err := Join(text, nil, &part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if specs, untold, err := all.Specs("kinst:fix_ture:thrice:entry"); err != nil || len(specs) != 0 || len(untold) != 1 || !strings.Contains(untold[0], "1 more are in sections of fix_ture") {
+		t.Errorf("%q, %q, %v", specs, untold, err)
+	}
+	if _, untold, err := all.Specs("kinst:module.c:12"); err != nil || len(untold) == 0 {
+		t.Errorf("%q, %v", untold, err)
+	}
+	if specs, untold, err := all.Specs("kinst:fix_ture:nested:entry"); err != nil || len(specs) != 1 || len(untold) != 0 {
+		t.Errorf("%q, %q, %v", specs, untold, err)
+	}
+}
