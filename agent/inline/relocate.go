@@ -154,7 +154,6 @@ func (d relocator) word(b []byte, v uint64) error {
 	case d.how == sub:
 		v = old - v
 	case d.how == whole && d.bytes < 8 && v>>(8*d.bytes) != 0:
-
 		return errNoFit
 	}
 	binary.LittleEndian.PutUint64(w[:], v)
