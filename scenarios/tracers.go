@@ -68,7 +68,7 @@ func tracers() []Scenario {
 
 // tracersParts are so many guests, each with some of the functions: the observer has a
 // limit of points.
-const tracersParts, observed = 3, 4096
+const tracersParts, observed = 4, 4096
 
 // tracersGuests count in parts, in exact time and seen from outside; and all at once, while
 // two CPUs run.
@@ -87,7 +87,7 @@ func tracersGuests(string) []Guest {
 	return append(out, guest("all", 2, vm.Host, tracersJob))
 }
 
-// tracersPart is the job with every third function.
+// tracersPart is the job with the functions of one part.
 func tracersPart(functions []string, part int) *wire.Job {
 	var mine []string
 	for k, f := range functions {
