@@ -46,7 +46,7 @@ func FromModules(ctx context.Context, opt Options, name string, modules []string
 // moduleNames are modules' own names, each once and in order.
 func moduleNames(words []string) (out []string) {
 	for _, w := range words {
-		out = append(out, moduleName(w))
+		out = append(out, ModuleName(w))
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -231,7 +231,7 @@ func loadable(ctx context.Context, tree moduleTree, release string, names []stri
 	known := map[string]bool{} // false: built in
 	want := map[string]bool{}
 	for _, n := range names {
-		want[moduleName(n)] = true
+		want[ModuleName(n)] = true
 	}
 	for len(want) > 0 {
 		err := tree.visit(ctx, func(file string, content func() (io.ReadCloser, error)) error {
@@ -271,13 +271,13 @@ func loadable(ctx context.Context, tree moduleTree, release string, names []stri
 	return inOrder(found, names), nil
 }
 
-// moduleName is a module's own name: the kernel's tools take dashes too.
-func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
+// ModuleName is a module's own name: the kernel's tools take dashes too.
+func ModuleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
 // splitModule takes the module's name and its packing out of a file's.
 func splitModule(file string) (name, packing string, ok bool) {
 	name, packing, ok = strings.Cut(path.Base(file), ".ko")
-	return moduleName(name), packing, ok
+	return ModuleName(name), packing, ok
 }
 
 // builtin notes the names in modules.builtin, one path a line.
@@ -350,7 +350,7 @@ func depends(ko []byte) ([]string, error) {
 	for _, entry := range strings.Split(string(info), "\x00") {
 		if list, ok := strings.CutPrefix(entry, "depends="); ok && list != "" {
 			for _, d := range strings.Split(list, ",") {
-				out = append(out, moduleName(d))
+				out = append(out, ModuleName(d))
 			}
 		}
 	}
@@ -373,7 +373,7 @@ func inOrder(found map[string]moduleFile, names []string) (out []moduleFile) {
 		out = append(out, m)
 	}
 	for _, n := range names {
-		place(moduleName(n))
+		place(ModuleName(n))
 	}
 	return out
 }

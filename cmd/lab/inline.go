@@ -92,7 +92,7 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	}
 	d := dumps[0]
 	for _, m := range f.named { // before a gigabyte is fetched for what cannot be looked into
-		if err := analysis.HasModule(d, moduleName(m)); err != nil {
+		if err := analysis.HasModule(d, images.ModuleName(m)); err != nil {
 			return usage(fmt.Errorf("--module: %w", err))
 		}
 	}
@@ -195,9 +195,6 @@ func (k *knowledge) only(names []string) ([]byte, error) {
 	return only.Bytes()
 }
 
-// moduleName is a module as the kernel lists it: its tools take dashes, too.
-func moduleName(word string) string { return strings.ReplaceAll(word, "-", "_") }
-
 // ofModuleFlag is the error of --modprobe where --module has named the module.
 func ofModuleFlag(err error) error {
 	var none *images.NoModuleError
@@ -255,13 +252,13 @@ func (k *known) given(arch string, kernel bool, modules []string) (*knowledge, e
 		return nil, usage(fmt.Errorf("--copies %s: it is of module %s, not of the kernel itself", files, all.modules[0].Name))
 	}
 	for _, name := range modules {
-		if !slices.ContainsFunc(all.modules, func(m *inline.Module) bool { return m.Name == moduleName(name) }) {
+		if !slices.ContainsFunc(all.modules, func(m *inline.Module) bool { return m.Name == images.ModuleName(name) }) {
 			return nil, usage(fmt.Errorf("--copies %s: nothing of module %s; lab inline --module %[2]s --save makes such a file", files, name))
 		}
 	}
 	if !kernel { // one module is looked into
 		all.kernel = nil
-		all.modules = slices.DeleteFunc(all.modules, func(m *inline.Module) bool { return m.Name != moduleName(modules[0]) })
+		all.modules = slices.DeleteFunc(all.modules, func(m *inline.Module) bool { return m.Name != images.ModuleName(modules[0]) })
 	}
 	return all, nil
 }

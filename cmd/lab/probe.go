@@ -274,7 +274,7 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 // alone that mean copies.
 func (f *probeFlags) inModules(all bool) (out []string) {
 	for _, name := range f.named {
-		out = append(out, moduleName(name))
+		out = append(out, images.ModuleName(name))
 	}
 	for _, spec := range f.Specs {
 		s, err := probe.Parse(spec)

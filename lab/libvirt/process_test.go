@@ -70,7 +70,7 @@ func TestEndsWithQEMU(t *testing.T) {
 		if tt.reason != "" {
 			m.reason <- tt.reason
 		}
-		life, end := make(chan golibvirt.DomainEventLifecycleMsg), make(chan vm.Ending, 1)
+		life, end := make(chan golibvirt.DomainEventLifecycleMsg, 1), make(chan vm.Ending, 1)
 		go func() { end <- m.end(life) }()
 		var got vm.Ending
 		select {
