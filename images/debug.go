@@ -98,9 +98,6 @@ func (b *builder) ofBuildDir(of func(io.ReaderAt) ([]byte, error)) ([]byte, erro
 
 // ofDebugPackage fetches the package, takes the vmlinux out of it, and lets go of both.
 func (b *builder) ofDebugPackage(ctx context.Context, release, name string, of func(io.ReaderAt) ([]byte, error)) (files, error) {
-	if b.opt.Offline {
-		return nil, errors.New("offline, and it has not been fetched before; run once with a network")
-	}
 	pkg, err := b.debugPackage(ctx, release)
 	if err != nil {
 		return nil, err
@@ -127,6 +124,9 @@ func (b *builder) ofDebugPackage(ctx context.Context, release, name string, of f
 
 // debugPackage sees to it that the package is cached: the locked one, or what a mirror has.
 func (b *builder) debugPackage(ctx context.Context, release string) (Package, error) {
+	if b.opt.Offline {
+		return Package{}, errors.New("offline, and it has not been fetched before; run once with a network")
+	}
 	lock, err := ReadLock(b.opt.Root)
 	if err != nil {
 		return Package{}, err

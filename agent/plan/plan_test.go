@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -962,33 +963,42 @@ func TestNoBreakpoints(t *testing.T) {
 	}
 }
 
-// TestNoBreakpointsBehindCalls: nor does one stand in what is called there by two instructions, of which the first
-// is not a jump, and only both tell where they lead.
+// TestNoBreakpointsBehindCalls: nor does one stand in what is called or jumped to there, also by two instructions, of which
+// the first is not a jump, and only both tell where they lead.
 func TestNoBreakpointsBehindCalls(t *testing.T) {
-	const x1 = isa.Reg(1)
-	for _, behind := range []bool{true, false} {
-		k := ktexttest.Load(t, "riscv64")
-		_, hi := k.Text(t).Bounds()
-		caller, called, other := hi-128, hi-96, hi-64
-		to := other
-		if behind {
-			to = called
-		}
-		call, err := riscv64.FarCall(x1, caller, to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ret := []byte("\x82\x80")                                  // ret
-		body := []byte("\x03\x35\x05\x00\x0c\x61\x2e\x95\x82\x80") // ld a0,0(a0), ld a1,0(a0), add a0,a0,a1, ret
-		k.Add("function_trace_call", caller, append(call, ret...))
-		k.Add("called", called, body)
-		k.Add("other", other, body)
-		x := k.Text(t)
-		req := request(x, "called", 0)
-		req.Mechanism = plan.Trap
-		_, r := plan.Search(x, req)
-		if met := r != nil && r.Reason == plan.Recursion; met != behind {
-			t.Errorf("called by what traces %v: %v", behind, r)
+	const x1, x6 = isa.Reg(1), isa.Reg(6)
+	var (
+		before = []byte("\x13\x05\x15\x00")                         // addi a0,a0,1
+		ret    = []byte("\x82\x80")                                 // ret
+		body   = []byte("\x03\x35\x05\x00\x0c\x61\x2e\x95\x82\x80") // ld a0,0(a0), ld a1,0(a0), add a0,a0,a1, ret
+	)
+	for name, way := range map[string]func(from, to isa.Addr) ([]byte, error){
+		"call":     func(from, to isa.Addr) ([]byte, error) { return riscv64.FarCall(x1, from, to) },
+		"far jump": func(from, to isa.Addr) ([]byte, error) { return riscv64.FarJump(x6, from, to) },
+		"jump":     riscv64.Jump,
+	} {
+		for _, behind := range []bool{true, false} {
+			k := ktexttest.Load(t, "riscv64")
+			_, hi := k.Text(t).Bounds()
+			caller, called, other := hi-128, hi-96, hi-64
+			to := other
+			if behind {
+				to = called
+			}
+			there, err := way(caller+isa.Addr(len(before)), to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.Add("function_trace_call", caller, slices.Concat(before, there, ret))
+			k.Add("called", called, body)
+			k.Add("other", other, body)
+			x := k.Text(t)
+			req := request(x, "called", 0)
+			req.Mechanism = plan.Trap
+			_, r := plan.Search(x, req)
+			if met := r != nil && r.Reason == plan.Recursion; met != behind {
+				t.Errorf("%s by what traces, to it %v: %v", name, behind, r)
+			}
 		}
 	}
 }
