@@ -44,6 +44,8 @@ const (
 	startLimit = 90 * time.Second
 	// checkLimit bounds Check.
 	checkLimit = 15 * time.Second
+	// leftLimit is how long it may take what a libvirtd has forked before it was lost to be QEMU.
+	leftLimit = time.Second
 	// lastWords is how long what was sent before may still take to arrive.
 	lastWords = 3 * time.Second
 )
@@ -193,6 +195,9 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	})
 	// Without it, one thing less can be cleaned up. It may be there though libvirtd has not said so, and never will.
 	m.process, _ = findProcess(m.dir)
+	if m.process == nil && errors.Is(err, errLost) {
+		m.process = leftProcess(m.dir, leftLimit)
+	}
 	if err != nil {
 		return err
 	}

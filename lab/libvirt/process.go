@@ -31,19 +31,48 @@ func findProcess(dir string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", pidFile, err)
 	}
+	return openProcess(pid, dir)
+}
+
+// openProcess opens a process that is the QEMU of a run directory, by its arguments.
+func openProcess(pid int, dir string) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, fmt.Errorf("QEMU %d: %w", pid, err)
 	}
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err == nil && !bytes.Contains(argv, []byte(dir)) {
-		err = fmt.Errorf("process %d is not the QEMU of %s", pid, dir)
-	}
-	if err != nil {
+	// Only now: before, the pid could come to mean another process.
+	if !worksFor(pid, dir) {
 		unix.Close(fd)
-		return nil, err
+		return nil, fmt.Errorf("process %d is not the QEMU of %s", pid, dir)
 	}
 	return &process{pid, fd}, nil
+}
+
+// worksFor reports whether a process has been told to write its pid into a run directory.
+func worksFor(pid int, dir string) bool {
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && bytes.Contains(argv, []byte("\x00"+filepath.Join(dir, pidFile)+"\x00"))
+}
+
+// leftProcess finds the QEMU that a libvirtd had begun when it was lost: one that has not written its pid yet, or is
+// about to be QEMU, within the limit; nil if there is none.
+func leftProcess(dir string, limit time.Duration) *process {
+	const again = 10 * time.Millisecond
+	for end := time.Now().Add(limit); ; time.Sleep(again) { // nothing tells when a process becomes another program
+		all, _ := filepath.Glob("/proc/[0-9]*")
+		for _, path := range all {
+			pid, err := strconv.Atoi(filepath.Base(path))
+			if err != nil || !worksFor(pid, dir) {
+				continue
+			}
+			if p, err := openProcess(pid, dir); err == nil {
+				return p
+			}
+		}
+		if time.Now().After(end) {
+			return nil
+		}
+	}
 }
 
 // end kills the process if it is still there, and says what became of it.

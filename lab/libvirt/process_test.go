@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,26 @@ func zombie(t *testing.T, argv ...string) *process {
 	p := &process{cmd.Process.Pid, fd}
 	t.Cleanup(p.close)
 	return p
+}
+
+// TestLeftProcess: what is begun for a run directory is found as soon as it is, before it has written its pid.
+func TestLeftProcess(t *testing.T) {
+	dir := t.TempDir()
+	go func() {
+		time.Sleep(50 * time.Millisecond) // so that it is not there yet when it is looked for
+		zombie(t, "sh", "-c", "sleep 60; :", "sh", "-pidfile", filepath.Join(dir, pidFile))
+	}()
+	p := leftProcess(dir, 10*time.Second)
+	if p == nil {
+		t.Fatal("it is not found")
+	}
+	defer p.close()
+	if said := p.end(lastWords); !strings.Contains(said, "was left and has been killed") {
+		t.Error(said)
+	}
+	if p := leftProcess(t.TempDir(), 0); p != nil {
+		t.Errorf("process %d is of no such directory", p.pid)
+	}
 }
 
 func TestExited(t *testing.T) {

@@ -82,15 +82,11 @@ func end(t *testing.T, m vm.Machine) vm.Ending {
 func nothingLeft(t *testing.T, s vm.Spec) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		p, err := findProcess(s.Dir)
-		if err != nil {
+		p := leftProcess(s.Dir, 0)
+		if p == nil {
 			return
 		}
-		gone := p.gone(0)
 		p.close()
-		if gone {
-			return
-		}
 		if time.Now().After(deadline) {
 			t.Fatalf("QEMU %d is left", p.pid)
 		}
@@ -246,6 +242,23 @@ func TestLibvirtdHangsEarly(t *testing.T) {
 		m.Kill()
 		end(t, m)
 		t.Fatal("it was made before libvirtd was stopped")
+	}
+	nothingLeft(t, s)
+}
+
+// One that dies while it makes a domain leaves none, however little of it there is.
+func TestLibvirtdDiesEarly(t *testing.T) {
+	d := libvirttest.Start(t)
+	s := guest(t, "riscv64", "", qemutest.Hang)
+	go func() {
+		if p := leftProcess(s.Dir, time.Minute); p != nil { // QEMU is about to begin
+			d.Signal(syscall.SIGKILL)
+			p.close()
+		}
+	}()
+	var failed *StartError
+	if _, err := backend(t, d).Start(soon(t), s); !errors.As(err, &failed) || failed.End().Kind != vm.HostLost {
+		t.Fatalf("%v, want a host that is lost", err)
 	}
 	nothingLeft(t, s)
 }
