@@ -15,6 +15,7 @@ require (
 	github.com/spf13/pflag v1.0.10
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/arch v0.30.0
+	golang.org/x/crypto v0.53.0
 	golang.org/x/perf v0.0.0-20251112180420-cfbd823f7301
 	golang.org/x/sync v0.21.0
 	golang.org/x/sys v0.46.0
@@ -44,7 +45,6 @@ require (
 	github.com/mattn/go-shellwords v1.0.12 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
-	golang.org/x/crypto v0.53.0 // indirect
 	golang.org/x/image v0.33.0 // indirect
 	golang.org/x/mod v0.36.0 // indirect
 	golang.org/x/net v0.56.0 // indirect

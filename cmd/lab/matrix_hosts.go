@@ -22,8 +22,16 @@ import (
 	"kerninst/lab/qemu"
 )
 
-// thisMachine is what all hosts are on: those that are elsewhere are refused (lab/libvirt).
-const thisMachine = "this machine"
+// machineOf is what the machine of a host calls itself, without its domain, which not all know: hosts
+// of one name share what it has.
+func machineOf(has *libvirt.Host) string {
+	name := has.Name
+	if name == "" {
+		name, _ = os.Hostname() // one that has none has one name with others that have none
+	}
+	name, _, _ = strings.Cut(strings.ToLower(name), ".")
+	return name
+}
 
 // rules are what an inventory is held to.
 var rules = inventory.Rules{Arches: images.Arches(), Key: hostKey}
@@ -33,7 +41,10 @@ func hostKey(uri string) (string, error) {
 		return uri, nil
 	}
 	b, err := libvirt.Parse(uri)
-	return b.Key(), err
+	if err != nil {
+		return "", err
+	}
+	return b.Key(), nil
 }
 
 // named are the hosts that were asked for.
@@ -159,11 +170,13 @@ func survey(ctx context.Context, h inventory.Host, isas []string) (matrix.HostRe
 	if err != nil {
 		r.Status, r.Reason = matrix.Unreachable, err.Error()
 		var old *libvirt.TooOldError
-		if errors.As(err, &old) {
+		var pool *libvirt.PoolError
+		if errors.As(err, &old) || errors.As(err, &pool) {
 			r.Status = matrix.Unfit
 		}
 		return r, matrix.Size{}
 	}
+	r.Machine = machineOf(has)
 	r.Version, r.CPUs, r.MemMiB = has.Version, atMost(has.CPUs, h.CPUs), atMost(has.FreeMiB, h.MemMiB)
 	var claimed []string
 	for _, a := range isas {

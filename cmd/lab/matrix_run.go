@@ -39,7 +39,7 @@ func (m *matrixRun) queue(cells []matrix.Cell) matrix.Queue {
 			continue
 		}
 		sizes[h.Name] = m.sizes[i]
-		q.Hosts = append(q.Hosts, matrix.Host{Name: h.Name, URI: h.URI, Machine: thisMachine, CPUs: h.CPUs, MemMiB: h.MemMiB, Arches: h.Arches, Lacks: h.Lacks})
+		q.Hosts = append(q.Hosts, matrix.Host{Name: h.Name, URI: h.URI, Machine: h.Machine, CPUs: h.CPUs, MemMiB: h.MemMiB, Arches: h.Arches, Lacks: h.Lacks})
 	}
 	q.Machines = matrix.Machines(q.Hosts, func(h matrix.Host) matrix.Size { return sizes[h.Name] })
 	return q

@@ -47,7 +47,7 @@ func TestWrongMatrix(t *testing.T) {
 		"--json --markdown":             "choose one",
 		"--local=false":                 "no host: ",
 		"--host nowhere":                "not a libvirt URI",
-		"--host qemu+ssh://host/system": "images are not pushed yet",
+		"--host qemu+tcp://host/system": "use ssh or tls",
 		"--host qemu:///system --host qemu+unix:///system": "--host qemu+unix:///system is host1, too",
 		"--on fast":                                                               "add --inventory FILE",
 		"--inventory=":                                                            "--inventory: its value is empty",
@@ -56,7 +56,7 @@ func TestWrongMatrix(t *testing.T) {
 		"--inventory " + good + " --on fats":                                      "did you mean fast?",
 		"--inventory " + good + " --host qemu:///system":                          "--host qemu:///system is big, too",
 		"--inventory " + file("key", "\na local cpu=1"):                           "key:2: unknown key \"cpu\"",
-		"--inventory " + file("ssh", "a qemu+ssh://h/system"):                     "ssh:1: host \"qemu+ssh://h/system\": this is another machine",
+		"--inventory " + file("tcp", "a qemu+tcp://h/system"):                     "tcp:1: host \"qemu+tcp://h/system\": transport \"tcp\": use ssh or tls",
 		"--inventory " + file("isa", "a local arches=sparc"):                      "isa:1: arches=sparc: unknown ISA",
 		"--inventory " + file("twice", "a qemu:///system\nb qemu+unix:///system"): "twice:2: qemu+unix:///system is the host of line 1",
 	} {

@@ -77,7 +77,7 @@ func (f *runFlags) addRun(c *cobra.Command) {
 	c.Flags().StringVar(&f.scenario, "scenario", "smoke", "names or labels, separated by commas")
 	c.Flags().StringVar(&f.time, "time", "exact", "exact or host, for scenarios that run in either")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the guests' randomness")
-	c.Flags().StringVar(&f.host, "host", "", "libvirt URI of a libvirtd on this machine (default: QEMU itself)")
+	c.Flags().StringVar(&f.host, "host", "", "libvirt URI of a libvirtd, on this machine or by ssh or TLS on another (default: QEMU itself)")
 	c.Flags().StringVar(&f.out, "out", "", "directory for results")
 	c.Flags().IntVar(&f.jobs, "jobs", defaultJobs, "guests at a time")
 	c.Flags().BoolVar(&f.keep, "keep", false, "leave the guests of a scenario that fails as they are (see lab gdb, lab kept)")

@@ -30,11 +30,15 @@ const Here = "local"
 // Form is what an inventory looks like, for a command's help.
 const Form = `An inventory has lines of a NAME, the URI of a libvirtd or the word local, and then
 settings: arches=A,B (default: all that it has emulators for), cpus=N and mem=MIB
-(at the most; default: all), labels=L,M. # begins a comment.
+(at the most; default: all), labels=L,M. # begins a comment. A host that is reached by
+ssh or TLS has a storage pool for images (pool=NAME; default: kerninst), and this
+machine's QEMU, to its number.
 
   here   local                                      cpus=4
   big    qemu:///system                             labels=fast,night
   old    qemu:///session?socket=/run/x/libvirt-sock  arches=amd64 mem=4096
+  far    qemu+ssh://lab@far.example/system           arches=riscv64
+  vault  qemu+tls://vault.example/system?pkipath=/home/me/pki&pool=images
 `
 
 // MaxSize bounds an inventory, in bytes.

@@ -40,7 +40,7 @@ old    qemu:///old?x=1 arches=amd64,riscv64
 // The form that help shows is one that is read.
 func TestFormIsRead(t *testing.T) {
 	_, example, _ := strings.Cut(Form, "\n\n")
-	if got, err := rules.Parse("help", []byte(example)); err != nil || len(got) != 3 {
+	if got, err := rules.Parse("help", []byte(example)); err != nil || len(got) != 5 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

@@ -47,10 +47,9 @@ func (w *watched) end() {
 
 // dial connects to libvirtd and opens its QEMU driver.
 func (b Backend) dial(ctx context.Context) (*conn, error) {
-	var d net.Dialer
-	sock, err := d.DialContext(ctx, "unix", b.socket)
+	sock, err := b.way.dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("libvirtd is not reached: %w; is it running, and may this user use its socket?", err)
+		return nil, err
 	}
 	c := newConn(sock)
 	_, err = call(ctx, c, "open "+string(b.driver), func(l *golibvirt.Libvirt) (struct{}, error) {
@@ -58,7 +57,7 @@ func (b Backend) dial(ctx context.Context) (*conn, error) {
 	})
 	if err != nil {
 		c.close()
-		return nil, credentials(err)
+		return nil, b.way.why(credentials(err))
 	}
 	return c, nil
 }
@@ -84,7 +83,7 @@ func credentials(err error) error {
 }
 
 func newConn(sock net.Conn) *conn {
-	w := &watched{Conn: sock, lost: make(chan struct{})}
+	w := &watched{Conn: newOrderly(sock), lost: make(chan struct{})}
 	c := &conn{rpc: golibvirt.NewWithDialer(dialers.NewAlreadyConnected(w)), wire: w}
 	c.life, c.end = context.WithCancel(context.Background())
 	return c

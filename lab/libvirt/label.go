@@ -21,8 +21,14 @@ func ownLabels(driver, model string, uid, gid int) []label {
 		return nil
 	}
 	labels := []label{{"static", "dac", "no", fmt.Sprintf("+%d:+%d", uid, gid)}}
-	if model == "apparmor" || model == "selinux" {
-		labels = append(labels, label{Type: "none", Model: model})
+	return append(labels, poolLabels(driver, model)...)
+}
+
+// poolLabels are those of a domain whose files are a pool's: QEMU runs as whom libvirtd has chosen, who
+// owns them, and is not hidden from those that the description names only to QEMU.
+func poolLabels(driver, model string) []label {
+	if driver == systemDriver && (model == "apparmor" || model == "selinux") {
+		return []label{{Type: "none", Model: model}}
 	}
-	return labels
+	return nil
 }

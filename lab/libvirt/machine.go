@@ -6,8 +6,10 @@
 // so that nothing is left of a lab that was killed.
 //
 // Two connections serve a machine: one controls it, one brings its events, so
-// that neither waits for the other. Files are paths of this host; machines on
-// other hosts are refused (uri.go).
+// that neither waits for the other. A libvirtd of this host uses the lab's files.
+// To one on another, which is reached by ssh or TLS (way.go), they go by a storage
+// pool (pool.go): what a machine starts from once, by its content; what it writes
+// is copied here while it does (mirror.go), by a third connection.
 package libvirt
 
 import (
@@ -16,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,12 +94,17 @@ func (b Backend) Check(ctx context.Context) (version string, err error) {
 
 type machine struct {
 	backend Backend
+	name    string
 	arch    string
 	exact   bool
 	dir     string
 	argv    []string
 	mute    bool // it powers off without an event
 	started time.Time
+
+	files  qemu.Files
+	remote *volumes // the same; nil if QEMU is on this host
+	mirror *mirror  // likewise
 
 	control, events *conn
 	dom             golibvirt.Domain
@@ -128,18 +136,18 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := qemu.PartsOf(s, version)
-	if err != nil {
-		return nil, err
-	}
 	m := &machine{
-		backend: b, arch: s.Arch, exact: s.Time == vm.Exact, dir: s.Dir, argv: argv, mute: parts.MutePowerOff,
+		backend: b, name: namePrefix + strings.ToLower(rand.Text()), arch: s.Arch, exact: s.Time == vm.Exact, dir: s.Dir, argv: argv,
+		files:  qemu.RunFiles{Dir: s.Dir, Root: s.Dir},
 		reason: make(chan string, 1), killed: make(chan struct{}), ended: make(chan struct{}),
 	}
-	if err := m.start(ctx, s, parts); err != nil {
+	there, err := m.bring(ctx, s)
+	if err == nil {
+		err = m.start(ctx, there, version)
+	}
+	if err != nil {
 		m.release()
-		left := m.process.end(lastWords)
-		m.process.close()
+		left := m.left()
 		var state *vm.StateError
 		switch {
 		case ctx.Err() != nil:
@@ -157,9 +165,54 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 	return m, nil
 }
 
+// namePrefix and a random word is a domain's name.
+const namePrefix = "kerninst-"
+
+// bring has what the machine starts from be where QEMU is, and says what it is called there. It
+// takes as long as it takes to send.
+func (m *machine) bring(ctx context.Context, s vm.Spec) (vm.Spec, error) {
+	if m.backend.pool == "" {
+		return s, nil
+	}
+	var err error
+	if m.remote, err = openVolumes(ctx, m.backend, m.name); err != nil {
+		m.remote = nil
+		return s, err
+	}
+	m.files = m.remote
+	there, err := m.remote.images(ctx, s)
+	if err != nil {
+		return s, err
+	}
+	for _, name := range awaited(s) {
+		if err := m.remote.Await(ctx, name); err != nil {
+			return s, err
+		}
+	}
+	return there, nil
+}
+
+// left ends what a machine that did not come up, or whose host is lost, leaves, and says what became of it.
+func (m *machine) left() string {
+	if m.remote != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+		defer cancel()
+		m.remote.sweep(ctx) // of a host that is lost, in vain
+		m.remote.close()
+		return "its libvirtd ends it, if it is there"
+	}
+	defer m.process.close()
+	return m.process.end(lastWords)
+}
+
 // start creates the domain paused, listens for its end, and lets it run. What it
 // has made when it fails, release takes back.
-func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err error) {
+func (m *machine) start(ctx context.Context, s vm.Spec, version qemu.Version) (err error) {
+	parts, err := qemu.PartsOf(s, version, m.files.At)
+	if err != nil {
+		return err
+	}
+	m.mute = parts.MutePowerOff
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	if err := m.backend.listener.keep(ctx, m.backend); err != nil {
@@ -193,11 +246,7 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	m.dom, err = call(ctx, m.control, "create domain", func(l *golibvirt.Libvirt) (golibvirt.Domain, error) {
 		return l.DomainCreateXML(xml, golibvirt.DomainStartPaused|golibvirt.DomainStartAutodestroy)
 	})
-	// Without it, one thing less can be cleaned up. It may be there though libvirtd has not said so, and never will.
-	m.process, _ = findProcess(m.dir)
-	if m.process == nil && errors.Is(err, errLost) {
-		m.process = leftProcess(m.dir, leftLimit)
-	}
+	m.find(err)
 	if err != nil {
 		return err
 	}
@@ -214,6 +263,12 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	}
 	m.results = tail.Follow(filepath.Join(m.dir, qemu.ResultsFile), m.ended)
 	go m.pass(qemuEvents)
+	if m.remote != nil {
+		if err := m.same(ctx, version); err != nil {
+			return err
+		}
+		m.mirror = follow(m.remote, s, m.control.close)
+	}
 	if s.State != "" {
 		if err := m.freezer().Thaw(ctx, s); err != nil {
 			return err
@@ -231,6 +286,35 @@ func (m *machine) start(ctx context.Context, s vm.Spec, parts qemu.Parts) (err e
 	return nil
 }
 
+// find looks for the QEMU of a domain that was asked for. Without it, one thing less can be cleaned
+// up. It may be there though libvirtd has not said so, and never will.
+func (m *machine) find(asked error) {
+	if m.remote != nil {
+		return
+	}
+	m.process, _ = findProcess(m.dir)
+	if m.process == nil && errors.Is(asked, errLost) {
+		m.process = leftProcess(m.dir, leftLimit)
+	}
+}
+
+// OtherEmulatorError says that a host's QEMU is another than the lab's, so that what is counted
+// there is not what would be counted here.
+type OtherEmulatorError struct{ There, Here string }
+
+func (e *OtherEmulatorError) Error() string {
+	return fmt.Sprintf("its QEMU is %s, and the lab's %s: guests of the one count other instructions than those of the other", e.There, e.Here)
+}
+
+// same asks whether the machine's QEMU is what the lab has.
+func (m *machine) same(ctx context.Context, here qemu.Version) error {
+	there, err := qemu.VersionOf(ctx, m.monitor)
+	if err == nil && there != here.Number {
+		err = &OtherEmulatorError{there, here.Number}
+	}
+	return err
+}
+
 // describe writes the domain's XML, also into the run directory.
 func (m *machine) describe(ctx context.Context, s vm.Spec, parts qemu.Parts) (string, error) {
 	// Not its capabilities: for those a libvirtd asks every QEMU that is installed.
@@ -242,7 +326,10 @@ func (m *machine) describe(ctx context.Context, s vm.Spec, parts qemu.Parts) (st
 		return "", err
 	}
 	labels := ownLabels(string(m.backend.driver), model, os.Getuid(), os.Getgid())
-	described, err := domainXML("kerninst-"+strings.ToLower(rand.Text()), s, parts, labels)
+	if m.remote != nil {
+		labels = poolLabels(string(m.backend.driver), model)
+	}
+	described, err := domainXML(m.name, s, parts, labels, m.files.At(pidFile))
 	if err != nil {
 		return "", err
 	}
@@ -262,11 +349,7 @@ func text(c []int8) string {
 }
 
 func (m *machine) freezer() qemu.Freezer {
-	z := qemu.Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, Dir: m.dir, Root: m.dir}
-	if m.process != nil {
-		z.PID = m.process.pid
-	}
-	return z
+	return qemu.Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, Files: m.files}
 }
 
 // Freeze is vm.Freezer's.
@@ -312,10 +395,27 @@ func (m *machine) pass(events <-chan golibvirt.DomainEvent) {
 // watch waits for the end of the machine, or of libvirtd.
 func (m *machine) watch(life <-chan golibvirt.DomainEventLifecycleMsg) {
 	m.ending = m.end(life)
+	m.collect()
 	m.release()
 	drain(life)
 	m.process.close()
 	close(m.ended)
+}
+
+// collect brings here what a machine on another host has written, and leaves nothing there.
+func (m *machine) collect() {
+	if m.remote == nil {
+		return
+	}
+	if m.ending.Kind == vm.HostLost {
+		close(m.mirror.over)
+		m.left()
+		return
+	}
+	if err := m.mirror.finish(); err != nil {
+		m.ending = vm.Ending{Kind: vm.HostLost, Reason: "files", Detail: fmt.Sprintf("what the guest wrote at %s cannot be fetched: %v", m.backend.URI, err)}
+	}
+	m.left()
 }
 
 // end waits for libvirtd's word that the domain has stopped, or for QEMU itself: what reaps it
@@ -357,8 +457,7 @@ func (m *machine) stopped(reason string, how golibvirt.DomainEventStoppedDetailT
 		}
 		reason = m.late(wait)
 	}
-	_, err := os.Stat(filepath.Join(m.dir, pidFile))
-	e := ending(reason, how, m.mute && os.IsNotExist(err))
+	e := ending(reason, how, m.mute && m.endedItself())
 	if e.Reason == destroyed && !closed(m.killed) {
 		// A libvirtd that is told to stop destroys its domains first.
 		select {
@@ -368,6 +467,14 @@ func (m *machine) stopped(reason string, how golibvirt.DomainEventStoppedDetailT
 		}
 	}
 	return e
+}
+
+// endedItself reports whether QEMU has removed the file with its pid.
+func (m *machine) endedItself() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+	defer cancel()
+	_, err := m.files.Read(ctx, pidFile, 0, 1)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // late is a reason that comes within a time; empty if none does.
@@ -397,8 +504,14 @@ func closed(c <-chan struct{}) bool {
 // hostLost ends what libvirtd left behind.
 func (m *machine) hostLost() vm.Ending {
 	m.control.close()
-	return vm.Ending{Kind: vm.HostLost, Reason: "libvirtd",
-		Detail: fmt.Sprintf("libvirtd at %s closed its connection or stopped answering; %s", m.backend.URI, m.process.end(lastWords))}
+	detail := fmt.Sprintf("libvirtd at %s closed its connection or stopped answering", m.backend.URI)
+	switch {
+	case m.remote == nil:
+		detail += "; " + m.process.end(lastWords)
+	case closed(m.mirror.done) && m.mirror.err != nil:
+		detail += ": " + m.mirror.err.Error()
+	}
+	return vm.Ending{Kind: vm.HostLost, Reason: "libvirtd", Detail: detail}
 }
 
 func (m *machine) Monitor() goqemu.Monitor { return m.monitor }
@@ -460,10 +573,21 @@ func (m *machine) Inspect(ctx context.Context) (vm.Inside, error) {
 		return nil, err
 	}
 	b, client := newBridge(c, m.dom)
-	inside := &qemu.Inside{Monitor: client, Dir: m.dir, Root: m.dir, Closing: func() { b.close(); c.close() }}
+	inside := &qemu.Inside{Monitor: client, Files: m.files, Core: m.core(c), Closing: func() { b.close(); c.close() }}
 	if err := client.ConnectContext(ctx); err != nil {
 		inside.Close()
 		return nil, err
 	}
 	return inside, nil
+}
+
+// core has libvirtd write the guest's memory. libvirtd 9.0.0 is dead (SIGSEGV) when QEMU tells of a
+// dump that libvirtd has not asked for (DUMP_COMPLETED).
+func (m *machine) core(c *conn) func(context.Context, string) error {
+	return func(ctx context.Context, file string) error {
+		_, err := call(ctx, c, "dump memory", func(l *golibvirt.Libvirt) (struct{}, error) {
+			return struct{}{}, l.DomainCoreDumpWithFormat(m.dom, file, uint32(golibvirt.DomainCoreDumpFormatRaw), golibvirt.DumpMemoryOnly)
+		})
+		return err
+	}
 }

@@ -101,6 +101,7 @@ func TestReal(t *testing.T) {
 	b := backend(t, libvirttest.Start(t))
 	t.Run("sessions", func(t *testing.T) { testSessions(t, b) })
 	t.Run("monitor", func(t *testing.T) { testMonitor(t, b) })
+	t.Run("dump", func(t *testing.T) { testDump(t, b) })
 	t.Run("the lab goes away", func(t *testing.T) { testLabGoesAway(t, b) })
 	t.Run("start fails", func(t *testing.T) { testStartFails(t, b) })
 }
@@ -187,6 +188,28 @@ func testMonitor(t *testing.T, b Backend) {
 	}
 	for range events {
 		// It ends with the machine.
+	}
+}
+
+// The guest's memory is had without libvirtd's dying of it.
+func testDump(t *testing.T, b Backend) {
+	s := guest(t, "riscv64", "", qemutest.Hang)
+	m := begin(t, b, s)
+	in, err := m.Inspect(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	core := filepath.Join(t.TempDir(), "core")
+	if err := in.Dump(soon(t), core); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(core); err != nil || info.Size() < int64(s.MemMiB)<<20 {
+		t.Errorf("core: %v, %v", info, err)
+	}
+	m.Kill()
+	if e := end(t, m); e.Kind != vm.Killed {
+		t.Errorf("ending %+v", e)
 	}
 }
 

@@ -33,6 +33,7 @@ func tooOld(n uint64) error {
 // Host is what a libvirtd says of the machine that it is on.
 type Host struct {
 	Version string
+	Name    string // of the machine
 	CPUs    int
 	FreeMiB int // memory that guests could have now
 	// Lacks says of ISAs why no guest of theirs can run there.
@@ -56,6 +57,11 @@ func (b Backend) Survey(ctx context.Context, arches []string) (*Host, error) {
 	if err = h.size(ctx, c); err != nil {
 		return nil, fmt.Errorf("host %s: %w", b.URI, err)
 	}
+	if b.pool != "" {
+		if _, err := openPool(ctx, c, b); err != nil {
+			return nil, fmt.Errorf("host %s: %w", b.URI, err)
+		}
+	}
 	for _, arch := range arches {
 		if err := runs(ctx, c, arch); err != nil {
 			h.Lacks[arch] = err
@@ -76,6 +82,10 @@ func (h *Host) size(ctx context.Context, c *conn) (err error) {
 		_, _, cpus, _, _, _, _, _, err := l.NodeGetInfo()
 		return int(cpus), err
 	})
+	if err != nil {
+		return err
+	}
+	h.Name, err = call(ctx, c, "name", func(l *golibvirt.Libvirt) (string, error) { return l.ConnectGetHostname() })
 	if err != nil {
 		return err
 	}
@@ -111,11 +121,6 @@ func runs(ctx context.Context, c *conn, arch string) error {
 	return err
 }
 
-// Key is the same for two URIs that lead to one libvirtd's one driver.
-func (b Backend) Key() string {
-	socket := b.socket
-	if real, err := filepath.EvalSymlinks(socket); err == nil {
-		socket = real
-	}
-	return string(b.driver) + " " + socket
-}
+// Key is the same for two URIs that lead to one libvirtd's one driver, as far as can be told
+// without going there.
+func (b Backend) Key() string { return string(b.driver) + " " + b.way.key() }

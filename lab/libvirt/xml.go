@@ -3,7 +3,6 @@ package libvirt
 import (
 	"encoding/xml"
 	"fmt"
-	"path/filepath"
 
 	"kerninst/lab/qemu"
 	"kerninst/lab/vm"
@@ -109,7 +108,7 @@ var turns = []string{"-icount", "shift=auto"}
 // what must not be worded otherwise, goes to QEMU as it is. There is no -accel
 // among it: threads are by default as the lab wants them, one alone under icount
 // and else one per CPU, but for machines that need turns.
-func domainXML(name string, s vm.Spec, p qemu.Parts, labels []label) ([]byte, error) {
+func domainXML(name string, s vm.Spec, p qemu.Parts, labels []label, pid string) ([]byte, error) {
 	args := p.Args
 	for _, o := range overrides(s) {
 		args = append(args, o.args...)
@@ -117,7 +116,7 @@ func domainXML(name string, s vm.Spec, p qemu.Parts, labels []label) ([]byte, er
 	if s.CPUs > 1 && s.Time == vm.Host && !p.Threads {
 		args = append(args, turns...)
 	}
-	args = append(args, "-pidfile", filepath.Join(s.Dir, pidFile))
+	args = append(args, "-pidfile", pid)
 	d := domain{
 		Type: "qemu", Namespace: "http://libvirt.org/schemas/domain/qemu/1.0",
 		Name: name, Memory: memory{"MiB", s.MemMiB}, VCPU: s.CPUs,

@@ -31,11 +31,11 @@ func spec(arch string, t vm.Time) vm.Spec {
 
 func describe(t *testing.T, s vm.Spec) string {
 	t.Helper()
-	p, err := qemu.PartsOf(s, qemu.Version{Binary: "/usr/bin/qemu", Machine: "board", Major: 9})
+	p, err := qemu.PartsOf(s, qemu.Version{Binary: "/usr/bin/qemu", Machine: "board", Major: 9}, qemu.RunFiles{Root: s.Dir}.At)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := domainXML("kerninst-test", s, p, nil)
+	out, err := domainXML("kerninst-test", s, p, nil, "/run/pid")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestSameMachineAsLocal(t *testing.T) {
 	for _, arch := range qemu.Arches() {
 		s := spec(arch, vm.Exact)
 		s.Dir = ""
-		p, err := qemu.PartsOf(s, qemu.Version{})
+		p, err := qemu.PartsOf(s, qemu.Version{}, qemu.RunFiles{Root: s.Dir}.At)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,11 +111,11 @@ func TestTurns(t *testing.T) {
 	}{{2, 7, true}, {1, 7, false}, {2, 9, false}} {
 		s := spec("amd64", vm.Host)
 		s.CPUs = tt.cpus
-		p, err := qemu.PartsOf(s, qemu.Version{Major: tt.major})
+		p, err := qemu.PartsOf(s, qemu.Version{Major: tt.major}, qemu.RunFiles{Root: s.Dir}.At)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := domainXML("n", s, p, nil)
+		out, err := domainXML("n", s, p, nil, "/run/pid")
 		if err != nil || strings.Contains(string(out), "-icount") != tt.turns {
 			t.Errorf("%+v: %s, %v", tt, out, err)
 		}

@@ -33,6 +33,7 @@ type HostRecord struct {
 	Status HostStatus `json:"status"`
 	Reason string     `json:"reason,omitempty"` // of what is not used, or not any more
 	// What it had when it was asked; of those that are not used, as far as it said.
+	Machine string            `json:"machine,omitempty"` // what it is on; hosts of one share what it has
 	Version string            `json:"version,omitempty"` // of its libvirt
 	CPUs    int               `json:"cpus,omitempty"`    // for cells, at the most
 	MemMiB  int               `json:"mem_mib,omitempty"` // likewise
@@ -48,7 +49,7 @@ const (
 	Used        HostStatus = "used"
 	LostMidway  HostStatus = "lost"
 	Unreachable HostStatus = "unreachable" // it does not answer, or lets nobody in
-	Unfit       HostStatus = "unfit"       // too old, or without any of the ISAs
+	Unfit       HostStatus = "unfit"       // too old, or without any of the ISAs, or a place for images
 )
 
 // CellRecord is a cell and what became of it.

@@ -17,7 +17,7 @@ import (
 const (
 	ConsoleFile = "console.log"
 	ResultsFile = "results"
-	mailboxFile = "mailbox"
+	MailboxFile = "mailbox"
 	controlSock = "q0"
 	debugSock   = "q1"
 )
@@ -129,7 +129,7 @@ func Argv(s vm.Spec, v Version) ([]string, error) {
 	}
 	argv = append(argv, firmwareFlags(s)...)
 	argv = append(argv, paused, "-kernel", s.Kernel, "-initrd", s.Initrd, "-append", cmdline)
-	argv = append(argv, deviceFlags(s, "")...)
+	argv = append(argv, deviceFlags(s, RunFiles{}.At)...)
 	if s.Mailbox {
 		argv = append(argv, watchdogFlags...)
 	}
@@ -144,22 +144,21 @@ func firmwareFlags(s vm.Spec) []string {
 	return []string{"-bios", s.Firmware}
 }
 
-// deviceFlags give a machine its ways to the outside: files in the folder dir,
-// or in QEMU's working directory if that is empty.
-func deviceFlags(s vm.Spec, dir string) (args []string) {
+// deviceFlags give a machine its ways to the outside: files, by what QEMU calls them.
+func deviceFlags(s vm.Spec, at func(name string) string) (args []string) {
 	if s.Interactive {
 		args = append(args, consoleOnTerminal...)
 	} else {
-		args = append(args, consoleToFile(filepath.Join(dir, ConsoleFile), s.State != "")...)
+		args = append(args, consoleToFile(at(ConsoleFile), s.State != "")...)
 	}
-	args = append(args, resultDevices(filepath.Join(dir, ResultsFile))...)
+	args = append(args, resultDevices(at(ResultsFile))...)
 	if s.Mailbox {
-		args = append(args, mailboxFlags(filepath.Join(dir, mailboxFile))...)
+		args = append(args, mailboxFlags(at(MailboxFile))...)
 	}
 	for _, p := range s.Plugins {
 		option := Escape(p.Object)
 		if p.Out != "" {
-			option += ",out=" + Escape(filepath.Join(dir, p.Out))
+			option += ",out=" + Escape(at(p.Out))
 		}
 		if p.Option != "" {
 			option += "," + p.Option
@@ -182,8 +181,7 @@ type Parts struct {
 	Cmdline string
 	// Watchdog: it has the watchdog of machines with a mailbox.
 	Watchdog bool
-	// Args is everything else that makes the machine what it is. Paths in it are
-	// absolute.
+	// Args is everything else that makes the machine what it is.
 	Args []string
 	// Threads: several CPUs are to run in parallel, and not to take turns.
 	Threads bool
@@ -192,9 +190,9 @@ type Parts struct {
 	MutePowerOff bool
 }
 
-// PartsOf takes a machine apart. Like Argv it depends on nothing but its
-// arguments.
-func PartsOf(s vm.Spec, v Version) (Parts, error) {
+// PartsOf takes a machine apart whose files QEMU calls what at says. Like Argv it depends
+// on nothing but its arguments.
+func PartsOf(s vm.Spec, v Version, at func(name string) string) (Parts, error) {
 	r, err := lookup(s.Arch)
 	if err != nil {
 		return Parts{}, err
@@ -208,7 +206,7 @@ func PartsOf(s vm.Spec, v Version) (Parts, error) {
 	}
 	args := append([]string{"-cpu", or(s.CPU, r.cpu)}, clockFlags(s)...)
 	args = append(args, firmwareFlags(s)...)
-	args = append(args, deviceFlags(s, s.Dir)...)
+	args = append(args, deviceFlags(s, at)...)
 	p := r.emulator(v)
 	p.Cmdline, p.Watchdog, p.Args = cmdline, s.Mailbox, args
 	p.Threads, p.MutePowerOff = r.threads(s.Time, v), r.mutePowerOff

@@ -204,7 +204,7 @@ func TestFirmware(t *testing.T) {
 		if got := slices.Contains(argv, "-bios"); err != nil || got != want {
 			t.Errorf("KVM %v: firmware %v, %v, want %v", kvm, got, err, want)
 		}
-		parts, err := PartsOf(s, Version{})
+		parts, err := PartsOf(s, Version{}, RunFiles{Root: s.Dir}.At)
 		if got := slices.Contains(parts.Args, "-bios"); err != nil || got != want {
 			t.Errorf("KVM %v, in parts: firmware %v, %v, want %v", kvm, got, err, want)
 		}

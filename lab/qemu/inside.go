@@ -2,13 +2,12 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"kerninst/lab/qmp"
-	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
 
@@ -24,9 +23,9 @@ var _ vm.Inside = (*Inside)(nil)
 // Inside is vm.Inside over a QMP connection, whoever has started QEMU.
 type Inside struct {
 	Monitor *qmp.Client
-	Dir     string // the machine's run directory
-	// Root is the same as QEMU has it: empty for one that works there.
-	Root string
+	Files   Files
+	// Core writes the guest's physical memory into a file of QEMU's; nil: QEMU is told to.
+	Core func(ctx context.Context, file string) error
 	// Closing gives up what Monitor stands on. It may be nil.
 	Closing func()
 }
@@ -38,7 +37,7 @@ func (m *machine) Inspect(ctx context.Context) (vm.Inside, error) {
 		c.Disconnect()
 		return nil, err
 	}
-	return &Inside{Monitor: c, Dir: m.dir}, nil
+	return &Inside{Monitor: c, Files: RunFiles{Dir: m.dir}}, nil
 }
 
 // Close ends the connection.
@@ -71,17 +70,16 @@ func (i *Inside) Registers(ctx context.Context) (string, error) {
 
 // Read is vm.Inside's. QEMU writes what it reads into a file.
 func (i *Inside) Read(ctx context.Context, cpu int, addr uint64, n int) ([]byte, error) {
-	mine := filepath.Join(i.Dir, memoryFile)
-	if err := os.Remove(mine); err != nil && !os.IsNotExist(err) {
+	if err := i.Files.Await(ctx, memoryFile); err != nil {
 		return nil, err
 	}
-	defer os.Remove(mine)
+	defer i.Files.Remove(ctx, memoryFile)
 	// QMP has no numbers above the greatest of 63 bits: the upper half is negative.
-	args := object{"val": int64(addr), "size": n, "filename": filepath.Join(i.Root, memoryFile), "cpu-index": cpu}
+	args := object{"val": int64(addr), "size": n, "filename": i.Files.At(memoryFile), "cpu-index": cpu}
 	if err := i.Monitor.Execute(ctx, "memsave", args, nil); err != nil {
 		return nil, err
 	}
-	b, err := untrusted.Read(mine, int64(n))
+	b, err := i.Files.Read(ctx, memoryFile, 0, int64(n))
 	if err == nil && len(b) != n {
 		err = fmt.Errorf("memory at %#x: %d bytes of %d", addr, len(b), n)
 	}
@@ -90,22 +88,35 @@ func (i *Inside) Read(ctx context.Context, cpu int, addr uint64, n int) ([]byte,
 
 // Dump is vm.Inside's.
 func (i *Inside) Dump(ctx context.Context, file string) error {
-	mine := filepath.Join(i.Dir, coreFile)
-	defer os.Remove(mine)
-	args := object{"paging": false, "protocol": "file:" + filepath.Join(i.Root, coreFile)}
-	if err := i.Monitor.Execute(ctx, "dump-guest-memory", args, nil); err != nil {
+	if err := i.Files.Await(ctx, coreFile); err != nil {
 		return err
 	}
-	return copyTo(file, mine)
+	defer i.Files.Remove(ctx, coreFile)
+	core := i.Core
+	if core == nil {
+		core = i.core
+	}
+	if err := core(ctx, i.Files.At(coreFile)); err != nil {
+		return err
+	}
+	return i.Files.Fetch(ctx, coreFile, file)
+}
+
+func (i *Inside) core(ctx context.Context, file string) error {
+	return i.Monitor.Execute(ctx, "dump-guest-memory", object{"paging": false, "protocol": "file:" + file}, nil)
 }
 
 // ServeGDB is vm.Inside's.
 func (i *Inside) ServeGDB(ctx context.Context) (string, error) {
-	said, err := i.human(ctx, "gdbserver unix:"+filepath.Join(i.Root, GDBSock)+",server=on,wait=off")
+	local, ok := i.Files.(RunFiles)
+	if !ok {
+		return "", errors.New("the machine is on another host: gdb is served on the lab's own alone")
+	}
+	said, err := i.human(ctx, "gdbserver unix:"+local.At(GDBSock)+",server=on,wait=off")
 	if err != nil {
 		return "", err
 	}
-	sock := filepath.Join(i.Dir, GDBSock)
+	sock := local.mine(GDBSock)
 	if st, err := os.Lstat(sock); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return "", fmt.Errorf("QEMU serves no gdb: %s", strings.TrimSpace(said))
 	}

@@ -155,5 +155,5 @@ func Reopen(ctx context.Context, dir string, pid int) (*Inside, error) {
 		c.Disconnect()
 		return nil, err
 	}
-	return &Inside{Monitor: c, Dir: dir}, nil
+	return &Inside{Monitor: c, Files: RunFiles{Dir: dir}}, nil
 }

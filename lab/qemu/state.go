@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"kerninst/agent/wire"
 	"kerninst/lab/qmp"
-	"kerninst/lab/untrusted"
 	"kerninst/lab/vm"
 )
 
@@ -38,17 +33,12 @@ type object = map[string]any
 type Freezer struct {
 	Monitor *qmp.Client
 	Arch    string
-	Exact   bool   // exact time
-	PID     int    // of QEMU; 0: it is not known
-	Dir     string // the machine's run directory
-	// Root is the same as QEMU has it: empty for one that works there.
-	Root string
-	// Give makes a file QEMU's. It is nil if QEMU runs as the lab's user.
-	Give func(path string) error
+	Exact   bool // exact time
+	Files   Files
 }
 
 func (m *machine) freezer() Freezer {
-	return Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, PID: m.Pid(), Dir: m.dir, Give: m.jail.give}
+	return Freezer{Monitor: m.monitor, Arch: m.arch, Exact: m.exact, Files: RunFiles{Dir: m.dir, Own: m.jail.give}}
 }
 
 // Freeze is vm.Freezer's.
@@ -64,24 +54,27 @@ func (z Freezer) Freeze(ctx context.Context, file string) error {
 		stopped = z.Monitor.Execute(ctx, "stop", nil, nil)
 	}
 	// First: a guest that has looked and found nothing is off a moment later.
-	if err := z.stillUnread(); err != nil {
+	if err := z.stillUnread(ctx); err != nil {
 		return err
 	}
 	if stopped != nil {
 		return stopped
 	}
-	return z.save(ctx, file)
+	return z.Save(ctx, file)
 }
 
-// save writes the state of a machine that is stopped.
-func (z Freezer) save(ctx context.Context, file string) error {
-	if err := z.makeState(ctx, filepath.Join(z.Root, stateName)); err != nil {
+// Save writes the state of a machine that is stopped.
+func (z Freezer) Save(ctx context.Context, file string) error {
+	if err := z.Files.Await(ctx, stateName); err != nil {
+		return fmt.Errorf("state file: %w", err)
+	}
+	if err := z.makeState(ctx, z.Files.At(stateName)); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	if err := z.job(ctx, "snapshot-save", object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}); err != nil {
 		return err
 	}
-	if err := copyTo(file, filepath.Join(z.Dir, stateName)); err != nil {
+	if err := z.Files.Fetch(ctx, stateName, file); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	if z.Exact {
@@ -92,55 +85,18 @@ func (z Freezer) save(ctx context.Context, file string) error {
 	return z.saveTimers(ctx, file)
 }
 
-// copyTo copies a file of the run directory, or into it.
-func copyTo(dst, src string) error {
-	in, err := untrusted.Open(src)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := untrusted.Create(dst)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
-// takeState moves the state that a machine goes on from into its run directory
-// and gives it to QEMU.
-func (z Freezer) takeState(file string) error {
-	mine := filepath.Join(z.Dir, stateName)
-	err := os.Rename(file, mine)
-	if errors.Is(err, syscall.EXDEV) {
-		if err = copyTo(mine, file); err == nil {
-			err = os.Remove(file)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if z.Give == nil {
-		return nil
-	}
-	return z.Give(mine)
-}
-
 // ErrLooked says that QEMU did not stop the machine when it should have.
 var ErrLooked = errors.New("the guest looked for mail before its watchdog stopped it: this QEMU's i6300esb does not do what the lab relies on")
 
 // stillUnread fails when the guest has looked into its mailbox already.
-func (z Freezer) stillUnread() error {
-	box, err := untrusted.Open(filepath.Join(z.Dir, mailboxFile))
-	if err != nil {
+func (z Freezer) stillUnread(ctx context.Context) error {
+	looked, err := z.Files.Read(ctx, MailboxFile, wire.MailboxLooked, 1)
+	switch {
+	case err != nil:
 		return fmt.Errorf("mailbox: %w", err)
-	}
-	defer box.Close()
-	var looked [1]byte
-	if _, err := box.ReadAt(looked[:], wire.MailboxLooked); err != nil {
-		return fmt.Errorf("mailbox: %w", err)
-	}
-	if looked[0] != 0 {
+	case len(looked) == 0:
+		return errors.New("mailbox: it is too short")
+	case looked[0] != 0:
 		return ErrLooked
 	}
 	return nil
@@ -201,12 +157,17 @@ func (z Freezer) makeState(ctx context.Context, file string) error {
 // Thaw loads the state, lets go of its file and removes it, and delivers the
 // mail: after the load, which brings the mailbox back as it was.
 func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
-	if err := z.takeState(s.State); errors.Is(err, fs.ErrNotExist) {
+	skip, err := z.Files.Give(ctx, stateName, s.State)
+	if errors.Is(err, fs.ErrNotExist) {
 		return &vm.StateError{File: s.State, Err: err}
 	} else if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	add := object{"driver": "qcow2", "node-name": stateNode, "file": object{"driver": "file", "filename": filepath.Join(z.Root, stateName)}}
+	file := object{"driver": "file", "filename": z.Files.At(stateName)}
+	if skip > 0 {
+		file = object{"driver": "raw", "offset": skip, "file": file}
+	}
+	add := object{"driver": "qcow2", "node-name": stateNode, "file": file}
 	if err := z.Monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
 		return z.unusable(ctx, s, err)
 	}
@@ -220,15 +181,13 @@ func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
 	if err := z.Monitor.Execute(ctx, "blockdev-del", object{"node-name": stateNode}, nil); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(z.Dir, stateName)); err != nil {
+	if err := z.Files.Remove(ctx, stateName); err != nil {
 		return err
 	}
-	box, err := untrusted.OpenToWrite(filepath.Join(z.Dir, mailboxFile))
-	if err != nil {
+	if err := z.Files.Write(ctx, MailboxFile, s.Mail); err != nil {
 		return fmt.Errorf("mailbox: %w", err)
 	}
-	_, err = box.WriteAt(s.Mail, 0)
-	return errors.Join(err, box.Close())
+	return nil
 }
 
 // unusable blames the state for QEMU's refusal of it. A machine that has gone

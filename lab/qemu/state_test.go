@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func kept(t *testing.T, arch string) (vm.Spec, string) {
 	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(m.freezer().stillUnread(), m.freezer().save(ctx, file)); err != nil {
+	if err := errors.Join(m.freezer().stillUnread(ctx), m.freezer().Save(ctx, file)); err != nil {
 		t.Fatal(err)
 	}
 	m.Kill()
@@ -42,7 +43,7 @@ func TestState(t *testing.T) {
 			if err := m.monitor.Execute(soon(t), "query-status", nil, &status); err != nil || !status.Running {
 				t.Errorf("running: %v, %v", status.Running, err)
 			}
-			box, err := os.ReadFile(filepath.Join(s.Dir, mailboxFile))
+			box, err := os.ReadFile(filepath.Join(s.Dir, MailboxFile))
 			if err != nil || !strings.HasPrefix(string(box), "mail\x00") {
 				t.Errorf("mailbox: %.10q, %v", box, err)
 			}
@@ -80,10 +81,10 @@ func TestLooked(t *testing.T) {
 	m := mustStart(t, s)
 	box := make([]byte, 1<<20)
 	box[len(box)-1] = 1
-	if err := os.WriteFile(filepath.Join(s.Dir, mailboxFile), box, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Dir, MailboxFile), box, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.freezer().stillUnread(); !errors.Is(err, ErrLooked) {
+	if err := m.freezer().stillUnread(soon(t)); !errors.Is(err, ErrLooked) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -108,12 +109,8 @@ func TestTimers(t *testing.T) {
 	if err := m.monitor.Execute(ctx, "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	next := uint64(late)
-	set := func(g gdbStub, register int) error {
-		next++
-		return g.write(register, next)
-	}
-	if err := errors.Join(m.freezer().timers(ctx, set), m.freezer().save(ctx, file)); err != nil {
+	set := []uint64{late + 1, late + 2}
+	if err := errors.Join(m.freezer().writeTimers(ctx, set), m.freezer().Save(ctx, file)); err != nil {
 		t.Fatal(err)
 	}
 	m.Kill()
@@ -127,19 +124,13 @@ func TestTimers(t *testing.T) {
 	if err := m.monitor.Execute(soon(t), "stop", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	next = late
-	err = m.freezer().timers(soon(t), func(g gdbStub, register int) error {
-		v, err := g.read(register)
-		if next++; v != next {
-			t.Errorf("afterwards %#x, want %#x", v, next)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+	if now, err := m.freezer().readTimers(soon(t)); err != nil || !slices.Equal(now, set) {
+		t.Errorf("afterwards %#x, %v, want %#x", now, err, set)
 	}
-	if _, err := os.Lstat(filepath.Join(s.Dir, GDBSock)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the stub for gdb is still there (%v)", err)
+	for _, name := range []string{askedFile, answeredFile} {
+		if _, err := os.Lstat(filepath.Join(s.Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there (%v)", name, err)
+		}
 	}
 	m.Kill()
 	m.Wait(context.Background())

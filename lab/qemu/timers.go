@@ -1,17 +1,12 @@
 package qemu
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 
@@ -38,12 +33,7 @@ const maxTimers = 4096
 
 // saveTimers keeps the timers of a machine that is stopped beside its state.
 func (z Freezer) saveTimers(ctx context.Context, state string) error {
-	var values []uint64
-	err := z.timers(ctx, func(g gdbStub, register int) error {
-		v, err := g.read(register)
-		values = append(values, v)
-		return err
-	})
+	values, err := z.readTimers(ctx)
 	if err != nil || values == nil {
 		return err
 	}
@@ -70,25 +60,60 @@ func (z Freezer) loadTimers(ctx context.Context, state string) error {
 	if err := os.Remove(state + timersSuffix); err != nil {
 		return err
 	}
-	kept := len(values)
-	bad := &vm.StateError{File: state, Err: fmt.Errorf("%d timers are beside it, of a machine that has others", kept)}
-	err = z.timers(ctx, func(g gdbStub, register int) error {
-		if len(values) == 0 {
-			return bad
-		}
-		err := g.write(register, values[0])
-		values = values[1:]
-		return err
-	})
-	if err == nil && len(values) > 0 {
-		return bad
+	err = z.writeTimers(ctx, values)
+	var other *otherTimersError
+	if errors.As(err, &other) {
+		return &vm.StateError{File: state, Err: err}
 	}
 	return err
 }
 
-// timers visits the machine's timers, CPU by CPU and in order, by the numbers that the
-// stub has for them.
-func (z Freezer) timers(ctx context.Context, visit func(g gdbStub, register int) error) (err error) {
+// otherTimersError says that what is beside a state is of a machine with more timers, or fewer.
+type otherTimersError struct{ kept, has int }
+
+func (e *otherTimersError) Error() string {
+	return fmt.Sprintf("%d timers are beside it, and this machine has %d", e.kept, e.has)
+}
+
+// readTimers reads the machine's timers, CPU by CPU and in order.
+func (z Freezer) readTimers(ctx context.Context) (values []uint64, err error) {
+	err = z.timers(ctx, func(registers []int) (asked []string, _ error) {
+		for _, r := range registers {
+			asked = append(asked, fmt.Sprintf("p%x", r))
+		}
+		return asked, nil
+	}, func(reply string) error {
+		b, err := hex.DecodeString(reply)
+		if err != nil || len(b) != 8 {
+			return fmt.Errorf("gdb's stub does not read a timer: %.40q", reply)
+		}
+		values = append(values, isa.ByteOrder.Uint64(b))
+		return nil
+	})
+	return values, err
+}
+
+// writeTimers sets them.
+func (z Freezer) writeTimers(ctx context.Context, values []uint64) error {
+	return z.timers(ctx, func(registers []int) (asked []string, _ error) {
+		if len(registers) != len(values) {
+			return nil, &otherTimersError{len(values), len(registers)}
+		}
+		for i, r := range registers {
+			asked = append(asked, fmt.Sprintf("P%x=%x", r, isa.ByteOrder.AppendUint64(nil, values[i])))
+		}
+		return asked, nil
+	}, func(reply string) error {
+		if reply != "OK" {
+			return fmt.Errorf("gdb's stub does not write a timer: %.40q", reply)
+		}
+		return nil
+	})
+}
+
+// timers asks for something of each timer of the machine, CPU by CPU and in order, by the
+// numbers that the stub has for them, and hands on what is answered to each.
+func (z Freezer) timers(ctx context.Context, ask func(registers []int) ([]string, error), answered func(string) error) error {
 	csrs := rows[z.Arch].timers
 	if len(csrs) == 0 {
 		return nil
@@ -97,94 +122,39 @@ func (z Freezer) timers(ctx context.Context, visit func(g gdbStub, register int)
 	if err := z.Monitor.Execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
 		return err
 	}
-	inside := Inside{Monitor: z.Monitor, Dir: z.Dir, Root: z.Root}
-	if _, err := inside.ServeGDB(ctx); err != nil {
-		return err
-	}
-	defer func() {
-		_, off := inside.human(ctx, "gdbserver none")
-		if gone := os.Remove(filepath.Join(z.Dir, GDBSock)); !errors.Is(gone, fs.ErrNotExist) {
-			off = errors.Join(off, gone)
-		}
-		err = errors.Join(err, off)
-	}()
-	conn, err := dialer(z.Dir, GDBSock, z.PID, nil)(ctx)
+	first, err := z.firstCSR(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	if until, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(until); err != nil {
-			return err
-		}
-	}
-	g := gdbStub{conn, bufio.NewReaderSize(conn, 1<<16)}
-	first, err := g.firstCSR()
-	if err != nil {
-		return err
-	}
-	for cpu := range cpus {
-		if err := g.choose(cpu); err != nil {
-			return err
-		}
+	var registers []int
+	for range cpus {
 		for _, csr := range csrs {
-			if err := visit(g, first+csr); err != nil {
-				return fmt.Errorf("timer of CPU %d (CSR %#x): %w", cpu, csr, err)
-			}
+			registers = append(registers, first+csr)
+		}
+	}
+	asked, err := ask(registers)
+	if err != nil {
+		return err
+	}
+	// Whoever has not asked for the list of registers reads none one by one.
+	script := []string{listCSRs(0)}
+	for i, a := range asked {
+		script = append(script, fmt.Sprintf("Hg%x", i/len(csrs)+1), a) // a CPU is a thread to the stub, counted from 1
+	}
+	replies, err := z.stub(ctx, script)
+	if err != nil {
+		return err
+	}
+	for i := range asked {
+		chosen, reply := replies[1+2*i], replies[2+2*i]
+		if chosen != "OK" {
+			return fmt.Errorf("gdb's stub knows no CPU %d: %.40q", i/len(csrs), chosen)
+		}
+		if err := answered(reply); err != nil {
+			return fmt.Errorf("CPU %d, CSR %#x: %w", i/len(csrs), csrs[i%len(csrs)], err)
 		}
 	}
 	return nil
-}
-
-// gdbStub speaks gdb's remote serial protocol (gdb's manual, appendix E): packets are
-// $DATA#SUM, SUM being the sum of the data's bytes, and each is acknowledged by "+".
-// What is asked for here has no bytes that would be escaped.
-type gdbStub struct {
-	w io.Writer
-	r *bufio.Reader
-}
-
-// ask makes a request.
-func (g gdbStub) ask(request string) (string, error) {
-	sum := byte(0)
-	for _, c := range []byte(request) {
-		sum += c
-	}
-	if _, err := fmt.Fprintf(g.w, "$%s#%02x", request, sum); err != nil {
-		return "", err
-	}
-	return g.reply()
-}
-
-// choose has what follows be about a CPU: a thread to the stub, counted from 1.
-func (g gdbStub) choose(cpu int) error {
-	reply, err := g.ask(fmt.Sprintf("Hg%x", cpu+1))
-	if err == nil && reply != "OK" {
-		err = fmt.Errorf("gdb's stub knows no CPU %d: %q", cpu, reply)
-	}
-	return err
-}
-
-// write sets a register of 64 bits.
-func (g gdbStub) write(register int, v uint64) error {
-	reply, err := g.ask(fmt.Sprintf("P%x=%x", register, isa.ByteOrder.AppendUint64(nil, v)))
-	if err == nil && reply != "OK" {
-		err = fmt.Errorf("gdb's stub does not write register %d: %q", register, reply)
-	}
-	return err
-}
-
-// read reads a register of 64 bits.
-func (g gdbStub) read(register int) (uint64, error) {
-	reply, err := g.ask(fmt.Sprintf("p%x", register))
-	if err != nil {
-		return 0, err
-	}
-	b, err := hex.DecodeString(reply)
-	if err != nil || len(b) != 8 {
-		return 0, fmt.Errorf("gdb's stub does not read register %d: %.40q", register, reply)
-	}
-	return isa.ByteOrder.Uint64(b), nil
 }
 
 // sstatus is a CSR that every machine with a kernel has, as the stub lists it.
@@ -192,42 +162,42 @@ var sstatus = regexp.MustCompile(`<reg name="sstatus"[^>]* regnum="([0-9]+)"`)
 
 const sstatusNumber = 0x100
 
-// firstCSR is the number that the stub has for CSR 0: those of all others follow, also
-// of those that it does not list. Who has not asked for the list reads no registers one
-// by one.
-func (g gdbStub) firstCSR() (int, error) {
-	list := ""
-	for !sstatus.MatchString(list) {
-		piece, err := g.ask(fmt.Sprintf("qXfer:features:read:riscv-csr.xml:%x,400", len(list)))
-		if err != nil {
-			return 0, err
-		}
-		if len(piece) < 2 || piece[0] != 'm' && piece[0] != 'l' {
-			return 0, fmt.Errorf("gdb's stub lists no sstatus: %.40q after %d bytes", piece, len(list))
-		}
-		list += piece[1:]
-	}
-	n, err := strconv.Atoi(sstatus.FindStringSubmatch(list)[1])
-	return n - sstatusNumber, err
+// The list of CSRs is asked for in pieces. One of 4,096 CSRs, as many as there can be, would take
+// half as many again.
+const (
+	pieceOfCSRs  = 0x400
+	piecesOfCSRs = 256
+)
+
+func listCSRs(from int) string {
+	return fmt.Sprintf("qXfer:features:read:riscv-csr.xml:%x,%x", from, pieceOfCSRs)
 }
 
-// reply reads the next packet and acknowledges it.
-func (g gdbStub) reply() (string, error) {
-	if _, err := g.r.ReadSlice('$'); err != nil {
-		return "", fmt.Errorf("gdb's stub: %w", err)
+// firstCSR is the number that the stub has for CSR 0: those of all others follow, also
+// of those that it does not list.
+func (z Freezer) firstCSR(ctx context.Context) (int, error) {
+	var script []string
+	for i := range piecesOfCSRs {
+		script = append(script, listCSRs(i*pieceOfCSRs))
 	}
-	data, err := g.r.ReadSlice('#')
+	replies, err := z.stub(ctx, script)
 	if err != nil {
-		return "", fmt.Errorf("gdb's stub: %w", err)
+		return 0, err
 	}
-	reply := string(bytes.TrimSuffix(data, []byte("#")))
-	var sum [2]byte
-	if _, err := io.ReadFull(g.r, sum[:]); err != nil {
-		return "", fmt.Errorf("gdb's stub: %w", err)
+	list := ""
+	for _, piece := range replies {
+		if piece == "" || piece[0] != 'm' && piece[0] != 'l' {
+			return 0, fmt.Errorf("gdb's stub does not list registers: %.40q after %d bytes", piece, len(list))
+		}
+		list += piece[1:]
+		if piece[0] == 'l' { // the last
+			break
+		}
 	}
-	if _, err := hex.DecodeString(string(sum[:])); err != nil {
-		return "", fmt.Errorf("gdb's stub: a packet ends with %q", sum)
+	at := sstatus.FindStringSubmatch(list)
+	if at == nil {
+		return 0, fmt.Errorf("gdb's stub lists no sstatus in %d bytes", len(list))
 	}
-	_, err = g.w.Write([]byte("+"))
-	return reply, err
+	n, err := strconv.Atoi(at[1])
+	return n - sstatusNumber, err
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"kerninst/lab/qmp"
 )
 
 // oldest is the first QEMU that does what the lab needs: -seed together with
@@ -139,4 +141,13 @@ func resolveMachine(help, alias string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("machine type %s is missing", alias)
+}
+
+// VersionOf asks a QEMU that runs for its number, as 7.2.22.
+func VersionOf(ctx context.Context, m *qmp.Client) (string, error) {
+	var is struct {
+		QEMU struct{ Major, Minor, Micro int }
+	}
+	err := m.Execute(ctx, "query-version", nil, &is)
+	return fmt.Sprintf("%d.%d.%d", is.QEMU.Major, is.QEMU.Minor, is.QEMU.Micro), err
 }

@@ -39,6 +39,13 @@ const daemonConf = `log_outputs = "3:stderr"
 auth_unix_rw = "%s"
 `
 
+// kind is what a libvirtd is started as.
+type kind struct {
+	auth   string // of its unix socket
+	tls    *PKI   // it listens by TLS, too; nil: it does not
+	rights bool   // it may use the files of who runs the test, as one on another machine may not
+}
+
 // ordinary is the user and group that root's libvirtd runs as: Debian's daemon,
 // which every system has.
 const ordinary = 1
@@ -49,18 +56,26 @@ const kvm = "/dev/kvm"
 type Daemon struct {
 	URI  string
 	Home string // everything that it writes lies below
+	Port int    // where it listens by TLS
+	kind kind
 	cmd  *exec.Cmd
 	gone chan struct{}
 }
 
 // Start starts a libvirtd and returns when it can be connected to. The test
 // fails without: `make test` installs what is needed.
-func Start(t testing.TB) *Daemon { return startWith(t, "none") }
+func Start(t testing.TB) *Daemon { return startWith(t, kind{auth: "none", rights: true}) }
 
 // StartClosed starts one that wants a name and a password (SASL).
-func StartClosed(t testing.TB) *Daemon { return startWith(t, "sasl") }
+func StartClosed(t testing.TB) *Daemon { return startWith(t, kind{auth: "sasl", rights: true}) }
 
-func startWith(t testing.TB, auth string) *Daemon {
+// StartElsewhere starts one that does not see the files of who runs the test, if root does, and that
+// listens by TLS on this machine.
+func StartElsewhere(t testing.TB, pki *PKI) *Daemon {
+	return startWith(t, kind{auth: "none", tls: pki})
+}
+
+func startWith(t testing.TB, k kind) *Daemon {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -73,14 +88,19 @@ func startWith(t testing.TB, auth string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{Home: home, gone: make(chan struct{})}
+	d := &Daemon{Home: home, gone: make(chan struct{}), kind: k}
 	t.Cleanup(func() {
 		d.Kill()
 		if err := os.RemoveAll(home); err != nil {
 			t.Error(err)
 		}
 	})
-	for file, text := range map[string]string{"config/libvirt/qemu.conf": qemuConf, "libvirtd.conf": fmt.Sprintf(daemonConf, auth), "run/x": ""} {
+	conf := fmt.Sprintf(daemonConf, k.auth)
+	if k.tls != nil {
+		d.Port = freePort(t)
+		conf += k.tls.listen(t, filepath.Join(home, "pki"), d.Port)
+	}
+	for file, text := range map[string]string{"config/libvirt/qemu.conf": qemuConf, "libvirtd.conf": conf, "run/x": ""} {
 		file = filepath.Join(home, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
@@ -104,7 +124,10 @@ func startWith(t testing.TB, auth string) *Daemon {
 func (d *Daemon) start(t testing.TB, path string) {
 	t.Helper()
 	var stderr bytes.Buffer
-	argv := append(asOrdinary(d.Home), path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
+	argv := append(asOrdinary(d.Home, d.kind.rights), path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
+	if d.kind.tls != nil {
+		argv = append(argv, "--listen")
+	}
 	d.cmd = exec.Command(argv[0], argv[1:]...)
 	// On its PATH there is nothing: it would ask every QEMU there what it can do,
 	// which takes half a minute, instead of those that machines name.
@@ -116,7 +139,7 @@ func (d *Daemon) start(t testing.TB, path string) {
 	d.cmd.Stdout, d.cmd.Stderr = &stderr, &stderr
 	d.cmd.WaitDelay = time.Second
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	socket := filepath.Join(d.Home, "run/libvirt/libvirt-sock")
+	socket := d.Socket()
 	d.URI = "qemu+unix:///session?socket=" + socket
 
 	// The parent-death signal comes when the thread ends that started it.
@@ -151,19 +174,26 @@ func (d *Daemon) start(t testing.TB, path string) {
 	}
 }
 
+// Socket is where it listens.
+func (d *Daemon) Socket() string { return filepath.Join(d.Home, "run/libvirt/libvirt-sock") }
+
 // asOrdinary is what makes libvirtd an ordinary user's when the tests are root's: as
-// root it would be the system's, with its folders in /etc and /var. That user has
+// root it would be the system's, with its folders in /etc and /var. That user may have
 // root's rights to files, and so have its QEMUs, for what they are to open is root's.
 // They ask access(2) for firmware, which counts rights of other users than root only
 // if no change of user takes any (capabilities(7), SECBIT_NO_SETUID_FIXUP). (A user
 // namespace would do too, but there are none in a chroot.)
-func asOrdinary(home string) []string {
+func asOrdinary(home string, rights bool) []string {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	id, rights := strconv.Itoa(ordinary), "+dac_override,+dac_read_search,+fowner"
-	return append(withoutKVM(home), []string{"setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--pdeathsig", "KILL",
-		"--inh-caps", rights, "--ambient-caps", rights, "--securebits", "+no_setuid_fixup"}...)
+	id := strconv.Itoa(ordinary)
+	argv := append(withoutKVM(home), "setpriv", "--reuid", id, "--regid", id, "--clear-groups", "--pdeathsig", "KILL")
+	if rights {
+		const files = "+dac_override,+dac_read_search,+fowner"
+		argv = append(argv, "--inh-caps", files, "--ambient-caps", files, "--securebits", "+no_setuid_fixup")
+	}
+	return argv
 }
 
 // withoutKVM lays a file that cannot be written over /dev/kvm, for libvirtd alone.
@@ -190,3 +220,6 @@ func (d *Daemon) Kill() {
 	d.cmd.Process.Kill()
 	<-d.gone
 }
+
+// PID is libvirtd's.
+func (d *Daemon) PID() string { return strconv.Itoa(d.cmd.Process.Pid) }

@@ -1,0 +1,248 @@
+package libvirt
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kerninst/lab/libvirt/libvirttest"
+	"kerninst/lab/qemu/qemutest"
+	"kerninst/lab/session"
+	"kerninst/lab/status"
+	"kerninst/lab/vm"
+)
+
+// elsewhere is a libvirtd with a pool that does not see the lab's files, and the ways to it.
+func elsewhere(t *testing.T) (d *libvirttest.Daemon, pool string, ways map[string]string) {
+	t.Helper()
+	pki := libvirttest.NewPKI(t)
+	d = libvirttest.StartElsewhere(t, pki)
+	return d, d.Pool(t, defaultPool), map[string]string{
+		"tls":  d.TLS(pki.Client(t)),
+		"ssh":  libvirttest.StartSSH(t).URI(d),
+		"unix": d.URI + "&pool=" + defaultPool,
+	}
+}
+
+func reach(t *testing.T, uri string) Backend {
+	t.Helper()
+	b, err := Parse(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// What is in a pool besides what machines start from.
+func others(t *testing.T, pool string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if !strings.HasPrefix(f.Name(), contentPrefix) {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}
+
+// Machines on another host end as local ones, their console comes here, and they leave nothing but
+// what the next will start from.
+func TestElsewhere(t *testing.T) {
+	_, pool, ways := elsewhere(t)
+	for name, uri := range ways {
+		b := reach(t, uri)
+		for _, tt := range []struct {
+			name   string
+			arch   string
+			text   string
+			act    qemutest.Act
+			status status.Status
+			kind   session.Kind
+		}{
+			{"panic", "arm64", panicText, qemutest.Reset, status.BootFailed, session.Panicked},
+			{"power-off", "amd64", "bye\n", qemutest.PowerOff, status.BootFailed, session.PoweredOff},
+			{"power-off", "riscv64", "bye\n", qemutest.PowerOff, status.BootFailed, session.PoweredOff},
+		} {
+			t.Run(name+"/"+tt.arch+"/"+tt.name, func(t *testing.T) {
+				s := guest(t, tt.arch, tt.text, tt.act)
+				o, err := session.Do(soon(t), session.Config{Backend: b, Spec: s})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if o.Status != tt.status || o.Kind != tt.kind {
+					t.Errorf("%s, %s: %s", o.Status, o.Kind, o.Summary)
+				}
+				if console, err := os.ReadFile(filepath.Join(s.Dir, "console.log")); err != nil || !strings.Contains(string(console), strings.TrimSpace(tt.text)) {
+					t.Errorf("console %q, %v", console, err)
+				}
+				if left := others(t, pool); len(left) > 0 {
+					t.Errorf("the pool has %q", left)
+				}
+			})
+		}
+	}
+	images, err := filepath.Glob(filepath.Join(pool, contentPrefix+"*"+wholeSuffix))
+	if err != nil || len(images) != 4 { // three kernels, one initramfs
+		t.Errorf("images %q, %v", images, err)
+	}
+}
+
+// What is read of a machine on another host is what is there.
+func TestInsideElsewhere(t *testing.T) {
+	_, pool, ways := elsewhere(t)
+	s := guest(t, "riscv64", "here", qemutest.Hang)
+	m := begin(t, reach(t, ways["ssh"]), s)
+	in, err := m.Inspect(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if regs, err := in.Registers(soon(t)); err != nil || !strings.Contains(regs, "CPU#0") {
+		t.Errorf("registers %.80q, %v", regs, err)
+	}
+	kernel, err := os.ReadFile(s.Kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const loaded = 0x80200000
+	if b, err := in.Read(soon(t), 0, loaded, 64); err != nil || !bytes.Equal(b, kernel[:64]) {
+		t.Errorf("memory %x, %v, want %x", b, err, kernel[:64])
+	}
+	core := filepath.Join(t.TempDir(), "core")
+	if err := in.Dump(soon(t), core); err != nil {
+		t.Error(err)
+	} else if info, err := os.Stat(core); err != nil || info.Size() < int64(s.MemMiB)<<20 {
+		t.Errorf("core: %v, %v", info, err)
+	}
+	if _, err := in.ServeGDB(soon(t)); err == nil {
+		t.Error("gdb is served on another host")
+	}
+	m.Kill()
+	if e := end(t, m); e.Kind != vm.Killed {
+		t.Errorf("ending %+v", e)
+	}
+	if rest, err := io.ReadAll(m.Results()); err != nil || len(rest) > 0 {
+		t.Errorf("results: %q, %v", rest, err)
+	}
+	if left := others(t, pool); len(left) > 0 {
+		t.Errorf("the pool has %q", left)
+	}
+}
+
+// A state goes to the host once, with the timers of its CPUs, and the mail reaches the guest.
+func TestStateElsewhere(t *testing.T) {
+	_, pool, ways := elsewhere(t)
+	for name, uri := range ways {
+		t.Run(name, func(t *testing.T) {
+			b := reach(t, uri)
+			s := guest(t, "riscv64", "", qemutest.Hang)
+			s.Mailbox = true
+			m := begin(t, b, s)
+			if err := m.monitor.Execute(soon(t), "stop", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			state := filepath.Join(t.TempDir(), "state")
+			if err := m.freezer().Save(soon(t), state); err != nil {
+				t.Fatal(err)
+			}
+			m.Kill()
+			end(t, m)
+			s2 := guest(t, "riscv64", "", qemutest.Hang)
+			s2.Mailbox, s2.State, s2.Mail = true, state, []byte("mail")
+			m = begin(t, b, s2)
+			box, err := m.files.Read(soon(t), "mailbox", 0, 5)
+			if err != nil || string(box) != "mail\x00" {
+				t.Errorf("mailbox %q, %v", box, err)
+			}
+			var is struct{ Running bool }
+			if err := m.monitor.Execute(soon(t), "query-status", nil, &is); err != nil || !is.Running {
+				t.Errorf("running: %v, %v", is.Running, err)
+			}
+			m.Kill()
+			end(t, m)
+			if left := others(t, pool); len(left) > 0 {
+				t.Errorf("the pool has %q", left)
+			}
+		})
+	}
+}
+
+// A host that is lost in the middle is one that is lost, whichever way led to it.
+func TestElsewhereGoesAway(t *testing.T) {
+	for _, name := range []string{"tls", "ssh"} {
+		t.Run(name, func(t *testing.T) {
+			d, _, ways := elsewhere(t)
+			s := guest(t, "riscv64", "", qemutest.Hang)
+			o, err := session.Do(soon(t), session.Config{Backend: reach(t, ways[name]), Spec: s,
+				OnStart: func(vm.Machine) { d.Signal(syscall.SIGKILL) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Status != status.LabFailed || o.Kind != session.HostLost {
+				t.Errorf("%s, %s: %s", o.Status, o.Kind, o.Summary)
+			}
+		})
+	}
+}
+
+// One that says nothing any more is lost as well: its files are asked for all the time.
+func TestElsewhereHangs(t *testing.T) {
+	d, _, ways := elsewhere(t)
+	m := begin(t, reach(t, ways["tls"]), guest(t, "riscv64", "", qemutest.Hang))
+	d.Signal(syscall.SIGSTOP)
+	if e := end(t, m); e.Kind != vm.HostLost || !strings.Contains(e.Detail, "no answer") {
+		t.Errorf("ending %+v", e)
+	}
+	d.Signal(syscall.SIGCONT)
+}
+
+// Who cannot go there is told why.
+func TestElsewhereUnreachable(t *testing.T) {
+	pki := libvirttest.NewPKI(t)
+	d := libvirttest.StartElsewhere(t, pki)
+	server := libvirttest.StartSSH(t)
+	key := filepath.Join(t.TempDir(), "key")
+	libvirttest.WriteKey(t, key)
+	empty := t.TempDir()
+	mine, theirs := pki.Client(t), libvirttest.NewPKI(t).Client(t)
+	mixed := pki.Client(t) // trusts the host, which does not know whom it shows
+	for _, f := range []string{"clientcert.pem", "clientkey.pem"} {
+		b, err := os.ReadFile(filepath.Join(theirs, f))
+		if err = errors.Join(err, os.WriteFile(filepath.Join(mixed, f), b, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ssh := server.URI(d)
+	for _, tt := range []struct{ name, uri, want string }{
+		{"pool missing", d.TLS(mine), "no storage pool kerninst"},
+		{"no certificate", d.TLS(empty), "no certificate to show"},
+		{"certificate of another host", d.TLS(theirs), "not that of the host"},
+		{"wrong certificate", d.TLS(mixed), "does not take this certificate"},
+		{"nobody listens", "qemu+tls://127.0.0.1:1/session?pkipath=" + mine, "not reached"},
+		{"wrong key", strings.Replace(ssh, "keyfile="+server.Key, "keyfile="+key, 1), "does not let this user in"},
+		{"no key", strings.Replace(ssh, "keyfile="+server.Key, "keyfile="+empty+"/none", 1), "there is no such key"},
+		{"no host key", strings.Replace(ssh, "known_hosts="+server.Known, "known_hosts="+empty+"/none", 1), "its key is not known"},
+		{"no socket", strings.Replace(ssh, d.Socket(), "/nowhere", 1), "/nowhere"},
+		{"no host", "qemu+ssh://nowhere.invalid/system", "no such host"},
+		{"nobody listens to ssh", "qemu+ssh://127.0.0.1:1/system", "Connection refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := reach(t, tt.uri).Survey(soon(t), nil)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+	server.Knows(libvirttest.AnotherKey(t))
+	if _, err := reach(t, ssh).Survey(soon(t), nil); err == nil || !strings.Contains(err.Error(), "its key has changed") {
+		t.Errorf("host key changed: %v", err)
+	}
+}

@@ -1,0 +1,302 @@
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+)
+
+// defaultPool is the pool of a host that is another machine.
+const defaultPool = "kerninst"
+
+// contentPrefix and the SHA-256 of what is in it, in hex, is the name of a volume that machines
+// start from. It is whole when there is an empty one with wholeSuffix beside it: of who was lost in
+// the middle another goes on, by writing the same bytes again. Nobody removes them.
+const (
+	contentPrefix = "kerninst-sha256-"
+	wholeSuffix   = ".whole"
+)
+
+// pushLimit bounds how long one file takes to get to a host.
+const pushLimit = 10 * time.Minute
+
+// spareMiB is what a pool is to have left beside a file that goes there.
+const spareMiB = 64
+
+// PoolError says that a host's pool is of no use as it is.
+type PoolError struct{ Why string }
+
+func (e *PoolError) Error() string { return e.Why }
+
+// pool is a folder of a libvirtd's host, by which the lab and QEMU there share files.
+type pool struct {
+	conn   *conn
+	pool   golibvirt.StoragePool
+	folder string
+	owner  *owner // of what is made in it; nil: libvirtd's
+}
+
+// owner is who QEMU is on that host.
+type owner struct{ user, group string }
+
+// folders are the kinds of pools whose volumes are files of a folder.
+var folders = []string{"dir", "fs", "netfs"}
+
+// openPool finds a pool that is in use.
+func openPool(ctx context.Context, c *conn, b Backend) (*pool, error) {
+	found, err := call(ctx, c, "storage pool", func(l *golibvirt.Libvirt) (golibvirt.StoragePool, error) {
+		return l.StoragePoolLookupByName(b.pool)
+	})
+	switch {
+	case isNumber(err, golibvirt.ErrNoStoragePool):
+		return nil, &PoolError{fmt.Sprintf("it has no storage pool %s for images: make one there, as `virsh -c %s pool-create-as %s dir --target FOLDER`, or name another by ?pool=", b.pool, b.driver, b.pool)}
+	case err != nil:
+		return nil, err
+	}
+	text, err := call(ctx, c, "storage pool "+b.pool, func(l *golibvirt.Libvirt) (string, error) {
+		state, _, _, _, err := l.StoragePoolGetInfo(found)
+		if err != nil {
+			return "", err
+		}
+		if golibvirt.StoragePoolState(state) != golibvirt.StoragePoolRunning {
+			return "", &PoolError{fmt.Sprintf("its storage pool %s is not in use: `virsh -c %s pool-start %s` has it so", b.pool, b.driver, b.pool)}
+		}
+		return l.StoragePoolGetXMLDesc(found, 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var is struct {
+		Type   string `xml:"type,attr"`
+		Target struct {
+			Path string `xml:"path"`
+		} `xml:"target"`
+	}
+	if err := xml.Unmarshal([]byte(text), &is); err != nil {
+		return nil, fmt.Errorf("storage pool %s: %w", b.pool, err)
+	}
+	if !slices.Contains(folders, is.Type) || !filepath.IsAbs(is.Target.Path) {
+		return nil, &PoolError{fmt.Sprintf("its storage pool %s is a %s: images want a folder (%s)", b.pool, is.Type, strings.Join(folders, ", "))}
+	}
+	p := &pool{conn: c, pool: found, folder: is.Target.Path}
+	p.owner, err = emulatorsUser(ctx, c, b)
+	return p, err
+}
+
+// emulatorsUser is whose QEMU is: a session's is libvirtd's own.
+func emulatorsUser(ctx context.Context, c *conn, b Backend) (*owner, error) {
+	if b.driver != systemDriver {
+		return nil, nil
+	}
+	text, err := call(ctx, c, "capabilities", func(l *golibvirt.Libvirt) (string, error) { return l.ConnectGetCapabilities() })
+	if err != nil {
+		return nil, err
+	}
+	var has struct {
+		Models []struct {
+			Model  string   `xml:"model"`
+			Labels []string `xml:"baselabel"`
+		} `xml:"host>secmodel"`
+	}
+	if err := xml.Unmarshal([]byte(text), &has); err != nil {
+		return nil, fmt.Errorf("capabilities: %w", err)
+	}
+	for _, m := range has.Models {
+		if m.Model != "dac" || len(m.Labels) == 0 {
+			continue
+		}
+		user, group, ok := strings.Cut(m.Labels[0], ":")
+		if ok {
+			return &owner{strings.TrimPrefix(user, "+"), strings.TrimPrefix(group, "+")}, nil
+		}
+	}
+	return nil, nil
+}
+
+func isNumber(err error, n golibvirt.ErrorNumber) bool {
+	var e golibvirt.Error
+	return errors.As(err, &e) && e.Code == uint32(n)
+}
+
+// path is where QEMU finds a volume.
+func (p *pool) path(name string) string { return filepath.Join(p.folder, name) }
+
+// volumeXML describes a file to libvirt.
+type volumeXML struct {
+	XMLName    xml.Name `xml:"volume"`
+	Name       string   `xml:"name"`
+	Capacity   int64    `xml:"capacity"`
+	Allocation int64    `xml:"allocation"`
+	Format     struct {
+		Type string `xml:"type,attr"`
+	} `xml:"target>format"`
+	Permissions struct {
+		Mode  string `xml:"mode"`
+		Owner string `xml:"owner,omitempty"`
+		Group string `xml:"group,omitempty"`
+	} `xml:"target>permissions"`
+}
+
+func (p *pool) describe(name string, size int64) (string, error) {
+	v := volumeXML{Name: name, Capacity: size}
+	v.Format.Type, v.Permissions.Mode = "raw", "0600"
+	if p.owner != nil {
+		v.Permissions.Owner, v.Permissions.Group = p.owner.user, p.owner.group
+	}
+	text, err := xml.Marshal(v)
+	return string(text), err
+}
+
+// find looks a volume up; ok is false if there is none.
+func (p *pool) find(ctx context.Context, name string) (v golibvirt.StorageVol, ok bool, err error) {
+	v, err = call(ctx, p.conn, "volume "+name, func(l *golibvirt.Libvirt) (golibvirt.StorageVol, error) {
+		return l.StorageVolLookupByName(p.pool, name)
+	})
+	if isNumber(err, golibvirt.ErrNoStorageVol) {
+		return v, false, nil
+	}
+	return v, err == nil, err
+}
+
+// make makes a volume of zeros; one that is there is as good.
+func (p *pool) make(ctx context.Context, name string, size int64) (golibvirt.StorageVol, error) {
+	text, err := p.describe(name, size)
+	if err != nil {
+		return golibvirt.StorageVol{}, err
+	}
+	v, err := call(ctx, p.conn, "make volume "+name, func(l *golibvirt.Libvirt) (golibvirt.StorageVol, error) {
+		return l.StorageVolCreateXML(p.pool, text, 0)
+	})
+	if !isNumber(err, golibvirt.ErrStorageVolExist) {
+		return v, err
+	}
+	v, _, err = p.find(ctx, name)
+	return v, err
+}
+
+// remove removes a volume, if it is there.
+func (p *pool) remove(ctx context.Context, name string) error {
+	v, ok, err := p.find(ctx, name)
+	if err != nil || !ok {
+		return err
+	}
+	_, err = call(ctx, p.conn, "remove volume "+name, func(l *golibvirt.Libvirt) (struct{}, error) {
+		return struct{}{}, l.StorageVolDelete(v, 0)
+	})
+	if isNumber(err, golibvirt.ErrNoStorageVol) {
+		return nil
+	}
+	return err
+}
+
+// there reports whether the file of a volume is there: asked for what is known of it, libvirt looks.
+func (p *pool) there(ctx context.Context, v golibvirt.StorageVol) (bool, error) {
+	_, err := call(ctx, p.conn, "look at "+v.Name, func(l *golibvirt.Libvirt) (struct{}, error) {
+		_, _, _, err := l.StorageVolGetInfo(v)
+		return struct{}{}, err
+	})
+	if isNumber(err, golibvirt.ErrNoStorageVol) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// send writes what r has to the beginning of a volume. Of a connection on which that was broken off
+// nobody knows what is to come: go-libvirt may still be sending.
+func (p *pool) send(ctx context.Context, v golibvirt.StorageVol, r io.Reader, size int64) error {
+	_, err := call(ctx, p.conn, "send "+v.Name, func(l *golibvirt.Libvirt) (struct{}, error) {
+		return struct{}{}, l.StorageVolUpload(v, r, 0, uint64(size), 0)
+	})
+	if err != nil {
+		p.conn.close()
+	}
+	return err
+}
+
+// receive reads a volume from an offset on, at most max bytes; 0: to its end.
+func (p *pool) receive(ctx context.Context, v golibvirt.StorageVol, w io.Writer, from, max int64) error {
+	_, err := call(ctx, p.conn, "fetch "+v.Name, func(l *golibvirt.Libvirt) (struct{}, error) {
+		return struct{}{}, l.StorageVolDownload(v, w, uint64(from), uint64(max), 0)
+	})
+	return err
+}
+
+// room says that a file will not fit.
+func (p *pool) room(ctx context.Context, file string, size int64) error {
+	free, err := call(ctx, p.conn, "room", func(l *golibvirt.Libvirt) (int64, error) {
+		_, _, _, free, err := l.StoragePoolGetInfo(p.pool)
+		return int64(free), err
+	})
+	if err == nil && free < size+spareMiB<<20 {
+		err = &PoolError{fmt.Sprintf("its storage pool %s is full: %s wants %d MiB and %d to spare, and there are %d; what is called %s… there can be removed while no lab runs (virsh vol-delete)",
+			p.pool.Name, filepath.Base(file), size>>20, spareMiB, free>>20, contentPrefix)}
+	}
+	return err
+}
+
+// push has a file be in the pool, behind that many bytes of zeros, by what is in it, and says what it
+// is called there.
+func (p *pool) push(ctx context.Context, file string, skip int64) (name string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pushLimit)
+	defer cancel()
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, io.MultiReader(zeros(skip), f))
+	if err != nil {
+		return "", err
+	}
+	name = contentPrefix + hex.EncodeToString(h.Sum(nil))
+	if _, whole, err := p.find(ctx, name+wholeSuffix); err != nil || whole {
+		return name, err
+	}
+	if err := p.room(ctx, file, size); err != nil {
+		return "", err
+	}
+	v, err := p.make(ctx, name, size)
+	if err != nil {
+		return "", err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	if err := p.send(ctx, v, io.MultiReader(zeros(skip), f), size); err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
+	}
+	_, err = p.make(ctx, name+wholeSuffix, 0)
+	return name, err
+}
+
+// zeros are n of them.
+func zeros(n int64) io.Reader { return bytes.NewReader(make([]byte, n)) }
+
+// clone makes a new volume of what another holds, on the host itself.
+func (p *pool) clone(ctx context.Context, name, of string) error {
+	from, ok, err := p.find(ctx, of)
+	if err != nil || !ok {
+		return errors.Join(err, fmt.Errorf("volume %s is gone", of))
+	}
+	text, err := p.describe(name, 0)
+	if err != nil {
+		return err
+	}
+	_, err = call(ctx, p.conn, "copy "+of, func(l *golibvirt.Libvirt) (golibvirt.StorageVol, error) {
+		return l.StorageVolCreateXMLFrom(p.pool, text, from, 0)
+	})
+	return err
+}

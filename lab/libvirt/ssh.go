@@ -1,0 +1,230 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// sshLimit is how long a host may take to let the lab in, in seconds.
+	sshLimit = 20
+	// sshAlive is how often a host is asked whether it is there, in seconds; of three questions one
+	// is to be answered.
+	sshAlive = 5
+	// socketInterval is how often ssh's socket is looked for.
+	socketInterval = 5 * time.Millisecond
+	// saidKept is how much of what ssh says is kept, in bytes.
+	saidKept = 4 << 10
+)
+
+// sshWay leads to a libvirtd's socket on another machine. The user's own ssh leads there, so that
+// what it is configured for holds (keys, agents, jumps, known hosts): one process for all
+// connections, which forwards a unix socket (ssh(1), -L).
+type sshWay struct {
+	user, host, port, socket, identity, known string
+
+	mu      sync.Mutex
+	forward *forward // nil before the first
+}
+
+// forward is an ssh that runs.
+type forward struct {
+	cmd  *exec.Cmd
+	sock *os.File // its socket, which has no name any more
+	said *said
+	gone chan struct{}
+}
+
+// said is the end of what a program says.
+type said struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, p...)
+	s.text = s.text[max(0, len(s.text)-saidKept):]
+	return len(p), nil
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.TrimSpace(string(s.text))
+}
+
+func (w *sshWay) key() string {
+	return "ssh " + w.user + "@" + net.JoinHostPort(w.host, w.port) + " " + w.socket
+}
+
+func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
+	f, err := w.keep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
+	}
+	return sock, nil
+}
+
+// why adds what ssh has said: of a socket that is not there ssh knows only when somebody wants it.
+func (w *sshWay) why(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil || w.forward == nil {
+		return err
+	}
+	return fmt.Errorf("%w%s", err, w.forward.also())
+}
+
+func (f *forward) also() string {
+	if text := f.said.String(); text != "" {
+		return "; ssh says: " + strings.Join(strings.Fields(text), " ")
+	}
+	return ""
+}
+
+// keep has an ssh run.
+func (w *sshWay) keep(ctx context.Context) (*forward, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forward != nil && !closed(w.forward.gone) {
+		return w.forward, nil
+	}
+	// Its name is gone as soon as it is there, so that nothing is left of a lab that was killed.
+	dir, err := os.MkdirTemp("", "kerninst-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	if len(path) > maxSocket || strings.Contains(path, ":") {
+		return nil, fmt.Errorf("%s: no place for a socket of ssh's: set TMPDIR to a short path without a colon", path)
+	}
+	if w.forward != nil {
+		w.forward.sock.Close()
+	}
+	if w.forward, err = w.begin(path); err != nil {
+		w.forward = nil
+		return nil, err
+	}
+	if err := w.forward.await(ctx, path); err != nil {
+		w.forward.cmd.Process.Kill()
+		<-w.forward.gone
+		err = explainSSH(err, w.forward.said.String(), w.host)
+		w.forward = nil
+		return nil, err
+	}
+	return w.forward, nil
+}
+
+// begin starts ssh. It dies with the lab, as the kernel has it of the thread that started it.
+func (w *sshWay) begin(path string) (*forward, error) {
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		return nil, errors.New("ssh is not installed: it is in Debian's package openssh-client")
+	}
+	f := &forward{cmd: exec.Command(program, w.args(path)...), said: &said{}, gone: make(chan struct{})}
+	f.cmd.Stdout, f.cmd.Stderr = f.said, f.said
+	f.cmd.WaitDelay = time.Second
+	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := f.cmd.Start()
+		started <- err
+		if err == nil {
+			f.cmd.Wait()
+			close(f.gone)
+		}
+	}()
+	return f, <-started
+}
+
+// args are ssh's. It asks nobody, and shares no connection that others have made, which would
+// outlive it.
+func (w *sshWay) args(path string) []string {
+	args := []string{"-N", "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes",
+		"-o", fmt.Sprintf("ConnectTimeout=%d", sshLimit), "-o", fmt.Sprintf("ServerAliveInterval=%d", sshAlive), "-L", path + ":" + w.socket}
+	for _, option := range []struct{ flag, value string }{
+		{"-l", w.user}, {"-p", w.port}, {"-i", w.identity}, {"-oUserKnownHostsFile=", w.known},
+	} {
+		switch {
+		case option.value == "":
+		case strings.HasSuffix(option.flag, "="):
+			args = append(args, option.flag+option.value)
+		default:
+			args = append(args, option.flag, option.value)
+		}
+	}
+	if w.identity != "" {
+		args = append(args, "-o", "IdentitiesOnly=yes")
+	}
+	return append(args, "--", w.host)
+}
+
+// await waits for the socket, which ssh makes once it has been let in.
+func (f *forward) await(ctx context.Context, path string) error {
+	for {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == nil {
+			f.sock = os.NewFile(uintptr(fd), path)
+			return nil
+		}
+		select {
+		case <-time.After(socketInterval):
+		case <-f.gone:
+			return errors.New("ssh ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// sshReasons are what ssh says, and what to do about it. The first that fits holds.
+var sshReasons = []struct{ said, then string }{
+	{"REMOTE HOST IDENTIFICATION HAS CHANGED", "its key has changed, or somebody else answers: if the change is known of, `ssh-keygen -R %s` forgets the old one"},
+	{"Host key verification failed", "its key is not known: `ssh %s` shows it"},
+	{"not accessible: No such file", "there is no such key"},
+	{"Permission denied", "it does not let this user in: the lab has no password to give, so `ssh -o BatchMode=yes %s true` has to work"},
+	{"Could not resolve hostname", "there is no such host"},
+}
+
+func explainSSH(err error, said, host string) error {
+	for _, r := range sshReasons {
+		if strings.Contains(said, r.said) {
+			what := r.then
+			if strings.Contains(what, "%s") {
+				what = fmt.Sprintf(what, host)
+			}
+			return fmt.Errorf("%s (ssh says: %s)", what, lastLine(said))
+		}
+	}
+	if said != "" {
+		return fmt.Errorf("it is not reached: %w: %s", err, lastLine(said))
+	}
+	return fmt.Errorf("it is not reached: %w", err)
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}

@@ -1,0 +1,249 @@
+package libvirt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	golibvirt "github.com/digitalocean/go-libvirt"
+
+	"kerninst/lab/qemu"
+	"kerninst/lab/untrusted"
+	"kerninst/lab/vm"
+)
+
+// large is the size, in bytes, from which on a file that a machine is given goes to its host once
+// for all that are given the same, and is copied there. It lies behind a gap of zeros: libvirtd looks
+// at what files begin with, and to copy what it takes for a disk it would want qemu-img.
+const (
+	large = 1 << 20
+	gap   = 64 << 10
+)
+
+// volumes are a machine's files on a host that has none of the lab's: volumes of a pool. It
+// connects by itself, for a file that does not come would keep answers waiting that are needed.
+type volumes struct {
+	backend Backend
+	machine string // its name, with which the names of its volumes begin
+
+	mu     sync.Mutex
+	pool   *pool
+	folder string
+}
+
+var _ qemu.Files = (*volumes)(nil)
+
+// openVolumes connects.
+func openVolumes(ctx context.Context, b Backend, machine string) (*volumes, error) {
+	v := &volumes{backend: b, machine: machine}
+	return v, v.with(ctx, func(*pool) error { return nil })
+}
+
+// with does something with the pool.
+func (v *volumes) with(ctx context.Context, do func(*pool) error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pool == nil || closed(v.pool.conn.lost()) {
+		v.drop()
+		c, err := v.backend.dial(ctx)
+		if err != nil {
+			return err
+		}
+		if v.pool, err = openPool(ctx, c, v.backend); err != nil {
+			c.close()
+			return err
+		}
+		v.folder = v.pool.folder
+	}
+	return do(v.pool)
+}
+
+// drop ends the connection.
+func (v *volumes) drop() {
+	if v.pool != nil {
+		v.pool.conn.close()
+	}
+	v.pool = nil
+}
+
+func (v *volumes) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.drop()
+}
+
+func (v *volumes) volume(name string) string { return v.machine + "." + name }
+
+// At is qemu.Files'.
+func (v *volumes) At(name string) string { return filepath.Join(v.folder, v.volume(name)) }
+
+// Await is qemu.Files'. libvirt reads no file that it has not made, or seen when it last looked.
+func (v *volumes) Await(ctx context.Context, name string) error {
+	if err := v.Remove(ctx, name); err != nil {
+		return err
+	}
+	return v.with(ctx, func(p *pool) error {
+		_, err := p.make(ctx, v.volume(name), 0)
+		return err
+	})
+}
+
+// found is a volume that has to be there.
+func (v *volumes) found(ctx context.Context, p *pool, name string) (golibvirt.StorageVol, error) {
+	vol, ok, err := p.find(ctx, v.volume(name))
+	if err == nil && !ok {
+		err = fmt.Errorf("%s on the host: %w", name, fs.ErrNotExist)
+	}
+	return vol, err
+}
+
+// receive reads a file. What QEMU has removed libvirt may still know.
+func (v *volumes) receive(ctx context.Context, name string, w io.Writer, from, max int64) error {
+	return v.with(ctx, func(p *pool) error {
+		vol, err := v.found(ctx, p, name)
+		if err != nil {
+			return err
+		}
+		err = p.receive(ctx, vol, w, from, max)
+		if err == nil || closed(p.conn.lost()) {
+			return err
+		}
+		there, again := p.there(ctx, vol)
+		if again == nil && !there {
+			return fmt.Errorf("%s on the host: %w", name, fs.ErrNotExist)
+		}
+		return errors.Join(err, again)
+	})
+}
+
+// atMost keeps the first bytes of what is written to it.
+type atMost struct {
+	bytes.Buffer
+	max int64
+}
+
+func (a *atMost) Write(p []byte) (int, error) {
+	if room := a.max - int64(a.Len()); int64(len(p)) > room {
+		a.Buffer.Write(p[:max(0, room)])
+		return 0, errors.New("the host sends more than was asked for")
+	}
+	return a.Buffer.Write(p)
+}
+
+// Read is qemu.Files'.
+func (v *volumes) Read(ctx context.Context, name string, from, max int64) ([]byte, error) {
+	got := &atMost{max: max}
+	err := v.receive(ctx, name, got, from, max)
+	return got.Bytes(), err
+}
+
+// Write is qemu.Files'.
+func (v *volumes) Write(ctx context.Context, name string, b []byte) error {
+	return v.with(ctx, func(p *pool) error {
+		vol, err := v.found(ctx, p, name)
+		if err != nil {
+			return err
+		}
+		return p.send(ctx, vol, bytes.NewReader(b), int64(len(b)))
+	})
+}
+
+// Fetch is qemu.Files'.
+func (v *volumes) Fetch(ctx context.Context, name, to string) error {
+	ctx, cancel := context.WithTimeout(ctx, pushLimit)
+	defer cancel()
+	out, err := untrusted.Create(to)
+	if err != nil {
+		return err
+	}
+	err = v.receive(ctx, name, out, 0, 0)
+	return errors.Join(err, out.Close())
+}
+
+// Give is qemu.Files'.
+func (v *volumes) Give(ctx context.Context, name, from string) (skip int64, err error) {
+	info, err := os.Stat(from)
+	if err != nil {
+		return 0, err
+	}
+	if err := v.Remove(ctx, name); err != nil {
+		return 0, err
+	}
+	if info.Size() >= large {
+		skip = gap
+	}
+	err = v.with(ctx, func(p *pool) error {
+		if skip > 0 {
+			content, err := p.push(ctx, from, skip)
+			if err != nil {
+				return err
+			}
+			return p.clone(ctx, v.volume(name), content)
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		vol, err := p.make(ctx, v.volume(name), info.Size())
+		if err != nil {
+			return err
+		}
+		return p.send(ctx, vol, bytes.NewReader(text), info.Size())
+	})
+	if err != nil {
+		return 0, err
+	}
+	return skip, os.Remove(from)
+}
+
+// Remove is qemu.Files'.
+func (v *volumes) Remove(ctx context.Context, name string) error {
+	return v.with(ctx, func(p *pool) error { return p.remove(ctx, v.volume(name)) })
+}
+
+// images has all that a machine starts from be on the host, and returns the machine that starts
+// from it there.
+func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
+	files := []*string{&s.Kernel, &s.Initrd}
+	if s.Firmware != "" {
+		files = append(files, &s.Firmware)
+	}
+	s.Plugins = append([]vm.Plugin(nil), s.Plugins...)
+	for i := range s.Plugins {
+		files = append(files, &s.Plugins[i].Object)
+	}
+	for _, file := range files {
+		err := v.with(ctx, func(p *pool) error {
+			name, err := p.push(ctx, *file, 0)
+			*file = p.path(name)
+			return err
+		})
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// sweep removes what is left of the machine.
+func (v *volumes) sweep(ctx context.Context) error {
+	return v.with(ctx, func(p *pool) error {
+		all, err := call(ctx, p.conn, "volumes", func(l *golibvirt.Libvirt) ([]golibvirt.StorageVol, error) {
+			all, _, err := l.StoragePoolListAllVolumes(p.pool, 1, 0)
+			return all, err
+		})
+		for _, vol := range all {
+			if strings.HasPrefix(vol.Name, v.machine+".") {
+				err = errors.Join(err, p.remove(ctx, vol.Name))
+			}
+		}
+		return err
+	})
+}
