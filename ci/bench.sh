@@ -36,11 +36,11 @@ warm() {
 }
 
 # How long after its turn has come a guest's job is begun: its state is copied and
-# checked, loaded, and the daemon takes the job.
+# checked, loaded, and the daemon takes the job. HOST=URI has it done through that libvirtd.
 restore() {
 	for arch in $arches; do
 		for run in first 1 2 3; do # the first may have to make the state
-			bin/lab run --arch "$arch" --scenario cost --out "$out/restore" --force >/dev/null 2>&1
+			bin/lab run --arch "$arch" --scenario cost ${HOST:+--host "$HOST"} --out "$out/restore" --force >/dev/null 2>&1
 			[ $run = first ] || echo "restore to plan running on $arch, run $run: $(timing "$out/restore/$arch/timings.json" running/cost.cost) s (hello $(timing "$out/restore/$arch/timings.json" hello/cost.cost) s after QEMU's start)"
 		done
 	done

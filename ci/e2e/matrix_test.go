@@ -51,17 +51,19 @@ func guests(t *testing.T, d *libvirttest.Daemon) []string {
 }
 
 // A matrix over two libvirtds, of which one is killed while it has a cell: each cell comes out as it
-// does without them, and is told once. In full there are twelve cells, with figures, and on arm64 the
-// libvirtd is stopped, so that it keeps its connections and says nothing.
+// does without them, and is told once. The one that stays sees none of the lab's files, and is reached
+// by ssh or TLS, but on arm64. In full there are twelve cells, with figures, and on arm64 the libvirtd
+// that goes is stopped, so that it keeps its connections and says nothing.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		arch, scenario string
+		stays          func(*testing.T) (uri string)
 		how            syscall.Signal
 	}{
-		{"riscv64", "boot", syscall.SIGKILL},
-		{"amd64", "", syscall.SIGKILL},
-		{"arm64", "", syscall.SIGSTOP},
+		{"riscv64", "boot", bySSH, syscall.SIGKILL},
+		{"amd64", "", byTLS, syscall.SIGKILL},
+		{"arm64", "", here, syscall.SIGSTOP},
 	} {
 		seeds := "1-4"
 		if *full {
@@ -71,10 +73,10 @@ func TestMatrix(t *testing.T) {
 			continue
 		}
 		t.Run(tt.arch, func(t *testing.T) {
-			stays, goes := libvirttest.Start(t), libvirttest.Start(t)
+			stays, goes := tt.stays(t), libvirttest.Start(t)
 			out := t.TempDir()
 			what := []string{"--arch", tt.arch, "--scenario", tt.scenario, "--seed", seeds}
-			code, stdout, stderr := losing(t, goes, tt.how, append(what, "--host", stays.URI, "--host", goes.URI, "--out", out)...)
+			code, stdout, stderr := losing(t, goes, tt.how, append(what, "--host", stays, "--host", goes.URI, "--out", out)...)
 			if code != status.ExitLabFailed || !strings.Contains(stderr, "host host2 is lost: ") {
 				t.Errorf("exit status %d: want %d, for a host that was lost, and that it is said: %s\n%s", code, status.ExitLabFailed, stdout, stderr)
 			}
@@ -87,6 +89,22 @@ func TestMatrix(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ways to a libvirtd of the test's own.
+func here(t *testing.T) string { return libvirttest.Start(t).URI }
+
+func byTLS(t *testing.T) string {
+	pki := libvirttest.NewPKI(t)
+	d := libvirttest.StartElsewhere(t, pki)
+	d.Pool(t, "kerninst")
+	return d.TLS(pki.Client(t))
+}
+
+func bySSH(t *testing.T) string {
+	d := libvirttest.StartElsewhere(t, libvirttest.NewPKI(t))
+	d.Pool(t, "kerninst")
+	return libvirttest.StartSSH(t).URI(d)
 }
 
 // lostOnce holds that all cells have passed, each once, and that host2's were moved.

@@ -91,6 +91,9 @@ func startWith(t testing.TB, k kind) *Daemon {
 	d := &Daemon{Home: home, gone: make(chan struct{}), kind: k}
 	t.Cleanup(func() {
 		d.Kill()
+		if k.tls != nil {
+			d.reap()
+		}
 		if err := os.RemoveAll(home); err != nil {
 			t.Error(err)
 		}
@@ -219,6 +222,20 @@ func (d *Daemon) Kill() {
 	}
 	d.cmd.Process.Kill()
 	<-d.gone
+}
+
+// reap ends the QEMUs of a libvirtd that is gone. A lab reaches none that is on another machine.
+func (d *Daemon) reap() {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range all {
+		argv, err := os.ReadFile(file)
+		if err != nil || !bytes.HasPrefix(argv, []byte("/usr/bin/qemu-system-")) || !bytes.Contains(argv, []byte(d.Home+"/")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 }
 
 // PID is libvirtd's.
