@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"kerninst/lab/libvirt/libvirttest"
+	"kerninst/lab/qemu"
 	"kerninst/lab/qemu/qemutest"
 	"kerninst/lab/session"
 	"kerninst/lab/status"
@@ -105,6 +106,10 @@ func TestInsideElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
+	var other *OtherEmulatorError
+	if err := m.same(soon(t), qemu.Version{Number: "7.1.0"}); !errors.As(err, &other) || other.Here != "7.1.0" {
+		t.Errorf("another QEMU: %v", err)
+	}
 	if regs, err := in.Registers(soon(t)); err != nil || !strings.Contains(regs, "CPU#0") {
 		t.Errorf("registers %.80q, %v", regs, err)
 	}

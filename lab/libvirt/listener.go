@@ -14,6 +14,8 @@ import (
 type listener struct {
 	mu   sync.Mutex
 	conn *conn // nil before the first machine
+
+	swept sync.Once // the pool, of what dead labs have left
 }
 
 // keep starts listening, or does so anew if libvirtd was started anew. It ends

@@ -233,6 +233,27 @@ func (p *pool) receive(ctx context.Context, v golibvirt.StorageVol, w io.Writer,
 	return err
 }
 
+// volumes are all that libvirt knows of.
+func (p *pool) volumes(ctx context.Context) ([]golibvirt.StorageVol, error) {
+	return call(ctx, p.conn, "volumes", func(l *golibvirt.Libvirt) ([]golibvirt.StorageVol, error) {
+		all, _, err := l.StoragePoolListAllVolumes(p.pool, 1, 0)
+		return all, err
+	})
+}
+
+// written is when a volume was last written to, by the host's clock.
+func (p *pool) written(ctx context.Context, v golibvirt.StorageVol) (time.Time, error) {
+	text, err := call(ctx, p.conn, "look at "+v.Name, func(l *golibvirt.Libvirt) (string, error) { return l.StorageVolGetXMLDesc(v, 0) })
+	if err != nil {
+		return time.Time{}, err
+	}
+	var is struct {
+		Seconds float64 `xml:"target>timestamps>mtime"`
+	}
+	err = xml.Unmarshal([]byte(text), &is)
+	return time.Unix(int64(is.Seconds), 0), err
+}
+
 // room says that a file will not fit.
 func (p *pool) room(ctx context.Context, file string, size int64) error {
 	free, err := call(ctx, p.conn, "room", func(l *golibvirt.Libvirt) (int64, error) {

@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	golibvirt "github.com/digitalocean/go-libvirt"
 
@@ -61,6 +63,7 @@ func (v *volumes) with(ctx context.Context, do func(*pool) error) error {
 			return err
 		}
 		v.folder = v.pool.folder
+		v.backend.listener.swept.Do(func() { v.pool.sweepAbandoned(ctx, time.Now()) }) // for others' sake: in vain is no harm
 	}
 	return do(v.pool)
 }
@@ -235,10 +238,7 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 // sweep removes what is left of the machine.
 func (v *volumes) sweep(ctx context.Context) error {
 	return v.with(ctx, func(p *pool) error {
-		all, err := call(ctx, p.conn, "volumes", func(l *golibvirt.Libvirt) ([]golibvirt.StorageVol, error) {
-			all, _, err := l.StoragePoolListAllVolumes(p.pool, 1, 0)
-			return all, err
-		})
+		all, err := p.volumes(ctx)
 		for _, vol := range all {
 			if strings.HasPrefix(vol.Name, v.machine+".") {
 				err = errors.Join(err, p.remove(ctx, vol.Name))
@@ -246,4 +246,37 @@ func (v *volumes) sweep(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// machineVolume is the name of a machine's volume.
+var machineVolume = regexp.MustCompile(`^(` + namePrefix + `[a-z2-7]{26})\.`)
+
+// abandoned is how old what belongs to no domain has to be for its lab to be dead: one that is
+// alive makes a domain of it in minutes.
+const abandoned = time.Hour
+
+// sweepAbandoned removes what labs have left that were killed.
+func (p *pool) sweepAbandoned(ctx context.Context, now time.Time) error {
+	all, err := p.volumes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, vol := range all {
+		m := machineVolume.FindStringSubmatch(vol.Name)
+		if m == nil {
+			continue
+		}
+		_, err := call(ctx, p.conn, "domain "+m[1], func(l *golibvirt.Libvirt) (golibvirt.Domain, error) { return l.DomainLookupByName(m[1]) })
+		if !golibvirt.IsNotFound(err) {
+			continue // it lives, or cannot be asked for
+		}
+		written, err := p.written(ctx, vol)
+		if err == nil && now.Sub(written) > abandoned {
+			err = p.remove(ctx, vol.Name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
