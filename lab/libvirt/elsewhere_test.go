@@ -148,7 +148,7 @@ func TestStateElsewhere(t *testing.T) {
 	for name, uri := range ways {
 		t.Run(name, func(t *testing.T) {
 			b := reach(t, uri)
-			s := guest(t, "riscv64", "", qemutest.Hang)
+			s := guest(t, "riscv64", "here", qemutest.Hang)
 			s.Mailbox = true
 			m := begin(t, b, s)
 			if err := m.monitor.Execute(soon(t), "stop", nil, nil); err != nil {
@@ -160,8 +160,12 @@ func TestStateElsewhere(t *testing.T) {
 			}
 			m.Kill()
 			end(t, m)
-			s2 := guest(t, "riscv64", "", qemutest.Hang)
+			s2 := guest(t, "riscv64", "here", qemutest.Hang)
 			s2.Mailbox, s2.State, s2.Mail = true, state, []byte("mail")
+			console := filepath.Join(s2.Dir, "console.log") // the boot's, which the guest's goes on from
+			if err := os.WriteFile(console, []byte("boot\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			m = begin(t, b, s2)
 			box, err := m.files.Read(soon(t), "mailbox", 0, 5)
 			if err != nil || string(box) != "mail\x00" {
@@ -173,6 +177,9 @@ func TestStateElsewhere(t *testing.T) {
 			}
 			m.Kill()
 			end(t, m)
+			if text, err := os.ReadFile(console); err != nil || !strings.HasPrefix(string(text), "boot\n") {
+				t.Errorf("console %q, %v", text, err)
+			}
 			if left := others(t, pool); len(left) > 0 {
 				t.Errorf("the pool has %q", left)
 			}
@@ -235,7 +242,7 @@ func TestElsewhereUnreachable(t *testing.T) {
 		{"wrong key", strings.Replace(ssh, "keyfile="+server.Key, "keyfile="+key, 1), "does not let this user in"},
 		{"no key", strings.Replace(ssh, "keyfile="+server.Key, "keyfile="+empty+"/none", 1), "there is no such key"},
 		{"no host key", strings.Replace(ssh, "known_hosts="+server.Known, "known_hosts="+empty+"/none", 1), "its key is not known"},
-		{"no socket", strings.Replace(ssh, d.Socket(), "/nowhere", 1), "/nowhere"},
+		{"no socket", strings.Replace(ssh, d.Socket(), "/nowhere", 1), "ssh says: "},
 		{"no host", "qemu+ssh://nowhere.invalid/system", "no such host"},
 		{"nobody listens to ssh", "qemu+ssh://127.0.0.1:1/system", "Connection refused"},
 	} {
