@@ -176,7 +176,7 @@ func survey(ctx context.Context, h inventory.Host, isas []string) (matrix.HostRe
 		}
 		return r, matrix.Size{}
 	}
-	r.Machine = machineOf(has)
+	r.Machine, r.KVM = machineOf(has), has.KVM
 	r.Version, r.CPUs, r.MemMiB = has.Version, atMost(has.CPUs, h.CPUs), atMost(has.FreeMiB, h.MemMiB)
 	var claimed []string
 	for _, a := range isas {

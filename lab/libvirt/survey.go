@@ -38,6 +38,8 @@ type Host struct {
 	FreeMiB int // memory that guests could have now
 	// Lacks says of ISAs why no guest of theirs can run there.
 	Lacks map[string]error
+	// KVM are the ISAs that it has KVM for, as its libvirtd says. Guests through libvirt are emulated.
+	KVM []string
 }
 
 // Survey asks a libvirtd for all that decides which guests may run there.
@@ -63,8 +65,10 @@ func (b Backend) Survey(ctx context.Context, arches []string) (*Host, error) {
 		}
 	}
 	for _, arch := range arches {
-		if err := runs(ctx, c, arch); err != nil {
+		if err := runs(ctx, c, arch, "qemu"); err != nil {
 			h.Lacks[arch] = err
+		} else if runs(ctx, c, arch, "kvm") == nil {
+			h.KVM = append(h.KVM, arch)
 		}
 		select {
 		case <-c.lost(): // and so it lacks nothing
@@ -106,9 +110,9 @@ func (h *Host) size(ctx context.Context, c *conn) (err error) {
 	return err
 }
 
-// runs says why a libvirtd runs no guest of an ISA; nil: it does. It is asked about the one
+// runs says why a libvirtd runs no guest of an ISA, emulated (qemu) or by KVM (kvm); nil: it does. It is asked about the one
 // emulator that guests name: for its capabilities it would ask every QEMU that is installed.
-func runs(ctx context.Context, c *conn, arch string) error {
+func runs(ctx context.Context, c *conn, arch, how string) error {
 	e, err := qemu.EmulatorOf(ctx, arch)
 	if err != nil {
 		return err
@@ -116,7 +120,7 @@ func runs(ctx context.Context, c *conn, arch string) error {
 	what := "capabilities of " + filepath.Base(e.Binary)
 	_, err = call(ctx, c, what, func(l *golibvirt.Libvirt) (string, error) {
 		return l.ConnectGetDomainCapabilities(golibvirt.OptString{e.Binary}, golibvirt.OptString{e.Target},
-			golibvirt.OptString{e.Machine}, golibvirt.OptString{"qemu"}, 0)
+			golibvirt.OptString{e.Machine}, golibvirt.OptString{how}, 0)
 	})
 	return err
 }

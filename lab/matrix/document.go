@@ -39,6 +39,7 @@ type HostRecord struct {
 	MemMiB  int               `json:"mem_mib,omitempty"` // likewise
 	Arches  []string          `json:"arches,omitempty"`
 	Lacks   map[string]string `json:"lacks,omitempty"` // ISAs of the matrix that it does not run, and why
+	KVM     []string          `json:"kvm,omitempty"`   // ISAs that its libvirtd has KVM for; guests there are emulated all the same
 	Cells   int               `json:"cells"`           // that came out on it
 }
 
