@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -289,5 +290,28 @@ func TestMatrixInterrupted(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(out, report.HTMLFile)); err != nil {
 		t.Error(err)
+	}
+}
+
+// What has come out is there for who looks on the way, and is kept if the lab is killed.
+func TestMatrixKilled(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	cmd := exec.Command(lab, "matrix", "--arch", "riscv64", "--scenario", "refuse,fault-boot-hang", "--out", out)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	must(t, cmd.Start())
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	passed := func() bool {
+		text, err := os.ReadFile(filepath.Join(out, matrix.File))
+		if err != nil {
+			return false
+		}
+		doc, err := matrix.Decode(text) // each time whole
+		must(t, err)
+		return slices.ContainsFunc(doc.Cells, func(c matrix.CellRecord) bool { return c.Status == status.Passed })
+	}
+	eventually(t, "a cell of two has passed", passed)
+	must(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
+	if err := cmd.Wait(); err == nil || !passed() {
+		t.Errorf("%v; a cell has passed: %v", err, passed())
 	}
 }

@@ -56,6 +56,9 @@ func (m *matrixRun) run(ctx context.Context, cells []matrix.Cell) error {
 	q.See = func(e matrix.Event) {
 		screen.see(e)
 		m.note(e)
+		if e.Kind == matrix.Ended || e.Kind == matrix.Lost {
+			_ = m.write() // for who looks on the way; that it cannot be written is said at the end
+		}
 	}
 	q.Run(ctx)
 	screen.close()
