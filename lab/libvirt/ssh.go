@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kerninst/lab/child"
 )
 
 const (
@@ -41,10 +42,9 @@ type sshWay struct {
 
 // forward is an ssh that runs.
 type forward struct {
-	cmd  *exec.Cmd
+	*child.Child
 	sock *os.File // its socket, which has no name any more
 	said *said
-	gone chan struct{}
 }
 
 // said is the end of what a program says.
@@ -105,7 +105,7 @@ func (f *forward) also() string {
 func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.forward != nil && !closed(w.forward.gone) {
+	if w.forward != nil && !closed(w.forward.Exited) {
 		return w.forward, nil
 	}
 	// Its name is gone as soon as it is there, so that nothing is left of a lab that was killed.
@@ -126,8 +126,8 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 		return nil, err
 	}
 	if err := w.forward.await(ctx, path); err != nil {
-		w.forward.cmd.Process.Kill()
-		<-w.forward.gone
+		w.forward.Kill()
+		<-w.forward.Exited
 		err = explainSSH(err, w.forward.said.String(), w.host)
 		w.forward = nil
 		return nil, err
@@ -135,28 +135,18 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	return w.forward, nil
 }
 
-// begin starts ssh. It dies with the lab, as the kernel has it of the thread that started it.
+// begin starts ssh.
 func (w *sshWay) begin(path string) (*forward, error) {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
 		return nil, errors.New("ssh is not installed: it is in Debian's package openssh-client")
 	}
-	f := &forward{cmd: exec.Command(program, w.args(path)...), said: &said{}, gone: make(chan struct{})}
-	f.cmd.Stdout, f.cmd.Stderr = f.said, f.said
-	f.cmd.WaitDelay = time.Second
-	f.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := f.cmd.Start()
-		started <- err
-		if err == nil {
-			f.cmd.Wait()
-			close(f.gone)
-		}
-	}()
-	return f, <-started
+	f := &forward{said: &said{}}
+	cmd := exec.Command(program, w.args(path)...)
+	cmd.Stdout, cmd.Stderr = f.said, f.said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	f.Child, err = child.Start(cmd, nil)
+	return f, err
 }
 
 // args are ssh's. It asks nobody, and shares no connection that others have made, which would
@@ -191,7 +181,7 @@ func (f *forward) await(ctx context.Context, path string) error {
 		}
 		select {
 		case <-time.After(socketInterval):
-		case <-f.gone:
+		case <-f.Exited:
 			return errors.New("ssh ended")
 		case <-ctx.Done():
 			return ctx.Err()

@@ -35,7 +35,7 @@ func describe(t *testing.T, s vm.Spec) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := domainXML("kerninst-test", s, p, nil, "/run/pid")
+	out, err := domainXML("kerninst-test", s, p, nil, filepath.Join(s.Dir, pidFile))
 	if err != nil {
 		t.Fatal(err)
 	}

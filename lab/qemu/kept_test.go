@@ -67,7 +67,7 @@ func TestKept(t *testing.T) {
 	if err := k.End(); err != nil {
 		t.Fatal(err)
 	}
-	<-m.child.exited
+	<-m.child.Exited
 	gone(t, dir.Path)
 }
 
@@ -75,7 +75,7 @@ func TestKept(t *testing.T) {
 func TestKeptThatEnded(t *testing.T) {
 	m, dir := leftBehind(t)
 	m.Kill()
-	<-m.child.exited
+	<-m.child.Exited
 	if k, err := FindKept(dir.Path); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("%+v, %v", k, err)
 	}
@@ -103,7 +103,7 @@ func TestKeptBySelf(t *testing.T) {
 	if err := sweep(filepath.Dir(dir.Path)); err != nil {
 		t.Fatal(err)
 	}
-	<-m.child.exited
+	<-m.child.Exited
 	gone(t, dir.Path)
 }
 

@@ -6,7 +6,7 @@
 // so that how it ends is always heard.
 //
 // A machine has few rights (confine.go), and what it writes is not trusted.
-// Nothing is left behind: a machine dies with the lab (child.go), and run
+// Nothing is left behind: a machine dies with the lab (lab/child), and run
 // directories of labs that were killed are swept by the next (rundir.go).
 package qemu
 
@@ -26,6 +26,7 @@ import (
 	goqemu "github.com/digitalocean/go-qemu/qmp"
 	"golang.org/x/sys/unix"
 
+	"kerninst/lab/child"
 	"kerninst/lab/qmp"
 	"kerninst/lab/tail"
 	"kerninst/lab/vm"
@@ -122,7 +123,7 @@ type machine struct {
 	dir     string
 	jail    *jail
 	started time.Time
-	child   *child
+	child   *child.Child
 	stderr  *head
 	monitor *qmp.Client
 	results *tail.Reader
@@ -264,7 +265,7 @@ func (m *machine) firstShutdown(events <-chan goqemu.Event) string {
 func (m *machine) killIfStuck() {
 	go func() {
 		select {
-		case <-m.child.exited:
+		case <-m.child.Exited:
 		case <-time.After(m.stuckAfter):
 			m.stuck.Store(true)
 			m.Kill()
@@ -291,7 +292,7 @@ func (m *machine) linger(reason string) (stays bool) {
 func (m *machine) reap() {
 	defer close(m.ended)
 	select {
-	case <-m.child.exited:
+	case <-m.child.Exited:
 	case <-m.left:
 		close(m.over)
 		m.monitor.Disconnect()
@@ -307,7 +308,7 @@ func (m *machine) reap() {
 	reason := <-m.reason // the process is gone, so the connection has ended
 	m.monitor.Disconnect()
 	m.restore()
-	m.ending = ending(reason, m.child.status(), m.stderr.String(), m.mute)
+	m.ending = ending(reason, m.child.Status(), m.stderr.String(), m.mute)
 	if !m.stuck.Load() {
 		return
 	}
@@ -331,7 +332,7 @@ func (m *machine) Leave() error {
 
 // dialer dials one of the machine's sockets.
 func (m *machine) dialer(sock string) qmp.Dialer {
-	return dialer(m.dir, sock, m.Pid(), m.child.exited)
+	return dialer(m.dir, sock, m.Pid(), m.child.Exited)
 }
 
 // dialer dials a socket of the machine with that pid, which exists a moment after
@@ -401,8 +402,8 @@ func (m *machine) Results() io.Reader      { return m.results }
 func (m *machine) Console() string         { return filepath.Join(m.dir, ConsoleFile) }
 func (m *machine) Argv() []string          { return append([]string(nil), m.argv...) }
 func (m *machine) Started() time.Time      { return m.started }
-func (m *machine) Pid() int                { return m.child.cmd.Process.Pid }
-func (m *machine) Kill()                   { m.child.kill() }
+func (m *machine) Pid() int                { return m.child.Cmd.Process.Pid }
+func (m *machine) Kill()                   { m.child.Kill() }
 
 func (m *machine) Wait(ctx context.Context) (vm.Ending, error) {
 	select {

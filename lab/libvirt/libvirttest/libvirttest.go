@@ -15,12 +15,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"kerninst/lab/child"
 )
 
 // Program is looked for on the PATH and where Debian has it.
@@ -58,8 +59,8 @@ type Daemon struct {
 	Home string // everything that it writes lies below
 	Port int    // where it listens by TLS
 	kind kind
-	cmd  *exec.Cmd
-	gone chan struct{}
+
+	*child.Child // nil until it was started
 }
 
 // Start starts a libvirtd and returns when it can be connected to. The test
@@ -88,7 +89,7 @@ func startWith(t testing.TB, k kind) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{Home: home, gone: make(chan struct{}), kind: k}
+	d := &Daemon{Home: home, kind: k}
 	t.Cleanup(func() {
 		d.Kill()
 		if k.tls != nil {
@@ -127,37 +128,25 @@ func startWith(t testing.TB, k kind) *Daemon {
 func (d *Daemon) start(t testing.TB, path string) {
 	t.Helper()
 	var stderr bytes.Buffer
+	var err error
 	argv := append(asOrdinary(d.Home, d.kind.rights), path, "--config", filepath.Join(d.Home, "libvirtd.conf"), "--pid-file", filepath.Join(d.Home, "pid"))
 	if d.kind.tls != nil {
 		argv = append(argv, "--listen")
 	}
-	d.cmd = exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	// On its PATH there is nothing: it would ask every QEMU there what it can do,
 	// which takes half a minute, instead of those that machines name.
-	d.cmd.Env = []string{"PATH=" + filepath.Join(d.Home, "bin"), "HOME=" + d.Home}
+	cmd.Env = []string{"PATH=" + filepath.Join(d.Home, "bin"), "HOME=" + d.Home}
 	for _, dir := range []string{"CONFIG_HOME", "CACHE_HOME", "DATA_HOME", "STATE_HOME"} {
-		d.cmd.Env = append(d.cmd.Env, "XDG_"+dir+"="+filepath.Join(d.Home, strings.ToLower(strings.TrimSuffix(dir, "_HOME"))))
+		cmd.Env = append(cmd.Env, "XDG_"+dir+"="+filepath.Join(d.Home, strings.ToLower(strings.TrimSuffix(dir, "_HOME"))))
 	}
-	d.cmd.Env = append(d.cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(d.Home, "run"))
-	d.cmd.Stdout, d.cmd.Stderr = &stderr, &stderr
-	d.cmd.WaitDelay = time.Second
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+filepath.Join(d.Home, "run"))
+	cmd.Stdout, cmd.Stderr = &stderr, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	socket := d.Socket()
 	d.URI = "qemu+unix:///session?socket=" + socket
 
-	// The parent-death signal comes when the thread ends that started it.
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := d.cmd.Start()
-		started <- err
-		if err == nil {
-			d.cmd.Wait()
-		}
-		close(d.gone)
-	}()
-	if err := <-started; err != nil {
+	if d.Child, err = child.Start(cmd, nil); err != nil {
 		t.Fatalf("start libvirtd: %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -167,7 +156,7 @@ func (d *Daemon) start(t testing.TB, path string) {
 			return
 		}
 		select {
-		case <-d.gone:
+		case <-d.Exited:
 			t.Fatalf("libvirtd ended: %s", &stderr)
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -213,15 +202,14 @@ func withoutKVM(home string) []string {
 }
 
 // Signal sends libvirtd a signal.
-func (d *Daemon) Signal(s syscall.Signal) { d.cmd.Process.Signal(s) }
+func (d *Daemon) Signal(s syscall.Signal) { d.Cmd.Process.Signal(s) }
 
 // Kill ends libvirtd at once, and not its QEMUs.
 func (d *Daemon) Kill() {
-	if d.cmd == nil || d.cmd.Process == nil {
-		return
+	if d.Child != nil {
+		d.Child.Kill()
+		<-d.Exited
 	}
-	d.cmd.Process.Kill()
-	<-d.gone
 }
 
 // reap ends the QEMUs of a libvirtd that is gone. A lab reaches none that is on another machine.
@@ -239,4 +227,4 @@ func (d *Daemon) reap() {
 }
 
 // PID is libvirtd's.
-func (d *Daemon) PID() string { return strconv.Itoa(d.cmd.Process.Pid) }
+func (d *Daemon) PID() string { return strconv.Itoa(d.Cmd.Process.Pid) }
