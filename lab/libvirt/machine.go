@@ -434,6 +434,9 @@ func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
 			}
 		case reason = <-reasons:
 			reasons = nil // later ones only repeat what libvirtd does about the first
+			if m.remote != nil && len(m.mirror.reports) == 0 {
+				exited = m.unpidded()
+			}
 		case <-exited:
 			exited, gone = nil, true
 		case <-m.control.lost():
@@ -445,6 +448,23 @@ func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
 			return vm.Ending{Kind: kind, Reason: reason}
 		}
 	}
+}
+
+// unpidded is closed when QEMU has removed the file with its pid, which it does as it exits. Plugins
+// report after that.
+func (m *machine) unpidded() <-chan struct{} {
+	c := make(chan struct{})
+	go func() {
+		for !m.endedItself() {
+			select {
+			case <-time.After(mirrorInterval):
+			case <-m.ended: // libvirtd was faster
+				return
+			}
+		}
+		close(c)
+	}()
+	return c
 }
 
 // stopped is how a domain ended that libvirtd saw stop, for a reason that is empty if it has not
