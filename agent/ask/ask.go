@@ -35,6 +35,7 @@ type Request struct {
 	Why              bool // say which mechanisms were passed over
 	JSON             bool
 	Inline           bool // functions mean the copies of them that were inlined, too
+	Expanded         bool // say which specifications that is; run nothing
 	ExitWithWorkload bool
 	Live             bool          // say what is counted while the workload runs
 	Interval         time.Duration // how often, in guest time
@@ -86,6 +87,7 @@ func (r *Request) Flags(f *pflag.FlagSet) {
 	f.StringVar(&r.TraceTo, "trace-to", "", "write what is traced to `FILE` as it comes, a line of JSON for each record; -: to stdout")
 	f.BoolVar(&r.ExitWithWorkload, "exit-with-workload", false, "exit with the workload's status")
 	f.BoolVar(&r.Inline, "inline", false, "entry and return mean those of inlined copies, too (see lab inline), and kinst:FILE:LINE a line of the source")
+	f.BoolVar(&r.Expanded, "expand", false, "with --inline, print what is meant as specifications that mean the same without it, for a shell, a line each; run nothing")
 	f.BoolVarP(&r.List, "list", "l", false, "list the points that match: what is there, and by which mechanism or why not; run nothing")
 	f.BoolVar(&r.Many, "yes", false, fmt.Sprintf("more than %d points are meant", MostPoints))
 	f.BoolVar(&r.JSON, "json", false, "print one JSON document")
@@ -119,6 +121,10 @@ func (r *Request) Check() error {
 		return errors.New("--series and --live: what is shown as it comes is not kept; choose one")
 	case r.List && (r.Live || r.Sampled || r.TraceTo != ""):
 		return errors.New("--list runs nothing that could be followed: leave --live, --series and --trace-to out")
+	case r.Expanded && !r.Inline:
+		return errors.New("--expand: it prints what --inline makes of specifications, which is not given")
+	case r.Expanded && (r.List || r.works()):
+		return errors.New("--expand only says what is meant: leave --list and the workload out")
 	case r.notText() != "":
 		return fmt.Errorf("%q is not UTF-8: what is asked for has to be; a file may have the workload's odd bytes", r.notText())
 	case len(r.Specs) == 0:
@@ -129,7 +135,7 @@ func (r *Request) Check() error {
 		return errors.New("--stdin: there is no workload that could read it")
 	case r.List && r.works():
 		return errors.New("--list runs nothing: leave the workload out")
-	case !r.List && !r.works() && !r.Endless:
+	case !r.List && !r.Expanded && !r.works() && !r.Endless:
 		return errors.New("no workload: give --run STRING, or -- CMD ARG; or --list")
 	}
 	return nil

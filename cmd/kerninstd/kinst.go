@@ -107,6 +107,13 @@ func question(args []string, types func() (*ktypes.Types, error)) (code int, ans
 		fmt.Fprintf(os.Stderr, "kinst: %v\nkinst --help says more\n", err)
 		return exitUsage, false
 	}
+	if r.Expanded {
+		if err := r.PrintSpecs(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "kinst:", err)
+			return exitBroken, false
+		}
+		return 0, true
+	}
 	follow, err := r.Follow(os.Stderr, isTerminal(os.Stderr))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kinst:", err)

@@ -158,6 +158,9 @@ func (f *probeFlags) run(ctx context.Context) error {
 	if err != nil {
 		return usage(err)
 	}
+	if f.Expanded {
+		return f.PrintSpecs(os.Stdout)
+	}
 	mode, err := parseTime(f.time)
 	if err != nil {
 		return err
