@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // debugSet names the package with the kernel's debugging information in the lock.
@@ -102,6 +103,7 @@ func (b *builder) ofDebugPackage(ctx context.Context, release, name string, of f
 	if err != nil {
 		return nil, err
 	}
+	begun := time.Now()
 	defer os.Remove(b.cache.object(pkg.Digest))
 	dir, err := b.cache.temp("debug")
 	if err != nil {
@@ -113,12 +115,14 @@ func (b *builder) ofDebugPackage(ctx context.Context, release, name string, of f
 		return nil, err
 	}
 	defer f.Close()
+	most := bytesIn(dir) + pkg.Size // the most that there is at a time
 	os.Remove(b.cache.object(pkg.Digest))
 	made, err := of(f)
 	if err != nil {
 		return nil, err
 	}
 	d, err := b.cache.put(bytes.NewReader(made))
+	b.say("%s: read in %.1f s; %d MB of disk were taken at the most, %.1f MB are kept", pkg.Name, time.Since(begun).Seconds(), most/1e6, float64(len(made))/1e6)
 	return files{name: d}, err
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +35,8 @@ func debugArchive(t *testing.T, name string) (opt Options, a *brokenMirror, pkg 
 func TestFromVmlinux(t *testing.T) {
 	c, _ := testCache(t)
 	opt, a, pkg := debugArchive(t, "vmlinux-6.12.1+deb13-arm64")
+	var said strings.Builder
+	opt.Progress = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
 	times := 0
 	ask := func() string {
 		t.Helper()
@@ -52,6 +56,9 @@ func TestFromVmlinux(t *testing.T) {
 	}
 	if c.check(pkg.Digest) == nil {
 		t.Error("the package is kept")
+	}
+	if !regexp.MustCompile(`arm64-dbg: read in [0-9.]+ s; \d+ MB of disk were taken at the most, [0-9.]+ MB are kept\n`).MatchString(said.String()) {
+		t.Errorf("what it has taken is not said: %s", said.String())
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.dir, "tmp", "debug*")); len(left) != 0 {
 		t.Errorf("left: %v", left)

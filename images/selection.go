@@ -176,7 +176,9 @@ func (b *builder) fetchFrom(ctx context.Context, a *apt, pkgs []Package, answers
 		return err
 	}
 	defer os.RemoveAll(dir)
+	end := b.tellFetched(dir, size)
 	failed, err := a.fetch(ctx, dir, pkgs)
+	end()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -443,7 +445,10 @@ func (b *builder) download(ctx context.Context, a *apt, offers []offer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := a.download(ctx, dir, want); err != nil {
+	end := b.tellFetched(dir, size)
+	err = a.download(ctx, dir, want)
+	end()
+	if err != nil {
 		return err
 	}
 	for _, o := range want {

@@ -111,6 +111,49 @@ func inlineListed(t *testing.T, arch string) {
 			t.Errorf("%q: %d: %v", want, a.code, a)
 		}
 	}
+	if a := call(t, nil, append(slices.Clone(lines), "kinst::file_start_writ:entry")...); a.code != status.ExitFailed || !strings.Contains(a.stderr, "did you mean file_start_write?") {
+		t.Errorf("what is inlined everywhere has no symbol that could be near: %v", a)
+	}
+}
+
+// TestInlineConverted: what --expand prints counts the same without --inline, at each of a hundred copies and more.
+func TestInlineConverted(t *testing.T) {
+	t.Parallel()
+	for _, arch := range images.Arches() {
+		t.Run(arch, func(t *testing.T) {
+			if arch != "amd64" && !*full {
+				return // nothing in it is of an ISA
+			}
+			with := []string{"--inline", "--copies", "../../scenarios/copies/" + arch + ".copies"}
+			counts := func(args ...string) (all map[string]uint64, came int) {
+				t.Helper()
+				a := call(t, nil, append([]string{"probe", "--arch", arch, "--json", "--skip-refused", "--run", "wc -c /proc/mounts"}, args...)...)
+				var doc struct {
+					Points []struct {
+						Spec  string
+						Value uint64
+					}
+				}
+				if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil {
+					t.Fatalf("%v: %v", err, a)
+				}
+				all = map[string]uint64{}
+				for _, p := range doc.Points {
+					if all[p.Spec] = p.Value; p.Value > 0 {
+						came++
+					}
+				}
+				return all, came
+			}
+			inlined, came := counts(append(with, "kinst::fdput:entry")...)
+			a := call(t, nil, append([]string{"probe", "--arch", arch, "--expand", "kinst::fdput:entry"}, with...)...)
+			specs := strings.Fields(a.stdout)
+			if converted, _ := counts(specs...); a.code != 0 || len(specs) < 100 || came == 0 || !maps.Equal(inlined, converted) {
+				t.Errorf("%d specifications, %d of them came by: %v\nwith --inline %v\nwithout %v", len(specs), came, a, inlined, converted)
+			}
+			t.Logf("proof inline-converted %s %d", arch, len(specs))
+		})
+	}
 }
 
 // TestInlineArguments: an argument by its name is what the function that has the copy was given:

@@ -44,6 +44,7 @@ var testProofs = []testProof{
 	{"copies", "./ci/e2e", "TestCopies", "-full", true},
 	{"inline", "./ci/e2e", "TestInline", "-full", false},
 	{"inline-modules", "./ci/e2e", "TestInlineModule", "-full", false},
+	{"inline-converted", "./ci/e2e", "TestInlineConverted", "-full", false},
 	{"libvirt", "./ci/e2e", "TestLibvirt", "-full", false},
 	{"matrix", "./ci/e2e", "TestMatrix", "-full", false},
 }

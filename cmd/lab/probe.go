@@ -260,12 +260,14 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 	if err != nil {
 		return err
 	}
-	n, err := analysis.CopiesIn(d, about.kernel, about.modules...)
-	if err != nil {
+	var other *inlined.OtherBuildError
+	err = f.Expand(func(specs []string) (all []*wire.Meant, err error) {
+		f.copied, all, err = analysis.Meant(d, specs, about.kernel, about.modules...)
+		return all, err
+	}, func(s string) { progress("probe: %s", s) })
+	if errors.As(err, &other) {
 		return otherBuild(arch, err)
 	}
-	f.copied = n
-	err = f.Expand(func(specs []string) ([]*wire.Meant, error) { return n.Meant(specs), nil }, func(s string) { progress("probe: %s", s) })
 	var untold *ask.UntoldError
 	if errors.As(err, &untold) {
 		return &exit{code: status.ExitFailed, err: err}
