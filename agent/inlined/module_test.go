@@ -101,6 +101,18 @@ func TestModule(t *testing.T) {
 		if got := all.Source("fix_ture:"+place, false); !strings.HasPrefix(got, "module.c:") || !strings.HasSuffix(got, " thrice") {
 			t.Errorf("%s: %s is %q", arch, place, got)
 		}
+		if got, want := SourceIn(m, place, false), all.Source("fix_ture:"+place, false); got != want {
+			t.Errorf("%s: %s where it is not loaded is %q, not %q", arch, place, got, want)
+		}
+		returns := fmt.Sprintf("third+%#x", uint64(a-f.Addr)+1)
+		if got := SourceIn(m, returns, true); !strings.HasSuffix(got, " thrice") {
+			t.Errorf("%s: the call that returns to %s is %q", arch, returns, got)
+		}
+		for _, none := range []string{"third", "third+", "third+0x", "nobody+0x1", "third+0xffffffffff", fmt.Sprintf("third+%#x", uint64(f.Size)+0x400)} {
+			if got := SourceIn(m, none, false); got != "" {
+				t.Errorf("%s: %s is %q", arch, none, got)
+			}
+		}
 		for _, other := range []string{place, "other:" + place, "fix_ture:" + strings.Replace(place, "third", "vfs_read", 1)} {
 			if got := all.Source(other, false); got != "" {
 				t.Errorf("%s: %s is %q", arch, other, got)

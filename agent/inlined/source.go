@@ -2,9 +2,11 @@ package inlined
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"kerninst/agent/inline"
 	"kerninst/agent/isa"
 )
 
@@ -45,4 +47,35 @@ func (c *Copies) sourceAt(o isa.Off) string {
 		in = append(in, found.Body.Copies[k].Func.Name)
 	}
 	return strings.TrimSpace(at + " " + strings.Join(in, " < "))
+}
+
+// SourceIn is Source of a place in a module that is loaded elsewhere: it is found by the names of the module's functions
+// alone. Empty: nothing else in the module may have the name, and the place has to be in the function's own code.
+func SourceIn(m *inline.Module, place string, returned bool) string {
+	function, in, _ := strings.Cut(place, "+")
+	offset, err := strconv.ParseUint(in, 0, 32)
+	if err != nil {
+		return ""
+	}
+	if returned && offset > 0 { // else it is the end of another, of which the place does not tell
+		offset--
+	}
+	for _, s := range m.Sections {
+		k := slices.IndexFunc(s.Labels, func(l inline.Label) bool { return l.Name == function })
+		if k < 0 {
+			continue
+		}
+		begin := s.Labels[k].Off
+		at := begin + isa.Off(offset)
+		of, err := m.Index.At(begin)
+		if of.Body == nil { // see mostFree
+			of, err = m.Index.At(begin + mostFree)
+		}
+		this, failed := m.Index.At(at)
+		if err != nil || failed != nil || of.Body == nil || this.Body == nil || of.Body.Ranges[0] != this.Body.Ranges[0] {
+			return ""
+		}
+		return (&Copies{x: m.Index}).sourceAt(at)
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package inlined
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -37,6 +38,40 @@ func TestSource(t *testing.T) {
 	for _, place := range []string{"vfs_read", "vfs_raed+0x1", "vfs_read+x", ""} {
 		if got := c.Source(place, false); got != "" {
 			t.Errorf("%q: %s", place, got)
+		}
+	}
+}
+
+// TestSourceIn: of a module that was compiled as Debian does, too, whose functions have room in front on riscv64.
+func TestSourceIn(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		b, err := os.ReadFile("../../ci/e2e/testdata/" + arch + ".binfmt_misc.copies")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := inline.OpenModule(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := m.Index.Find("get_binfmt_handler")
+		if err != nil || len(found) == 0 || found[0].Copy < 0 {
+			t.Fatal(arch, found, err)
+		}
+		told := 0
+		for _, s := range m.Sections {
+			for _, l := range s.Labels {
+				if l.Name != "load_misc_binary" {
+					continue
+				}
+				place := fmt.Sprintf("%s+%#x", l.Name, uint64(found[0].Ranges()[0].Lo-l.Off))
+				if got := SourceIn(m, place, false); !strings.HasSuffix(got, "get_binfmt_handler") {
+					t.Errorf("%s: %s: %q", arch, place, got)
+				}
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("%s: %d functions", arch, told)
 		}
 	}
 }

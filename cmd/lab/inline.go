@@ -345,8 +345,30 @@ func readBefore(opts images.Options) func(func() (*ktext.Dump, error)) (card.Sou
 		if err != nil {
 			return nil, err
 		}
-		return n.Source, nil
+		modules := map[string]*inline.Module{}
+		return func(place string, returned bool) string {
+			name, rest, of := strings.Cut(place, ":")
+			if !of {
+				return n.Source(place, returned)
+			}
+			if _, asked := modules[name]; !asked {
+				modules[name] = moduleReadBefore(opts, name)
+			}
+			if modules[name] == nil {
+				return ""
+			}
+			return inlined.SourceIn(modules[name], rest, returned)
+		}, nil
 	}
+}
+
+// moduleReadBefore is what is known of a module, or nil: the lab's own has no package, and most nobody has asked for.
+func moduleReadBefore(opts images.Options, name string) *inline.Module {
+	all, err := analysis.ModuleCopies(context.Background(), opts, []string{name})
+	if err != nil || len(all) != 1 {
+		return nil
+	}
+	return all[0]
 }
 
 // mostCopies bounds a file of copies, in bytes.

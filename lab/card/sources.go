@@ -6,13 +6,20 @@ import (
 	"strings"
 )
 
-// Source is which line of the kernel's source a place is of, function+offset; empty: nobody knows.
+// Source is which line of the kernel's source a place is of, function+offset, or module:function+offset; empty: nobody knows.
 // returned says that the place is where a call returns to: it is the call that is meant.
 type Source func(place string, returned bool) string
 
-// place is how kernels and the lab write one, with the function's size and module behind it. Of
-// modules nobody knows lines.
-var place = regexp.MustCompile(`\b([A-Za-z_][\w.]*\+0x[0-9a-f]+)(?:/0x[0-9a-f]+)?( \[\w+\])?`)
+// place is how kernels and the lab write one, with the function's size and module behind it.
+var place = regexp.MustCompile(`\b([A-Za-z_][\w.]*\+0x[0-9a-f]+)(?:/0x[0-9a-f]+)?(?: \[(\w+)\])?`)
+
+// asked is a place with its module in front.
+func asked(function, module string) string {
+	if module == "" {
+		return function
+	}
+	return module + ":" + function
+}
 
 // standing is what a kernel's console has in front of the place where a CPU stands (amd64; arm64 and
 // riscv64; of warnings, before and since Linux 6.19), and behind it where it is the first of a list of
@@ -44,8 +51,8 @@ func named(of Source, symbol string, returned bool) string {
 	if strings.HasPrefix(symbol, inPatch) {
 		return ""
 	}
-	if m := place.FindStringSubmatch(symbol); m != nil && m[2] == "" {
-		return of(m[1], returned)
+	if m := place.FindStringSubmatch(symbol); m != nil {
+		return of(asked(m[1], m[2]), returned)
 	}
 	return ""
 }
@@ -54,11 +61,12 @@ func named(of Source, symbol string, returned bool) string {
 func told(of Source, line string) string {
 	var all []string
 	for _, m := range place.FindAllStringSubmatchIndex(line, -1) {
+		module := ""
 		if m[4] >= 0 {
-			continue
+			module = line[m[4]:m[5]]
 		}
 		stands := standing.MatchString(line[:m[0]]) || strings.HasPrefix(line[m[1]:], standingBehind)
-		if s := of(line[m[2]:m[3]], !stands); s != "" {
+		if s := of(asked(line[m[2]:m[3]], module), !stands); s != "" {
 			all = append(all, s)
 		}
 	}
