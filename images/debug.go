@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,19 +62,30 @@ func FromVmlinux(ctx context.Context, opt Options, name string, of func(vmlinux 
 	if err != nil {
 		return nil, err
 	}
-	made, err := b.cache.made(ctx, "debug", keyOf(name, kernel.SHA256), func() (files, error) {
+	return b.madeOrKept(ctx, name, keyOf(name, kernel.SHA256), s.Kernel, func() (files, error) {
 		return b.ofDebugPackage(ctx, s.Kernel, name, of)
 	})
-	if errors.Is(err, ErrNotCached) {
-		return nil, err
-	}
-	if err != nil {
-		return nil, &NoDebugError{s.Kernel + "-" + b.t.name, err}
-	}
-	return b.kept(made, name)
 }
 
-// kept reads what was made.
+// madeOrKept is what has been made under a key, or is made now; what has been damaged since is made anew.
+func (b *builder) madeOrKept(ctx context.Context, name, key, release string, step func() (files, error)) ([]byte, error) {
+	for again := false; ; again = true {
+		made, err := b.cache.made(ctx, "debug", key, step)
+		if errors.Is(err, ErrNotCached) {
+			return nil, err
+		}
+		if err != nil {
+			return nil, &NoDebugError{release + "-" + b.t.name, err}
+		}
+		out, err := b.kept(made, name)
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) || again || b.cache.look {
+			return out, err
+		}
+	}
+}
+
+// kept reads what was made, and removes it if it has been damaged.
 func (b *builder) kept(made files, name string) ([]byte, error) {
 	d := made[name]
 	if err := b.cache.verify(d); err != nil {
@@ -176,7 +188,18 @@ func (b *builder) debugFromIndex(ctx context.Context, want string) (Package, err
 		}
 		missed = append(missed, err)
 	}
-	return Package{}, fmt.Errorf("no mirror has %s: %w", want, errors.Join(missed...))
+	return Package{}, fmt.Errorf("no mirror has %s: %w", want, errors.Join(oncePerCause(missed)...))
+}
+
+// oncePerCause leaves out what differs from an earlier error in what apt says of it alone: one mirror that cannot be reached has many suites.
+func oncePerCause(all []error) []error {
+	known := map[string]bool{}
+	return slices.DeleteFunc(all, func(err error) bool {
+		cause, _, _ := strings.Cut(err.Error(), " (E: ")
+		again := known[cause]
+		known[cause] = true
+		return again
+	})
 }
 
 // room says whether the cache has room for a package of so many bytes and what comes out of it.

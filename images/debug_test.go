@@ -3,6 +3,8 @@ package images
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -130,5 +132,41 @@ func TestVmlinuxOfBuildDir(t *testing.T) {
 	all := func(r io.ReaderAt) ([]byte, error) { return io.ReadAll(io.NewSectionReader(r, 0, 99)) }
 	if got, err := b.ofBuildDir(all); err != nil || !bytes.Equal(got, []byte("mine")) {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What has been made and is damaged since, cut off or changed, is made anew at once.
+func TestDamagedOfVmlinux(t *testing.T) {
+	c, _ := testCache(t)
+	opt, _, _ := debugArchive(t, "vmlinux-6")
+	times, want := 0, "of this vmlinux"
+	ask := func() {
+		t.Helper()
+		b, err := FromVmlinux(context.Background(), opt, "first", func(io.ReaderAt) ([]byte, error) { times++; return []byte(want), nil })
+		if err != nil || string(b) != want {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	ask()
+	sum := sha256.Sum256([]byte(want))
+	object := c.object(Digest{hex.EncodeToString(sum[:]), int64(len(want))})
+	for n, damaged := range []string{"of this vmlinuX", "of"} {
+		must(t, os.Chmod(object, 0o644), os.WriteFile(object, []byte(damaged), 0o644))
+		if ask(); times != n+2 {
+			t.Errorf("%q: made %d times", damaged, times)
+		}
+	}
+}
+
+// A mirror that cannot be reached is said to be so once, and not for each suite that it might have.
+func TestNoMirrorForVmlinux(t *testing.T) {
+	testCache(t)
+	opt, a, _ := debugArchive(t, "vmlinux-6")
+	must(t, choose(t, opt))
+	a.mute = true
+	_, err := FromVmlinux(context.Background(), opt, "x", nil)
+	var none *NoDebugError
+	if !errors.As(err, &none) || strings.Count(err.Error(), "cannot be reached") != 1 || !strings.Contains(err.Error(), "all else is") {
+		t.Errorf("%v", err)
 	}
 }

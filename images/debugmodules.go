@@ -63,7 +63,7 @@ func (b *builder) keptModules(ctx context.Context, release, name, kernel string,
 	}
 	out := map[string][]byte{}
 	for _, module := range modules {
-		made, err := b.cache.made(ctx, "debug", keyed(module), func() (files, error) {
+		made, err := b.madeOrKept(ctx, name, keyed(module), release, func() (files, error) {
 			if fetched[module] == nil {
 				if err := fetch(); err != nil {
 					return nil, err
@@ -72,15 +72,10 @@ func (b *builder) keptModules(ctx context.Context, release, name, kernel string,
 			d, err := b.cache.put(bytes.NewReader(fetched[module]))
 			return files{name: d}, err
 		})
-		if errors.Is(err, ErrNotCached) {
-			return nil, err
-		}
 		if err != nil {
-			return nil, &NoDebugError{release + "-" + b.t.name, err}
-		}
-		if out[module], err = b.kept(made, name); err != nil {
 			return nil, err
 		}
+		out[module] = made
 	}
 	return out, nil
 }

@@ -44,6 +44,7 @@ type unit struct {
 type Options struct {
 	Workers  int                 // goroutines; one at least
 	Progress func(done, all int) // told of each unit, from one goroutine at a time; may be nil
+	Stopped  func() error        // asked before each unit, from any goroutine: an error ends it all; may be nil
 }
 
 // Make reads a vmlinux of one of the ISAs with debugging information. Errors say what the file
@@ -199,6 +200,11 @@ func (m *maker) units() ([]unit, error) {
 				lock.Unlock()
 				if k >= len(heads) {
 					return
+				}
+				if m.opt.Stopped != nil {
+					if errs[k] = m.opt.Stopped(); errs[k] != nil {
+						return
+					}
 				}
 				out[k], errs[k] = m.unit(heads[k])
 				lock.Lock()

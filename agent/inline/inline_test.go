@@ -2,6 +2,7 @@ package inline_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -317,5 +318,23 @@ func TestOnly(t *testing.T) {
 				t.Errorf("%s: at +%#x: other arguments", arch, uint64(o))
 			}
 		}
+	}
+}
+
+// TestStopped: who is told to stop reads no more, and says why.
+func TestStopped(t *testing.T) {
+	f, err := os.Open("testdata/arm64.elf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := all.Lookup("arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough, read := errors.New("enough"), 0
+	_, err = inline.Make(f, a, inline.Options{Workers: 2, Stopped: func() error { return enough }, Progress: func(int, int) { read++ }})
+	if !errors.Is(err, enough) || read > 0 {
+		t.Errorf("%v, %d units read", err, read)
 	}
 }

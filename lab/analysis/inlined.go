@@ -29,7 +29,7 @@ func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
 		return nil, err
 	}
 	b, err := images.FromVmlinux(ctx, opt, fmt.Sprintf("inline-%d", inline.Version), func(vmlinux io.ReaderAt) ([]byte, error) {
-		x, err := inline.Make(vmlinux, arch, reading(opt))
+		x, err := inline.Make(vmlinux, arch, reading(ctx, opt))
 		if err != nil {
 			return nil, err
 		}
@@ -41,10 +41,10 @@ func Copies(ctx context.Context, opt images.Options) (*inline.Index, error) {
 	return inline.Open(b)
 }
 
-// reading is how debugging information is read, which is told every few seconds.
-func reading(opt images.Options) inline.Options {
+// reading is how debugging information is read, which is told every few seconds, until nobody wants it any more.
+func reading(ctx context.Context, opt images.Options) inline.Options {
 	said := time.Now()
-	return inline.Options{Workers: runtime.GOMAXPROCS(0), Progress: func(done, of int) {
+	return inline.Options{Workers: runtime.GOMAXPROCS(0), Stopped: ctx.Err, Progress: func(done, of int) {
 		if opt.Progress != nil && time.Since(said) > 5*time.Second {
 			opt.Progress("%s: source files read: %d of %d", opt.Arch, done, of)
 			said = time.Now()
@@ -60,7 +60,7 @@ func ModuleCopies(ctx context.Context, opt images.Options, names []string) (out 
 	}
 	name := fmt.Sprintf("inline-module-%d-%d", inline.ModuleVersion, inline.Version)
 	made, err := images.FromModules(ctx, opt, name, names, func(file io.ReaderAt) ([]byte, error) {
-		m, err := inline.MakeModule(file, arch, reading(opt))
+		m, err := inline.MakeModule(file, arch, reading(ctx, opt))
 		if err != nil {
 			return nil, err
 		}
