@@ -40,8 +40,8 @@ func entriesOfCopies(arch string) (entries []isa.Off, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range f.Body.Copies {
-			entries = append(entries, c.Entry)
+		for k := range f.Body.Len() {
+			entries = append(entries, f.Body.Copy(k).Entry)
 		}
 	}
 	slices.Sort(entries)

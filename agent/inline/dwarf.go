@@ -369,14 +369,14 @@ func (u *reading) inlined(e *dwarf.Entry, body, in int) (int, error) {
 	line, _ := e.Val(dwarf.AttrCallLine).(int64)
 	c.Line = int(line)
 	b := &u.out.bodies[body]
-	b.Copies = append(b.Copies, c)
-	k := len(b.Copies) - 1
+	b.copies = append(b.copies, c)
+	k := len(b.copies) - 1
 	u.needs = append(u.needs, need{u.origin(e), body, k, -1})
 	return k, nil
 }
 
 func (u *reading) argument(e *dwarf.Entry, body, in int) error {
-	c := &u.out.bodies[body].Copies[in]
+	c := &u.out.bodies[body].copies[in]
 	where, err := u.places(e, c.ranges)
 	if err != nil {
 		return err
@@ -424,19 +424,19 @@ func (u *reading) fillIn() error {
 		b := &u.out.bodies[n.body]
 		switch {
 		case n.arg >= 0:
-			b.Copies[n.copy].args[n.arg].Name = f.Name
+			b.copies[n.copy].args[n.arg].Name = f.Name
 		case !ok:
 			return fmt.Errorf("the entry at %#x, of which there is code, has no name", n.from)
 		case n.copy >= 0:
-			b.Copies[n.copy].Func = f
+			b.copies[n.copy].Func = f
 		default:
 			b.Func = f
 		}
 	}
 	for _, b := range u.out.bodies {
 		u.out.stats.Bodies++
-		u.out.stats.Copies += len(b.Copies)
-		for _, c := range b.Copies {
+		u.out.stats.Copies += len(b.copies)
+		for _, c := range b.copies {
 			u.out.stats.Args += len(c.args)
 		}
 	}

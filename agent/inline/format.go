@@ -41,7 +41,7 @@ func newPool(bodies []Body, lines []Line) *pool {
 	p := &pool{at: map[string]uint32{}, funcAt: map[Func]uint32{}}
 	for k := range bodies {
 		p.addFunc(bodies[k].Func)
-		for _, c := range bodies[k].Copies {
+		for _, c := range bodies[k].copies {
 			p.addFunc(c.Func)
 			p.add(c.File)
 			for _, a := range c.args {
@@ -97,9 +97,9 @@ func (p *pool) appendBody(b []byte, body *Body) []byte {
 	from := body.Ranges[0].Lo
 	b = binary.AppendUvarint(b, uint64(p.funcAt[body.Func]))
 	b = appendRanges(b, from, body.Ranges)
-	b = binary.AppendUvarint(b, uint64(len(body.Copies)))
-	for k := range body.Copies {
-		c := &body.Copies[k]
+	b = binary.AppendUvarint(b, uint64(len(body.copies)))
+	for k := range body.copies {
+		c := &body.copies[k]
 		b = binary.AppendUvarint(b, uint64(p.funcAt[c.Func]))
 		b = binary.AppendUvarint(b, uint64(k-1-c.In)) // how far back; k: in none
 		b = binary.AppendUvarint(b, uint64(p.at[c.File]))
@@ -148,23 +148,54 @@ func appendRange(b []byte, from isa.Off, r Range) []byte {
 	return binary.AppendUvarint(b, uint64(r.Hi-r.Lo))
 }
 
-// body reads one.
-func (x *Index) body(k uint32) (*Body, error) {
+// body reads one, and of its copies where they are, and what they are of: only some of many are asked for.
+func (x *Index) body(k uint32, each func(copy int, function uint64)) (*Body, error) {
 	e := x.bodies[k]
 	r := reader{x: x, buffer: buffer{rest: x.data[e.at:]}, from: e.entry}
 	b := &Body{Func: r.fn(), Ranges: r.ranges()}
-	n := r.count()
-	b.Copies = make([]Copy, n)
-	for i := range b.Copies {
-		c := &b.Copies[i]
-		c.Func, c.In, c.File, c.Line = r.fn(), i-1-int(min(r.uleb(), uint64(i))), r.string(), int(r.uleb())
-		c.Entry = r.from + isa.Off(r.signed())
-		c.rest = reader{x: x, buffer: buffer{rest: r.bytes(r.uleb())}, from: e.entry}
+	b.at = make([]uint32, r.count())
+	b.rest = r
+	for i := range b.at {
+		b.at[i] = uint32(len(b.rest.rest) - len(r.rest))
+		function := r.skipCopy()
+		if r.err == nil {
+			each(i, function)
+		}
 	}
 	if r.err != nil || len(b.Ranges) == 0 {
 		return nil, fmt.Errorf("inline: the index is damaged: the body at %#x: %v", uint64(e.entry), r.err)
 	}
 	return b, nil
+}
+
+// skipCopy goes over one, holding that tables have what it refers to, and says what it is of.
+func (r *reader) skipCopy() (function uint64) {
+	function = r.uleb()
+	r.uleb() // what it is in
+	if file := r.uleb(); function >= uint64(len(r.x.funcs)) || file >= uint64(len(r.x.strings)) {
+		r.damaged()
+		return 0
+	}
+	r.uleb() // the line
+	r.signed()
+	r.bytes(r.uleb())
+	return function
+}
+
+// Len is how many copies there are in it.
+func (b *Body) Len() int { return max(len(b.copies), len(b.at)) }
+
+// Copy is the copy with a number from 0 on.
+func (b *Body) Copy(k int) *Copy {
+	if b.copies != nil {
+		return &b.copies[k]
+	}
+	r := b.rest
+	r.rest = r.rest[b.at[k]:]
+	c := &Copy{Func: r.fn(), In: k - 1 - int(min(r.uleb(), uint64(k))), File: r.string(), Line: int(r.uleb())}
+	c.Entry = r.from + isa.Off(r.signed())
+	c.rest = reader{x: r.x, buffer: buffer{rest: r.bytes(r.uleb())}, from: r.from}
+	return c
 }
 
 // Ranges is the copy's code, in order of places.

@@ -54,22 +54,18 @@ func (x *Index) fn(k uint64) Func {
 
 // Lookup lists the functions of a name: files may each have one.
 func (x *Index) Lookup(name string) (out []Func) {
-	for k := range x.named(name) {
+	for k, hi := x.named(name); k < hi; k++ {
 		out = append(out, x.fn(uint64(k)))
 	}
 	return out
 }
 
-// named visits the numbers of the functions of a name.
-func (x *Index) named(name string) func(func(int) bool) {
-	return func(yield func(int) bool) {
-		k := sort.Search(len(x.funcs), func(k int) bool { return x.strings[x.funcs[k].name] >= name })
-		for ; k < len(x.funcs) && x.strings[x.funcs[k].name] == name; k++ {
-			if !yield(k) {
-				return
-			}
-		}
+// named are the numbers of the functions of a name: from lo up to hi.
+func (x *Index) named(name string) (lo, hi int) {
+	lo = sort.Search(len(x.funcs), func(k int) bool { return x.strings[x.funcs[k].name] >= name })
+	for hi = lo; hi < len(x.funcs) && x.strings[x.funcs[hi].name] == name; hi++ {
 	}
+	return lo, hi
 }
 
 // Names lists the names of functions that begin with a prefix, in order, n at most.
@@ -106,35 +102,34 @@ func (f Found) Ranges() []Range {
 	if f.Copy < 0 {
 		return f.Body.Ranges
 	}
-	return f.Body.Copies[f.Copy].Ranges()
+	return f.Body.Copy(f.Copy).Ranges()
 }
 
 // Find lists the bodies and copies of all functions of a name, in order of the bodies that they
 // are in. A damaged index is an error.
 func (x *Index) Find(name string) (out []Found, err error) {
-	uses := map[uint32]bool{}
-	for k := range x.named(name) {
-		for _, b := range x.funcs[k].uses {
-			uses[b] = true
-		}
-	}
-	list := make([]uint32, 0, len(uses))
-	for b := range uses {
-		list = append(list, b)
+	lo, hi := x.named(name)
+	var list []uint32
+	for k := lo; k < hi; k++ {
+		list = append(list, x.funcs[k].uses...)
 	}
 	slices.Sort(list)
+	list = slices.Compact(list)
 	for _, k := range list {
-		b, err := x.body(k)
+		in := len(out)
+		b, err := x.body(k, func(copy int, function uint64) {
+			if function >= uint64(lo) && function < uint64(hi) {
+				out = append(out, Found{Copy: copy})
+			}
+		})
 		if err != nil {
 			return nil, err
 		}
 		if b.Func.Name == name {
-			out = append(out, Found{b, Outermost})
+			out = slices.Insert(out, in, Found{Copy: Outermost})
 		}
-		for c := range b.Copies {
-			if b.Copies[c].Func.Name == name {
-				out = append(out, Found{b, c})
-			}
+		for ; in < len(out); in++ {
+			out[in].Body = b
 		}
 	}
 	return out, nil
@@ -147,13 +142,13 @@ func (x *Index) At(o isa.Off) (Found, error) {
 	if k < 0 || !x.starts[k].Holds(o) {
 		return Found{Copy: Outermost}, nil
 	}
-	b, err := x.body(x.starts[k].body)
+	b, err := x.body(x.starts[k].body, func(int, uint64) {})
 	if err != nil {
 		return Found{Copy: Outermost}, err
 	}
 	f := Found{b, Outermost}
-	for c := range b.Copies { // the inner ones are behind those that they are in
-		if slices.ContainsFunc(b.Copies[c].Ranges(), func(r Range) bool { return r.Holds(o) }) {
+	for c := range b.Len() { // the inner ones are behind those that they are in
+		if slices.ContainsFunc(b.Copy(c).Ranges(), func(r Range) bool { return r.Holds(o) }) {
 			f.Copy = c
 		}
 	}
@@ -201,7 +196,7 @@ func (x *Index) use(bodies []Body, p *pool) {
 	}
 	for k, b := range bodies {
 		note(b.Func, k)
-		for _, c := range b.Copies {
+		for _, c := range b.copies {
 			note(c.Func, k)
 		}
 	}
@@ -240,14 +235,16 @@ func (x *Index) Only(names ...string) (*Index, error) {
 
 // add takes a body of another index with its lines.
 func (u *unit) add(x *Index, b *Body) {
-	for k := range b.Copies {
-		c := &b.Copies[k]
+	taken := Body{Func: b.Func, Ranges: b.Ranges}
+	for k := range b.Len() {
+		c := b.Copy(k)
 		c.ranges, c.args = c.Ranges(), c.Args()
 		u.stats.Args += len(c.args)
+		taken.copies = append(taken.copies, *c)
 	}
 	u.stats.Bodies++
-	u.stats.Copies += len(b.Copies)
-	u.bodies = append(u.bodies, *b)
+	u.stats.Copies += b.Len()
+	u.bodies = append(u.bodies, taken)
 	for _, r := range b.Ranges {
 		u.lines = append(u.lines, x.linesIn(r)...)
 	}

@@ -72,10 +72,10 @@ func shown(list []inline.Found) (out []string) {
 	for _, f := range list {
 		s := "body"
 		if f.Copy >= 0 {
-			c := &f.Body.Copies[f.Copy]
+			c := f.Body.Copy(f.Copy)
 			in := f.Body.Func.Name
 			if c.In >= 0 {
-				in = f.Body.Copies[c.In].Func.Name + " in " + in
+				in = f.Body.Copy(c.In).Func.Name + " in " + in
 			}
 			s = fmt.Sprintf("in %s at %s:%d", in, c.File, c.Line)
 		}
@@ -143,7 +143,7 @@ func TestPlaces(t *testing.T) {
 			if f.Copy < 0 {
 				continue
 			}
-			if c := &f.Body.Copies[f.Copy]; c.Entry != w.entry || !reflect.DeepEqual(c.Args(), w.args) {
+			if c := f.Body.Copy(f.Copy); c.Entry != w.entry || !reflect.DeepEqual(c.Args(), w.args) {
 				t.Errorf("%s at %#x: %+v, not %+v", name, uint64(c.Entry), c.Args(), w.args)
 			}
 		}
@@ -171,7 +171,7 @@ func TestAt(t *testing.T) {
 			case f.Copy < 0:
 				seen[f.Body.Func.Name] = true
 			default:
-				c := &f.Body.Copies[f.Copy]
+				c := f.Body.Copy(f.Copy)
 				seen[c.Func.Name] = true
 				for _, r := range c.Ranges() {
 					if r.Holds(o) && l.File != "fixture.c" {
@@ -314,7 +314,7 @@ func TestOnly(t *testing.T) {
 			if a.Copy != b.Copy || a.Body.Func != b.Body.Func || x.LineAt(o) != y.LineAt(o) && x.LineAt(o).File != "" {
 				t.Errorf("%s: at +%#x: %+v in %v, not %+v in %v", arch, uint64(o), y.LineAt(o), b.Body.Func, x.LineAt(o), a.Body.Func)
 			}
-			if a.Copy >= 0 && !reflect.DeepEqual(a.Body.Copies[a.Copy].Args(), b.Body.Copies[b.Copy].Args()) {
+			if a.Copy >= 0 && !reflect.DeepEqual(a.Body.Copy(a.Copy).Args(), b.Body.Copy(b.Copy).Args()) {
 				t.Errorf("%s: at +%#x: other arguments", arch, uint64(o))
 			}
 		}

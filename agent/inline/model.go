@@ -22,11 +22,15 @@ type Func struct {
 	Line       int
 }
 
-// Body is compiled code of one function, with the copies of others that are in it.
+// Body is compiled code of one function, with the copies of others that are in it, each behind the one
+// that it is in.
 type Body struct {
 	Func   Func
 	Ranges []Range // the first is where it is entered
-	Copies []Copy  // each behind the one that it is in
+
+	copies []Copy   // while an index is made
+	rest   reader   // in one that is: its copies,
+	at     []uint32 // and where in that each is
 }
 
 // Copy is an inlined copy of a function.

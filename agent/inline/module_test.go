@@ -113,7 +113,7 @@ func TestModuleAsLinked(t *testing.T) {
 			if a.Copy < 0 {
 				continue
 			}
-			c, d := &a.Body.Copies[a.Copy], &b.Body.Copies[b.Copy]
+			c, d := a.Body.Copy(a.Copy), b.Body.Copy(b.Copy)
 			if c.Entry != d.Entry || !reflect.DeepEqual(c.Args(), d.Args()) {
 				t.Errorf("%s: +%#x: %s is entered at %#x with %+v, not at %#x with %+v", arch, uint64(o), c.Func.Name, uint64(d.Entry), d.Args(), uint64(c.Entry), c.Args())
 			}
@@ -145,7 +145,7 @@ func TestModuleCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		line := func(mark string) int { return 1 + strings.Count(string(b[:bytes.Index(b, []byte(mark))]), "\n") }
-		c := &found[0].Body.Copies[found[0].Copy]
+		c := found[0].Body.Copy(found[0].Copy)
 		call := fmt.Sprintf("%s:%d of %s", c.File, c.Line, found[0].Body.Func.Name)
 		if want := fmt.Sprintf("module.c:%d of third", line("/* third */")); call != want {
 			t.Errorf("%s: thrice is called in %s, not %s", arch, call, want)

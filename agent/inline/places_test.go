@@ -81,7 +81,7 @@ func FuzzRead(f *testing.F) {
 			found, err := x.Find(name)
 			for _, c := range found {
 				if err == nil && c.Copy >= 0 {
-					c.Body.Copies[c.Copy].Args()
+					c.Body.Copy(c.Copy).Args()
 				}
 				c.Ranges()
 			}

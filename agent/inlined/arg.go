@@ -59,7 +59,7 @@ func (c *Copies) fill(does string, f inline.Found, at isa.Off) (string, error) {
 
 // value is an expression for an argument of a copy at a place, or why there is none.
 func (c *Copies) value(f inline.Found, at isa.Off, name string) (expr, why string) {
-	this := &f.Body.Copies[f.Copy]
+	this := f.Body.Copy(f.Copy)
 	var names []string
 	for _, a := range this.Args() {
 		names = append(names, a.Name)

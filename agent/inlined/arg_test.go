@@ -32,7 +32,7 @@ func someCopy(t *testing.T) (*inline.Index, inline.Found) {
 func TestFill(t *testing.T) {
 	x, f := someCopy(t)
 	c := Copies{x: x, text: ktexttest.Load(t, "amd64").Text(t), parts: []part{{inline.Range{Hi: x.Text}, 0}}}
-	at := f.Body.Copies[f.Copy].Entry
+	at := f.Body.Copy(f.Copy).Entry
 	reg, err := c.fill(`arg("file")`, f, at)
 	if err != nil || !strings.HasPrefix(reg, "reg(") {
 		t.Fatal(reg, err)

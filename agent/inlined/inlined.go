@@ -164,8 +164,8 @@ func (c *Copies) Exits(f inline.Found) ([]inline.Exit, error) {
 		return slices.ContainsFunc(ranges, func(r inline.Range) bool { return r.Holds(o) })
 	}
 	entry := ranges[0].Lo
-	if f.Copy >= 0 && inside(f.Body.Copies[f.Copy].Entry) { // the compiler may mean a place in front
-		entry = f.Body.Copies[f.Copy].Entry
+	if f.Copy >= 0 && inside(f.Body.Copy(f.Copy).Entry) { // the compiler may mean a place in front
+		entry = f.Body.Copy(f.Copy).Entry
 	}
 	code := inline.Code{Insns: insns, Also: c.also}
 	at, _ := c.Addr(entry)

@@ -43,8 +43,8 @@ func (c *Copies) sourceAt(o isa.Off) string {
 		return at
 	}
 	var in []string
-	for k := found.Copy; k >= 0; k = found.Body.Copies[k].In {
-		in = append(in, found.Body.Copies[k].Func.Name)
+	for k := found.Copy; k >= 0; k = found.Body.Copy(k).In {
+		in = append(in, found.Body.Copy(k).Func.Name)
 	}
 	return strings.TrimSpace(at + " " + strings.Join(in, " < "))
 }

@@ -95,7 +95,7 @@ func (e *expansion) found(f inline.Found, name string) error {
 		return nil
 	}
 	if name == "entry" {
-		at, _ := e.c.Addr(f.Body.Copies[f.Copy].Entry)
+		at, _ := e.c.Addr(f.Body.Copy(f.Copy).Entry)
 		e.addAt(f, at)
 		return nil
 	}

@@ -499,10 +499,10 @@ func (d *dumpedCopy) check(t *testing.T, x *inline.Index, base uint64) (places i
 		if f.Copy < 0 {
 			continue
 		}
-		c := &f.Body.Copies[f.Copy]
+		c := f.Body.Copy(f.Copy)
 		in := f.Body.Func.Name
 		if c.In >= 0 {
-			in = f.Body.Copies[c.In].Func.Name
+			in = f.Body.Copy(c.In).Func.Name
 		}
 		var got [][2]uint64
 		for _, r := range c.Ranges() {

@@ -214,11 +214,11 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	}
 	entry := ranges[0].Lo
 	if f.Copy >= 0 {
-		this := &f.Body.Copies[f.Copy]
+		this := f.Body.Copy(f.Copy)
 		entry = this.Entry
 		c.Call = fmt.Sprintf("%s:%d", this.File, this.Line)
-		for k := this.In; k >= 0; k = f.Body.Copies[k].In {
-			c.In = append(c.In, f.Body.Copies[k].Func.Name)
+		for k := this.In; k >= 0; k = f.Body.Copy(k).In {
+			c.In = append(c.In, f.Body.Copy(k).Func.Name)
 		}
 		c.Args = n.args(this)
 	}
