@@ -15,7 +15,8 @@ type listener struct {
 	mu   sync.Mutex
 	conn *conn // nil before the first machine
 
-	swept sync.Once // the pool, of what dead labs have left
+	swept   sync.Once  // the pool, of what dead labs have left
+	pushing sync.Mutex // so that machines that begin together send what they have in common once
 }
 
 // keep starts listening, or does so anew if libvirtd was started anew. It ends

@@ -130,9 +130,6 @@ func isNumber(err error, n golibvirt.ErrorNumber) bool {
 	return errors.As(err, &e) && e.Code == uint32(n)
 }
 
-// path is where QEMU finds a volume.
-func (p *pool) path(name string) string { return filepath.Join(p.folder, name) }
-
 // volumeXML describes a file to libvirt.
 type volumeXML struct {
 	XMLName    xml.Name `xml:"volume"`

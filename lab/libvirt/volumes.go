@@ -179,31 +179,40 @@ func (v *volumes) Give(ctx context.Context, name, from string) (skip int64, err 
 	if err := v.Remove(ctx, name); err != nil {
 		return 0, err
 	}
-	if info.Size() >= large {
+	if info.Size() < large {
+		err = v.copyOut(ctx, name, from)
+	} else {
 		skip = gap
+		err = v.copyThere(ctx, name, from)
 	}
-	err = v.with(ctx, func(p *pool) error {
-		if skip > 0 {
-			content, err := p.push(ctx, from, skip)
-			if err != nil {
-				return err
-			}
-			return p.clone(ctx, v.volume(name), content)
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			return err
-		}
-		vol, err := p.make(ctx, v.volume(name), info.Size())
-		if err != nil {
-			return err
-		}
-		return p.send(ctx, vol, bytes.NewReader(text), info.Size())
-	})
 	if err != nil {
 		return 0, err
 	}
 	return skip, os.Remove(from)
+}
+
+// copyOut sends a file of the lab's.
+func (v *volumes) copyOut(ctx context.Context, name, from string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return v.with(ctx, func(p *pool) error {
+		vol, err := p.make(ctx, v.volume(name), int64(len(text)))
+		if err != nil {
+			return err
+		}
+		return p.send(ctx, vol, bytes.NewReader(text), int64(len(text)))
+	})
+}
+
+// copyThere has a file of the lab's be in the pool, and makes a copy of it there, behind the gap.
+func (v *volumes) copyThere(ctx context.Context, name, from string) error {
+	content, err := v.push(ctx, from, gap)
+	if err != nil {
+		return err
+	}
+	return v.with(ctx, func(p *pool) error { return p.clone(ctx, v.volume(name), content) })
 }
 
 // Remove is qemu.Files'.
@@ -223,16 +232,21 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 		files = append(files, &s.Plugins[i].Object)
 	}
 	for _, file := range files {
-		err := v.with(ctx, func(p *pool) error {
-			name, err := p.push(ctx, *file, 0)
-			*file = p.path(name)
-			return err
-		})
+		name, err := v.push(ctx, *file, 0)
 		if err != nil {
 			return s, err
 		}
+		*file = filepath.Join(v.folder, name)
 	}
 	return s, nil
+}
+
+// push has a file be in the pool (pool.push).
+func (v *volumes) push(ctx context.Context, file string, skip int64) (name string, err error) {
+	v.backend.listener.pushing.Lock()
+	defer v.backend.listener.pushing.Unlock()
+	err = v.with(ctx, func(p *pool) (err error) { name, err = p.push(ctx, file, skip); return err })
+	return name, err
 }
 
 // sweep removes what is left of the machine.
