@@ -171,7 +171,8 @@ func survey(ctx context.Context, h inventory.Host, isas []string) (matrix.HostRe
 		r.Status, r.Reason = matrix.Unreachable, err.Error()
 		var old *libvirt.TooOldError
 		var pool *libvirt.PoolError
-		if errors.As(err, &old) || errors.As(err, &pool) {
+		var other *libvirt.OtherEmulatorError
+		if errors.As(err, &old) || errors.As(err, &pool) || errors.As(err, &other) {
 			r.Status = matrix.Unfit
 		}
 		return r, matrix.Size{}

@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kerninst/lab/libvirt/libvirttest"
 	"kerninst/lab/qemu"
@@ -256,5 +258,52 @@ func TestElsewhereUnreachable(t *testing.T) {
 	server.Knows(libvirttest.AnotherKey(t))
 	if _, err := reach(t, ssh).Survey(soon(t), nil); err == nil || !strings.Contains(err.Error(), "its key has changed") {
 		t.Errorf("host key changed: %v", err)
+	}
+}
+
+// A transfer that takes long, of a state or of memory, is no sign that a host is lost.
+func TestLongTransferElsewhere(t *testing.T) {
+	_, _, ways := elsewhere(t)
+	m := begin(t, reach(t, ways["unix"]), guest(t, "riscv64", "", qemutest.Hang))
+	go m.remote.with(soon(t), func(*pool) error { <-time.After(commandLimit + 2*time.Second); return nil }) // as long as it takes
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit+4*time.Second)
+	defer cancel()
+	if e, err := m.Wait(ctx); err == nil {
+		t.Errorf("the machine has ended: %+v", e)
+	}
+	m.Kill()
+	end(t, m)
+}
+
+// A start that fails late leaves no connection.
+func TestBadStateElsewhere(t *testing.T) {
+	d, pool, ways := elsewhere(t)
+	b := reach(t, ways["unix"])
+	opened := func() int {
+		all, err := filepath.Glob("/proc/" + d.PID() + "/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := 0
+	for range 3 {
+		s := guest(t, "riscv64", "", qemutest.Hang)
+		s.Mailbox, s.Mail, s.State = true, []byte("mail"), fileOf(t, 2<<20, 9)
+		var bad *vm.StateError
+		if _, err := b.Start(soon(t), s); !errors.As(err, &bad) {
+			t.Fatalf("%v, want a state that is of no use", err)
+		}
+		if before == 0 {
+			before = opened()
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); opened() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("libvirtd has %d files open, %d after the first", opened(), before)
+		}
+	}
+	if left := others(t, pool); len(left) > 0 {
+		t.Errorf("the pool has %q", left)
 	}
 }

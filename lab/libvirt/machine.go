@@ -46,9 +46,11 @@ const (
 	// QEMU that is installed for its capabilities when it is first used.
 	startLimit = 90 * time.Second
 	// checkLimit bounds Check.
-	checkLimit = 15 * time.Second
+	checkLimit = 30 * time.Second
 	// leftLimit is how long it may take what a libvirtd has forked before it was lost to be QEMU.
 	leftLimit = time.Second
+	// leaveLimit bounds how long it may take to leave nothing on a host.
+	leaveLimit = 30 * time.Second
 	// lastWords is how long what was sent before may still take to arrive.
 	lastWords = 3 * time.Second
 )
@@ -147,6 +149,9 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 	}
 	if err != nil {
 		m.release()
+		if m.mirror != nil {
+			m.mirror.stop()
+		}
 		left := m.left()
 		var state *vm.StateError
 		switch {
@@ -195,9 +200,11 @@ func (m *machine) bring(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 // left ends what a machine that did not come up, or whose host is lost, leaves, and says what became of it.
 func (m *machine) left() string {
 	if m.remote != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+		ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 		defer cancel()
-		m.remote.sweep(ctx) // of a host that is lost, in vain
+		if m.remote.sweep(ctx) != nil { // as where an answer was waited for too long: once more, on a new connection
+			m.remote.sweep(ctx) // of a host that is lost, in vain
+		}
 		m.remote.close()
 		return "its libvirtd ends it, if it is there"
 	}
@@ -267,7 +274,11 @@ func (m *machine) start(ctx context.Context, s vm.Spec, version qemu.Version) (e
 		if err := m.same(ctx, version); err != nil {
 			return err
 		}
-		m.mirror = follow(m.remote, s, m.control.close)
+		files, err := openVolumes(ctx, m.backend, m.name)
+		if err != nil {
+			return err
+		}
+		m.mirror = follow(files, s, m.control.close)
 	}
 	if s.State != "" {
 		if err := m.freezer().Thaw(ctx, s); err != nil {
@@ -408,7 +419,7 @@ func (m *machine) collect() {
 		return
 	}
 	if m.ending.Kind == vm.HostLost {
-		close(m.mirror.over)
+		m.mirror.stop()
 		m.left()
 		return
 	}

@@ -14,6 +14,9 @@ import (
 
 // mirror copies what a machine on another host writes into its run directory here, while it
 // writes, so that whoever reads it need not know where it comes from.
+//
+// It has a connection of its own: a state or a core that goes by the machine's may take minutes, and a
+// host that does not answer the mirror is taken for lost.
 type mirror struct {
 	files   *volumes
 	dir     string
@@ -26,8 +29,8 @@ type mirror struct {
 // mirrorInterval is how often a file that has not grown is looked at again.
 const mirrorInterval = 50 * time.Millisecond
 
-// pieceLimit bounds what is copied at once, in bytes.
-const pieceLimit = 4 << 20
+// pieceLimit bounds what is copied at once, in bytes: it has commandLimit to come.
+const pieceLimit = 256 << 10
 
 // growing are the files that are copied as they grow.
 var growing = []string{qemu.ConsoleFile, qemu.ResultsFile}
@@ -64,10 +67,18 @@ func follow(files *volumes, s vm.Spec, broken func()) *mirror {
 	return m
 }
 
+// stop ends it, as far as it has come.
+func (m *mirror) stop() {
+	close(m.over)
+	<-m.done
+	m.files.close()
+}
+
 // finish copies what is left when the machine has ended.
 func (m *mirror) finish() error {
 	close(m.over)
 	<-m.done
+	defer m.files.close()
 	if m.err != nil {
 		return m.err
 	}

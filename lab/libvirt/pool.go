@@ -222,12 +222,75 @@ func (p *pool) send(ctx context.Context, v golibvirt.StorageVol, r io.Reader, si
 	return err
 }
 
+// sendAll writes the beginning of a volume, and holds that it is there: libvirtd takes what its disk
+// has no room for without a word.
+func (p *pool) sendAll(ctx context.Context, v golibvirt.StorageVol, b []byte) error {
+	if err := p.send(ctx, v, bytes.NewReader(b), int64(len(b))); err != nil {
+		return err
+	}
+	var there bytes.Buffer
+	if err := p.receive(ctx, v, &there, 0, int64(len(b))); err != nil {
+		return err
+	}
+	if !bytes.Equal(there.Bytes(), b) {
+		return p.torn(v.Name)
+	}
+	return nil
+}
+
+// torn says that what was sent is not what is there.
+func (p *pool) torn(name string) error {
+	return &PoolError{fmt.Sprintf("its storage pool %s took %s, and has not all of it: is its disk full?", p.pool.Name, name)}
+}
+
+// sink is a writer that does not fail: go-libvirt waits for ever behind one that does. What comes
+// after an error is cut off.
+type sink struct {
+	to  io.Writer
+	err error
+	cut func()
+}
+
+func (s *sink) Write(b []byte) (int, error) {
+	if s.err == nil {
+		if _, s.err = s.to.Write(b); s.err != nil {
+			s.cut()
+		}
+	}
+	return len(b), nil
+}
+
 // receive reads a volume from an offset on, at most max bytes; 0: to its end.
 func (p *pool) receive(ctx context.Context, v golibvirt.StorageVol, w io.Writer, from, max int64) error {
+	failed := make(chan error, 1)
+	to := &sink{to: w, cut: p.conn.close}
 	_, err := call(ctx, p.conn, "fetch "+v.Name, func(l *golibvirt.Libvirt) (struct{}, error) {
-		return struct{}{}, l.StorageVolDownload(v, w, uint64(from), uint64(max), 0)
+		err := l.StorageVolDownload(v, to, uint64(from), uint64(max), 0)
+		failed <- to.err
+		return struct{}{}, err
 	})
+	if err == nil {
+		return <-failed
+	}
+	select {
+	case why := <-failed:
+		if why != nil {
+			return why
+		}
+	case <-time.After(unread): // it was given up
+	}
 	return err
+}
+
+// now is what the host's clock says, by a volume that is made for it.
+func (p *pool) now(ctx context.Context, machine string) (time.Time, error) {
+	name := machine + ".now"
+	v, err := p.make(ctx, name, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := p.written(ctx, v)
+	return now, errors.Join(err, p.remove(ctx, name))
 }
 
 // volumes are all that libvirt knows of.
@@ -258,8 +321,8 @@ func (p *pool) room(ctx context.Context, file string, size int64) error {
 		return int64(free), err
 	})
 	if err == nil && free < size+spareMiB<<20 {
-		err = &PoolError{fmt.Sprintf("its storage pool %s is full: %s wants %d MiB and %d to spare, and there are %d; what is called %s… there can be removed while no lab runs (virsh vol-delete)",
-			p.pool.Name, filepath.Base(file), size>>20, spareMiB, free>>20, contentPrefix)}
+		err = &PoolError{fmt.Sprintf("its storage pool %s is full: %s wants %d MiB and %d to spare, and there are %d; what is called %s… there can be removed while no lab runs (virsh vol-delete), with what ends in %s",
+			p.pool.Name, filepath.Base(file), size>>20, spareMiB, free>>20, contentPrefix, wholeSuffix)}
 	}
 	return err
 }
@@ -280,7 +343,7 @@ func (p *pool) push(ctx context.Context, file string, skip int64) (name string, 
 		return "", err
 	}
 	name = contentPrefix + hex.EncodeToString(h.Sum(nil))
-	if _, whole, err := p.find(ctx, name+wholeSuffix); err != nil || whole {
+	if whole, err := p.whole(ctx, name, size); err != nil || whole {
 		return name, err
 	}
 	if err := p.room(ctx, file, size); err != nil {
@@ -296,8 +359,34 @@ func (p *pool) push(ctx context.Context, file string, skip int64) (name string, 
 	if err := p.send(ctx, v, io.MultiReader(zeros(skip), f), size); err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
+	there := sha256.New()
+	if err := p.receive(ctx, v, there, 0, 0); err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
+	}
+	if contentPrefix+hex.EncodeToString(there.Sum(nil)) != name {
+		return "", p.torn(filepath.Base(file))
+	}
 	_, err = p.make(ctx, name+wholeSuffix, 0)
 	return name, err
+}
+
+// whole reports whether a file of that size is in the pool, and all of it.
+func (p *pool) whole(ctx context.Context, name string, size int64) (bool, error) {
+	if _, said, err := p.find(ctx, name+wholeSuffix); err != nil || !said {
+		return false, err
+	}
+	v, ok, err := p.find(ctx, name)
+	if err != nil || !ok {
+		return false, err
+	}
+	has, err := call(ctx, p.conn, "look at "+name, func(l *golibvirt.Libvirt) (uint64, error) {
+		_, capacity, _, err := l.StorageVolGetInfo(v)
+		return capacity, err
+	})
+	if isNumber(err, golibvirt.ErrNoStorageVol) {
+		return false, nil
+	}
+	return has == uint64(size), err
 }
 
 // zeros are n of them.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -77,11 +79,21 @@ func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	var d net.Dialer
-	sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
+	for {
+		sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
+		if err == nil {
+			return sock, nil
+		}
+		// ssh has made its socket and does not listen yet.
+		if !errors.Is(err, syscall.ECONNREFUSED) || closed(f.Exited) {
+			return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
+		}
+		select {
+		case <-time.After(socketInterval):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
+		}
 	}
-	return sock, nil
 }
 
 // why adds what ssh has said: of a socket that is not there ssh knows only when somebody wants it.
@@ -101,6 +113,15 @@ func (f *forward) also() string {
 	return ""
 }
 
+// turnedAway is what ssh says when a server drops it because too many begin at once (sshd_config(5),
+// MaxStartups), and attempts how often it is asked, with pauses that grow up to turnedAwayPause.
+var turnedAway = []string{"Connection reset", "Connection closed", "kex_exchange_identification"}
+
+const (
+	attempts        = 6
+	turnedAwayPause = 2 * time.Second
+)
+
 // keep has an ssh run.
 func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	w.mu.Lock()
@@ -108,31 +129,50 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	if w.forward != nil && !closed(w.forward.Exited) {
 		return w.forward, nil
 	}
-	// Its name is gone as soon as it is there, so that nothing is left of a lab that was killed.
+	if w.forward != nil {
+		w.forward.sock.Close()
+		w.forward = nil
+	}
+	for n := 1; ; n++ {
+		f, away, err := w.attempt(ctx)
+		if err == nil {
+			w.forward = f
+			return f, nil
+		}
+		if !away || n == attempts {
+			return nil, err
+		}
+		select {
+		case <-time.After(rand.N(turnedAwayPause * time.Duration(n) / attempts)):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// attempt starts ssh, and returns when it has been let in; away says that it may be, later.
+func (w *sshWay) attempt(ctx context.Context) (f *forward, away bool, err error) {
+	// Its socket's name is gone as soon as it is there, so that nothing is left of a lab that was killed.
 	dir, err := os.MkdirTemp("", "kerninst-")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "s")
 	if len(path) > maxSocket || strings.Contains(path, ":") {
-		return nil, fmt.Errorf("%s: no place for a socket of ssh's: set TMPDIR to a short path without a colon", path)
+		return nil, false, fmt.Errorf("%s: no place for a socket of ssh's: set TMPDIR to a short path without a colon", path)
 	}
-	if w.forward != nil {
-		w.forward.sock.Close()
+	if f, err = w.begin(path); err != nil {
+		return nil, false, err
 	}
-	if w.forward, err = w.begin(path); err != nil {
-		w.forward = nil
-		return nil, err
+	if err := f.await(ctx, path); err != nil {
+		f.Kill()
+		<-f.Exited
+		said := f.said.String()
+		away := slices.ContainsFunc(turnedAway, func(s string) bool { return strings.Contains(said, s) })
+		return nil, away, explainSSH(err, said, w.host)
 	}
-	if err := w.forward.await(ctx, path); err != nil {
-		w.forward.Kill()
-		<-w.forward.Exited
-		err = explainSSH(err, w.forward.said.String(), w.host)
-		w.forward = nil
-		return nil, err
-	}
-	return w.forward, nil
+	return f, false, nil
 }
 
 // begin starts ssh.
@@ -152,7 +192,7 @@ func (w *sshWay) begin(path string) (*forward, error) {
 // args are ssh's. It asks nobody, and shares no connection that others have made, which would
 // outlive it.
 func (w *sshWay) args(path string) []string {
-	args := []string{"-N", "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none", "-o", "ExitOnForwardFailure=yes",
+	args := []string{"-N", "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none",
 		"-o", fmt.Sprintf("ConnectTimeout=%d", sshLimit), "-o", fmt.Sprintf("ServerAliveInterval=%d", sshAlive), "-L", path + ":" + w.socket}
 	for _, option := range []struct{ flag, value string }{
 		{"-l", w.user}, {"-p", w.port}, {"-i", w.identity}, {"-oUserKnownHostsFile=", w.known},

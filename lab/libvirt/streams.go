@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,7 @@ type orderly struct {
 type stream struct {
 	answered bool
 	held     [][]byte // what came before the answer
+	waiting  int      // bytes of that
 	ended    bool     // its end has been answered, and that will be, which nobody waits for
 }
 
@@ -120,6 +122,9 @@ func (o *orderly) sort(packet []byte) error {
 			}
 		}
 	case kind == typeStream && !s.answered:
+		if s.waiting += len(packet); s.waiting > maxPacket {
+			return errors.New("libvirtd sends a stream and does not answer the call for it")
+		}
 		s.held = append(s.held, packet)
 	case kind == typeStream:
 		return o.pass(s, packet)

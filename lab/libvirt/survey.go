@@ -60,7 +60,11 @@ func (b Backend) Survey(ctx context.Context, arches []string) (*Host, error) {
 		return nil, fmt.Errorf("host %s: %w", b.URI, err)
 	}
 	if b.pool != "" {
-		if _, err := openPool(ctx, c, b); err != nil {
+		_, err := openPool(ctx, c, b)
+		if err == nil {
+			err = otherEmulator(ctx, c, arches)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("host %s: %w", b.URI, err)
 		}
 	}
@@ -77,6 +81,20 @@ func (b Backend) Survey(ctx context.Context, arches []string) (*Host, error) {
 		}
 	}
 	return h, nil
+}
+
+// otherEmulator is an OtherEmulatorError if a host says that its QEMU is another than the lab's. One
+// that has none of its own ISA does not say, and is asked by its first machine.
+func otherEmulator(ctx context.Context, c *conn, arches []string) error {
+	n, err := call(ctx, c, "QEMU's version", func(l *golibvirt.Libvirt) (uint64, error) { return l.ConnectGetVersion() })
+	if err != nil || n == 0 || len(arches) == 0 {
+		return nil
+	}
+	here, err := qemu.FindVersion(ctx, arches[0])
+	if there := versionOf(n); err == nil && there != here.Number {
+		return &OtherEmulatorError{there, here.Number}
+	}
+	return nil
 }
 
 // size asks for CPUs and memory. What libvirt calls free is what nothing is kept in, not even a

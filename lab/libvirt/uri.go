@@ -168,10 +168,10 @@ func sshOf(u *url.URL, q url.Values) (way, error) {
 		return nil, fmt.Errorf("host %q is no name of one", w.host)
 	case w.user != "" && !plainWord.MatchString(w.user):
 		return nil, fmt.Errorf("user %q is no name of one", w.user)
-	case strings.ContainsAny(socket, `:\`):
-		return nil, fmt.Errorf("socket %q: ssh leads to no path with a colon or backslash", socket)
-	case strings.ContainsAny(w.known, " \"\\%"):
-		return nil, fmt.Errorf("known_hosts %q: ssh would take it for several words", w.known)
+	case strings.ContainsAny(socket, ":\\%$\n"):
+		return nil, fmt.Errorf("socket %q: ssh leads to no path with a colon or backslash, and expands %% and $", socket)
+	case strings.ContainsAny(w.known, " \t\n\"'\\%$"):
+		return nil, fmt.Errorf("known_hosts %q: ssh would take it for several words, or expand it", w.known)
 	}
 	return w, nil
 }

@@ -63,7 +63,11 @@ func (v *volumes) with(ctx context.Context, do func(*pool) error) error {
 			return err
 		}
 		v.folder = v.pool.folder
-		v.backend.listener.swept.Do(func() { v.pool.sweepAbandoned(ctx, time.Now()) }) // for others' sake: in vain is no harm
+		v.backend.listener.swept.Do(func() { // for others' sake: in vain is no harm
+			if now, err := v.pool.now(ctx, v.machine); err == nil {
+				v.pool.sweepAbandoned(ctx, now)
+			}
+		})
 	}
 	return do(v.pool)
 }
@@ -143,8 +147,10 @@ func (a *atMost) Write(p []byte) (int, error) {
 // Read is qemu.Files'.
 func (v *volumes) Read(ctx context.Context, name string, from, max int64) ([]byte, error) {
 	got := &atMost{max: max}
-	err := v.receive(ctx, name, got, from, max)
-	return got.Bytes(), err
+	if err := v.receive(ctx, name, got, from, max); err != nil {
+		return nil, err // somebody may still be writing to it
+	}
+	return got.Bytes(), nil
 }
 
 // Write is qemu.Files'.
@@ -154,7 +160,7 @@ func (v *volumes) Write(ctx context.Context, name string, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return p.send(ctx, vol, bytes.NewReader(b), int64(len(b)))
+		return p.sendAll(ctx, vol, b)
 	})
 }
 
@@ -202,7 +208,7 @@ func (v *volumes) copyOut(ctx context.Context, name, from string) error {
 		if err != nil {
 			return err
 		}
-		return p.send(ctx, vol, bytes.NewReader(text), int64(len(text)))
+		return p.sendAll(ctx, vol, text)
 	})
 }
 
@@ -212,7 +218,7 @@ func (v *volumes) copyThere(ctx context.Context, name, from string) error {
 	if err != nil {
 		return err
 	}
-	return v.with(ctx, func(p *pool) error { return p.clone(ctx, v.volume(name), content) })
+	return v.patiently(ctx, func(p *pool) error { return p.clone(ctx, v.volume(name), content) })
 }
 
 // Remove is qemu.Files'.
@@ -238,15 +244,40 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 		}
 		*file = filepath.Join(v.folder, name)
 	}
-	return s, nil
+	if s.State != "" { // which is copied there later, when there is little time
+		if _, err := v.push(ctx, s.State, gap); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return s, err
+		}
+	}
+	return s, v.with(ctx, func(p *pool) error { return p.room(ctx, "what a guest writes", 0) })
 }
 
 // push has a file be in the pool (pool.push).
 func (v *volumes) push(ctx context.Context, file string, skip int64) (name string, err error) {
 	v.backend.listener.pushing.Lock()
 	defer v.backend.listener.pushing.Unlock()
-	err = v.with(ctx, func(p *pool) (err error) { name, err = p.push(ctx, file, skip); return err })
+	err = v.patiently(ctx, func(p *pool) (err error) { name, err = p.push(ctx, file, skip); return err })
 	return name, err
+}
+
+// busyInterval is how soon a volume is tried again that others have in use.
+const busyInterval = 100 * time.Millisecond
+
+// patiently is with for what libvirtd refuses while others make, send or copy the same volume.
+func (v *volumes) patiently(ctx context.Context, do func(*pool) error) error {
+	ctx, cancel := context.WithTimeout(ctx, pushLimit)
+	defer cancel()
+	for {
+		err := v.with(ctx, do)
+		if !isNumber(err, golibvirt.ErrOperationInvalid) {
+			return err
+		}
+		select {
+		case <-time.After(busyInterval):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // sweep removes what is left of the machine.

@@ -3,11 +3,13 @@ package libvirt
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,4 +148,124 @@ func TestSweepAbandoned(t *testing.T) {
 	}
 	m.Kill()
 	end(t, m)
+}
+
+// fileOf is a file of the lab's with so many bytes.
+func fileOf(t *testing.T, size int, fill byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, bytes.Repeat([]byte{fill}, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// What several send at once, and copy while others send it, each has whole.
+func TestPushAtOnce(t *testing.T) {
+	_, folder, ways := elsewhere(t)
+	for round := range 4 {
+		file := fileOf(t, 24<<20, byte(round+1))
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				v, err := openVolumes(soon(t), reach(t, ways["unix"]), fmt.Sprintf("kerninst-x%d", i)) // each as a lab of its own
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer v.close()
+				time.Sleep(time.Duration(i*round) * 3 * time.Millisecond) // so that some come while others are at it
+				if err := v.copyThere(soon(t), "state", file); err != nil {
+					t.Errorf("round %d, %d: %v", round, i, err)
+					return
+				}
+				got, err := os.ReadFile(filepath.Join(folder, v.volume("state")))
+				if err != nil || len(got) < gap || !bytes.Equal(got[gap:], want) {
+					t.Errorf("round %d, %d: %d bytes, %v", round, i, len(got), err)
+				}
+				if err := v.Remove(soon(t), "state"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// failing is a disk that is full.
+type failing struct{}
+
+var errFull = errors.New("no space left")
+
+func (failing) Write([]byte) (int, error) { return 0, errFull }
+
+// Whoever has no room for what comes is told so, and goes on.
+func TestReceiveWithoutRoom(t *testing.T) {
+	_, _, ways := elsewhere(t)
+	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	if _, err := v.Give(soon(t), "big", fileOf(t, 40<<20, 7)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := v.receive(soon(t), "big", failing{}, 0, 0); !errors.Is(err, errFull) {
+			t.Errorf("%v, want that there is no room", err)
+		}
+		if b, err := v.Read(soon(t), "big", gap, 1); err != nil || string(b) != "\x07" {
+			t.Errorf("behind it: %q, %v", b, err)
+		}
+	}
+	if b, err := v.Read(soon(t), "big", 0, 100); err != nil || len(b) != 100 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// What is marked as whole and is not there is sent again.
+func TestMarkerAlone(t *testing.T) {
+	_, _, ways := elsewhere(t)
+	b := reach(t, ways["unix"])
+	s := guest(t, "riscv64", "", qemutest.Hang)
+	v, err := openVolumes(soon(t), b, "kerninst-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	there, err := v.images(soon(t), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.with(soon(t), func(p *pool) error { return p.remove(soon(t), filepath.Base(there.Kernel)) }); err != nil {
+		t.Fatal(err)
+	}
+	m := begin(t, b, s)
+	m.Kill()
+	end(t, m)
+}
+
+// What a disk took without room for it is not taken for sent.
+func TestTorn(t *testing.T) {
+	_, folder, ways := elsewhere(t)
+	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	if err := v.Await(soon(t), "f"); err != nil {
+		t.Fatal(err)
+	}
+	// A device that takes everything and has nothing stands for the disk.
+	file := filepath.Join(folder, v.volume("f"))
+	if err := errors.Join(os.Remove(file), os.Symlink("/dev/null", file)); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Write(soon(t), "f", []byte("text")); err == nil {
+		t.Error("it was taken for sent")
+	}
 }
