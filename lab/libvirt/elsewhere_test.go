@@ -59,6 +59,7 @@ func others(t *testing.T, pool string) (names []string) {
 // Machines on another host end as local ones, their console comes here, and they leave nothing but
 // what the next will start from.
 func TestElsewhere(t *testing.T) {
+	t.Parallel()
 	_, pool, ways := elsewhere(t)
 	for name, uri := range ways {
 		b := reach(t, uri)
@@ -100,6 +101,7 @@ func TestElsewhere(t *testing.T) {
 
 // What is read of a machine on another host is what is there.
 func TestInsideElsewhere(t *testing.T) {
+	t.Parallel()
 	_, pool, ways := elsewhere(t)
 	s := guest(t, "riscv64", "here", qemutest.Hang)
 	m := begin(t, reach(t, ways["ssh"]), s)
@@ -146,6 +148,7 @@ func TestInsideElsewhere(t *testing.T) {
 
 // A state goes to the host once, with the timers of its CPUs, and the mail reaches the guest.
 func TestStateElsewhere(t *testing.T) {
+	t.Parallel()
 	_, pool, ways := elsewhere(t)
 	for name, uri := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -191,6 +194,7 @@ func TestStateElsewhere(t *testing.T) {
 
 // A host that is lost in the middle is one that is lost, whichever way led to it.
 func TestElsewhereGoesAway(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"tls", "ssh"} {
 		t.Run(name, func(t *testing.T) {
 			d, _, ways := elsewhere(t)
@@ -209,6 +213,7 @@ func TestElsewhereGoesAway(t *testing.T) {
 
 // One that says nothing any more is lost as well: its files are asked for all the time.
 func TestElsewhereHangs(t *testing.T) {
+	t.Parallel()
 	d, _, ways := elsewhere(t)
 	m := begin(t, reach(t, ways["tls"]), guest(t, "riscv64", "", qemutest.Hang))
 	d.Signal(syscall.SIGSTOP)
@@ -220,6 +225,7 @@ func TestElsewhereHangs(t *testing.T) {
 
 // Who cannot go there is told why.
 func TestElsewhereUnreachable(t *testing.T) {
+	t.Parallel()
 	pki := libvirttest.NewPKI(t)
 	d := libvirttest.StartElsewhere(t, pki)
 	server := libvirttest.StartSSH(t)
@@ -263,6 +269,7 @@ func TestElsewhereUnreachable(t *testing.T) {
 
 // A transfer that takes long, of a state or of memory, is no sign that a host is lost.
 func TestLongTransferElsewhere(t *testing.T) {
+	t.Parallel()
 	_, _, ways := elsewhere(t)
 	m := begin(t, reach(t, ways["unix"]), guest(t, "riscv64", "", qemutest.Hang))
 	go m.remote.with(soon(t), func(*pool) error { <-time.After(commandLimit + 2*time.Second); return nil }) // as long as it takes
@@ -277,6 +284,7 @@ func TestLongTransferElsewhere(t *testing.T) {
 
 // A start that fails late leaves no connection.
 func TestBadStateElsewhere(t *testing.T) {
+	t.Parallel()
 	d, pool, ways := elsewhere(t)
 	b := reach(t, ways["unix"])
 	opened := func() int {

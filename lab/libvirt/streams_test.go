@@ -9,6 +9,7 @@ import (
 // What a file has is read each time, whichever of libvirtd's threads is faster, and libvirtd lets go
 // of the file.
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	d, pool, ways := elsewhere(t)
 	opened := func() int {
 		all, err := filepath.Glob("/proc/" + d.PID() + "/fd/*")

@@ -18,6 +18,7 @@ import (
 
 // A file that its QEMU has removed is not there, whatever else goes on in the pool.
 func TestRemovedElsewhere(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
 	if err != nil {
@@ -46,6 +47,7 @@ func TestRemovedElsewhere(t *testing.T) {
 
 // What lies in a pool and was not finished is gone on from; what is there is not sent again.
 func TestPush(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	v, err := openVolumes(soon(t), reach(t, ways["tls"]), "kerninst-x")
 	if err != nil {
@@ -89,6 +91,7 @@ func TestPush(t *testing.T) {
 
 // A file that does not fit is refused before any of it is sent, with what can be done.
 func TestPoolFull(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
 	if err != nil {
@@ -114,6 +117,7 @@ func TestPoolFull(t *testing.T) {
 
 // What a killed lab has left is removed once it is old, and nothing else is.
 func TestSweepAbandoned(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	b := reach(t, ways["unix"])
 	m := begin(t, b, guest(t, "riscv64", "", qemutest.Hang))
@@ -162,6 +166,7 @@ func fileOf(t *testing.T, size int, fill byte) string {
 
 // What several send at once, and copy while others send it, each has whole.
 func TestPushAtOnce(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	for round := range 4 {
 		file := fileOf(t, 24<<20, byte(round+1))
@@ -205,6 +210,7 @@ func (failing) Write([]byte) (int, error) { return 0, errFull }
 
 // Whoever has no room for what comes is told so, and goes on.
 func TestReceiveWithoutRoom(t *testing.T) {
+	t.Parallel()
 	_, _, ways := elsewhere(t)
 	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
 	if err != nil {
@@ -229,6 +235,7 @@ func TestReceiveWithoutRoom(t *testing.T) {
 
 // What is marked as whole and is not there is sent again.
 func TestMarkerAlone(t *testing.T) {
+	t.Parallel()
 	_, _, ways := elsewhere(t)
 	b := reach(t, ways["unix"])
 	s := guest(t, "riscv64", "", qemutest.Hang)
@@ -251,6 +258,7 @@ func TestMarkerAlone(t *testing.T) {
 
 // What a disk took without room for it is not taken for sent.
 func TestTorn(t *testing.T) {
+	t.Parallel()
 	_, folder, ways := elsewhere(t)
 	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
 	if err != nil {
