@@ -38,6 +38,8 @@ type volumes struct {
 	mu     sync.Mutex
 	pool   *pool
 	folder string
+
+	state, content string // the file of the machine's state, and what that is called in the pool
 }
 
 var _ qemu.Files = (*volumes)(nil)
@@ -214,9 +216,12 @@ func (v *volumes) copyOut(ctx context.Context, name, from string) error {
 
 // copyThere has a file of the lab's be in the pool, and makes a copy of it there, behind the gap.
 func (v *volumes) copyThere(ctx context.Context, name, from string) error {
-	content, err := v.push(ctx, from, gap)
-	if err != nil {
-		return err
+	content := v.content
+	if from != v.state || content == "" {
+		var err error
+		if content, err = v.push(ctx, from, gap); err != nil {
+			return err
+		}
 	}
 	return v.patiently(ctx, func(p *pool) error { return p.clone(ctx, v.volume(name), content) })
 }
@@ -245,9 +250,11 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 		*file = filepath.Join(v.folder, name)
 	}
 	if s.State != "" { // which is copied there later, when there is little time
-		if _, err := v.push(ctx, s.State, gap); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		content, err := v.push(ctx, s.State, gap)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
+		v.state, v.content = s.State, content
 	}
 	return s, v.with(ctx, func(p *pool) error { return p.room(ctx, "what a guest writes", 0) })
 }
