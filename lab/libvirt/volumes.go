@@ -64,7 +64,9 @@ func (v *volumes) with(ctx context.Context, do func(*pool) error) error {
 			c.close()
 			return err
 		}
-		v.folder = v.pool.folder
+		if v.folder == "" { // which others read
+			v.folder = v.pool.folder
+		}
 		v.backend.listener.swept.Do(func() { // for others' sake: in vain is no harm
 			if now, err := v.pool.now(ctx, v.machine); err == nil {
 				v.pool.sweepAbandoned(ctx, now)
