@@ -128,7 +128,7 @@ func TestWrongCalls(t *testing.T) {
 		{"unknown scenario", []string{"run", "--scenario", "smok"}, "did you mean smoke?"},
 		{"unknown time", []string{"run", "--time", "lunar"}, "one of exact, host"},
 		{"host time in exact time", []string{"run", "--scenario", "boot,ab"}, "add --time host"},
-		{"a host that is another machine", []string{"run", "--host", "qemu+ssh://host/system"}, "images are not pushed yet"},
+		{"a host without encryption", []string{"run", "--host", "qemu+tcp://host/system"}, "use ssh or tls"},
 		{"a host that is no URI", []string{"run", "--host", "host"}, "qemu+unix:///system"},
 		{"no jobs", []string{"run", "--jobs", "0"}, "at least 1"},
 		{"out is not empty", []string{"run", "--out", full}, "--force"},
