@@ -101,6 +101,7 @@ find_missing() {
 	[ -n "$(command -v "${GO:-go}")" ] || want go golang-go
 	if [ -n "${TESTS:-}" ]; then
 		want mount mount
+		want ssh openssh-client
 		# The daemon alone, which tests start themselves.
 		want /usr/sbin/libvirtd libvirt-daemon
 		want "/usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so" libvirt-daemon-driver-qemu
