@@ -283,15 +283,8 @@ func TestBadStateElsewhere(t *testing.T) {
 	t.Parallel()
 	d, pool, ways := elsewhere(t)
 	b := reach(t, ways["unix"])
-	opened := func() int {
-		all, err := filepath.Glob("/proc/" + d.PID() + "/fd/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
 	const besides = 2 // the connection that listens for all machines, and what libvirtd has open for itself since
-	before := opened()
+	before := d.Open(t)
 	for range 5 {
 		s := guest(t, "riscv64", "", qemutest.Hang)
 		s.Mailbox, s.Mail, s.State = true, []byte("mail"), fileOf(t, 2<<20, 9)
@@ -300,9 +293,9 @@ func TestBadStateElsewhere(t *testing.T) {
 			t.Fatalf("%v, want a state that is of no use", err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); opened() > before+besides; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); d.Open(t) > before+besides; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("libvirtd has %d files open, %d before", opened(), before)
+			t.Fatalf("libvirtd has %d files open, %d before", d.Open(t), before)
 		}
 	}
 	if left := others(t, pool); len(left) > 0 {

@@ -3,13 +3,10 @@ package libvirt
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,20 +17,6 @@ import (
 
 // defaultPool is the pool of a host that is another machine.
 const defaultPool = "kerninst"
-
-// contentPrefix and the SHA-256 of what is in it, in hex, is the name of a volume that machines
-// start from. It is whole when there is an empty one with wholeSuffix beside it: of who was lost in
-// the middle another goes on, by writing the same bytes again. Nobody removes them.
-const (
-	contentPrefix = "kerninst-sha256-"
-	wholeSuffix   = ".whole"
-)
-
-// pushLimit bounds how long one file takes to get to a host.
-const pushLimit = 10 * time.Minute
-
-// spareMiB is what a pool is to have left beside a file that goes there.
-const spareMiB = 64
 
 // PoolError says that a host's pool is of no use as it is.
 type PoolError struct{ Why string }
@@ -312,98 +295,4 @@ func (p *pool) written(ctx context.Context, v golibvirt.StorageVol) (time.Time, 
 	}
 	err = xml.Unmarshal([]byte(text), &is)
 	return time.Unix(int64(is.Seconds), 0), err
-}
-
-// room says that a file will not fit.
-func (p *pool) room(ctx context.Context, file string, size int64) error {
-	free, err := call(ctx, p.conn, "room", func(l *golibvirt.Libvirt) (int64, error) {
-		_, _, _, free, err := l.StoragePoolGetInfo(p.pool)
-		return int64(free), err
-	})
-	if err == nil && free < size+spareMiB<<20 {
-		err = &PoolError{fmt.Sprintf("its storage pool %s is full: %s wants %d MiB and %d to spare, and there are %d; what is called %s… there can be removed while no lab runs (virsh vol-delete), with what ends in %s",
-			p.pool.Name, filepath.Base(file), size>>20, spareMiB, free>>20, contentPrefix, wholeSuffix)}
-	}
-	return err
-}
-
-// push has a file be in the pool, behind that many bytes of zeros, by what is in it, and says what it
-// is called there.
-func (p *pool) push(ctx context.Context, file string, skip int64) (name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, pushLimit)
-	defer cancel()
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	size, err := io.Copy(h, io.MultiReader(zeros(skip), f))
-	if err != nil {
-		return "", err
-	}
-	name = contentPrefix + hex.EncodeToString(h.Sum(nil))
-	if whole, err := p.whole(ctx, name, size); err != nil || whole {
-		return name, err
-	}
-	if err := p.room(ctx, file, size); err != nil {
-		return "", err
-	}
-	v, err := p.make(ctx, name, size)
-	if err != nil {
-		return "", err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return "", err
-	}
-	if err := p.send(ctx, v, io.MultiReader(zeros(skip), f), size); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
-	}
-	there := sha256.New()
-	if err := p.receive(ctx, v, there, 0, 0); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
-	}
-	if contentPrefix+hex.EncodeToString(there.Sum(nil)) != name {
-		return "", p.torn(filepath.Base(file))
-	}
-	_, err = p.make(ctx, name+wholeSuffix, 0)
-	return name, err
-}
-
-// whole reports whether a file of that size is in the pool, and all of it.
-func (p *pool) whole(ctx context.Context, name string, size int64) (bool, error) {
-	if _, said, err := p.find(ctx, name+wholeSuffix); err != nil || !said {
-		return false, err
-	}
-	v, ok, err := p.find(ctx, name)
-	if err != nil || !ok {
-		return false, err
-	}
-	has, err := call(ctx, p.conn, "look at "+name, func(l *golibvirt.Libvirt) (uint64, error) {
-		_, capacity, _, err := l.StorageVolGetInfo(v)
-		return capacity, err
-	})
-	if isNumber(err, golibvirt.ErrNoStorageVol) {
-		return false, nil
-	}
-	return has == uint64(size), err
-}
-
-// zeros are n of them.
-func zeros(n int64) io.Reader { return bytes.NewReader(make([]byte, n)) }
-
-// clone makes a new volume of what another holds, on the host itself.
-func (p *pool) clone(ctx context.Context, name, of string) error {
-	from, ok, err := p.find(ctx, of)
-	if err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("volume %s is gone", of))
-	}
-	text, err := p.describe(name, 0)
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, p.conn, "copy "+of, func(l *golibvirt.Libvirt) (golibvirt.StorageVol, error) {
-		return l.StorageVolCreateXMLFrom(p.pool, text, from, 0)
-	})
-	return err
 }

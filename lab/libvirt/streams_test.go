@@ -11,13 +11,6 @@ import (
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	d, pool, ways := elsewhere(t)
-	opened := func() int {
-		all, err := filepath.Glob("/proc/" + d.PID() + "/fd/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
 	for name, uri := range ways {
 		v, err := openVolumes(soon(t), reach(t, uri), "kerninst-x")
 		if err != nil {
@@ -33,7 +26,7 @@ func TestStreams(t *testing.T) {
 		}
 		defer f.Close()
 		const times, line = 1000, "hello\n"
-		before := opened()
+		before := d.Open(t)
 		for i := range times {
 			if _, err := f.WriteString(line); err != nil {
 				t.Fatal(err)
@@ -43,7 +36,7 @@ func TestStreams(t *testing.T) {
 				t.Fatalf("%s: read %q the %dth time, %v", name, b, i+1, err)
 			}
 		}
-		if n := opened(); n > before+10 {
+		if n := d.Open(t); n > before+10 {
 			t.Errorf("%s: libvirtd has %d files open, %d before", name, n, before)
 		}
 	}

@@ -16,15 +16,22 @@ import (
 	"kerninst/lab/qemu/qemutest"
 )
 
-// A file that its QEMU has removed is not there, whatever else goes on in the pool.
-func TestRemovedElsewhere(t *testing.T) {
-	t.Parallel()
+// opened are the files of a machine on another host, and the folder where they are there.
+func opened(t *testing.T, way string) (v *volumes, folder string) {
+	t.Helper()
 	_, folder, ways := elsewhere(t)
-	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
+	v, err := openVolumes(soon(t), reach(t, ways[way]), "kerninst-x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer v.close()
+	t.Cleanup(v.close)
+	return v, folder
+}
+
+// A file that its QEMU has removed is not there, whatever else goes on in the pool.
+func TestRemovedElsewhere(t *testing.T) {
+	t.Parallel()
+	v, folder := opened(t, "unix")
 	if err := v.Await(soon(t), "f"); err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +55,7 @@ func TestRemovedElsewhere(t *testing.T) {
 // What lies in a pool and was not finished is gone on from; what is there is not sent again.
 func TestPush(t *testing.T) {
 	t.Parallel()
-	_, folder, ways := elsewhere(t)
-	v, err := openVolumes(soon(t), reach(t, ways["tls"]), "kerninst-x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.close()
+	v, folder := opened(t, "tls")
 	text := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
@@ -92,18 +94,13 @@ func TestPush(t *testing.T) {
 // A file that does not fit is refused before any of it is sent, with what can be done.
 func TestPoolFull(t *testing.T) {
 	t.Parallel()
-	_, folder, ways := elsewhere(t)
-	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.close()
+	v, folder := opened(t, "unix")
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var full *PoolError
-	err = v.with(soon(t), func(p *pool) error { return p.room(soon(t), file, 1<<50) })
+	err := v.with(soon(t), func(p *pool) error { return p.room(soon(t), file, 1<<50) })
 	if !errors.As(err, &full) || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), contentPrefix) {
 		t.Errorf("%v", err)
 	}
@@ -211,12 +208,7 @@ func (failing) Write([]byte) (int, error) { return 0, errFull }
 // Whoever has no room for what comes is told so, and goes on.
 func TestReceiveWithoutRoom(t *testing.T) {
 	t.Parallel()
-	_, _, ways := elsewhere(t)
-	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.close()
+	v, _ := opened(t, "unix")
 	if _, err := v.Give(soon(t), "big", fileOf(t, 40<<20, 7)); err != nil {
 		t.Fatal(err)
 	}
@@ -259,12 +251,7 @@ func TestMarkerAlone(t *testing.T) {
 // What a disk took without room for it is not taken for sent.
 func TestTorn(t *testing.T) {
 	t.Parallel()
-	_, folder, ways := elsewhere(t)
-	v, err := openVolumes(soon(t), reach(t, ways["unix"]), "kerninst-x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.close()
+	v, folder := opened(t, "unix")
 	if err := v.Await(soon(t), "f"); err != nil {
 		t.Fatal(err)
 	}

@@ -226,5 +226,12 @@ func (d *Daemon) reap() {
 	}
 }
 
-// PID is libvirtd's.
-func (d *Daemon) PID() string { return strconv.Itoa(d.Cmd.Process.Pid) }
+// Open is how many files and connections libvirtd has open.
+func (d *Daemon) Open(t testing.TB) int {
+	t.Helper()
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", d.Cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
