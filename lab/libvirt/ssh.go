@@ -46,27 +46,22 @@ type sshWay struct {
 type forward struct {
 	*child.Child
 	sock *os.File // its socket, which has no name any more
-	said *said
+	said said
 }
 
-// said is the end of what a program says.
-type said struct {
-	mu   sync.Mutex
-	text []byte
-}
+// said is what a program says, in a file without a name: whatever it said before it closed a
+// connection is there when the lab sees that end.
+type said struct{ *os.File }
 
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text = append(s.text, p...)
-	s.text = s.text[max(0, len(s.text)-saidKept):]
-	return len(p), nil
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.TrimSpace(string(s.text))
+// String is the end of it.
+func (s said) String() string {
+	text := make([]byte, saidKept)
+	info, err := s.Stat()
+	if err != nil {
+		return ""
+	}
+	n, _ := s.ReadAt(text, max(0, info.Size()-saidKept))
+	return strings.TrimSpace(string(text[:n]))
 }
 
 func (w *sshWay) key() string {
@@ -130,7 +125,7 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 		return w.forward, nil
 	}
 	if w.forward != nil {
-		w.forward.sock.Close()
+		w.forward.close()
 		w.forward = nil
 	}
 	for n := 1; ; n++ {
@@ -169,6 +164,7 @@ func (w *sshWay) attempt(ctx context.Context) (f *forward, away bool, err error)
 		f.Kill()
 		<-f.Exited
 		said := f.said.String()
+		f.close()
 		away := slices.ContainsFunc(turnedAway, func(s string) bool { return strings.Contains(said, s) })
 		return nil, away, explainSSH(err, said, w.host)
 	}
@@ -181,9 +177,13 @@ func (w *sshWay) begin(path string) (*forward, error) {
 	if err != nil {
 		return nil, errors.New("ssh is not installed: it is in Debian's package openssh-client")
 	}
-	f := &forward{said: &said{}}
+	fd, err := unix.MemfdCreate("ssh", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("a file for what ssh says: %w", err)
+	}
+	f := &forward{said: said{os.NewFile(uintptr(fd), "what ssh says")}}
 	cmd := exec.Command(program, w.args(path)...)
-	cmd.Stdout, cmd.Stderr = f.said, f.said
+	cmd.Stdout, cmd.Stderr = f.said.File, f.said.File
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	f.Child, err = child.Start(cmd, nil)
 	return f, err
@@ -210,6 +210,9 @@ func (w *sshWay) args(path string) []string {
 	}
 	return append(args, "--", w.host)
 }
+
+// close gives up what is left of one that has ended.
+func (f *forward) close() { f.sock.Close(); f.said.Close() }
 
 // await waits for the socket, which ssh makes once it has been let in.
 func (f *forward) await(ctx context.Context, path string) error {
