@@ -47,6 +47,7 @@ func runISACommand() *cobra.Command {
 	f.add(c.Flags())
 	f.addRun(c)
 	c.Flags().StringVar(&f.then, "then", "", "folder of a run whose added files are added again")
+	c.Flags().IntVar(&f.inherited, "way", 0, "descriptor of a way to the host that is to be shared")
 	return c
 }
 

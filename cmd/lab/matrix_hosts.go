@@ -136,9 +136,15 @@ func free(hosts []inventory.Host, word string, n int) string {
 func (m *matrixRun) survey(ctx context.Context, named []inventory.Host) {
 	isas := m.isas()
 	m.doc.Hosts, m.sizes = make([]matrix.HostRecord, len(named)), make([]matrix.Size, len(named))
+	m.ways = map[string]libvirt.Backend{}
+	for _, h := range named {
+		if b, err := libvirt.Parse(h.URI); err == nil { // an error is this machine's: the others have been read before
+			m.ways[h.URI] = b
+		}
+	}
 	var asked sync.WaitGroup
 	for i, h := range named {
-		asked.Go(func() { m.doc.Hosts[i], m.sizes[i] = survey(ctx, h, isas) })
+		asked.Go(func() { m.doc.Hosts[i], m.sizes[i] = survey(ctx, h, m.ways[h.URI], isas) })
 	}
 	asked.Wait()
 	for i := range m.doc.Hosts {
@@ -164,9 +170,9 @@ func (m *matrixRun) isas() (isas []string) {
 }
 
 // survey asks one host. What an inventory says bounds what it has.
-func survey(ctx context.Context, h inventory.Host, isas []string) (matrix.HostRecord, matrix.Size) {
+func survey(ctx context.Context, h inventory.Host, way libvirt.Backend, isas []string) (matrix.HostRecord, matrix.Size) {
 	r := matrix.HostRecord{Name: h.Name, URI: h.URI, Status: matrix.Used, Lacks: map[string]string{}}
-	has, err := offer(ctx, h.URI, isas)
+	has, err := offer(ctx, h.URI, way, isas)
 	if err != nil {
 		r.Status, r.Reason = matrix.Unreachable, err.Error()
 		var old *libvirt.TooOldError
@@ -220,15 +226,11 @@ func atMost(has, limit int) int {
 }
 
 // offer is what a host has.
-func offer(ctx context.Context, uri string, isas []string) (*libvirt.Host, error) {
+func offer(ctx context.Context, uri string, way libvirt.Backend, isas []string) (*libvirt.Host, error) {
 	if uri == inventory.Here {
 		return offerHere(ctx, isas)
 	}
-	b, err := libvirt.Parse(uri)
-	if err != nil {
-		return nil, err
-	}
-	return b.Survey(ctx, isas)
+	return way.Survey(ctx, isas)
 }
 
 // offerHere is what a libvirtd would say of this machine.

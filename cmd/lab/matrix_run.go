@@ -27,7 +27,8 @@ type matrixRun struct {
 	*matrixFlags
 	out   string // absolute
 	doc   *matrix.Document
-	sizes []matrix.Size // of the machines that hosts are on, as each of them says
+	sizes []matrix.Size              // of the machines that hosts are on, as each of them says
+	ways  map[string]libvirt.Backend // to hosts, by their URIs
 }
 
 // queue is all cells, and the hosts that are of use.
@@ -160,6 +161,8 @@ func (m *matrixRun) attempt(ctx context.Context, c matrix.Cell, h matrix.Host) (
 	f.arch, f.kernel, f.scenario, f.seed = c.Arch, c.Kernel.Word, c.Scenario, c.Seed
 	if f.host = h.URI; h.URI == inventory.Here {
 		f.host = ""
+	} else {
+		f.way = m.ways[h.URI].Share()
 	}
 	code, said, err := f.logged(ctx, c.Arch, sub, filepath.Join(dir, logFile))
 	if err != nil || ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kerninst/lab/inventory"
+	"kerninst/lab/libvirt"
 	"kerninst/lab/matrix"
 	"kerninst/lab/report"
 	"kerninst/lab/session"
@@ -107,22 +108,27 @@ func TestParseSeeds(t *testing.T) {
 func TestSurveyHosts(t *testing.T) {
 	ctx := context.Background()
 	isas := []string{"riscv64"}
-	r, _ := survey(ctx, inventory.Host{Name: "a", URI: "qemu:///session?socket=/nonexistent/sock"}, isas)
+	const nowhere = "qemu:///session?socket=/nonexistent/sock"
+	way, err := libvirt.Parse(nowhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := survey(ctx, inventory.Host{Name: "a", URI: nowhere}, way, isas)
 	if r.Status != matrix.Unreachable || !strings.Contains(r.Reason, "/nonexistent/sock") {
 		t.Errorf("got %+v", r)
 	}
-	r, size := survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, CPUs: 1, MemMiB: 10}, isas)
+	r, size := survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, CPUs: 1, MemMiB: 10}, libvirt.Backend{}, isas)
 	if r.Status != matrix.Used || r.CPUs != 1 || r.MemMiB != 10 || !slices.Equal(r.Arches, isas) || size.CPUs < 1 || size.MemMiB <= 10 {
 		t.Errorf("got %+v, %+v", r, size)
 	}
-	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, Arches: []string{"amd64"}}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "none of riscv64") {
+	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, Arches: []string{"amd64"}}, libvirt.Backend{}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "none of riscv64") {
 		t.Errorf("got %+v", r)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "qemu-system-riscv64") {
+	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here}, libvirt.Backend{}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "qemu-system-riscv64") {
 		t.Errorf("got %+v", r)
 	}
-	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, Arches: isas}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "the inventory says that it runs riscv64") {
+	if r, _ = survey(ctx, inventory.Host{Name: "a", URI: inventory.Here, Arches: isas}, libvirt.Backend{}, isas); r.Status != matrix.Unfit || !strings.Contains(r.Reason, "the inventory says that it runs riscv64") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"kerninst/images"
 	"kerninst/lab/libvirt"
@@ -45,10 +46,14 @@ type runFlags struct {
 	force    bool
 	list     bool
 	then     string // folder of a run of one ISA whose added files are to be used
-	jobs     int
-	json     bool
-	keep     bool
-	memory   bool
+	// A process for one ISA shares its starter's way to the host: there it is way, nil for none, and here
+	// inherited, 0 for none.
+	way       *os.File
+	inherited int
+	jobs      int
+	json      bool
+	keep      bool
+	memory    bool
 }
 
 // defaultJobs is how many guests run at a time.
@@ -244,6 +249,10 @@ func (f *runFlags) backend(ctx context.Context) (vm.Backend, string, error) {
 	if err != nil {
 		return nil, "", usage(err)
 	}
+	if f.inherited > 0 {
+		unix.CloseOnExec(f.inherited)
+		b.Through(os.NewFile(uintptr(f.inherited), "way"))
+	}
 	version, err := b.Check(ctx)
 	return b, "libvirt " + version, err
 }
@@ -316,6 +325,10 @@ func (f *runFlags) process(ctx context.Context, isa, dir string) (*exec.Cmd, err
 		"--scenario", f.scenario, "--time", f.time, "--seed", strconv.FormatUint(f.seed, 10),
 		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
 		"--then", f.then, fmt.Sprintf("--keep=%v", f.keep), fmt.Sprintf("--dump-memory=%v", f.memory)}, f.own.set()...)...)
+	if f.way != nil {
+		cmd.ExtraFiles = []*os.File{f.way}
+		cmd.Args = append(cmd.Args, "--way", "3") // which os/exec says the first of these is
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	// An interrupt from the keyboard reaches the child by itself; any other
 	// end of the context must give it time to clean up.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -94,31 +93,12 @@ func (p *pool) whole(ctx context.Context, name string, size int64) (bool, error)
 	if err != nil || !ok {
 		return false, err
 	}
-	has, err := call(ctx, p.conn, "look at "+name, func(l *golibvirt.Libvirt) (uint64, error) {
-		_, capacity, _, err := l.StorageVolGetInfo(v)
-		return capacity, err
-	})
+	has, err := p.size(ctx, v)
 	if isNumber(err, golibvirt.ErrNoStorageVol) {
 		return false, nil
 	}
-	return has == uint64(size), err
+	return has == size, err
 }
 
 // zeros are n of them.
 func zeros(n int64) io.Reader { return bytes.NewReader(make([]byte, n)) }
-
-// clone makes a new volume of what another holds, on the host itself.
-func (p *pool) clone(ctx context.Context, name, of string) error {
-	from, ok, err := p.find(ctx, of)
-	if err != nil || !ok {
-		return errors.Join(err, fmt.Errorf("volume %s is gone", of))
-	}
-	text, err := p.describe(name, 0)
-	if err != nil {
-		return err
-	}
-	_, err = call(ctx, p.conn, "copy "+of, func(l *golibvirt.Libvirt) (golibvirt.StorageVol, error) {
-		return l.StorageVolCreateXMLFrom(p.pool, text, from, 0)
-	})
-	return err
-}

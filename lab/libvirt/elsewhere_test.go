@@ -6,10 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kerninst/lab/libvirt/libvirttest"
 	"kerninst/lab/qemu"
@@ -300,5 +303,51 @@ func TestBadStateElsewhere(t *testing.T) {
 	}
 	if left := others(t, pool); len(left) > 0 {
 		t.Errorf("the pool has %q", left)
+	}
+}
+
+// Who is given another's way goes that, and his own when it leads nowhere any more.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	_, _, ways := elsewhere(t)
+	first := reach(t, ways["ssh"])
+	if first.Share() != nil {
+		t.Error("there is something to share before anybody went there")
+	}
+	if _, err := first.Check(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	give := func(uri string) Backend {
+		way := first.Share()
+		fd, err := unix.FcntlInt(way.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a program has it that is started
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := reach(t, uri)
+		b.Through(os.NewFile(uintptr(fd), "way"))
+		return b
+	}
+	// With a key that nobody takes there is no way but the other's.
+	key := filepath.Join(t.TempDir(), "key")
+	libvirttest.WriteKey(t, key)
+	keyless := regexp.MustCompile(`keyfile=[^&]*`).ReplaceAllString(ways["ssh"], "keyfile="+key)
+	shares, falls := give(keyless), give(ways["ssh"])
+	if _, err := shares.Check(soon(t)); err != nil {
+		t.Errorf("by another's way: %v", err)
+	}
+	ssh := first.way.(*sshWay).forward
+	ssh.Kill()
+	<-ssh.Exited
+	if first.Share() != nil {
+		t.Error("a way is shared that is gone")
+	}
+	if _, err := shares.Check(soon(t)); err == nil || !strings.Contains(err.Error(), "does not let this user in") {
+		t.Errorf("when that is gone: %v", err)
+	}
+	if _, err := falls.Check(soon(t)); err != nil {
+		t.Errorf("when that is gone, by his own: %v", err)
+	}
+	if reach(t, ways["unix"]).Share() != nil {
+		t.Error("a socket of this machine is shared")
 	}
 }

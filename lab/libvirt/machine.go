@@ -445,8 +445,8 @@ func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
 			}
 		case reason = <-reasons:
 			reasons = nil // later ones only repeat what libvirtd does about the first
-			if m.remote != nil && len(m.mirror.reports) == 0 {
-				exited = m.unpidded()
+			if m.remote != nil {
+				exited = m.exiting()
 			}
 		case <-exited:
 			exited, gone = nil, true
@@ -461,12 +461,13 @@ func (m *machine) end(life <-chan golibvirt.DomainEventLifecycleMsg) vm.Ending {
 	}
 }
 
-// unpidded is closed when QEMU has removed the file with its pid, which it does as it exits. Plugins
-// report after that.
-func (m *machine) unpidded() <-chan struct{} {
+// exiting is closed when QEMU has removed the file with its pid, which it does as it exits, and its
+// plugins, whose turn is after that, have written all. libvirtd tells of an end only when QEMU has been
+// reaped, which may take whoever does that seconds.
+func (m *machine) exiting() <-chan struct{} {
 	c := make(chan struct{})
 	go func() {
-		for !m.endedItself() {
+		for !m.endedItself() || !m.reported() {
 			select {
 			case <-time.After(mirrorInterval):
 			case <-m.ended: // libvirtd was faster
@@ -476,6 +477,23 @@ func (m *machine) unpidded() <-chan struct{} {
 		close(c)
 	}()
 	return c
+}
+
+// reported reports whether the plugins have written all that they will.
+func (m *machine) reported() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+	defer cancel()
+	for _, p := range m.mirror.reports {
+		size, err := m.remote.size(ctx, p.Out)
+		from := size - int64(len(p.End))
+		if err != nil || p.End == "" || from < 0 {
+			return false
+		}
+		if end, err := m.remote.Read(ctx, p.Out, from, int64(len(p.End))); err != nil || string(end) != p.End {
+			return false
+		}
+	}
+	return true
 }
 
 // stopped is how a domain ended that libvirtd saw stop, for a reason that is empty if it has not

@@ -20,7 +20,7 @@ import (
 type mirror struct {
 	files   *volumes
 	dir     string
-	reports []string // files that are complete when the machine has ended
+	reports []vm.Plugin // whose files are complete when the machine has ended
 	over    chan struct{}
 	done    chan struct{} // closed when all is here, or err is why not
 	err     error
@@ -54,7 +54,7 @@ func follow(files *volumes, s vm.Spec, broken func()) *mirror {
 	m := &mirror{files: files, dir: s.Dir, over: make(chan struct{}), done: make(chan struct{})}
 	for _, p := range s.Plugins {
 		if p.Out != "" {
-			m.reports = append(m.reports, p.Out)
+			m.reports = append(m.reports, p)
 		}
 	}
 	go func() {
@@ -83,8 +83,8 @@ func (m *mirror) finish() error {
 		return m.err
 	}
 	var errs []error
-	for _, name := range m.reports {
-		err := m.files.Fetch(context.Background(), name, filepath.Join(m.dir, name))
+	for _, p := range m.reports {
+		err := m.files.Fetch(context.Background(), p.Out, filepath.Join(m.dir, p.Out))
 		if !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -123,6 +123,9 @@ func (m *mirror) copy() error {
 func (m *mirror) piece(name string, from int64) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
+	if size, err := m.files.size(ctx, name); err != nil || size <= from {
+		return 0, err
+	}
 	b, err := m.files.Read(ctx, name, from, pieceLimit)
 	if err != nil || len(b) == 0 {
 		return 0, err

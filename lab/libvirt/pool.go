@@ -181,12 +181,17 @@ func (p *pool) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// there reports whether the file of a volume is there: asked for what is known of it, libvirt looks.
-func (p *pool) there(ctx context.Context, v golibvirt.StorageVol) (bool, error) {
-	_, err := call(ctx, p.conn, "look at "+v.Name, func(l *golibvirt.Libvirt) (struct{}, error) {
-		_, _, _, err := l.StorageVolGetInfo(v)
-		return struct{}{}, err
+// size is how large the file of a volume is: asked for what is known of it, libvirt looks.
+func (p *pool) size(ctx context.Context, v golibvirt.StorageVol) (int64, error) {
+	return call(ctx, p.conn, "look at "+v.Name, func(l *golibvirt.Libvirt) (int64, error) {
+		_, capacity, _, err := l.StorageVolGetInfo(v)
+		return int64(capacity), err
 	})
+}
+
+// there reports whether the file of a volume is there.
+func (p *pool) there(ctx context.Context, v golibvirt.StorageVol) (bool, error) {
+	_, err := p.size(ctx, v)
 	if isNumber(err, golibvirt.ErrNoStorageVol) {
 		return false, nil
 	}

@@ -44,10 +44,13 @@ type sshWay struct {
 
 // forward is an ssh that runs.
 type forward struct {
-	*child.Child
-	sock *os.File // its socket, which has no name any more
-	said said
+	*child.Child          // nil: somebody else's
+	sock         *os.File // its socket, which has no name any more
+	said         said
 }
+
+// gone reports whether it has ended, as far as can be known.
+func (f *forward) gone() bool { return f.Child != nil && closed(f.Exited) }
 
 // said is what a program says, in a file without a name: whatever it said before it closed a
 // connection is there when the lab sees that end.
@@ -69,18 +72,20 @@ func (w *sshWay) key() string {
 }
 
 func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
-	f, err := w.keep(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var d net.Dialer
 	for {
-		sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
-		if err == nil {
-			return sock, nil
+		f, err := w.keep(ctx)
+		if err != nil {
+			return nil, err
 		}
-		// ssh has made its socket and does not listen yet.
-		if !errors.Is(err, syscall.ECONNREFUSED) || closed(f.Exited) {
+		sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
+		switch {
+		case err == nil:
+			return sock, nil
+		case f.Child == nil && ctx.Err() == nil:
+			w.drop(f)
+			continue
+		case !errors.Is(err, syscall.ECONNREFUSED) || f.gone(): // else ssh has made its socket and does not listen yet
 			return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
 		}
 		select {
@@ -88,6 +93,39 @@ func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
 		}
+	}
+}
+
+// drop gives a forward up that is of no use.
+func (w *sshWay) drop(f *forward) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forward == f {
+		w.forward = nil
+		f.close()
+	}
+}
+
+// Share is this process's way to the host, for one that it starts and whose Backend goes Through it.
+// It is nil if there is nothing that would be shared, and valid as long as the Backend.
+func (b Backend) Share() *os.File {
+	w, ok := b.way.(*sshWay)
+	if !ok {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forward == nil || w.forward.gone() {
+		return nil
+	}
+	return w.forward.sock
+}
+
+// Through has a Backend that was not used yet go another's way, as long as that leads to the host; then
+// it makes its own.
+func (b Backend) Through(way *os.File) {
+	if w, ok := b.way.(*sshWay); ok {
+		w.forward = &forward{sock: way}
 	}
 }
 
@@ -121,7 +159,7 @@ const (
 func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.forward != nil && !closed(w.forward.Exited) {
+	if w.forward != nil && !w.forward.gone() {
 		return w.forward, nil
 	}
 	if w.forward != nil {

@@ -21,13 +21,9 @@ import (
 	"kerninst/lab/vm"
 )
 
-// large is the size, in bytes, from which on a file that a machine is given goes to its host once
-// for all that are given the same, and is copied there. It lies behind a gap of zeros: libvirtd looks
-// at what files begin with, and to copy what it takes for a disk it would want qemu-img.
-const (
-	large = 1 << 20
-	gap   = 64 << 10
-)
+// gap is how many bytes of zeros lie in front of a state in a pool: libvirtd looks at what files
+// begin with, and says of what it takes for a disk how large that is, not the file.
+const gap = 64 << 10
 
 // volumes are a machine's files on a host that has none of the lab's: volumes of a pool. It
 // connects by itself, for a file that does not come would keep answers waiting that are needed.
@@ -157,6 +153,19 @@ func (v *volumes) Read(ctx context.Context, name string, from, max int64) ([]byt
 	return got.Bytes(), nil
 }
 
+// size is how large a file is, in bytes: to ask for that is a fraction of the work of reading what is
+// not there.
+func (v *volumes) size(ctx context.Context, name string) (size int64, err error) {
+	err = v.with(ctx, func(p *pool) error {
+		vol, err := v.found(ctx, p, name)
+		if err == nil {
+			size, err = p.size(ctx, vol)
+		}
+		return err
+	})
+	return size, err
+}
+
 // Write is qemu.Files'.
 func (v *volumes) Write(ctx context.Context, name string, b []byte) error {
 	return v.with(ctx, func(p *pool) error {
@@ -181,51 +190,32 @@ func (v *volumes) Fetch(ctx context.Context, name, to string) error {
 }
 
 // Give is qemu.Files'.
-func (v *volumes) Give(ctx context.Context, name, from string) (skip int64, err error) {
-	info, err := os.Stat(from)
-	if err != nil {
-		return 0, err
-	}
+func (v *volumes) Give(ctx context.Context, name string, b []byte) error {
 	if err := v.Remove(ctx, name); err != nil {
-		return 0, err
-	}
-	if info.Size() < large {
-		err = v.copyOut(ctx, name, from)
-	} else {
-		skip = gap
-		err = v.copyThere(ctx, name, from)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return skip, os.Remove(from)
-}
-
-// copyOut sends a file of the lab's.
-func (v *volumes) copyOut(ctx context.Context, name, from string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
 		return err
 	}
 	return v.with(ctx, func(p *pool) error {
-		vol, err := p.make(ctx, v.volume(name), int64(len(text)))
+		vol, err := p.make(ctx, v.volume(name), int64(len(b)))
 		if err != nil {
 			return err
 		}
-		return p.sendAll(ctx, vol, text)
+		return p.sendAll(ctx, vol, b)
 	})
 }
 
-// copyThere has a file of the lab's be in the pool, and makes a copy of it there, behind the gap.
-func (v *volumes) copyThere(ctx context.Context, name, from string) error {
+// Lend is qemu.Files'. What was lent is in the pool once for all machines.
+func (v *volumes) Lend(ctx context.Context, _, from string) (qemu.Lent, error) {
+	info, err := os.Stat(from)
+	if err != nil {
+		return qemu.Lent{}, err
+	}
 	content := v.content
 	if from != v.state || content == "" {
-		var err error
 		if content, err = v.push(ctx, from, gap); err != nil {
-			return err
+			return qemu.Lent{}, err
 		}
 	}
-	return v.patiently(ctx, func(p *pool) error { return p.clone(ctx, v.volume(name), content) })
+	return qemu.Lent{At: filepath.Join(v.folder, content), Size: info.Size(), Skip: gap}, os.Remove(from)
 }
 
 // Remove is qemu.Files'.
@@ -251,7 +241,7 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 		}
 		*file = filepath.Join(v.folder, name)
 	}
-	if s.State != "" { // which is copied there later, when there is little time
+	if s.State != "" { // which is lent later, when there is little time
 		content, err := v.push(ctx, s.State, gap)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return s, err

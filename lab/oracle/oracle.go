@@ -40,6 +40,9 @@ type Arrivals struct {
 // Report is what the plugin wrote, by address.
 type Report map[uint64]Arrivals
 
+// End is the last line of a plugin's file that is whole.
+const End = "done\n"
+
 // ReadReport reads the plugin's file. A file without its last line, `done`,
 // comes from a machine that was killed: its counts may be short, so that is an
 // error.

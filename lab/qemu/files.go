@@ -25,11 +25,20 @@ type Files interface {
 	Write(ctx context.Context, name string, b []byte) error
 	// Fetch copies a file into a new one of the lab's.
 	Fetch(ctx context.Context, name, to string) error
-	// Give gives QEMU a file of the lab's, which is used up. In the file that QEMU has, that many
-	// bytes lie in front of it.
-	Give(ctx context.Context, name, from string) (skip int64, err error)
+	// Give makes a file that QEMU may write to, of what is in it.
+	Give(ctx context.Context, name string, b []byte) error
+	// Lend gives QEMU a file of the lab's, which is used up.
+	Lend(ctx context.Context, name, from string) (Lent, error)
 	// Remove removes a file, if it is there.
 	Remove(ctx context.Context, name string) error
+}
+
+// Lent is a file that QEMU may read.
+type Lent struct {
+	At   string // what QEMU calls it
+	Size int64  // in bytes
+	Skip int64  // so many bytes lie in front of it
+	Ours bool   // it is this machine's alone, and may be written to
 }
 
 // RunFiles are the files of a QEMU on this host: they lie in the run directory.
@@ -75,18 +84,46 @@ func (r RunFiles) Write(_ context.Context, name string, b []byte) error {
 func (r RunFiles) Fetch(_ context.Context, name, to string) error { return copyTo(to, r.mine(name)) }
 
 // Give is Files'.
-func (r RunFiles) Give(_ context.Context, name, from string) (int64, error) {
+func (r RunFiles) Give(ctx context.Context, name string, b []byte) error {
+	if err := r.Remove(ctx, name); err != nil {
+		return err
+	}
+	f, err := untrusted.Create(r.mine(name))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return r.own(name)
+}
+
+// own makes a file QEMU's.
+func (r RunFiles) own(name string) error {
+	if r.Own == nil {
+		return nil
+	}
+	return r.Own(r.mine(name))
+}
+
+// Lend is Files'.
+func (r RunFiles) Lend(_ context.Context, name, from string) (Lent, error) {
+	info, err := os.Stat(from)
+	if err != nil {
+		return Lent{}, err
+	}
 	mine := r.mine(name)
-	err := os.Rename(from, mine)
+	err = os.Rename(from, mine)
 	if errors.Is(err, syscall.EXDEV) {
 		if err = copyTo(mine, from); err == nil {
 			err = os.Remove(from)
 		}
 	}
-	if err != nil || r.Own == nil {
-		return 0, err
+	if err != nil {
+		return Lent{}, err
 	}
-	return 0, r.Own(mine)
+	return Lent{At: r.At(name), Size: info.Size(), Ours: true}, r.own(name)
 }
 
 // Remove is Files'.

@@ -17,6 +17,9 @@ import (
 const (
 	stateNode = "state"
 	stateTag  = "ready"
+	// stateGrows is how much larger a state's file may get while the state is loaded, in bytes:
+	// what QEMU writes are a few tables (docs/interop/qcow2.txt).
+	stateGrows = 16 << 20
 	// stateName is the state's name in the run directory: QEMU reaches nothing
 	// else.
 	stateName = "machine.state"
@@ -157,18 +160,17 @@ func (z Freezer) makeState(ctx context.Context, file string) error {
 // Thaw loads the state, lets go of its file and removes it, and delivers the
 // mail: after the load, which brings the mailbox back as it was.
 func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
-	skip, err := z.Files.Give(ctx, stateName, s.State)
+	lent, err := z.Files.Lend(ctx, stateName, s.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &vm.StateError{File: s.State, Err: err}
 	} else if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	file := object{"driver": "file", "filename": z.Files.At(stateName)}
-	if skip > 0 {
-		file = object{"driver": "raw", "offset": skip, "file": file}
+	file, err := z.writable(ctx, lent)
+	if err != nil {
+		return fmt.Errorf("state file: %w", err)
 	}
-	add := object{"driver": "qcow2", "node-name": stateNode, "file": file}
-	if err := z.Monitor.Execute(ctx, "blockdev-add", add, nil); err != nil {
+	if err := z.Monitor.Execute(ctx, "blockdev-add", object{"driver": "qcow2", "node-name": stateNode, "file": file}, nil); err != nil {
 		return z.unusable(ctx, s, err)
 	}
 	load := object{"tag": stateTag, "vmstate": stateNode, "devices": []string{stateNode}}
@@ -188,6 +190,24 @@ func (z Freezer) Thaw(ctx context.Context, s vm.Spec) error {
 		return fmt.Errorf("mailbox: %w", err)
 	}
 	return nil
+}
+
+// writable is the file of a state as QEMU gets it, which writes to it as it loads the state. Above one
+// that is others' as well lies a layer that takes what is written. The lab makes that: a QEMU that
+// records, and has not run yet, does not get to the end of a job that would.
+func (z Freezer) writable(ctx context.Context, lent Lent) (object, error) {
+	file := object{"driver": "file", "filename": lent.At}
+	if lent.Ours {
+		return file, nil
+	}
+	file["read-only"] = true
+	if err := z.Files.Give(ctx, stateName, emptyQcow2(lent.Size+stateGrows)); err != nil {
+		return nil, err
+	}
+	return object{
+		"driver": "qcow2", "file": object{"driver": "file", "filename": z.Files.At(stateName)},
+		"backing": object{"driver": "raw", "read-only": true, "offset": lent.Skip, "file": file},
+	}, nil
 }
 
 // unusable blames the state for QEMU's refusal of it. A machine that has gone

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -72,20 +70,7 @@ func (z Freezer) giveScript(ctx context.Context, script []string) error {
 	for _, request := range script {
 		all.WriteString(packet(request))
 	}
-	dir, err := os.MkdirTemp("", "kerninst-stub-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, askedFile)
-	if err := os.WriteFile(file, []byte(all.String()), 0o600); err != nil {
-		return err
-	}
-	skip, err := z.Files.Give(ctx, askedFile, file)
-	if err == nil && skip > 0 {
-		err = errors.New("the stub for gdb reads a file from its beginning")
-	}
-	return err
+	return z.Files.Give(ctx, askedFile, []byte(all.String()))
 }
 
 // awaitReplies returns when that many requests have been answered.

@@ -362,13 +362,13 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 	}
 	s.KVM = r.underKVM(q)
 	if q.Oracle || q.Plugin != nil {
-		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile}}
+		s.Plugins = []vm.Plugin{{Object: r.Plugin, Out: oracleFile, End: oracle.End}}
 		if q.Executed > 0 {
 			s.Plugins[0].Option = fmt.Sprintf("all=%d", q.Executed)
 		}
 	}
 	if q.Calls {
-		s.Plugins = []vm.Plugin{{Object: r.Calls, Out: oracleFile}}
+		s.Plugins = []vm.Plugin{{Object: r.Calls, Out: oracleFile, End: oracle.End}}
 	}
 	return s
 }

@@ -59,6 +59,7 @@ type Plugin struct {
 	Object string // absolute path
 	Out    string // name in the run directory of the file that it writes; empty: none
 	Option string // added to what it is started with: name=value
+	End    string // what the file ends with when the plugin has written all; empty: nobody knows before QEMU is gone
 }
 
 // Kind is how a machine ended. The zero value is invalid.
