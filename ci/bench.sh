@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore cost code dense index copies detect cold tests'
+legs='warm restore cost code dense index copies hosts detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -77,6 +77,14 @@ copies() {
 	"${GO:-go}" test -run '^$' -bench '^BenchmarkCopies$' -benchtime 200x -timeout 30m -v ./ci/e2e >"$out/log" 2>&1 ||
 		{ cat "$out/log" >&2; exit 1; }
 	grep -E '^Benchmark.* ns/op|had after|were taken at the most' "$out/log"
+}
+
+# What twelve cells take here, and on two hosts by ssh that this machine is as well: the median of three
+# times, and what the one is of the other.
+hosts() {
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkHosts$' -benchtime 3x -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
+		{ cat "$out/log" >&2; exit 1; }
+	grep ^Benchmark "$out/log"
 }
 
 # How soon the lab knows that a guest has died.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"kerninst/agent/wire"
 	"kerninst/images"
 	"kerninst/lab/analysis"
+	"kerninst/lab/libvirt/libvirttest"
 	"kerninst/lab/sweep"
 )
 
@@ -233,4 +235,56 @@ func benchLookup(b *testing.B, x *inline.Index) {
 	b.ReportMetric(float64(worst.Microseconds())/1000, "worst-cpu-ms")
 	b.ReportMetric(float64(late), "over-10-cpu-ms")
 	b.ReportMetric(float64(len(names)), "names")
+}
+
+// BenchmarkHosts is what a matrix of twelve cells takes on two libvirtds of this machine, which are
+// reached by ssh and see none of the lab's files, and without them. With both, in turn, after once when
+// nothing is there yet.
+func BenchmarkHosts(b *testing.B) {
+	libvirttest.Reap(b)
+	hosts := []string{"--host", bySSH(b), "--host", bySSH(b)}
+	for _, m := range []struct {
+		name  string
+		cells []string
+	}{
+		{"all,boot+cost", []string{"--arch", "all", "--scenario", "boot,cost", "--seed", "1,2"}},
+		{"amd64+arm64,boot+cost+undo", []string{"--arch", "amd64,arm64", "--scenario", "boot,cost,undo", "--seed", "1,2"}},
+	} {
+		b.Run(m.name, func(b *testing.B) {
+			here, there := newTwelve(b, m.cells), newTwelve(b, append(slices.Clone(m.cells), hosts...))
+			here.run(b)
+			there.run(b)
+			for range b.N {
+				here.took = append(here.took, here.run(b))
+				there.took = append(there.took, there.run(b))
+			}
+			b.ReportMetric(here.median(), "s-here")
+			b.ReportMetric(there.median(), "s-hosts")
+			b.ReportMetric(there.median()/here.median(), "hosts/here")
+		})
+	}
+}
+
+// twelve is a matrix of twelve cells, and what it took each time.
+type twelve struct {
+	args []string
+	took []float64 // seconds
+}
+
+func newTwelve(b *testing.B, args []string) *twelve {
+	return &twelve{args: append([]string{"matrix", "--force", "--out", filepath.Join(b.TempDir(), "out")}, args...)}
+}
+
+func (m *twelve) run(b *testing.B) float64 {
+	start := time.Now()
+	a := call(b, nil, m.args...)
+	if a.code != 0 || !strings.Contains(a.stdout, "12 cells, 12 passed") {
+		b.Fatal(a)
+	}
+	return time.Since(start).Seconds()
+}
+
+func (m *twelve) median() float64 {
+	slices.Sort(m.took)
+	return (m.took[(len(m.took)-1)/2] + m.took[len(m.took)/2]) / 2
 }

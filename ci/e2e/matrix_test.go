@@ -59,7 +59,7 @@ func TestMatrix(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		arch, scenario string
-		stays          func(*testing.T) (uri string)
+		stays          func(testing.TB) (uri string)
 		how            syscall.Signal
 	}{
 		{"riscv64", "boot", bySSH, syscall.SIGKILL},
@@ -93,16 +93,16 @@ func TestMatrix(t *testing.T) {
 }
 
 // Ways to a libvirtd of the test's own.
-func here(t *testing.T) string { return libvirttest.Start(t).URI }
+func here(t testing.TB) string { return libvirttest.Start(t).URI }
 
-func byTLS(t *testing.T) string {
+func byTLS(t testing.TB) string {
 	pki := libvirttest.NewPKI(t)
 	d := libvirttest.StartElsewhere(t, pki)
 	d.Pool(t, "kerninst")
 	return d.TLS(pki.Client(t))
 }
 
-func bySSH(t *testing.T) string {
+func bySSH(t testing.TB) string {
 	d := libvirttest.StartElsewhere(t, libvirttest.NewPKI(t))
 	d.Pool(t, "kerninst")
 	return libvirttest.StartSSH(t).URI(d)
