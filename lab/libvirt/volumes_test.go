@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kerninst/lab/qemu/qemutest"
+	"kerninst/lab/vm"
 )
 
 // opened are the files of a machine on another host, and the folder where they are there.
@@ -260,5 +261,63 @@ func TestTorn(t *testing.T) {
 	}
 	if err := v.Write(soon(t), "f", []byte("text")); err == nil {
 		t.Error("it was taken for sent")
+	}
+}
+
+// A plugin has reported when its file ends as it says; of one that does not say how, nobody knows.
+func TestReported(t *testing.T) {
+	t.Parallel()
+	v, _ := opened(t, "unix")
+	for name, text := range map[string]string{"none": "", "part": "1\ndone", "whole": "1\ndone\n", "short": "\n"} {
+		if err := v.Give(soon(t), name, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		files, end string
+		want       bool
+	}{
+		{"", "done\n", true},
+		{"none", "done\n", false},
+		{"part", "done\n", false},
+		{"short", "done\n", false},
+		{"whole", "done\n", true},
+		{"whole", "", false},
+		{"whole part", "done\n", false},
+		{"part whole", "done\n", false},
+		{"missing", "done\n", false},
+	} {
+		m := &machine{remote: v, mirror: &mirror{}}
+		for _, out := range strings.Fields(tt.files) {
+			m.mirror.reports = append(m.mirror.reports, vm.Plugin{Out: out, End: tt.end})
+		}
+		if got := m.reported(); got != tt.want {
+			t.Errorf("%q, which end with %q: %v", tt.files, tt.end, got)
+		}
+	}
+}
+
+// What a file has grown by is copied, and no more, be it one byte.
+func TestPiece(t *testing.T) {
+	t.Parallel()
+	v, folder := opened(t, "unix")
+	m := &mirror{files: v, dir: t.TempDir()}
+	for text, at := "", int64(0); len(text) < 3; text += "x" {
+		if err := v.Await(soon(t), "f"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, v.volume("f")), []byte(text), 0o600); err != nil { // as QEMU does
+			t.Fatal(err)
+		}
+		for _, want := range []int64{int64(len(text)) - at, 0} {
+			n, err := m.piece("f", at)
+			if err != nil || int64(n) != want {
+				t.Errorf("%d bytes from %d on: %d, %v", len(text), at, n, err)
+			}
+			at += int64(n)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(m.dir, "f")); err != nil || string(got) != "xx" {
+		t.Errorf("there is %q, %v", got, err)
 	}
 }
