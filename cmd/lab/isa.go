@@ -47,7 +47,7 @@ func runISACommand() *cobra.Command {
 	f.add(c.Flags())
 	f.addRun(c)
 	c.Flags().StringVar(&f.then, "then", "", "folder of a run whose added files are added again")
-	c.Flags().IntVar(&f.inherited, "way", 0, "descriptor of a way to the host that is to be shared")
+	c.Flags().BoolVar(&f.inherited, "way", false, "share the way to the host that was left open")
 	return c
 }
 
@@ -57,6 +57,11 @@ type suite struct{ failed bool }
 func (s *suite) Fail() { s.failed = true }
 
 func (f *runFlags) runISA(ctx context.Context) error {
+	if f.inherited {
+		for _, fd := range inheritedWay { // before anything is started
+			unix.CloseOnExec(fd)
+		}
+	}
 	list, err := scenarios.Select(f.scenario)
 	if err == nil && f.out == "" {
 		err = errors.New("--out is missing: this is lab run's part for one ISA, which it starts itself")

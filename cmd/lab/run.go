@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"kerninst/images"
 	"kerninst/lab/libvirt"
@@ -47,9 +46,9 @@ type runFlags struct {
 	list     bool
 	then     string // folder of a run of one ISA whose added files are to be used
 	// A process for one ISA shares its starter's way to the host: there it is way, nil for none, and here
-	// inherited, 0 for none.
-	way       *os.File
-	inherited int
+	// inherited.
+	way       []*os.File
+	inherited bool
 	jobs      int
 	json      bool
 	keep      bool
@@ -239,6 +238,10 @@ func (f *runFlags) checkFetch() error {
 	return err
 }
 
+// inheritedWay are the descriptors by which a process has its starter's way: os/exec's first two of
+// ExtraFiles.
+var inheritedWay = []int{3, 4}
+
 // backend is what guests run on, and the program and version that stands between
 // it and QEMU. One that cannot be reached is an error.
 func (f *runFlags) backend(ctx context.Context) (vm.Backend, string, error) {
@@ -249,9 +252,12 @@ func (f *runFlags) backend(ctx context.Context) (vm.Backend, string, error) {
 	if err != nil {
 		return nil, "", usage(err)
 	}
-	if f.inherited > 0 {
-		unix.CloseOnExec(f.inherited)
-		b.Through(os.NewFile(uintptr(f.inherited), "way"))
+	if f.inherited {
+		var way []*os.File
+		for _, fd := range inheritedWay {
+			way = append(way, os.NewFile(uintptr(fd), "way"))
+		}
+		b.Through(way)
 	}
 	version, err := b.Check(ctx)
 	return b, "libvirt " + version, err
@@ -326,8 +332,8 @@ func (f *runFlags) process(ctx context.Context, isa, dir string) (*exec.Cmd, err
 		"--jobs", strconv.Itoa(f.jobs), "--mirror", f.mirror, "--kernel", f.kernel, "--host", f.host,
 		"--then", f.then, fmt.Sprintf("--keep=%v", f.keep), fmt.Sprintf("--dump-memory=%v", f.memory)}, f.own.set()...)...)
 	if f.way != nil {
-		cmd.ExtraFiles = []*os.File{f.way}
-		cmd.Args = append(cmd.Args, "--way", "3") // which os/exec says the first of these is
+		cmd.ExtraFiles = f.way
+		cmd.Args = append(cmd.Args, "--way")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	// An interrupt from the keyboard reaches the child by itself; any other

@@ -318,13 +318,16 @@ func TestShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	give := func(uri string) Backend {
-		way := first.Share()
-		fd, err := unix.FcntlInt(way.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a program has it that is started
-		if err != nil {
-			t.Fatal(err)
+		var way []*os.File
+		for _, f := range first.Share() { // as a program has it that is started
+			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			way = append(way, os.NewFile(uintptr(fd), "way"))
 		}
 		b := reach(t, uri)
-		b.Through(os.NewFile(uintptr(fd), "way"))
+		b.Through(way)
 		return b
 	}
 	// With a key that nobody takes there is no way but the other's.

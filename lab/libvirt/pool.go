@@ -181,11 +181,15 @@ func (p *pool) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// size is how large the file of a volume is: asked for what is known of it, libvirt looks.
+// size is how large the file of a volume is: asked for what is known of it, libvirt looks. Its capacity
+// is another thing, as soon as libvirt has looked at what is in the file and takes it for a disk.
 func (p *pool) size(ctx context.Context, v golibvirt.StorageVol) (int64, error) {
 	return call(ctx, p.conn, "look at "+v.Name, func(l *golibvirt.Libvirt) (int64, error) {
-		_, capacity, _, err := l.StorageVolGetInfo(v)
-		return int64(capacity), err
+		_, _, physical, err := l.StorageVolGetInfoFlags(v, uint32(golibvirt.StorageVolGetPhysical))
+		if size := int64(physical); err != nil || size >= 0 {
+			return size, err
+		}
+		return 0, fmt.Errorf("the host says that it has %d bytes", physical)
 	})
 }
 

@@ -72,13 +72,12 @@ func (w *sshWay) key() string {
 }
 
 func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
 	for {
 		f, err := w.keep(ctx)
 		if err != nil {
 			return nil, err
 		}
-		sock, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.sock.Fd()))
+		sock, err := w.connect(ctx, f)
 		switch {
 		case err == nil:
 			return sock, nil
@@ -96,6 +95,19 @@ func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
+// connect connects to a forward's socket, by a descriptor that nobody else closes.
+func (w *sshWay) connect(ctx context.Context, f *forward) (net.Conn, error) {
+	w.mu.Lock()
+	fd, err := unix.FcntlInt(f.sock.Fd(), unix.F_DUPFD_CLOEXEC, 0) // of one that was closed, -1
+	w.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("ssh's socket: %w", err)
+	}
+	defer unix.Close(fd)
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
 // drop gives a forward up that is of no use.
 func (w *sshWay) drop(f *forward) {
 	w.mu.Lock()
@@ -106,9 +118,9 @@ func (w *sshWay) drop(f *forward) {
 	}
 }
 
-// Share is this process's way to the host, for one that it starts and whose Backend goes Through it.
-// It is nil if there is nothing that would be shared, and valid as long as the Backend.
-func (b Backend) Share() *os.File {
+// Share is this process's way to the host, for one that it starts and whose Backend goes Through it: two
+// files, which are valid as long as the Backend. It is nil if there is nothing that would be shared.
+func (b Backend) Share() []*os.File {
 	w, ok := b.way.(*sshWay)
 	if !ok {
 		return nil
@@ -118,14 +130,14 @@ func (b Backend) Share() *os.File {
 	if w.forward == nil || w.forward.gone() {
 		return nil
 	}
-	return w.forward.sock
+	return []*os.File{w.forward.sock, w.forward.said.File}
 }
 
 // Through has a Backend that was not used yet go another's way, as long as that leads to the host; then
 // it makes its own.
-func (b Backend) Through(way *os.File) {
+func (b Backend) Through(way []*os.File) {
 	if w, ok := b.way.(*sshWay); ok {
-		w.forward = &forward{sock: way}
+		w.forward = &forward{sock: way[0], said: said{way[1]}}
 	}
 }
 

@@ -34,6 +34,7 @@ type volumes struct {
 	mu     sync.Mutex
 	pool   *pool
 	folder string
+	closed bool // for good
 
 	state, content string // the file of the machine's state, and what that is called in the pool
 }
@@ -50,6 +51,9 @@ func openVolumes(ctx context.Context, b Backend, machine string) (*volumes, erro
 func (v *volumes) with(ctx context.Context, do func(*pool) error) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.closed {
+		return fmt.Errorf("files of %s: %w", v.machine, fs.ErrClosed)
+	}
 	if v.pool == nil || closed(v.pool.conn.lost()) {
 		v.drop()
 		c, err := v.backend.dial(ctx)
@@ -84,6 +88,7 @@ func (v *volumes) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.drop()
+	v.closed = true
 }
 
 func (v *volumes) volume(name string) string { return v.machine + "." + name }
@@ -209,11 +214,15 @@ func (v *volumes) Lend(ctx context.Context, _, from string) (qemu.Lent, error) {
 	if err != nil {
 		return qemu.Lent{}, err
 	}
-	content := v.content
-	if from != v.state || content == "" {
-		if content, err = v.push(ctx, from, gap); err != nil {
-			return qemu.Lent{}, err
-		}
+	content, there := v.content, false
+	if from == v.state && content != "" {
+		err = v.with(ctx, func(p *pool) (err error) { _, there, err = p.find(ctx, content); return err })
+	}
+	if err == nil && !there { // as where somebody has just removed it
+		content, err = v.push(ctx, from, gap)
+	}
+	if err != nil {
+		return qemu.Lent{}, err
 	}
 	return qemu.Lent{At: filepath.Join(v.folder, content), Size: info.Size(), Skip: gap}, os.Remove(from)
 }
@@ -262,7 +271,7 @@ func (v *volumes) push(ctx context.Context, file string, skip int64) (name strin
 // busyInterval is how soon a volume is tried again that others have in use.
 const busyInterval = 100 * time.Millisecond
 
-// patiently is with for what libvirtd refuses while others make, send or copy the same volume.
+// patiently is with for what libvirtd refuses while others make or send the same volume.
 func (v *volumes) patiently(ctx context.Context, do func(*pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, pushLimit)
 	defer cancel()

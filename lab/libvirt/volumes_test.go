@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	golibvirt "github.com/digitalocean/go-libvirt"
+
 	"kerninst/lab/qemu/qemutest"
 	"kerninst/lab/vm"
 )
@@ -319,5 +321,43 @@ func TestPiece(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(m.dir, "f")); err != nil || string(got) != "xx" {
 		t.Errorf("there is %q, %v", got, err)
+	}
+}
+
+// A file that begins as a disk does is copied to its end, whatever libvirt takes for its size.
+func TestPieceOfADisk(t *testing.T) {
+	t.Parallel()
+	v, folder := opened(t, "unix")
+	text := make([]byte, 2000)
+	copy(text, "QFI\xfb\x00\x00\x00\x03")
+	text[23], text[30], text[103] = 16, 2, 104 // of 512 bytes
+	if err := v.Await(soon(t), "f"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, v.volume("f")), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := v.with(soon(t), func(p *pool) error { // as libvirtd does by itself behind each upload
+		_, err := call(soon(t), p.conn, "refresh", func(l *golibvirt.Libvirt) (struct{}, error) {
+			return struct{}{}, l.StoragePoolRefresh(p.pool, 0)
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mirror{files: v, dir: t.TempDir()}
+	if n, err := m.piece("f", 512); err != nil || n != len(text)-512 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// Who was left behind does not connect anew.
+func TestClosedFiles(t *testing.T) {
+	t.Parallel()
+	v, _ := opened(t, "unix")
+	v.close()
+	if _, err := v.Read(soon(t), "f", 0, 1); !errors.Is(err, fs.ErrClosed) || v.pool != nil {
+		t.Errorf("%v", err)
 	}
 }
