@@ -243,7 +243,10 @@ func lastWords(file *os.File, from int64) string {
 func outcome(dir string, code int, said string) (o matrix.Outcome, lost string, err error) {
 	o.Exit = code
 	r, err := report.ReadResults(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && code == status.ExitInterrupted { // of an interrupt from the keyboard it may know before we do
+		o.Status, o.Reason = status.Skipped, "interrupted"
+		return o, "", nil
+	} else if errors.Is(err, fs.ErrNotExist) {
 		o.Status, o.Reason = status.LabFailed, said
 		if o.Reason == "" {
 			o.Reason = fmt.Sprintf("it ended with exit status %d before it had results, and did not say why", code)

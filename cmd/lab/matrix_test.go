@@ -291,3 +291,12 @@ func TestScreen(t *testing.T) {
 		t.Error("/dev/null is no terminal")
 	}
 }
+
+// A cell's process that was interrupted is no failure, though the matrix may not know of the interrupt yet.
+func TestOutcomeInterrupted(t *testing.T) {
+	for code, want := range map[int]status.Status{status.ExitInterrupted: status.Skipped, 1: status.LabFailed, 0: status.LabFailed} {
+		if o, _, err := outcome(t.TempDir(), code, ""); err != nil || o.Status != want {
+			t.Errorf("exit status %d: %+v, %v", code, o, err)
+		}
+	}
+}
