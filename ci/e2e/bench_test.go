@@ -20,6 +20,7 @@ import (
 	"kerninst/images"
 	"kerninst/lab/analysis"
 	"kerninst/lab/libvirt/libvirttest"
+	"kerninst/lab/measure"
 	"kerninst/lab/sweep"
 )
 
@@ -258,9 +259,10 @@ func BenchmarkHosts(b *testing.B) {
 				here.took = append(here.took, here.run(b))
 				there.took = append(there.took, there.run(b))
 			}
-			b.ReportMetric(here.median(), "s-here")
-			b.ReportMetric(there.median(), "s-hosts")
-			b.ReportMetric(there.median()/here.median(), "hosts/here")
+			alone, hosts := measure.Median(here.took), measure.Median(there.took)
+			b.ReportMetric(alone, "s-here")
+			b.ReportMetric(hosts, "s-hosts")
+			b.ReportMetric(hosts/alone, "hosts/here")
 		})
 	}
 }
@@ -282,9 +284,4 @@ func (m *twelve) run(b *testing.B) float64 {
 		b.Fatal(a)
 	}
 	return time.Since(start).Seconds()
-}
-
-func (m *twelve) median() float64 {
-	slices.Sort(m.took)
-	return (m.took[(len(m.took)-1)/2] + m.took[len(m.took)/2]) / 2
 }

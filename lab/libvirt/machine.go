@@ -484,9 +484,12 @@ func (m *machine) reported() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
 	for _, p := range m.mirror.reports {
+		if p.End == "" {
+			return false
+		}
 		size, err := m.remote.size(ctx, p.Out)
 		from := size - int64(len(p.End))
-		if err != nil || p.End == "" || from < 0 {
+		if err != nil || from < 0 {
 			return false
 		}
 		if end, err := m.remote.Read(ctx, p.Out, from, int64(len(p.End))); err != nil || string(end) != p.End {

@@ -235,8 +235,11 @@ func (w *sshWay) begin(path string) (*forward, error) {
 	cmd := exec.Command(program, w.args(path)...)
 	cmd.Stdout, cmd.Stderr = f.said.File, f.said.File
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	f.Child, err = child.Start(cmd, nil)
-	return f, err
+	if f.Child, err = child.Start(cmd, nil); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // args are ssh's. It asks nobody, and shares no connection that others have made, which would
