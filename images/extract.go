@@ -3,6 +3,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,9 @@ func extract(ctx context.Context, deb, dir string) error {
 // packageFiles calls f for each member of a package's file system, to its end
 // or f's first error. f may return errEnough to end it well.
 func packageFiles(ctx context.Context, deb string, f func(h *tar.Header, content io.Reader) error) error {
-	ctx, stop := context.WithCancel(ctx)
+	unpacking, stop := context.WithCancel(ctx)
 	defer stop() // the rest need not be decompressed
-	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
+	cmd := exec.CommandContext(unpacking, "dpkg-deb", "--fsys-tarfile", deb)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
@@ -74,14 +75,17 @@ func packageFiles(ctx context.Context, deb string, f func(h *tar.Header, content
 		if errors.Is(err, errEnough) {
 			return nil
 		}
-		return err
+		return interrupted(ctx, err)
 	}
 	_, _ = io.Copy(io.Discard, out) // padding: dpkg-deb is not to die of a closed pipe
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return interrupted(ctx, fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes())))
 	}
 	return nil
 }
+
+// interrupted is what ended something: an interrupt, if there was one, and not what came of that.
+func interrupted(ctx context.Context, err error) error { return cmp.Or(ctx.Err(), err) }
 
 var errEnough = errors.New("enough")
 

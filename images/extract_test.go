@@ -124,6 +124,16 @@ func TestEnoughOfAPackage(t *testing.T) {
 	if err := os.WriteFile(deb, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if err := packageFiles(ctx, deb, func(_ *tar.Header, content io.Reader) error {
+		stop()
+		time.Sleep(10 * time.Millisecond) // dpkg-deb is killed by another goroutine
+		_, err := io.Copy(io.Discard, content)
+		return err
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
 	done := make(chan error, 1)
 	go func() {
 		done <- packageFiles(context.Background(), deb, func(*tar.Header, io.Reader) error { return errEnough })

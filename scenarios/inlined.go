@@ -20,7 +20,7 @@ func inlined() []Scenario {
 }
 
 // copies are digests of the locked kernels' debugging information, made by
-// lab inline --arch A --save scenarios/copies/A.copies file_start_write fdget fdput.
+// lab inline --arch A --save scenarios/copies/A.copies file_start_write fdget fdget_pos fdput vfs_write.
 //
 //go:embed copies/*.copies
 var copies embed.FS

@@ -16,7 +16,7 @@ import (
 )
 
 // Version is part of the magic: count it up when the format, or what is written into it, changes.
-const Version = 4
+const Version = 5
 
 // magic begins every index; what follows is the length of the rest unpacked, a CRC-32C of that,
 // and the rest, packed by zstd: numbers are unsigned or signed LEB128.
@@ -297,7 +297,10 @@ func (x *Index) Bytes() ([]byte, error) {
 	}
 	text(x.Arch)
 	text(string(x.BuildID))
-	num(uint64(x.Text))
+	num(uint64(x.Text), uint64(len(x.Of)))
+	for _, name := range x.Of {
+		text(name)
+	}
 	s := x.Stats
 	for _, v := range []int{s.Units, s.Bodies, s.Copies, s.Args, s.Outside, s.Empty, s.Lines, s.Located, s.Covered} {
 		num(uint64(v))
@@ -393,6 +396,9 @@ func read(b []byte) (*Index, error) {
 	r := reader{x: x, buffer: buffer{rest: b}}
 	text := func() string { return string(r.bytes(r.uleb())) }
 	x.Arch, x.BuildID, x.Text = text(), []byte(text()), isa.Off(r.uleb())
+	for range r.count() {
+		x.Of = append(x.Of, text())
+	}
 	s := &x.Stats
 	for _, v := range []*int{&s.Units, &s.Bodies, &s.Copies, &s.Args, &s.Outside, &s.Empty, &s.Lines, &s.Located, &s.Covered} {
 		*v = int(r.uleb())

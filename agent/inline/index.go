@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/near"
 )
 
 // Index is what is known of one kernel. It is not changed once made; questions may be asked from
@@ -16,6 +17,7 @@ type Index struct {
 	BuildID []byte
 	Text    isa.Off // bytes
 	Stats   Stats
+	Of      []string // of a part, as Only makes it, the functions that it has all of, in order; nil: all of the kernel's
 
 	strings []string
 	funcs   []function // in order of names, then files and lines
@@ -68,6 +70,32 @@ func (x *Index) named(name string) (lo, hi int) {
 	return lo, hi
 }
 
+// PartError says that a part of an index was asked for what it was not made for: it may have some of that, which
+// would be taken for all.
+type PartError struct {
+	Of    []string // functions
+	Asked string   // a function, or what else is not in parts
+}
+
+// mostOf is how many functions are named of those that a part is of.
+const mostOf = 5
+
+func (e *PartError) Error() string {
+	of := strings.Join(e.Of[:min(len(e.Of), mostOf)], ", ")
+	if more := len(e.Of) - mostOf; more > 0 {
+		of += fmt.Sprintf(" and %d others", more)
+	}
+	return fmt.Sprintf("what is known was made for %s, not for %s%s (lab inline --save makes a file for others, or for all of the kernel)", of, e.Asked, near.Hint(e.Asked, e.Of))
+}
+
+// Has is a *PartError if an index is a part that was not made for a function. Of Lookup, Names and At it may have more.
+func (x *Index) Has(name string) error {
+	if _, has := slices.BinarySearch(x.Of, name); x.Of == nil || has {
+		return nil
+	}
+	return &PartError{x.Of, name}
+}
+
 // Names lists the names of functions that begin with a prefix, in order, n at most.
 func (x *Index) Names(prefix string, n int) (out []string) {
 	k := sort.Search(len(x.funcs), func(k int) bool { return x.strings[x.funcs[k].name] >= prefix })
@@ -106,8 +134,11 @@ func (f Found) Ranges() []Range {
 }
 
 // Find lists the bodies and copies of all functions of a name, in order of the bodies that they
-// are in. A damaged index is an error.
+// are in. A damaged index is an error, and a *PartError one of other functions.
 func (x *Index) Find(name string) (out []Found, err error) {
+	if err := x.Has(name); err != nil {
+		return nil, err
+	}
 	lo, hi := x.named(name)
 	var list []uint32
 	for k := lo; k < hi; k++ {
@@ -214,7 +245,7 @@ func (s *Stats) add(o Stats) {
 }
 
 // Only is an index of those bodies alone that are of some functions, or have copies of them: a
-// digest for tests, and for who has no network. Its Stats are of what it has.
+// digest for tests, and for who has no network. Its Stats are of what it has. It answers for these functions alone.
 func (x *Index) Only(names ...string) (*Index, error) {
 	taken := map[isa.Off]bool{}
 	var u unit
@@ -230,7 +261,11 @@ func (x *Index) Only(names ...string) (*Index, error) {
 			}
 		}
 	}
-	return assemble(x.Arch, x.BuildID, x.Text, []unit{u})
+	only, err := assemble(x.Arch, x.BuildID, x.Text, []unit{u})
+	if err == nil {
+		only.Of = slices.Compact(slices.Sorted(slices.Values(names)))
+	}
+	return only, err
 }
 
 // add takes a body of another index with its lines.

@@ -192,7 +192,7 @@ func TestAt(t *testing.T) {
 func TestLines(t *testing.T) {
 	x := opened(t, made(t, "amd64"))
 	line := lineOf(t, "twice")
-	offs, files, _ := x.LinesOf("fixture.c", line)
+	offs, files, _, _ := x.LinesOf("fixture.c", line)
 	for _, o := range []isa.Off{0x36, 0x52, 0x8d, 0xa7} {
 		found := false
 		for _, a := range offs {
@@ -205,14 +205,14 @@ func TestLines(t *testing.T) {
 	if !reflect.DeepEqual(files, []string{"fixture.c"}) {
 		t.Errorf("files %q", files)
 	}
-	if offs, _, _ := x.LinesOf("fixture.c", lineOf(t, "first")); len(offs) == 0 || offs[0] != 0x30 { // which is nested's code
+	if offs, _, _, _ := x.LinesOf("fixture.c", lineOf(t, "first")); len(offs) == 0 || offs[0] != 0x30 { // which is nested's code
 		t.Errorf("a line of which nothing is left but a call that was inlined begins at %#x, not 0x30", offs)
 	}
-	offs, _, near := x.LinesOf("fixture.c", lineOf(t, "second")+1) // empty
+	offs, _, near, _ := x.LinesOf("fixture.c", lineOf(t, "second")+1) // empty
 	if want := lineOf(t, "second: seldom") - 1; len(offs) != 0 || near != want {
 		t.Errorf("a line without code: %#x, and then line %d, not %d", offs, near, want)
 	}
-	if offs, files, _ := x.LinesOf("ixture.c", line); offs != nil || files != nil {
+	if offs, files, _, _ := x.LinesOf("ixture.c", line); offs != nil || files != nil {
 		t.Errorf("half a name: %#x, %q", offs, files)
 	}
 }
@@ -299,8 +299,24 @@ func TestOnly(t *testing.T) {
 				t.Errorf("%s: %s: %q, not %q (%v)", arch, name, shown(b), shown(a), err)
 			}
 		}
-		if found, err := y.Find("callee"); len(found) != 0 || err != nil {
+		if want := []string{"both", "nested", "twice"}; x.Of != nil || !reflect.DeepEqual(y.Of, want) {
+			t.Errorf("%s: made for %q, not %q; of which the whole is for %q", arch, y.Of, want, x.Of)
+		}
+		var part *inline.PartError
+		if found, err := y.Find("callee"); !errors.As(err, &part) || part.Asked != "callee" {
 			t.Errorf("%s: callee: %v, %v", arch, found, err)
+		}
+		if _, err := y.Find("twise"); err == nil || !strings.Contains(err.Error(), "for both, nested, twice, not for twise; did you mean twice?") {
+			t.Errorf("%s: twise: %v", arch, err)
+		}
+		if offs, _, _, err := y.LinesOf("fixture.c", lineOf(t, "twice")); !errors.As(err, &part) {
+			t.Errorf("%s: lines of a part: %#x, %v", arch, offs, err)
+		}
+		if _, err := y.Only("both", "callee"); !errors.As(err, &part) {
+			t.Errorf("%s: a part of what is none: %v", arch, err)
+		}
+		if z, err := y.Only("both"); err != nil || len(z.Of) != 1 || z.Has("nested") == nil || z.Has("both") != nil {
+			t.Errorf("%s: a part of a part: %v", arch, err)
 		}
 		for o := isa.Off(0); o < x.Text; o++ {
 			a, err := x.At(o)

@@ -140,7 +140,11 @@ func (x *Index) mark(o isa.Off) int {
 // LinesOf lists where statements begin that are of a line, in order; or if none of the line does,
 // where its code is. file is a name or its end ("open.c",
 // "fs/open.c"), and files are all that have it. near is the next line of the file that has code; 0: none has.
-func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, near int) {
+// Of a part of an index it is a *PartError: lines are those of the functions around, too.
+func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, near int, err error) {
+	if x.Of != nil {
+		return nil, nil, 0, &PartError{x.Of, "lines of the source"}
+	}
 	var others []isa.Off
 	for _, m := range x.marked {
 		name := x.strings[m.file]
@@ -166,7 +170,7 @@ func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, n
 		out = others
 	}
 	slices.Sort(out)
-	return slices.Compact(out), files, near
+	return slices.Compact(out), files, near, nil
 }
 
 // rows visits those behind a mark, up to the next one.

@@ -3,12 +3,15 @@ package inlined
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"kerninst/agent/inline"
 	"kerninst/agent/isa"
+	"kerninst/agent/near"
 )
 
 // byName is an argument by the name that the source has for it, as Go would read it; anyNamed is that, too, or looks
@@ -55,6 +58,35 @@ func (c *Copies) fill(does string, f inline.Found, at isa.Off) (string, error) {
 		failed = fmt.Errorf("%s: an argument's name is a text, as in arg(\"file\")", does)
 	}
 	return out, failed
+}
+
+// haveArguments is an error if an argument that is named is none of what a function that was inlined has, anywhere.
+func haveArguments(does, function string, found []inline.Found) error {
+	has, copies := map[string]bool{}, 0
+	for _, f := range found {
+		if f.Copy < 0 {
+			continue
+		}
+		copies++
+		for _, a := range f.Body.Copy(f.Copy).Args() {
+			has[a.Name] = true
+		}
+	}
+	if copies == 0 { // whoever compiles what is done knows more of functions by themselves
+		return nil
+	}
+	for _, m := range byName.FindAllStringSubmatch(does, -1) {
+		name, err := strconv.Unquote(m[1])
+		if err != nil || has[name] {
+			continue
+		}
+		if len(has) == 0 {
+			return fmt.Errorf("%s has no argument %s: it has none", function, name)
+		}
+		known := slices.Sorted(maps.Keys(has))
+		return fmt.Errorf("%s has no argument %s: it has %s%s", function, name, strings.Join(known, ", "), near.Hint(name, known))
+	}
+	return nil
 }
 
 // value is an expression for an argument of a copy at a place, or why there is none.

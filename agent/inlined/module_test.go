@@ -167,6 +167,70 @@ func TestWrongModule(t *testing.T) {
 	}
 }
 
+// TestPart: what was made for some functions answers for no others, nor for lines, of which it would have some.
+func TestPart(t *testing.T) {
+	text, m, _ := loaded(t, "riscv64")
+	part, err := m.Only("thrice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := Join(text, nil, part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := Join(text, nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asked = "kinst:fix_ture:thrice:entry"
+	want, _, err := whole.Specs(asked)
+	if got, untold, failed := some.Specs(asked); err != nil || failed != nil || len(untold) > 0 || len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("%q, %q, %v, want %q, %v", got, untold, failed, want, err)
+	}
+	for _, itself := range []string{"kinst:fix_ture:th*:entry", "kinst:fix_ture:third#1:entry", "kinst:fix_ture:third:4"} {
+		if specs, untold, err := some.Specs(itself); err != nil || len(untold) > 0 || len(specs) != 1 || specs[0] != itself {
+			t.Errorf("%s: %q, %q, %v", itself, specs, untold, err)
+		}
+	}
+	for spec, why := range map[string]string{
+		"kinst:fix_ture:third:entry": "third:entry: what is known was made for thrice, not for third", "kinst:fix_ture:none:return": "not for none",
+		"kinst:module.c:12": "module.c:12, in module fix_ture: what is known was made for thrice, not for lines",
+	} {
+		if specs, untold, err := some.Specs(spec); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %q, %q, %v, want %s", spec, specs, untold, err, why)
+		}
+	}
+	both, err := Join(text, nil, m, part) // as of a kernel and of a module of it
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, _, _ = whole.Specs("kinst:module.c:12")
+	if specs, untold, err := both.Specs("kinst:module.c:12"); err != nil || !slices.Equal(specs, want) || len(untold) != 1 || !strings.Contains(untold[0], "not for lines") {
+		t.Errorf("%q, %q, %v, want %q", specs, untold, err, want)
+	}
+}
+
+// TestNoArgument: an argument that no copy of a function has is said once, with those that there are.
+func TestNoArgument(t *testing.T) {
+	text, m, _ := loaded(t, "arm64")
+	all, err := Join(text, nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for spec, want := range map[string]string{
+		`kinst:fix_ture:thrice:entry sum(arg("vv"))`: `thrice:entry: thrice has no argument vv: it has v; did you mean v?`,
+		`kinst:module.c:`:    `"" is no line's number`,
+		`kinst:module.c:-1`:  `"-1" is no line's number`,
+		`kinst:module.c:0`:   `"0" is no line's number`,
+		`kinst:module.c:1`:   `the next that has some is`,
+		`kinst:module.c:3e3`: `"3e3" is no line's number`,
+	} {
+		if specs, untold, err := all.Specs(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %q, %v, want %s", spec, specs, untold, err, want)
+		}
+	}
+}
+
 // TestPartOfModule: a section of which no function tells where it is goes without, and that is said.
 func TestPartOfModule(t *testing.T) {
 	text, m, _ := loaded(t, "arm64")

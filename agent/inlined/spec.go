@@ -36,8 +36,8 @@ func (a *All) Meant(specs []string) (all []*wire.Meant) {
 func (a *All) Specs(spec string) (specs, untold []string, err error) {
 	place, does, _ := strings.Cut(strings.TrimSpace(spec), " ")
 	e := expansion{spec: place, does: does}
-	if m := ofLine.FindStringSubmatch(place); m != nil {
-		err = e.line(a, m[1], m[2])
+	if file, number, ok := lineOf(place); ok {
+		err = e.line(a, file, number)
 		return e.specs, e.untold, err
 	}
 	s, err := probe.Parse(spec)
@@ -47,7 +47,7 @@ func (a *All) Specs(spec string) (specs, untold []string, err error) {
 	if e.c, err = a.in(s.Module); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", place, err)
 	}
-	if s.Name == "entry" || s.Name == "return" {
+	if s.Calls() {
 		if err := e.function(s); err != nil {
 			return nil, nil, err
 		}
@@ -74,6 +74,12 @@ func (e *expansion) function(s probe.Spec) error {
 		return nil
 	}
 	found, more, err := e.c.Find(s.Function)
+	if err == nil {
+		err = haveArguments(e.does, s.Function, found)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.spec, err)
+	}
 	for _, f := range found {
 		if err == nil {
 			err = e.found(f, s.Name)
@@ -128,18 +134,32 @@ func (e *expansion) add(f inline.Found, o isa.Off, function, name string) {
 }
 
 // ofLine is a place that names a line of a file.
-var ofLine = regexp.MustCompile(`^kinst:([^:]+\.[chS]):([0-9]+)$`)
+var ofLine = regexp.MustCompile(`^kinst:([^:]+\.[chS]):([^:]*)$`)
 
-// line adds what begins with statements of a line, in the kernel and in the modules that are known.
+// lineOf is the file and the number, whatever that is, of a place that names a line.
+func lineOf(place string) (file, number string, ok bool) {
+	if m := ofLine.FindStringSubmatch(place); m != nil {
+		return m[1], m[2], true
+	}
+	return "", "", false
+}
+
+// line adds what begins with statements of a line, in the kernel and in the modules that are known. Where only functions
+// of one of them are known, that is said; if lines of none are, it is an error.
 func (e *expansion) line(a *All, file, number string) error {
-	line, err := strconv.Atoi(number)
-	if err != nil {
-		return fmt.Errorf("%s:%s: no line has that number", file, number)
+	line, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || line == 0 {
+		return fmt.Errorf("%s: %q is no line's number: as in kinst:%s:%d", e.spec, number, file, 82)
 	}
 	var files []string
+	var parts []error
 	near, some := 0, false
 	for _, c := range a.of {
-		offs, has, next := c.x.LinesOf(file, line)
+		offs, has, next, err := c.x.LinesOf(file, int(line))
+		if err != nil {
+			parts = append(parts, fmt.Errorf("%s%s: %w", e.spec, c.whose(), err))
+			continue
+		}
 		files = append(files, has...)
 		if next > 0 && (near == 0 || next < near) {
 			near = next
@@ -154,7 +174,12 @@ func (e *expansion) line(a *All, file, number string) error {
 	files = slices.Compact(files)
 	switch {
 	case some:
+		for _, err := range parts {
+			e.untold = append(e.untold, err.Error())
+		}
 		return nil
+	case len(parts) > 0:
+		return parts[0]
 	case len(files) == 0:
 		return fmt.Errorf("no code of the kernel is of a file %s: it is built into a module%s, or not at all, or known by another name below the source", file, a.modules())
 	case near == 0:
@@ -177,6 +202,14 @@ func (e *expansion) lines(offs []isa.Off) error {
 		e.untold = append(e.untold, fmt.Sprintf("%s: one place is in a section of %s of which no function tells where it is", e.spec, e.c.module))
 	}
 	return nil
+}
+
+// whose says of what something is known, in a sentence.
+func (c *Copies) whose() string {
+	if c.module == "" {
+		return ", in the kernel"
+	}
+	return ", in module " + c.module
 }
 
 // modules says of which ones a line has been looked for, to who may have meant another.

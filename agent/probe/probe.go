@@ -33,6 +33,12 @@ type Spec struct {
 	Predicate, Action string // its own, as written; empty: those that are given for all
 }
 
+// Calls says whether it means the entry or the return of one function by its plain name: of a pattern's functions, and of one
+// that is chosen among several, symbols alone tell.
+func (s Spec) Calls() bool {
+	return (s.Name == "entry" || s.Name == "return") && !strings.ContainsAny(s.Function, `*?[\#@`)
+}
+
 // every is the name that is written as nothing.
 const every = "every instruction"
 

@@ -23,9 +23,8 @@ const (
 var moduleLoad = fmt.Sprintf("cd $(mktemp -d) && mkdir m && mount -t binfmt_misc b m && printf '#kern' >p && chmod +x p && "+
 	"echo ':me:M::#kern::/bin/true:OC' >m/register && for i in $(seq %d); do ./p || exit 1; done", moduleRuns)
 
-// moduleCopies are the files of what is known of the locked kernel and of functions of the module, which
-// lab inline --arch A --module binfmt_misc --save testdata/A.binfmt_misc.copies get_binfmt_handler put_binfmt_handler exe_file_deny_write_access
-// has written.
+// moduleCopies are the files of what is known of functions of the locked kernel and of the module, which
+// lab inline --arch A --module binfmt_misc --save testdata/A.binfmt_misc.copies has written.
 func moduleCopies(arch string) []string {
 	return []string{"--copies", "../../scenarios/copies/" + arch + ".copies", "--copies", "testdata/" + arch + "." + theModule + ".copies"}
 }
@@ -98,13 +97,14 @@ func TestInlineModule(t *testing.T) {
 }
 
 // moduleDocument is what lab inline says of a function of the module.
-func moduleDocument(t *testing.T, arch, function string) (doc analysis.Inlined) {
+func moduleDocument(t *testing.T, arch, function string) analysis.InlinedFunction {
 	t.Helper()
+	var doc analysis.Inlined
 	a := call(t, nil, append([]string{"inline", "--arch", arch, "--module", theModule, "--json", function}, moduleCopies(arch)...)...)
-	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil || doc.Module != theModule {
+	if err := json.Unmarshal([]byte(a.stdout), &doc); a.code != 0 || err != nil || doc.Module != theModule || len(doc.Functions) != 1 {
 		t.Fatalf("%v: %v", err, a)
 	}
-	return doc
+	return doc.Functions[0]
 }
 
 // moduleListed: lines of the module are found, and what is wrong with a call is said.
@@ -112,8 +112,13 @@ func moduleListed(t *testing.T, arch string) {
 	t.Helper()
 	with := func(args ...string) []string { return append(args, moduleCopies(arch)...) }
 	at := moduleDocument(t, arch, "put_binfmt_handler").Copies[0].Entry.Line
-	if a := call(t, nil, with("probe", "--arch", arch, "--inline", "--modprobe", theModule, "--module", theModule, "-l", "kinst:"+at)...); a.code != 0 || !strings.Contains(a.stdout, "kinst:binfmt_misc:") {
+	if a := call(t, nil, with("probe", "--arch", arch, "--inline", "--modprobe", theModule, "--module", theModule, "-l", "kinst:"+at)...); a.code != 0 ||
+		!strings.Contains(a.stdout, "kinst:binfmt_misc:") || !strings.Contains(a.stderr, "in the kernel: what is known was made for") {
 		t.Errorf("%s: %v", at, a)
+	}
+	if a := call(t, nil, with("probe", "--arch", arch, "--inline", "--modprobe", theModule, "-l", "kinst:"+theModule+":nothing_like_it:entry")...); a.code != status.ExitFailed ||
+		!strings.Contains(a.stderr, "no function is called nothing_like_it, inlined or by itself") {
+		t.Errorf("what is inlined everywhere has no symbol that could be near: %v", a)
 	}
 	kernels := []string{"--copies", "../../scenarios/copies/" + arch + ".copies"}
 	for want, args := range map[string][]string{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kerninst/lab/report"
 	"kerninst/lab/status"
 )
 
@@ -68,11 +69,11 @@ func run() (code int) {
 		return status.ExitInterrupted
 	case errors.As(err, &e):
 		if e.err != nil {
-			fmt.Fprintln(os.Stderr, "lab:", e.err)
+			fmt.Fprintln(os.Stderr, "lab:", report.CleanText(e.err.Error())) // which may have what was typed
 		}
 		return e.code
 	}
-	fmt.Fprintln(os.Stderr, "lab:", err)
+	fmt.Fprintln(os.Stderr, "lab:", report.CleanText(err.Error()))
 	return status.ExitLabFailed
 }
 

@@ -339,7 +339,7 @@ func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, err
 	}
 	n, err := analysis.CopiesIn(r.dump, about.kernel)
 	if err != nil {
-		return nil, otherBuild(r.arch, err)
+		return nil, askedWrong(fmt.Errorf("%s: %w", r.arch, err))
 	}
 	return func(function string, offset uint64) string {
 		return n.Source(fmt.Sprintf("%s+%#x", function, offset), false)

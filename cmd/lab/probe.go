@@ -266,7 +266,7 @@ func (f *probeFlags) expand(ctx context.Context, arch string) error {
 		return all, err
 	}, func(s string) { progress("probe: %s", s) })
 	if errors.As(err, &other) {
-		return otherBuild(arch, err)
+		return askedWrong(fmt.Errorf("%s: %w", arch, err))
 	}
 	var untold *ask.UntoldError
 	if errors.As(err, &untold) {

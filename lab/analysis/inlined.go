@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -79,12 +81,17 @@ func ModuleCopies(ctx context.Context, opt images.Options, names []string) (out 
 	return out, nil
 }
 
-// Inlined is where a function is in a kernel: by itself, and in others.
+// Inlined is where functions are in a kernel.
 type Inlined struct {
-	Schema   int           `json:"schema"`
-	Arch     string        `json:"arch"`
-	Module   string        `json:"module,omitempty"`
-	BuildID  string        `json:"build_id"` // of the kernel, or the module, that the debugging information is of
+	Schema    int               `json:"schema"`
+	Arch      string            `json:"arch"`
+	Module    string            `json:"module,omitempty"`
+	BuildID   string            `json:"build_id"` // of the kernel, or the module, that the debugging information is of
+	Functions []InlinedFunction `json:"functions"`
+}
+
+// InlinedFunction is where one is: by itself, and in others.
+type InlinedFunction struct {
 	Function string        `json:"function"`
 	Source   []string      `json:"source"`             // FILE:LINE of each of that name
 	Copies   []InlinedCopy `json:"copies"`             // those by itself have no call
@@ -156,7 +163,23 @@ func (e *NotInlinedError) Error() string {
 	if e.Module != "" {
 		where = "module " + e.Module
 	}
-	return fmt.Sprintf("no C function is called %s, in %s%s", e.Name, where, e.Hint)
+	return fmt.Sprintf("no C function is called %s, in %s%s", quoted(e.Name), where, e.Hint)
+}
+
+// plainName is one that is a function's, and short enough to be read; mostQuoted is how much is of another, in bytes.
+var plainName = regexp.MustCompile(`^\w{1,100}$`)
+
+const mostQuoted = 60
+
+// quoted is a name as an error has it.
+func quoted(name string) string {
+	switch {
+	case plainName.MatchString(name):
+		return name
+	case len(name) > mostQuoted:
+		return fmt.Sprintf("%q...", name[:mostQuoted])
+	}
+	return strconv.Quote(name)
 }
 
 // HintInlined is the function that was meant, if one is near.
@@ -164,8 +187,23 @@ func HintInlined(x *inline.Index, name string) string {
 	return near.Hint(name, x.Names(name[:min(2, len(name))], 100000))
 }
 
-// FindInlined says where a function is in the kernel of a dump, or if m is not nil, in that module of it.
-func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, name string) (*Inlined, error) {
+// KnownInlined is a *NotInlinedError for the first of some names that no function has of which x knows, which is a
+// module's if that is not "", and an *inline.PartError for one that x was not made for.
+func KnownInlined(x *inline.Index, module string, names []string) error {
+	for _, name := range names {
+		if err := x.Has(name); err != nil {
+			return err
+		}
+		if len(x.Lookup(name)) == 0 {
+			return &NotInlinedError{module, name, HintInlined(x, name)}
+		}
+	}
+	return nil
+}
+
+// FindInlined says where functions are in the kernel of a dump, or if m is not nil, in that module of it. Its errors
+// are KnownInlined's, too.
+func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, names []string) (*Inlined, error) {
 	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
@@ -180,22 +218,35 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, na
 	if err != nil {
 		return nil, err
 	}
+	if err := KnownInlined(at.x, at.module, names); err != nil {
+		return nil, err
+	}
 	if at.plan, err = NewPlanner(text, k.Index, gen.Features{LSE: true}); err != nil {
 		return nil, err
 	}
-	found, more, err := at.copies.Find(name)
+	out := &Inlined{Schema: 1, Arch: d.Arch, Module: at.module, BuildID: fmt.Sprintf("%x", at.x.BuildID)}
+	for _, name := range names {
+		f, err := at.function(name)
+		if err != nil {
+			return nil, err
+		}
+		out.Functions = append(out.Functions, *f)
+	}
+	return out, nil
+}
+
+// function is what is to be said of all functions of a name.
+func (n *inlines) function(name string) (*InlinedFunction, error) {
+	found, more, err := n.copies.Find(name)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 && more == 0 {
-		return nil, &NotInlinedError{at.module, name, HintInlined(at.x, name)}
-	}
-	out := &Inlined{Schema: 1, Arch: d.Arch, Module: at.module, BuildID: fmt.Sprintf("%x", at.x.BuildID), Function: name, Unplaced: more}
-	for _, f := range at.x.Lookup(name) {
+	out := &InlinedFunction{Function: name, Unplaced: more}
+	for _, f := range n.x.Lookup(name) {
 		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
 	for _, f := range found {
-		c, err := at.copy(f)
+		c, err := n.copy(f)
 		if err != nil {
 			return nil, err
 		}
@@ -332,6 +383,15 @@ func (n *inlines) args(c *inline.Copy) (out []string) {
 
 // Print writes it for people.
 func (i *Inlined) Print(w io.Writer) error {
+	for k := range i.Functions {
+		if err := i.Functions[k].print(w, i.Module); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *InlinedFunction) print(w io.Writer, module string) error {
 	copies := 0
 	for _, c := range i.Copies {
 		if c.Call != "" {
@@ -340,7 +400,7 @@ func (i *Inlined) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s (%s): %d inlined, %d by itself\n", i.Function, strings.Join(i.Source, ", "), copies, len(i.Copies)-copies)
 	if i.Unplaced > 0 {
-		fmt.Fprintf(w, "%d more are in sections of %s of which no function tells where they are\n", i.Unplaced, i.Module)
+		fmt.Fprintf(w, "%d more are in sections of %s of which no function tells where they are\n", i.Unplaced, module)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, c := range i.Copies {

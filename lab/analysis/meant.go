@@ -14,7 +14,7 @@ import (
 )
 
 // Meant is what specifications mean in the kernel of a dump where functions are inlined. Of a function that neither the
-// kernel's symbols nor its source have, it says which one may be meant, if one of the source is near: symbols lack those that are inlined everywhere.
+// kernel's symbols nor its source have, it says so, and which one may be meant: symbols lack those that are inlined everywhere.
 func Meant(d *ktext.Dump, specs []string, x *inline.Index, modules ...*inline.Module) (*inlined.All, []*wire.Meant, error) {
 	text, err := TextOf(d)
 	if err != nil {
@@ -36,10 +36,10 @@ func Meant(d *ktext.Dump, specs []string, x *inline.Index, modules ...*inline.Mo
 	return n, all, nil
 }
 
-// misspelt is what is wrong with the function of a specification; "": nothing, or no other is near.
+// misspelt is what is wrong with the function of a specification; "": nothing.
 func misspelt(text *ktext.Text, spec string, x *inline.Index, modules []*inline.Module) string {
 	s, err := probe.Parse(spec)
-	if err != nil || s.Name != "entry" && s.Name != "return" || strings.ContainsAny(s.Function, `*?[\#@`) {
+	if err != nil || !s.Calls() {
 		return ""
 	}
 	if s.Module != "" {
@@ -56,10 +56,6 @@ func misspelt(text *ktext.Text, spec string, x *inline.Index, modules []*inline.
 	if x == nil || len(x.Lookup(s.Function)) > 0 {
 		return ""
 	}
-	hint := HintInlined(x, s.Function)
-	if hint == "" {
-		return ""
-	}
 	place, _, _ := strings.Cut(spec, " ")
-	return fmt.Sprintf("%s: no function is called %s, inlined or by itself%s", place, s.Function, hint)
+	return fmt.Sprintf("%s: no function is called %s, inlined or by itself%s", place, s.Function, HintInlined(x, s.Function))
 }
