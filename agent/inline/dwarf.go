@@ -21,8 +21,9 @@ type maker struct {
 	arch     *isa.Arch
 	data     *dwarf.Data
 	loclists []byte
-	text     Range  // of addresses, not of places
-	regs     []byte // the ISA's number of a DWARF register
+	text     Range     // of addresses, not of places
+	symbols  []isa.Off // places that have a symbol, in order
+	regs     []byte    // the ISA's number of a DWARF register
 	opt      Options
 }
 
@@ -116,7 +117,32 @@ func (m *maker) sections(f *elf.File) (err error) {
 	if m.text.Lo == 0 || m.text.Hi <= m.text.Lo {
 		return errors.New("it has no _stext and _etext: it is no vmlinux")
 	}
+	m.begin(symbols, func(elf.SectionIndex) (uint64, bool) { return 0, true })
 	return nil
+}
+
+// begin notes where symbols are; base is what those of a section are from, false: of no interest.
+func (m *maker) begin(symbols []elf.Symbol, base func(elf.SectionIndex) (uint64, bool)) {
+	for _, s := range symbols {
+		from, ok := base(s.Section)
+		kind := elf.ST_TYPE(s.Info)
+		if !ok || kind != elf.STT_FUNC && kind != elf.STT_NOTYPE || strings.HasPrefix(s.Name, "$") { // which marks code and data
+			continue
+		}
+		m.symbols = append(m.symbols, isa.Off(from+s.Value)-m.text.Lo)
+	}
+	slices.Sort(m.symbols)
+}
+
+// MostFree is how far behind its symbol a function may begin for the compiler, in bytes: behind what is kept
+// free there for ftrace, on riscv64.
+const MostFree = 8
+
+// left reports whether code has no symbol: what the linker has left of a weak function when another definition took its name.
+// Nothing comes there, and what is there would be taken for a part of the function in front.
+func (m *maker) left(entry isa.Off) bool {
+	k := sort.Search(len(m.symbols), func(k int) bool { return m.symbols[k] > entry })
+	return k == 0 || entry-m.symbols[k-1] > MostFree
 }
 
 // regsOf are an ISA's numbers of DWARF's registers.
@@ -230,6 +256,8 @@ type reading struct {
 	// may come before them, so that names are filled in at the end.
 	known map[dwarf.Offset]Func
 	needs []need
+
+	leftover []Range // maker.left
 }
 
 // need is where the name of an entry belongs.
@@ -262,7 +290,18 @@ func (m *maker) unit(head dwarf.Offset) (unit, error) {
 	if err != nil {
 		return u.out, fmt.Errorf("%s: %w", name, err)
 	}
+	u.forget()
 	return u.out, nil
+}
+
+// forget has no lines be said of what is left over.
+func (u *reading) forget() {
+	for k := range u.out.lines {
+		l := &u.out.lines[k]
+		if slices.ContainsFunc(u.leftover, func(r Range) bool { return r.Holds(l.Off) }) {
+			*l = Line{Off: l.Off}
+		}
+	}
 }
 
 // functions reads the unit's.
@@ -295,6 +334,9 @@ func (u *reading) function(e *dwarf.Entry) error {
 	case len(ranges) == 0:
 	case ranges[0].Hi > u.text.Hi-u.text.Lo:
 		u.out.stats.Outside++
+	case u.left(ranges[0].Lo):
+		u.out.stats.Left++
+		u.leftover = append(u.leftover, ranges...)
 	default:
 		body = len(u.out.bodies)
 		u.out.bodies = append(u.out.bodies, Body{Ranges: ranges})

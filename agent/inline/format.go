@@ -16,7 +16,7 @@ import (
 )
 
 // Version is part of the magic: count it up when the format, or what is written into it, changes.
-const Version = 5
+const Version = 6
 
 // magic begins every index; what follows is the length of the rest unpacked, a CRC-32C of that,
 // and the rest, packed by zstd: numbers are unsigned or signed LEB128.
@@ -302,7 +302,7 @@ func (x *Index) Bytes() ([]byte, error) {
 		text(name)
 	}
 	s := x.Stats
-	for _, v := range []int{s.Units, s.Bodies, s.Copies, s.Args, s.Outside, s.Empty, s.Lines, s.Located, s.Covered} {
+	for _, v := range []int{s.Units, s.Bodies, s.Copies, s.Args, s.Outside, s.Left, s.Empty, s.Lines, s.Located, s.Covered} {
 		num(uint64(v))
 	}
 	num(uint64(len(x.strings)))
@@ -360,7 +360,7 @@ func unpack(magic [8]byte, what string, file []byte) ([]byte, error) {
 		return nil, errors.New("inline: no " + what)
 	}
 	if file[len(magic)-1] != magic[len(magic)-1] {
-		return nil, fmt.Errorf("inline: an index of version %c, this is version %c: make it anew", file[len(magic)-1], magic[len(magic)-1])
+		return nil, fmt.Errorf("inline: an index of version %c, this is version %c", file[len(magic)-1], magic[len(magic)-1])
 	}
 	size, sum := binary.LittleEndian.Uint64(file[len(magic):]), binary.LittleEndian.Uint32(file[len(magic)+8:])
 	if size > maxSize {
@@ -400,7 +400,7 @@ func read(b []byte) (*Index, error) {
 		x.Of = append(x.Of, text())
 	}
 	s := &x.Stats
-	for _, v := range []*int{&s.Units, &s.Bodies, &s.Copies, &s.Args, &s.Outside, &s.Empty, &s.Lines, &s.Located, &s.Covered} {
+	for _, v := range []*int{&s.Units, &s.Bodies, &s.Copies, &s.Args, &s.Outside, &s.Left, &s.Empty, &s.Lines, &s.Located, &s.Covered} {
 		*v = int(r.uleb())
 	}
 	r.strings()

@@ -85,8 +85,18 @@ func (e *PartError) Error() string {
 	if more := len(e.Of) - mostOf; more > 0 {
 		of += fmt.Sprintf(" and %d others", more)
 	}
-	return fmt.Sprintf("what is known was made for %s, not for %s%s (lab inline --save makes a file for others, or for all of the kernel)", of, e.Asked, near.Hint(e.Asked, e.Of))
+	return fmt.Sprintf("what is known was made for %s, not for %s%s (lab inline --save makes a file for others, or for all of the kernel)", of, e.asked(), near.Hint(e.Asked, e.Of))
 }
+
+func (e *PartError) asked() string {
+	if e.Asked == someLines {
+		return e.Asked
+	}
+	return near.Quoted(e.Asked)
+}
+
+// someLines is what parts are asked for that answer for no line.
+const someLines = "lines of the source"
 
 // Has is a *PartError if an index is a part that was not made for a function. Of Lookup, Names and At it may have more.
 func (x *Index) Has(name string) error {
@@ -239,6 +249,7 @@ func (s *Stats) add(o Stats) {
 	s.Copies += o.Copies
 	s.Args += o.Args
 	s.Outside += o.Outside
+	s.Left += o.Left
 	s.Empty += o.Empty
 	s.Located += o.Located
 	s.Covered += o.Covered
@@ -247,19 +258,23 @@ func (s *Stats) add(o Stats) {
 // Only is an index of those bodies alone that are of some functions, or have copies of them: a
 // digest for tests, and for who has no network. Its Stats are of what it has. It answers for these functions alone.
 func (x *Index) Only(names ...string) (*Index, error) {
-	taken := map[isa.Off]bool{}
-	var u unit
+	var uses []uint32
 	for _, name := range names {
-		found, err := x.Find(name)
+		if err := x.Has(name); err != nil {
+			return nil, err
+		}
+		for k, hi := x.named(name); k < hi; k++ {
+			uses = append(uses, x.funcs[k].uses...)
+		}
+	}
+	slices.Sort(uses)
+	var u unit
+	for _, k := range slices.Compact(uses) { // several may begin at one place
+		b, err := x.body(k, func(int, uint64) {})
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range found {
-			if b := f.Body; !taken[b.Ranges[0].Lo] {
-				taken[b.Ranges[0].Lo] = true
-				u.add(x, b)
-			}
-		}
+		u.add(x, b)
 	}
 	only, err := assemble(x.Arch, x.BuildID, x.Text, []unit{u})
 	if err == nil {

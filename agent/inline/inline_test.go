@@ -2,10 +2,12 @@ package inline_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -186,6 +188,73 @@ func TestAt(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLeft: of a function whose name is elsewhere, as of a weak one that another has taken the place of, nothing is known: nothing
+// comes there, and for the kernel it is a part of the function in front.
+func TestLeft(t *testing.T) {
+	for _, arch := range arches {
+		whole := made(t, arch)
+		file, err := os.ReadFile("testdata/" + arch + ".elf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := whole.Find("second")
+		if err != nil || len(second) != 1 {
+			t.Fatal(arch, second, err)
+		}
+		moved := elsewhere(t, file, "second")
+		a, err := all.Lookup(arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := inline.Make(bytes.NewReader(moved), a, inline.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := x.Find("second"); len(found) != 0 || err != nil || x.Stats.Left != 1 || x.Stats.Bodies != whole.Stats.Bodies-1 {
+			t.Errorf("%s: %v, %v; %+v", arch, found, err, x.Stats)
+		}
+		for _, r := range second[0].Ranges() {
+			for o := r.Lo; o < r.Hi; o++ {
+				f, err := x.At(o)
+				if l := x.LineAt(o); err != nil || f.Body != nil || l.File != "" {
+					t.Fatalf("%s: at +%#x there is %+v of %+v, %v", arch, uint64(o), f, l, err)
+				}
+			}
+		}
+		if offs, _, _, err := x.LinesOf("fixture.c", lineOf(t, "second")); len(offs) > 0 || err != nil {
+			t.Errorf("%s: its line begins at %#x, %v", arch, offs, err)
+		}
+		first, _ := whole.Find("first")
+		if f, err := x.Find("first"); err != nil || !reflect.DeepEqual(shown(f), shown(first)) || x.LineAt(first[0].Ranges()[0].Lo) != whole.LineAt(first[0].Ranges()[0].Lo) {
+			t.Errorf("%s: another function: %q, %v", arch, shown(f), err)
+		}
+	}
+}
+
+// elsewhere is a file in which a symbol is elsewhere.
+func elsewhere(t *testing.T, file []byte, name string) []byte {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	if k < 0 {
+		t.Fatal(name)
+	}
+	out := slices.Clone(file)
+	at := f.SectionByType(elf.SHT_SYMTAB).Offset + uint64(k+1)*elf.Sym64Size + 8 // st_value; Symbols leaves out the first
+	if f.ByteOrder.Uint64(out[at:]) != symbols[k].Value {
+		t.Fatalf("%s is not at %#x", name, at)
+	}
+	f.ByteOrder.PutUint64(out[at:], symbols[k].Value+1<<20)
+	return out
 }
 
 // TestLines: where a line's statements begin, and which line an instruction is of; by a listing of amd64's.

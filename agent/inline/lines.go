@@ -143,7 +143,7 @@ func (x *Index) mark(o isa.Off) int {
 // Of a part of an index it is a *PartError: lines are those of the functions around, too.
 func (x *Index) LinesOf(file string, line int) (out []isa.Off, files []string, near int, err error) {
 	if x.Of != nil {
-		return nil, nil, 0, &PartError{x.Of, "lines of the source"}
+		return nil, nil, 0, &PartError{x.Of, someLines}
 	}
 	var others []isa.Off
 	for _, m := range x.marked {

@@ -118,6 +118,7 @@ type Line struct {
 type Stats struct {
 	Units, Bodies, Copies, Args int
 	Outside                     int // bodies outside the text: what runs at boot, and goes then
+	Left                        int // bodies that the linker has left without a name
 	Empty                       int // copies of which nothing is left
 	Lines                       int
 	Located                     int // bytes of code of copies for which an argument has a place

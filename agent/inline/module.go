@@ -63,6 +63,7 @@ func MakeModule(file io.ReaderAt, arch *isa.Arch, opt Options) (*Module, error) 
 	}
 	out.name(symbols, at)
 	m := &maker{arch: arch, opt: opt, regs: regsOf(arch), text: Range{pseudoText, pseudoText + out.Sections[len(out.Sections)-1].Hi}}
+	m.begin(symbols, func(k elf.SectionIndex) (uint64, bool) { base, ok := at[k]; return base, ok })
 	if err := m.relocated(&relocation{f, symbols, at}); err != nil {
 		return nil, err
 	}

@@ -217,7 +217,7 @@ func TestNoModule(t *testing.T) {
 	}
 	newer := bytes.Clone(b)
 	newer[7]++
-	for want, file := range map[string][]byte{"no index of a module's": x, "damaged": b[:len(b)-1], "make it anew": newer} {
+	for want, file := range map[string][]byte{"no index of a module's": x, "damaged": b[:len(b)-1], "this is version": newer} {
 		if _, err := inline.OpenModule(file); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}

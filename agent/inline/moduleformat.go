@@ -10,7 +10,7 @@ import (
 
 // ModuleVersion is part of the magic of a module's file, as Version is of an index's, which the file has in it: it
 // changes when either does.
-const ModuleVersion = 2
+const ModuleVersion = 3
 
 // moduleMagic begins a module's file, which is otherwise packed as an index is: the name and the sections, and
 // behind these the index as Index.Bytes has it.

@@ -93,3 +93,24 @@ func FuzzRead(f *testing.F) {
 		x.LinesOf("fixture.c", 10)
 	})
 }
+
+// TestOnlyAlike: of functions that begin at one place, as those with two names do, a part has each that it is made for.
+func TestOnlyAlike(t *testing.T) {
+	body := func(name string) Body { return Body{Func: Func{name, "a.c", 1}, Ranges: []Range{{8, 16}}} }
+	x, err := assemble("amd64", []byte{1}, 64, []unit{{bodies: []Body{body("one"), body("other"), body("third")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := x.Only("third", "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "third"} {
+		if found, err := y.Find(name); len(found) != 1 || err != nil || len(y.Lookup(name)) != 1 {
+			t.Errorf("%s: %v, %v", name, found, err)
+		}
+	}
+	if names := y.Names("", 9); len(names) != 2 {
+		t.Errorf("made for two: %q", names)
+	}
+}

@@ -81,10 +81,10 @@ func haveArguments(does, function string, found []inline.Found) error {
 			continue
 		}
 		if len(has) == 0 {
-			return fmt.Errorf("%s has no argument %s: it has none", function, name)
+			return fmt.Errorf("%s has no argument %s: it has none", function, near.Quoted(name))
 		}
 		known := slices.Sorted(maps.Keys(has))
-		return fmt.Errorf("%s has no argument %s: it has %s%s", function, name, strings.Join(known, ", "), near.Hint(name, known))
+		return fmt.Errorf("%s has no argument %s: it has %s%s", function, near.Quoted(name), strings.Join(known, ", "), near.Hint(name, known))
 	}
 	return nil
 }

@@ -120,9 +120,8 @@ func (c *Copies) alsoLead() (map[isa.Addr][]isa.Addr, error) {
 	return out, nil
 }
 
-// leastSame is the part of functions that have to begin where the kernel has a symbol, or behind
-// what is kept free for ftrace there, where debugging information has them begin on riscv64.
-const leastSame, mostFree = 0.99, 8
+// leastSame is the part of functions that have to begin where the kernel has a symbol (Copies.Begins).
+const leastSame = 0.99
 
 // OtherBuildError says that what is known of copies is of another kernel, or of a module of another.
 type OtherBuildError struct {
@@ -134,7 +133,13 @@ func (e *OtherBuildError) Error() string {
 	if e.Module != "" {
 		return fmt.Sprintf("the debugging information of module %s is of another build: %.0f %% of its functions begin where the kernel has them; lab inline --module %[1]s --save makes a file of that of a kernel", e.Module, 100*e.Same)
 	}
-	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one", 100*e.Same)
+	return fmt.Sprintf("the debugging information is of another build: %.0f %% of its functions begin where this kernel has one; lab inline --save makes a file of that of a kernel", 100*e.Same)
+}
+
+// Begins is the function of the kernel that begins where compiled code does, or as much in front as is kept free for ftrace.
+func (c *Copies) Begins(a isa.Addr) (ktext.Func, bool) {
+	f, ok := c.text.Locate(a)
+	return f, ok && f.Module == c.module && a-f.Addr <= inline.MostFree
 }
 
 // same says whether the index is of this kernel: where functions begin differs from build to build.
@@ -146,7 +151,7 @@ func (c *Copies) same() error {
 			continue
 		}
 		entries++
-		if f, begins := c.text.Locate(a); ok && begins && f.Module == c.module && a-f.Addr <= mostFree {
+		if _, begins := c.Begins(a); ok && begins {
 			same++
 		}
 	}

@@ -205,8 +205,19 @@ func TestPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, _, _ = whole.Specs("kinst:module.c:12")
-	if specs, untold, err := both.Specs("kinst:module.c:12"); err != nil || !slices.Equal(specs, want) || len(untold) != 1 || !strings.Contains(untold[0], "not for lines") {
+	if specs, untold, err := both.Specs("kinst:module.c:12"); err != nil || !slices.Equal(specs, want) || len(untold) > 0 { // which is compiled there alone
 		t.Errorf("%q, %q, %v, want %q", specs, untold, err, want)
+	}
+	if _, _, err := both.Specs("kinst:module.c:1"); err == nil || !strings.Contains(err.Error(), "the next that has some is") {
+		t.Errorf("a line without code, of a file that is known: %v", err)
+	}
+	none, err := Join(ktexttest.Load(t, "riscv64").Text(t), nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.of = both.of[1:]
+	if _, _, err := none.Specs("kinst:other.h:1"); err == nil || !strings.Contains(err.Error(), "not for lines") || !strings.Contains(err.Error(), "; module fix_ture is not loaded") {
+		t.Errorf("a line that may be in what is not loaded: %v", err)
 	}
 }
 

@@ -68,8 +68,8 @@ func SourceIn(m *inline.Module, place string, returned bool) string {
 		begin := s.Labels[k].Off
 		at := begin + isa.Off(offset)
 		of, err := m.Index.At(begin)
-		if of.Body == nil { // see mostFree
-			of, err = m.Index.At(begin + mostFree)
+		if of.Body == nil { // see inline.MostFree
+			of, err = m.Index.At(begin + inline.MostFree)
 		}
 		this, failed := m.Index.At(at)
 		if err != nil || failed != nil || of.Body == nil || this.Body == nil || of.Body.Ranges[0] != this.Body.Ranges[0] {

@@ -1,6 +1,7 @@
 package inlined
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -95,7 +96,11 @@ func (e *expansion) function(s probe.Spec) error {
 func (e *expansion) found(f inline.Found, name string) error {
 	if f.Copy < 0 {
 		a, _ := e.c.Addr(f.Body.Ranges[0].Lo)
-		if owner, ok := e.c.text.Locate(a); ok && whole(owner.Name) {
+		owner, ok := e.c.Begins(a)
+		switch {
+		case !ok:
+			e.untold = append(e.untold, fmt.Sprintf("%s: at %v, where it begins, the kernel has no symbol", e.spec, a))
+		case whole(owner.Name):
 			e.add(f, f.Body.Ranges[0].Lo, e.c.named(owner), name)
 		}
 		return nil
@@ -152,12 +157,12 @@ func (e *expansion) line(a *All, file, number string) error {
 		return fmt.Errorf("%s: %q is no line's number: as in kinst:%s:%d", e.spec, number, file, 82)
 	}
 	var files []string
-	var parts []error
+	var parts []string // what those say of which functions alone are known
 	near, some := 0, false
 	for _, c := range a.of {
 		offs, has, next, err := c.x.LinesOf(file, int(line))
 		if err != nil {
-			parts = append(parts, fmt.Errorf("%s%s: %w", e.spec, c.whose(), err))
+			parts = append(parts, fmt.Sprintf("%s%s: %v", e.spec, c.whose(), err))
 			continue
 		}
 		files = append(files, has...)
@@ -172,14 +177,18 @@ func (e *expansion) line(a *All, file, number string) error {
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
+	if len(files) > 0 && strings.HasSuffix(file, ".c") { // it is compiled there, and nowhere else
+		parts = nil
+	}
 	switch {
 	case some:
-		for _, err := range parts {
-			e.untold = append(e.untold, err.Error())
-		}
+		e.untold = append(e.untold, parts...)
 		return nil
 	case len(parts) > 0:
-		return parts[0]
+		for _, m := range a.lacked {
+			parts = append(parts, m.Error())
+		}
+		return errors.New(strings.Join(parts, "; "))
 	case len(files) == 0:
 		return fmt.Errorf("no code of the kernel is of a file %s: it is built into a module%s, or not at all, or known by another name below the source", file, a.modules())
 	case near == 0:

@@ -1,7 +1,11 @@
 // Package near finds the word that somebody probably meant.
 package near
 
-import "strings"
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
 
 // shortest is how many letters of its beginning stand for a word.
 const shortest = 3
@@ -56,4 +60,20 @@ func distance(a, b string) int {
 		before, last, row = last, row, before
 	}
 	return last[len(b)]
+}
+
+// plain is a name that may stand in a message as it is; mostQuoted is how much is said of another, in bytes.
+var plain = regexp.MustCompile(`^[\w.:/-]{1,100}$`)
+
+const mostQuoted = 60
+
+// Quoted is a name that somebody gave, as a message has it: between quotes, and not in full, if it is no likely one.
+func Quoted(name string) string {
+	switch {
+	case plain.MatchString(name):
+		return name
+	case len(name) > mostQuoted:
+		return strconv.Quote(name[:mostQuoted]) + "..."
+	}
+	return strconv.Quote(name)
 }

@@ -17,6 +17,7 @@ import (
 	"kerninst/agent/inline"
 	"kerninst/agent/inlined"
 	"kerninst/agent/ktext"
+	"kerninst/agent/near"
 	"kerninst/images"
 	"kerninst/lab/analysis"
 	"kerninst/lab/card"
@@ -73,7 +74,7 @@ func (g *given) Type() string { return "strings" }
 func inlineCommand() *cobra.Command {
 	var f inlineFlags
 	c := &cobra.Command{
-		Use:   "inline FUNCTION...",
+		Use:   "inline FUNCTION... | --save FILE [FUNCTION...]",
 		Short: "copies of a function that the compiler has inlined, and how each can be spliced",
 		Long: "Print where a function of the kernel's source is in its code: each copy that was\n" +
 			"inlined, in which function, by which others, called from which line, where it is\n" +
@@ -89,23 +90,14 @@ func inlineCommand() *cobra.Command {
 			"  lab inline --save some.copies fdget fdput\n" +
 			"  lab inline --save all.copies",
 		Args: func(c *cobra.Command, args []string) error {
-			if f.save != "" {
+			if c.Flags().Changed("save") {
 				return nil
 			}
 			return cobra.MinimumNArgs(1)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			err := f.check(c.Flags().Changed)
-			if f.save == "" && c.Flags().Changed("save") {
-				err = errors.New("--save: no file is named")
-			}
-			if isas, failed := arches(f.arch); err == nil && failed == nil && len(isas) != 1 {
-				err = fmt.Errorf("--arch %s: a function is looked for in one kernel", f.arch)
-			}
-			if len(f.named) > 1 {
-				err = errors.New("--module: a function is looked for in one module")
-			}
-			if err != nil {
+			f.named = once(f.named)
+			if err := f.check(c.Flags().Changed); err != nil {
 				return usage(err)
 			}
 			return f.inline(c.Context(), once(args))
@@ -115,14 +107,35 @@ func inlineCommand() *cobra.Command {
 	f.known.add(c.Flags())
 	f.known.addModules(c.Flags(), "look in this module of the kernel, `NAME`, and not in the kernel's own text")
 	c.Flags().StringVar(&f.save, "save", "", "write what is known of these functions, or without one of all, to `FILE`, for --copies, and do not look into a kernel")
-	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines")
+	c.Flags().BoolVar(&f.json, "json", false, "print a document for machines, for each function")
 	c.Flags().StringVar(&f.dump, "dump", "", "look in this file, from lab image dump, instead of in a guest's kernel; it is of the locked kernel")
 	return c
+}
+
+// check looks at the flags that need no guest to be wrong.
+func (f *inlineFlags) check(given func(flag string) bool) error {
+	isas, err := arches(f.arch)
+	switch {
+	case given("save") && f.save == "":
+		return errors.New("--save: no file is named")
+	case f.save != "" && (f.json || f.dump != ""):
+		return errors.New("--save: nothing is printed, and no kernel is looked into: without --json and --dump")
+	case err == nil && len(isas) != 1:
+		return fmt.Errorf("--arch %s: a function is looked for in one kernel", f.arch)
+	case len(f.named) > 1:
+		return errors.New("--module: a function is looked for in one module")
+	}
+	return f.analyzeFlags.check(given)
 }
 
 func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	if f.save != "" {
 		return f.write(ctx, names)
+	}
+	if len(f.copies) > 0 { // which is looked at before a guest boots
+		if _, err := f.ofOne(ctx, f.arch); err != nil {
+			return err
+		}
 	}
 	f.modules = f.named
 	dumps, err := f.dumps(ctx)
@@ -131,11 +144,13 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	}
 	d := dumps[0]
 	for _, m := range f.named { // before a gigabyte is fetched for what cannot be looked into
-		if err := analysis.HasModule(d, images.ModuleName(m)); err != nil {
+		if err := analysis.HasModule(d, images.ModuleName(m)); err != nil && f.dump != "" {
+			return usage(fmt.Errorf("--dump %s: the kernel had not loaded module %s", f.dump, images.ModuleName(m)))
+		} else if err != nil {
 			return usage(fmt.Errorf("--module: %w", err))
 		}
 	}
-	about, err := f.about(ctx, &f.common, d.Arch, len(f.named) == 0, f.named)
+	about, err := f.ofOne(ctx, d.Arch)
 	if err != nil {
 		return err
 	}
@@ -147,7 +162,21 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	if err != nil {
 		return askedWrong(fmt.Errorf("%s: %w", d.Arch, err))
 	}
-	return f.print(found)
+	for _, one := range found {
+		if err := f.print(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofOne is what is known of the kernel's own text, or of the module's that is named.
+func (f *inlineFlags) ofOne(ctx context.Context, arch string) (*knowledge, error) {
+	about, err := f.about(ctx, &f.common, arch, len(f.named) == 0, f.named)
+	if err == nil && about.kernel != nil && len(about.modules) > 0 {
+		err = usage(fmt.Errorf("--copies %s: a file of module %s, of which nothing is asked: --module %[2]s", strings.Join(f.copies, ", "), about.modules[0].Name))
+	}
+	return about, err
 }
 
 // once are the words without those that were there before.
@@ -186,7 +215,7 @@ func (f *inlineFlags) write(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	about, err := f.about(ctx, &f.common, arch, len(f.named) == 0, f.named)
+	about, err := f.ofOne(ctx, arch)
 	if err != nil {
 		return err
 	}
@@ -209,13 +238,14 @@ func (f *inlineFlags) write(ctx context.Context, names []string) error {
 	default:
 		b, err = about.whole()
 	}
-	if err == nil {
-		err = os.WriteFile(f.save, b, 0o644)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		progress("inline: %s has %s, of %d bytes", f.save, of, len(b))
+	if err := os.WriteFile(f.save, b, 0o644); err != nil {
+		return usage(fmt.Errorf("--save: %w", err))
 	}
-	return err
+	progress("inline: %s has %s, of %d bytes", near.Quoted(f.save), of, len(b))
+	return nil
 }
 
 // knowledge is what is known of copies: of the kernel's own, or nil, and of modules'.
@@ -224,12 +254,27 @@ type knowledge struct {
 	modules []*inline.Module
 }
 
+// names are the modules of which something is known.
+func (k *knowledge) names() (out []string) {
+	for _, m := range k.modules {
+		out = append(out, m.Name)
+	}
+	return out
+}
+
 // module is the one that is known, if the kernel's own copies are not.
 func (k *knowledge) module() *inline.Module {
 	if k.kernel != nil || len(k.modules) == 0 {
 		return nil
 	}
 	return k.modules[0]
+}
+
+// sayPart says of which functions alone lines are told, if it is not all.
+func (k *knowledge) sayPart(verb string) {
+	if k.kernel != nil && k.kernel.Of != nil {
+		progress("%s: of the kernel, lines of the source are told where %s are, and those that have them: no others are in --copies", verb, strings.Join(k.kernel.Of, ", "))
+	}
 }
 
 // whole is a file of all that is known.
@@ -305,7 +350,7 @@ func (k *known) read(arch string, kernel bool, modules []string) (*knowledge, er
 	all := &knowledge{}
 	for _, file := range k.copies {
 		if err := all.read(file, arch); err != nil {
-			return nil, usage(fmt.Errorf("--copies %s: %w; lab inline --save makes such a file", file, err))
+			return nil, usage(fmt.Errorf("--copies %s: %w", file, err))
 		}
 	}
 	files := strings.Join(k.copies, ", ")
@@ -314,7 +359,7 @@ func (k *known) read(arch string, kernel bool, modules []string) (*knowledge, er
 	}
 	for _, name := range modules {
 		if !slices.ContainsFunc(all.modules, func(m *inline.Module) bool { return m.Name == images.ModuleName(name) }) {
-			return nil, usage(fmt.Errorf("--copies %s: nothing of module %s; lab inline --module %[2]s --save makes such a file", files, name))
+			return nil, usage(fmt.Errorf("--copies %s: nothing of module %s%s (lab inline --module --save makes such a file)", files, name, near.Hint(name, all.names())))
 		}
 	}
 	if !kernel { // one module is looked into
@@ -334,13 +379,16 @@ func (k *knowledge) read(file, arch string) error {
 	if inline.IsModule(b) {
 		m, err := inline.OpenModule(b)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; lab inline --module --save makes such a file", err)
+		}
+		if slices.ContainsFunc(k.modules, func(o *inline.Module) bool { return o.Name == m.Name }) {
+			return fmt.Errorf("another file is of module %s, too", m.Name)
 		}
 		x = m.Index
 		k.modules = append(k.modules, m)
 	} else {
 		if x, err = inline.Open(b); err != nil {
-			return err
+			return fmt.Errorf("%w; lab inline --save makes such a file", err)
 		}
 		if k.kernel != nil {
 			return errors.New("another file is of the kernel itself, too")

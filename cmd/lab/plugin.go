@@ -125,6 +125,7 @@ type pluginRun struct {
 	runner  *runner.Runner
 	dump    *ktext.Dump
 	text    *ktext.Text
+	copied  *knowledge // with inline
 }
 
 func (f *pluginFlags) run(ctx context.Context) error {
@@ -141,6 +142,12 @@ func (f *pluginFlags) run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(dir)
 	r := &pluginRun{pluginFlags: f, arch: arch}
+	if r.inline {
+		if r.copied, err = r.known.about(ctx, &r.common, r.arch, true, nil); err != nil {
+			return err
+		}
+		r.copied.sayPart("plugin")
+	}
 	var wrong *plugins.CompileError
 	if r.program, err = plugins.Build(ctx, f.file, dir); errors.As(err, &wrong) {
 		return usage(err)
@@ -238,7 +245,7 @@ func (r *pluginRun) explore(ctx context.Context) ([]*wire.Clone, error) {
 
 // measure has the plugin insert, runs the workload, and has it report.
 func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
-	source, err := r.lines(ctx)
+	source, err := r.lines()
 	if err != nil {
 		return err
 	}
@@ -329,15 +336,11 @@ func (r *pluginRun) notes(results map[string]*wire.Result, found []plugged.Found
 }
 
 // lines tell where in the source an instruction is from; nil: nobody asked.
-func (r *pluginRun) lines(ctx context.Context) (func(string, uint64) string, error) {
+func (r *pluginRun) lines() (func(string, uint64) string, error) {
 	if !r.inline {
 		return nil, nil
 	}
-	about, err := r.known.about(ctx, &r.common, r.arch, true, nil)
-	if err != nil {
-		return nil, err
-	}
-	n, err := analysis.CopiesIn(r.dump, about.kernel)
+	n, err := analysis.CopiesIn(r.dump, r.copied.kernel)
 	if err != nil {
 		return nil, askedWrong(fmt.Errorf("%s: %w", r.arch, err))
 	}

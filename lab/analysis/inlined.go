@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -81,17 +79,12 @@ func ModuleCopies(ctx context.Context, opt images.Options, names []string) (out 
 	return out, nil
 }
 
-// Inlined is where functions are in a kernel.
+// Inlined is where a function is in a kernel: by itself, and in others.
 type Inlined struct {
-	Schema    int               `json:"schema"`
-	Arch      string            `json:"arch"`
-	Module    string            `json:"module,omitempty"`
-	BuildID   string            `json:"build_id"` // of the kernel, or the module, that the debugging information is of
-	Functions []InlinedFunction `json:"functions"`
-}
-
-// InlinedFunction is where one is: by itself, and in others.
-type InlinedFunction struct {
+	Schema   int           `json:"schema"`
+	Arch     string        `json:"arch"`
+	Module   string        `json:"module,omitempty"`
+	BuildID  string        `json:"build_id"` // of the kernel, or the module, that the debugging information is of
 	Function string        `json:"function"`
 	Source   []string      `json:"source"`             // FILE:LINE of each of that name
 	Copies   []InlinedCopy `json:"copies"`             // those by itself have no call
@@ -163,23 +156,7 @@ func (e *NotInlinedError) Error() string {
 	if e.Module != "" {
 		where = "module " + e.Module
 	}
-	return fmt.Sprintf("no C function is called %s, in %s%s", quoted(e.Name), where, e.Hint)
-}
-
-// plainName is one that is a function's, and short enough to be read; mostQuoted is how much is of another, in bytes.
-var plainName = regexp.MustCompile(`^\w{1,100}$`)
-
-const mostQuoted = 60
-
-// quoted is a name as an error has it.
-func quoted(name string) string {
-	switch {
-	case plainName.MatchString(name):
-		return name
-	case len(name) > mostQuoted:
-		return fmt.Sprintf("%q...", name[:mostQuoted])
-	}
-	return strconv.Quote(name)
+	return fmt.Sprintf("no C function is called %s, in %s%s", near.Quoted(e.Name), where, e.Hint)
 }
 
 // HintInlined is the function that was meant, if one is near.
@@ -203,7 +180,7 @@ func KnownInlined(x *inline.Index, module string, names []string) error {
 
 // FindInlined says where functions are in the kernel of a dump, or if m is not nil, in that module of it. Its errors
 // are KnownInlined's, too.
-func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, names []string) (*Inlined, error) {
+func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, names []string) (all []*Inlined, err error) {
 	text, err := TextOf(d)
 	if err != nil {
 		return nil, err
@@ -224,24 +201,23 @@ func FindInlined(d *ktext.Dump, k *Stored, x *inline.Index, m *inline.Module, na
 	if at.plan, err = NewPlanner(text, k.Index, gen.Features{LSE: true}); err != nil {
 		return nil, err
 	}
-	out := &Inlined{Schema: 1, Arch: d.Arch, Module: at.module, BuildID: fmt.Sprintf("%x", at.x.BuildID)}
 	for _, name := range names {
 		f, err := at.function(name)
 		if err != nil {
 			return nil, err
 		}
-		out.Functions = append(out.Functions, *f)
+		all = append(all, f)
 	}
-	return out, nil
+	return all, nil
 }
 
 // function is what is to be said of all functions of a name.
-func (n *inlines) function(name string) (*InlinedFunction, error) {
+func (n *inlines) function(name string) (*Inlined, error) {
 	found, more, err := n.copies.Find(name)
 	if err != nil {
 		return nil, err
 	}
-	out := &InlinedFunction{Function: name, Unplaced: more}
+	out := &Inlined{Schema: 1, Arch: n.text.Arch.Name, Module: n.module, BuildID: fmt.Sprintf("%x", n.x.BuildID), Function: name, Unplaced: more}
 	for _, f := range n.x.Lookup(name) {
 		out.Source = append(out.Source, fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
@@ -280,10 +256,13 @@ func (n *inlines) copy(f inline.Found) (*InlinedCopy, error) {
 	}
 	c.Caller = owner.Name
 	var err error
-	if f.Copy >= 0 {
+	if _, named := n.copies.Begins(begin); f.Copy >= 0 {
 		c.Entry, err = n.way(n.at(entry))
-	} else {
+	} else if named {
 		c.Entry, err = n.enter(owner, ranges[0].Lo)
+	} else {
+		c.Entry = n.told(begin)
+		c.Entry.Refusal = "the kernel has no symbol where it begins"
 	}
 	if err != nil {
 		return nil, err
@@ -383,15 +362,6 @@ func (n *inlines) args(c *inline.Copy) (out []string) {
 
 // Print writes it for people.
 func (i *Inlined) Print(w io.Writer) error {
-	for k := range i.Functions {
-		if err := i.Functions[k].print(w, i.Module); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (i *InlinedFunction) print(w io.Writer, module string) error {
 	copies := 0
 	for _, c := range i.Copies {
 		if c.Call != "" {
@@ -400,7 +370,7 @@ func (i *InlinedFunction) print(w io.Writer, module string) error {
 	}
 	fmt.Fprintf(w, "%s (%s): %d inlined, %d by itself\n", i.Function, strings.Join(i.Source, ", "), copies, len(i.Copies)-copies)
 	if i.Unplaced > 0 {
-		fmt.Fprintf(w, "%d more are in sections of %s of which no function tells where they are\n", i.Unplaced, module)
+		fmt.Fprintf(w, "%d more are in sections of %s of which no function tells where they are\n", i.Unplaced, i.Module)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, c := range i.Copies {

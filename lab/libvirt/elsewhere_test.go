@@ -269,6 +269,38 @@ func TestElsewhereUnreachable(t *testing.T) {
 	}
 }
 
+// A host's sshd has a program to run, so that it does not hold small packets back; one that runs nothing is asked a second time, and
+// from then on not for that.
+func TestForwardsProgram(t *testing.T) {
+	t.Parallel()
+	pki := libvirttest.NewPKI(t)
+	d := libvirttest.StartElsewhere(t, pki)
+	for _, only := range []bool{false, true} {
+		server := libvirttest.StartSSH(t)
+		server.OnlyForwards.Store(only)
+		b := reach(t, server.URI(d))
+		for range 2 {
+			if _, err := b.Check(soon(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		programs, connections := int32(1), int32(1)
+		if only {
+			programs, connections = 0, 2
+		}
+		if n, m := server.Running.Load(), server.Connections.Load(); n != programs || m != connections {
+			t.Errorf("it only forwards: %v; %d programs run, want %d; it was connected to %d times, want %d", only, n, programs, m, connections)
+		}
+		way := b.way.(*sshWay)
+		way.drop(way.forward)
+		for deadline := time.Now().Add(20 * time.Second); server.Running.Load() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the program runs when nobody forwards any more")
+			}
+		}
+	}
+}
+
 // A transfer that takes long, of a state or of memory, keeps nothing waiting by which a host is taken for lost.
 func TestMirrorsOwnConnection(t *testing.T) {
 	t.Parallel()

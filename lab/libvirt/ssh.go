@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type sshWay struct {
 
 	mu      sync.Mutex
 	forward *forward // nil before the first
+	bare    bool     // the host lets in who forwards, but runs nothing for them
 }
 
 // forward is an ssh that runs.
@@ -47,6 +49,35 @@ type forward struct {
 	*child.Child          // nil: somebody else's
 	sock         *os.File // its socket, which has no name any more
 	said         said
+	program      *program // nil if there is none
+}
+
+// program runs on the host for as long as the forward does. It is there for sshd alone, which sends
+// small packets at once (TCP_NODELAY) as soon as it has a session, and without one holds each back until the one
+// before it has been acknowledged, which takes 40 ms: OpenSSH's session.c, ssh_packet_set_interactive.
+type program struct {
+	input *os.File      // its end ends the program
+	began chan struct{} // closed when it has said that
+	once  sync.Once
+	said  []byte // the last that came, before it began
+}
+
+const (
+	programBegan = "kerninst: forwarding"
+	programLine  = "echo " + programBegan + "; cat" // in whatever shell the user has there
+	// programLimit is how long it may take to say that it has begun, once ssh is let in: what runs and says
+	// something else is as good.
+	programLimit = 2 * time.Second
+)
+
+// Write looks for what the program says, behind what a login may say.
+func (p *program) Write(b []byte) (int, error) {
+	p.said = append(p.said, b...)
+	if bytes.Contains(p.said, []byte(programBegan)) {
+		p.once.Do(func() { close(p.began) })
+	}
+	p.said = p.said[max(0, len(p.said)-len(programBegan)):]
+	return len(b), nil
 }
 
 // gone reports whether it has ended, as far as can be known.
@@ -184,6 +215,10 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 			w.forward = f
 			return f, nil
 		}
+		if errors.Is(err, errNoProgram) && !w.bare {
+			w.bare = true
+			continue
+		}
 		if !away || n == attempts {
 			return nil, err
 		}
@@ -215,6 +250,9 @@ func (w *sshWay) attempt(ctx context.Context) (f *forward, away bool, err error)
 		<-f.Exited
 		said := f.said.String()
 		f.close()
+		if errors.Is(err, errNoProgram) {
+			return nil, false, err
+		}
 		away := slices.ContainsFunc(turnedAway, func(s string) bool { return strings.Contains(said, s) })
 		return nil, away, explainSSH(err, said, w.host)
 	}
@@ -235,6 +273,14 @@ func (w *sshWay) begin(path string) (*forward, error) {
 	cmd := exec.Command(program, w.args(path)...)
 	cmd.Stdout, cmd.Stderr = f.said.File, f.said.File
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if !w.bare {
+		input, err := f.run(cmd)
+		if err != nil {
+			f.close()
+			return nil, err
+		}
+		defer input.Close()
+	}
 	if f.Child, err = child.Start(cmd, nil); err != nil {
 		f.close()
 		return nil, err
@@ -242,10 +288,20 @@ func (w *sshWay) begin(path string) (*forward, error) {
 	return f, nil
 }
 
+// run has ssh have a program run, whose input the caller closes when ssh has it.
+func (f *forward) run(cmd *exec.Cmd) (input *os.File, err error) {
+	r, w, err := os.Pipe()
+	if err == nil {
+		f.program = &program{input: w, began: make(chan struct{})}
+		cmd.Stdin, cmd.Stdout = r, f.program
+	}
+	return r, err
+}
+
 // args are ssh's. It asks nobody, and shares no connection that others have made, which would
 // outlive it.
 func (w *sshWay) args(path string) []string {
-	args := []string{"-N", "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none",
+	args := []string{"-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", "ControlPath=none",
 		"-o", fmt.Sprintf("ConnectTimeout=%d", sshLimit), "-o", fmt.Sprintf("ServerAliveInterval=%d", sshAlive), "-L", path + ":" + w.socket}
 	for _, option := range []struct{ flag, value string }{
 		{"-l", w.user}, {"-p", w.port}, {"-i", w.identity}, {"-oUserKnownHostsFile=", w.known},
@@ -261,23 +317,61 @@ func (w *sshWay) args(path string) []string {
 	if w.identity != "" {
 		args = append(args, "-o", "IdentitiesOnly=yes")
 	}
-	return append(args, "--", w.host)
+	if w.bare {
+		return append(args, "-N", "--", w.host)
+	}
+	return append(args, "--", w.host, programLine)
 }
 
 // close gives up what is left of one that has ended.
-func (f *forward) close() { f.sock.Close(); f.said.Close() }
+func (f *forward) close() {
+	f.sock.Close()
+	f.said.Close()
+	if f.program != nil {
+		f.program.input.Close()
+	}
+}
 
-// await waits for the socket, which ssh makes once it has been let in.
+// errNoProgram is that a host lets in whom it does not let run anything.
+var errNoProgram = errors.New("it runs nothing for this user")
+
+// runsNothing reports whether an ssh has ended because of the program: 255 is its own errors' (ssh(1), EXIT STATUS), of which
+// one is that.
+func (f *forward) runsNothing() bool {
+	const own = 255
+	return f.program != nil && (f.Status().ExitStatus() != own || strings.Contains(f.said.String(), "open failed"))
+}
+
+// began waits for the program, if there is to be one.
+func (f *forward) began(ctx context.Context) error {
+	if f.program == nil {
+		return nil
+	}
+	select {
+	case <-f.program.began:
+	case <-time.After(programLimit):
+	case <-f.Exited:
+		return errNoProgram
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// await waits for the socket, which ssh makes once it has been let in, and for the program.
 func (f *forward) await(ctx context.Context, path string) error {
 	for {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == nil {
 			f.sock = os.NewFile(uintptr(fd), path)
-			return nil
+			return f.began(ctx)
 		}
 		select {
 		case <-time.After(socketInterval):
 		case <-f.Exited:
+			if f.runsNothing() {
+				return errNoProgram
+			}
 			return errors.New("ssh ended")
 		case <-ctx.Done():
 			return ctx.Err()

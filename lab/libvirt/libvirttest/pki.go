@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -110,13 +111,18 @@ ca_file = "%[2]s/cacert.pem"
 `, port, dir)
 }
 
-// freePort is one that nobody listens at.
+// freePort is one that nobody listens at, and that the kernel gives to nobody else who wants any: those begin at 32768
+// (ip(7), ip_local_port_range).
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const least, most = 20000, 32000
+	for range 100 {
+		port := least + mathrand.IntN(most-least)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatalf("no port of a hundred between %d and %d is free", least, most)
+	return 0
 }

@@ -9,14 +9,20 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is an ssh server that forwards unix sockets of this machine and does nothing else: what a
-// test's ssh talks to, so that no server need be installed, which would let others in.
+// SSH is an ssh server that forwards unix sockets of this machine, and of programs that are to be run knows those alone that
+// say something and then read: what a test's ssh talks to, so that no server need be installed, which would let others in.
 type SSH struct {
+	OnlyForwards atomic.Bool  // it runs nothing
+	Connections  atomic.Int32 // that were let in until now
+	Running      atomic.Int32 // programs
+
 	Addr  *net.TCPAddr
 	Key   string // a file with the key that it lets in
 	Known string // a file with its own, as ssh knows hosts
@@ -39,6 +45,7 @@ func StartSSH(t testing.TB) *SSH {
 		}
 		return nil, nil
 	}}
+	config.Ciphers = []string{"aes128-gcm@openssh.com"} // Go's ChaCha20 has no assembler here, and takes seconds
 	config.AddHostKey(host)
 	var err error
 	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -115,9 +122,14 @@ func (s *SSH) serve(config *ssh.ServerConfig) {
 			if err != nil {
 				return // who asks is told
 			}
+			s.Connections.Add(1)
 			go ssh.DiscardRequests(requests) // keepalives are answered so, too
 			for c := range channels {
-				go forward(c)
+				if c.ChannelType() == "session" && !s.OnlyForwards.Load() {
+					go s.run(c)
+				} else {
+					go forward(c)
+				}
 			}
 		}()
 	}
@@ -151,4 +163,26 @@ func forward(c ssh.NewChannel) {
 	}()
 	io.Copy(sock, ch)
 	sock.Close()
+}
+
+// run does as if it ran "echo TEXT; cat" (RFC 4254, 6.5).
+func (s *SSH) run(c ssh.NewChannel) {
+	s.Running.Add(1)
+	defer s.Running.Add(-1)
+	ch, requests, err := c.Accept()
+	if err != nil {
+		return
+	}
+	defer ch.Close()
+	go func() {
+		for r := range requests {
+			var line struct{ Text string }
+			known := r.Type == "exec" && ssh.Unmarshal(r.Payload, &line) == nil
+			r.Reply(known, nil)
+			if text, ok := strings.CutPrefix(line.Text, "echo "); ok {
+				fmt.Fprintln(ch, "You have no mail.\n"+strings.TrimSuffix(text, "; cat"))
+			}
+		}
+	}()
+	io.Copy(ch, ch)
 }
