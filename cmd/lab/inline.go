@@ -132,7 +132,7 @@ func (f *inlineFlags) inline(ctx context.Context, names []string) error {
 	if f.save != "" {
 		return f.write(ctx, names)
 	}
-	if len(f.copies) > 0 { // which is looked at before a guest boots
+	if len(f.copies) > 0 && f.dump == "" { // which is looked at before a guest boots
 		if _, err := f.ofOne(ctx, f.arch); err != nil {
 			return err
 		}
