@@ -82,7 +82,7 @@ func indexKey(d *ktext.Dump) (string, error) {
 func find(ctx context.Context, store *golden.Store, key, dir string, d *ktext.Dump) (*Stored, error) {
 	start := time.Now()
 	s := &Stored{}
-	err := store.Get(ctx, key, dir, func(to string) (err error) {
+	_, err := store.Get(ctx, key, dir, func(to string) (err error) {
 		*s, err = makeIndex(d)
 		if err != nil {
 			return err

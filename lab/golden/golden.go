@@ -68,32 +68,33 @@ func Key(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Get copies an entry's files into the folder to. If there is none that can be
-// used, make is called to write them into the folder that it is given.
-func (s *Store) Get(ctx context.Context, key, to string, make func(dir string) error) error {
+// Get copies an entry's files into the folder to, and says what their SHA-256 is, in hex, by their
+// names. If there is none that can be used, make is called to write them into the folder that it is given.
+func (s *Store) Get(ctx context.Context, key, to string, make func(dir string) error) (sums map[string]string, err error) {
 	for _, name := range []string{"lock", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(s.dir, name), 0o700); err != nil {
-			return fmt.Errorf("golden states: %w; set XDG_CACHE_HOME to a folder that can be written", err)
+			return nil, fmt.Errorf("golden states: %w; set XDG_CACHE_HOME to a folder that can be written", err)
 		}
 	}
 	s.sweep()
-	if done, err := s.locked(ctx, key, unix.LOCK_SH, func() error { return s.copy(key, to) }); done || err != nil {
-		return err
+	copied := func() (err error) { sums, err = s.copy(key, to); return err }
+	if done, err := s.locked(ctx, key, unix.LOCK_SH, copied); done || err != nil {
+		return sums, err
 	}
-	_, err := s.locked(ctx, key, unix.LOCK_EX, func() error {
+	_, err = s.locked(ctx, key, unix.LOCK_EX, func() error {
 		// Somebody else may have made it meanwhile.
-		if err := s.copy(key, to); err == nil || !isUnusable(err) {
+		if err := copied(); err == nil || !isUnusable(err) {
 			return err
 		}
 		if err := s.make(key, make); err != nil {
 			return err
 		}
-		return s.copy(key, to)
+		return copied()
 	})
 	if err == nil {
 		s.evict(key)
 	}
-	return err
+	return sums, err
 }
 
 // sweep removes what labs left behind that were killed while they made an entry,
@@ -244,17 +245,19 @@ func seal(dir string) error {
 }
 
 // copy copies an entry's files and checks them on the way.
-func (s *Store) copy(key, to string) error {
+func (s *Store) copy(key, to string) (sums map[string]string, err error) {
 	dir := filepath.Join(s.dir, key)
-	err := eachSum(dir, func(name string, want sum) error {
+	sums = map[string]string{}
+	err = eachSum(dir, func(name string, want sum) error {
+		sums[name] = want.SHA256
 		return copyChecked(filepath.Join(to, name), filepath.Join(dir, name), want)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := time.Now()
 	_ = os.Chtimes(filepath.Join(dir, sumsFile), now, now) // for evict alone
-	return nil
+	return sums, nil
 }
 
 // eachSum calls f with the files of an entry and what they should be.

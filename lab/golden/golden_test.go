@@ -2,7 +2,9 @@ package golden
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,7 +37,7 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) get(t *testing.T, key, content string) string {
 	t.Helper()
 	to := t.TempDir()
-	err := f.Get(context.Background(), key, to, func(dir string) error {
+	sums, err := f.Get(context.Background(), key, to, func(dir string) error {
 		f.mu.Lock()
 		f.made++
 		f.mu.Unlock()
@@ -47,6 +49,9 @@ func (f *fixture) get(t *testing.T, key, content string) string {
 	b, err := os.ReadFile(filepath.Join(to, "state"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%x", sha256.Sum256(b)); len(sums) != 1 || sums["state"] != want {
+		t.Errorf("sums %v, want %s", sums, want)
 	}
 	return string(b)
 }
@@ -118,7 +123,7 @@ func TestDiscard(t *testing.T) {
 func TestFailureLeavesNothing(t *testing.T) {
 	f := newFixture(t)
 	sorry := errors.New("sorry")
-	err := f.Get(context.Background(), Key("a"), t.TempDir(), func(dir string) error {
+	_, err := f.Get(context.Background(), Key("a"), t.TempDir(), func(dir string) error {
 		os.WriteFile(filepath.Join(dir, "state"), []byte("half"), 0o600)
 		return sorry
 	})
@@ -136,9 +141,10 @@ func TestFailureLeavesNothing(t *testing.T) {
 func TestCancelledWhileWaiting(t *testing.T) {
 	f := newFixture(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	err := f.Get(ctx, Key("a"), t.TempDir(), func(string) error {
+	_, err := f.Get(ctx, Key("a"), t.TempDir(), func(string) error {
 		cancel()
-		return f.Get(ctx, Key("a"), t.TempDir(), func(string) error { t.Error("made twice"); return nil })
+		_, err := f.Get(ctx, Key("a"), t.TempDir(), func(string) error { t.Error("made twice"); return nil })
+		return err
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
@@ -232,7 +238,9 @@ func TestReadOnlyStore(t *testing.T) {
 			}
 		}
 		never := func(string) error { return errors.New("made") }
-		got <- answer{f.Get(context.Background(), Key("a"), to, never), f.Get(context.Background(), Key("b"), to, never)}
+		_, warm := f.Get(context.Background(), Key("a"), to, never)
+		_, cold := f.Get(context.Background(), Key("b"), to, never)
+		got <- answer{warm, cold}
 	}()
 	a := <-got
 	if a.warm != nil {

@@ -14,8 +14,8 @@ import (
 	golibvirt "github.com/digitalocean/go-libvirt"
 )
 
-// contentPrefix and the SHA-256 of what is in it, in hex, is the name of a volume that machines
-// start from. It is whole when there is an empty one with wholeSuffix beside it: of who was lost in
+// contentPrefix and the SHA-256 of a file, in hex, is the name of a volume that machines start from; of one that lies behind
+// zeros, how many these are, too. It is whole when there is an empty one with wholeSuffix beside it: of who was lost in
 // the middle another goes on, by writing the same bytes again. Nobody removes them.
 const (
 	contentPrefix = "kerninst-sha256-"
@@ -41,9 +41,17 @@ func (p *pool) room(ctx context.Context, file string, size int64) error {
 	return err
 }
 
+// contentName is what a file is called in a pool.
+func contentName(sum string, skip int64) string {
+	if skip == 0 {
+		return contentPrefix + sum
+	}
+	return fmt.Sprintf("%s%s-at-%d", contentPrefix, sum, skip)
+}
+
 // push has a file be in the pool, behind that many bytes of zeros, by what is in it, and says what it
-// is called there.
-func (p *pool) push(ctx context.Context, file string, skip int64) (name string, err error) {
+// is called there. sum is its SHA-256, in hex, if that is known.
+func (p *pool) push(ctx context.Context, file string, skip int64, sum string) (name string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pushLimit)
 	defer cancel()
 	f, err := os.Open(file)
@@ -51,12 +59,19 @@ func (p *pool) push(ctx context.Context, file string, skip int64) (name string, 
 		return "", err
 	}
 	defer f.Close()
-	h := sha256.New()
-	size, err := io.Copy(h, io.MultiReader(zeros(skip), f))
+	info, err := f.Stat()
 	if err != nil {
 		return "", err
 	}
-	name = contentPrefix + hex.EncodeToString(h.Sum(nil))
+	if sum == "" {
+		h := sha256.New()
+		if _, err := io.Copy(h, f); err != nil {
+			return "", err
+		}
+		sum = hex.EncodeToString(h.Sum(nil))
+	}
+	name = contentName(sum, skip)
+	size := skip + info.Size()
 	if whole, err := p.whole(ctx, name, size); err != nil || whole {
 		return name, err
 	}
@@ -70,15 +85,20 @@ func (p *pool) push(ctx context.Context, file string, skip int64) (name string, 
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	if err := p.send(ctx, v, io.MultiReader(zeros(skip), f), size); err != nil {
+	content, sent := sha256.New(), sha256.New()
+	r := io.TeeReader(io.MultiReader(zeros(skip), io.TeeReader(f, content)), sent)
+	if err := p.send(ctx, v, r, size); err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
 	there := sha256.New()
 	if err := p.receive(ctx, v, there, 0, 0); err != nil {
 		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
 	}
-	if contentPrefix+hex.EncodeToString(there.Sum(nil)) != name {
+	if !bytes.Equal(there.Sum(nil), sent.Sum(nil)) {
 		return "", p.torn(filepath.Base(file))
+	}
+	if hex.EncodeToString(content.Sum(nil)) != sum { // it is not called whole, and the next one writes it again
+		return "", fmt.Errorf("%s: it was changed while it was sent", file)
 	}
 	_, err = p.make(ctx, name+wholeSuffix, 0)
 	return name, err

@@ -36,7 +36,9 @@ type volumes struct {
 	folder string
 	closed bool // for good
 
-	state, content string // the file of the machine's state, and what that is called in the pool
+	state, content string                          // the file of the machine's state, and what that is called in the pool
+	sums           map[string]string               // vm.Spec's
+	seen           map[string]golibvirt.StorageVol // by the names of files: what was looked up is asked for by what it was called
 }
 
 var _ qemu.Files = (*volumes)(nil)
@@ -109,12 +111,23 @@ func (v *volumes) Await(ctx context.Context, name string) error {
 
 // found is a volume that has to be there.
 func (v *volumes) found(ctx context.Context, p *pool, name string) (golibvirt.StorageVol, error) {
-	vol, ok, err := p.find(ctx, v.volume(name))
-	if err == nil && !ok {
-		err = fmt.Errorf("%s on the host: %w", name, fs.ErrNotExist)
+	if vol, ok := v.seen[name]; ok {
+		return vol, nil
 	}
-	return vol, err
+	vol, ok, err := p.find(ctx, v.volume(name))
+	switch {
+	case err != nil:
+		return vol, err
+	case !ok:
+		return vol, missing(name)
+	case v.seen == nil:
+		v.seen = map[string]golibvirt.StorageVol{}
+	}
+	v.seen[name] = vol
+	return vol, nil
 }
+
+func missing(name string) error { return fmt.Errorf("%s on the host: %w", name, fs.ErrNotExist) }
 
 // receive reads a file. What QEMU has removed libvirt may still know.
 func (v *volumes) receive(ctx context.Context, name string, w io.Writer, from, max int64) error {
@@ -129,7 +142,7 @@ func (v *volumes) receive(ctx context.Context, name string, w io.Writer, from, m
 		}
 		there, again := p.there(ctx, vol)
 		if again == nil && !there {
-			return fmt.Errorf("%s on the host: %w", name, fs.ErrNotExist)
+			return missing(name)
 		}
 		return errors.Join(err, again)
 	})
@@ -165,6 +178,9 @@ func (v *volumes) size(ctx context.Context, name string) (size int64, err error)
 		vol, err := v.found(ctx, p, name)
 		if err == nil {
 			size, err = p.size(ctx, vol)
+		}
+		if isNumber(err, golibvirt.ErrNoStorageVol) {
+			return missing(name)
 		}
 		return err
 	})
@@ -229,12 +245,16 @@ func (v *volumes) Lend(ctx context.Context, _, from string) (qemu.Lent, error) {
 
 // Remove is qemu.Files'.
 func (v *volumes) Remove(ctx context.Context, name string) error {
-	return v.with(ctx, func(p *pool) error { return p.remove(ctx, v.volume(name)) })
+	return v.with(ctx, func(p *pool) error {
+		delete(v.seen, name)
+		return p.remove(ctx, v.volume(name))
+	})
 }
 
 // images has all that a machine starts from be on the host, and returns the machine that starts
 // from it there.
 func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
+	v.sums = s.Sums
 	files := []*string{&s.Kernel, &s.Initrd}
 	if s.Firmware != "" {
 		files = append(files, &s.Firmware)
@@ -264,7 +284,7 @@ func (v *volumes) images(ctx context.Context, s vm.Spec) (vm.Spec, error) {
 func (v *volumes) push(ctx context.Context, file string, skip int64) (name string, err error) {
 	v.backend.listener.pushing.Lock()
 	defer v.backend.listener.pushing.Unlock()
-	err = v.patiently(ctx, func(p *pool) (err error) { name, err = p.push(ctx, file, skip); return err })
+	err = v.patiently(ctx, func(p *pool) (err error) { name, err = p.push(ctx, file, skip, v.sums[file]); return err })
 	return name, err
 }
 

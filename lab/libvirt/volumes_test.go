@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,7 +67,7 @@ func TestPush(t *testing.T) {
 	}
 	push := func() (name string) {
 		t.Helper()
-		err := v.with(soon(t), func(p *pool) (err error) { name, err = p.push(soon(t), file, 0); return err })
+		err := v.with(soon(t), func(p *pool) (err error) { name, err = p.push(soon(t), file, 0, ""); return err })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,6 +92,38 @@ func TestPush(t *testing.T) {
 		if got, err := os.ReadFile(there); err != nil || !bytes.Equal(got, tt.want) {
 			t.Errorf("%s: %.20q, %v, want %.20q", name, got, err, tt.want)
 		}
+	}
+}
+
+// What is in a file of which that is said is not read when the pool has it, and held against what was said when it is sent.
+func TestPushOfSum(t *testing.T) {
+	t.Parallel()
+	v, folder := opened(t, "unix")
+	text := []byte("what there is")
+	file := filepath.Join(t.TempDir(), "file")
+	push := func(text []byte, sum string) (name string, err error) {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		v.sums = map[string]string{file: sum}
+		return v.push(soon(t), file, gap)
+	}
+	sum := fmt.Sprintf("%x", sha256.Sum256(text))
+	other := bytes.ToUpper(text)
+	if name, err := push(other, sum); err == nil || !strings.Contains(err.Error(), "it was changed") {
+		t.Errorf("another content: %s, %v", name, err)
+	}
+	for _, text := range [][]byte{text, other} { // the second time nobody reads it
+		name, err := push(text, sum)
+		if err != nil || name != contentName(sum, gap) {
+			t.Fatal(name, err)
+		}
+		if there, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(there[gap:]) != "what there is" {
+			t.Errorf("%.20q, %v", there[gap:], err)
+		}
+	}
+	if name, err := push(text, ""); err != nil || name != contentName(sum, gap) {
+		t.Errorf("where nothing is said: %s, %v", name, err)
 	}
 }
 

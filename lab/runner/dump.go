@@ -50,7 +50,7 @@ func (r *Runner) DumpWith(ctx context.Context, appendix string, modules []string
 	}
 	defer dir.Close()
 	for first := true; ; first = false {
-		err := store.Get(ctx, key, dir.Path, func(to string) error { return r.makeDump(ctx, q, to) })
+		_, err := store.Get(ctx, key, dir.Path, func(to string) error { return r.makeDump(ctx, q, to) })
 		if err != nil {
 			return nil, err
 		}

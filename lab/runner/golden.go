@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -100,7 +101,7 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 		return nil, err
 	}
 	for first := true; ; first = false {
-		err := store.Get(ctx, key, dir, func(to string) error { return r.boot(ctx, q, spec, to, dir) })
+		sums, err := store.Get(ctx, key, dir, func(to string) error { return r.boot(ctx, q, spec, to, dir) })
 		var failed *notReady
 		if errors.As(err, &failed) {
 			return failed.outcome, nil
@@ -110,6 +111,8 @@ func (r *Runner) restored(ctx context.Context, q Request, dir string) (*session.
 		// The image's own initramfs will do: nobody boots from it.
 		from := spec
 		from.Initrd, from.State, from.Mail = r.Image.Base, filepath.Join(dir, stateFile), mail
+		from.Sums = maps.Clone(from.Sums)
+		from.Sums[from.State] = sums[stateFile]
 		outcome, err := session.Do(ctx, r.session(q, from))
 		if err != nil {
 			return nil, err

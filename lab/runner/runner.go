@@ -357,6 +357,12 @@ func (r *Runner) spec(q Request, dir string) vm.Spec {
 		Arch: r.Image.Arch, Kernel: r.Image.Kernel, Firmware: r.Image.Firmware, Append: q.Append,
 		CPUs: q.CPUs, CPU: q.CPU, MemMiB: q.MemMiB, Time: q.Time, Seed: r.Seed + q.Seed, Dir: dir,
 	}
+	s.Sums = map[string]string{}
+	for _, f := range r.Image.Manifest.Files {
+		if f.Name == "kernel" {
+			s.Sums[s.Kernel] = f.SHA256
+		}
+	}
 	if s.MemMiB == 0 {
 		s.MemMiB = DefaultMemory
 	}

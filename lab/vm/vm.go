@@ -40,6 +40,8 @@ type Spec struct {
 	// the console.log that it finds. The file is used up.
 	State string
 	Mail  []byte
+	// Sums has the SHA-256, in hex, of those of these files of which it is known: nobody has to read them for that.
+	Sums map[string]string
 	// Interactive joins the guest's console to the terminal. Ctrl-A X leaves.
 	Interactive bool
 	// Linger has the machine stay when its guest resets, until it is killed, if
