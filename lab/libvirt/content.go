@@ -63,45 +63,56 @@ func (p *pool) push(ctx context.Context, file string, skip int64, sum string) (n
 	if err != nil {
 		return "", err
 	}
-	if sum == "" {
-		h := sha256.New()
-		if _, err := io.Copy(h, f); err != nil {
-			return "", err
-		}
-		sum = hex.EncodeToString(h.Sum(nil))
-	}
-	name = contentName(sum, skip)
 	size := skip + info.Size()
-	if whole, err := p.whole(ctx, name, size); err != nil || whole {
-		return name, err
+	if sum != "" { // then it need not be read if it is there
+		name = contentName(sum, skip)
+		if whole, err := p.whole(ctx, name, size); err != nil || whole {
+			return name, err
+		}
+	}
+	h := sha256.New()
+	if n, err := io.Copy(h, f); err != nil {
+		return "", err
+	} else if is := hex.EncodeToString(h.Sum(nil)); skip+n != size || sum != "" && is != sum {
+		return "", fmt.Errorf("%s: it is not what it was said to be: it was changed", file)
+	} else if sum == "" {
+		sum, name = is, contentName(is, skip)
+		if whole, err := p.whole(ctx, name, size); err != nil || whole {
+			return name, err
+		}
 	}
 	if err := p.room(ctx, file, size); err != nil {
 		return "", err
 	}
+	return name, p.fill(ctx, name, f, skip, size, sum)
+}
+
+// fill makes a volume of a file, and holds that what is there is what was to be.
+func (p *pool) fill(ctx context.Context, name string, f *os.File, skip, size int64, sum string) error {
 	v, err := p.make(ctx, name, size)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return "", err
+		return err
 	}
 	content, sent := sha256.New(), sha256.New()
 	r := io.TeeReader(io.MultiReader(zeros(skip), io.TeeReader(f, content)), sent)
 	if err := p.send(ctx, v, r, size); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
+		return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 	}
 	there := sha256.New()
 	if err := p.receive(ctx, v, there, 0, 0); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Base(file), err)
-	}
-	if !bytes.Equal(there.Sum(nil), sent.Sum(nil)) {
-		return "", p.torn(filepath.Base(file))
+		return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 	}
 	if hex.EncodeToString(content.Sum(nil)) != sum { // it is not called whole, and the next one writes it again
-		return "", fmt.Errorf("%s: it was changed while it was sent", file)
+		return fmt.Errorf("%s: it was changed while it was sent", f.Name())
+	}
+	if !bytes.Equal(there.Sum(nil), sent.Sum(nil)) {
+		return p.torn(filepath.Base(f.Name()))
 	}
 	_, err = p.make(ctx, name+wholeSuffix, 0)
-	return name, err
+	return err
 }
 
 // whole reports whether a file of that size is in the pool, and all of it.

@@ -103,7 +103,7 @@ func (w *sshWay) key() string {
 }
 
 func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
-	for {
+	for again := false; ; {
 		f, err := w.keep(ctx)
 		if err != nil {
 			return nil, err
@@ -114,6 +114,9 @@ func (w *sshWay) dial(ctx context.Context) (net.Conn, error) {
 			return sock, nil
 		case f.Child == nil && ctx.Err() == nil:
 			w.drop(f)
+			continue
+		case f.gone() && !again && ctx.Err() == nil: // as with what it ran there
+			again = true
 			continue
 		case !errors.Is(err, syscall.ECONNREFUSED) || f.gone(): // else ssh has made its socket and does not listen yet
 			return nil, fmt.Errorf("libvirtd is not reached: %w%s", err, f.also())
@@ -205,8 +208,10 @@ func (w *sshWay) keep(ctx context.Context) (*forward, error) {
 	if w.forward != nil && !w.forward.gone() {
 		return w.forward, nil
 	}
-	if w.forward != nil {
-		w.forward.close()
+	if f := w.forward; f != nil {
+		const own = 255 // ssh's own errors': the host went away (ssh(1), EXIT STATUS)
+		w.bare = w.bare || f.program != nil && f.Status().ExitStatus() != own
+		f.close()
 		w.forward = nil
 	}
 	for n := 1; ; n++ {
@@ -320,6 +325,9 @@ func (w *sshWay) args(path string) []string {
 	if w.bare {
 		return append(args, "-N", "--", w.host)
 	}
+	// What a user's own configuration may say of this host, for when he goes there himself. Clients that do not know of an option
+	// have nothing of it.
+	args = append(args, "-o", "IgnoreUnknown=RemoteCommand,SessionType,StdinNull", "-o", "RemoteCommand=none", "-o", "SessionType=default", "-o", "StdinNull=no")
 	return append(args, "--", w.host, programLine)
 }
 
@@ -334,13 +342,6 @@ func (f *forward) close() {
 
 // errNoProgram is that a host lets in whom it does not let run anything.
 var errNoProgram = errors.New("it runs nothing for this user")
-
-// runsNothing reports whether an ssh has ended because of the program: 255 is its own errors' (ssh(1), EXIT STATUS), of which
-// one is that.
-func (f *forward) runsNothing() bool {
-	const own = 255
-	return f.program != nil && (f.Status().ExitStatus() != own || strings.Contains(f.said.String(), "open failed"))
-}
 
 // began waits for the program, if there is to be one.
 func (f *forward) began(ctx context.Context) error {
@@ -369,7 +370,7 @@ func (f *forward) await(ctx context.Context, path string) error {
 		select {
 		case <-time.After(socketInterval):
 		case <-f.Exited:
-			if f.runsNothing() {
+			if _, err := os.Lstat(path); err == nil && f.program != nil { // it was let in, and has left its socket
 				return errNoProgram
 			}
 			return errors.New("ssh ended")

@@ -194,7 +194,10 @@ func (v *volumes) Write(ctx context.Context, name string, b []byte) error {
 		if err != nil {
 			return err
 		}
-		return p.sendAll(ctx, vol, b)
+		if err = p.sendAll(ctx, vol, b); isNumber(err, golibvirt.ErrNoStorageVol) {
+			return missing(name)
+		}
+		return err
 	})
 }
 

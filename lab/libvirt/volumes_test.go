@@ -110,6 +110,11 @@ func TestPushOfSum(t *testing.T) {
 	}
 	sum := fmt.Sprintf("%x", sha256.Sum256(text))
 	other := bytes.ToUpper(text)
+	for _, wrong := range []string{"short", "longer than what there is"} {
+		if name, err := push([]byte(wrong), sum); err == nil || !strings.Contains(err.Error(), "it was changed") {
+			t.Errorf("%s: %s, %v", wrong, name, err)
+		}
+	}
 	if name, err := push(other, sum); err == nil || !strings.Contains(err.Error(), "it was changed") {
 		t.Errorf("another content: %s, %v", name, err)
 	}
@@ -121,6 +126,12 @@ func TestPushOfSum(t *testing.T) {
 		if there, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(there[gap:]) != "what there is" {
 			t.Errorf("%.20q, %v", there[gap:], err)
 		}
+	}
+	if name, err := push([]byte("short"), sum); err == nil || !strings.Contains(err.Error(), "it was changed") {
+		t.Errorf("less than is there: %s, %v", name, err)
+	}
+	if there, err := os.ReadFile(filepath.Join(folder, contentName(sum, gap))); err != nil || string(there[gap:]) != "what there is" {
+		t.Errorf("what is whole was written to: %.20q, %v", there[gap:], err)
 	}
 	if name, err := push(text, ""); err != nil || name != contentName(sum, gap) {
 		t.Errorf("where nothing is said: %s, %v", name, err)
