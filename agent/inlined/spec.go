@@ -177,7 +177,7 @@ func (e *expansion) line(a *All, file, number string) error {
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
-	if len(files) > 0 && strings.HasSuffix(file, ".c") { // it is compiled there, and nowhere else
+	if strings.HasSuffix(file, ".c") && slices.Contains(files, file) { // and not an end of others' names: it is compiled there
 		parts = nil
 	}
 	switch {

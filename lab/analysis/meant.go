@@ -56,6 +56,10 @@ func misspelt(text *ktext.Text, spec string, x *inline.Index, modules []*inline.
 	if x == nil || len(x.Lookup(s.Function)) > 0 {
 		return ""
 	}
+	hint := HintInlined(x, s.Function)
+	if hint == "" && len(none.Near()) > 0 {
+		return "" // the kernel, when it is asked, says which symbol may be meant
+	}
 	place, _, _ := strings.Cut(spec, " ")
-	return fmt.Sprintf("%s: no function is called %s, inlined or by itself%s", place, s.Function, HintInlined(x, s.Function))
+	return fmt.Sprintf("%s: no function is called %s, inlined or by itself%s", place, s.Function, hint)
 }
