@@ -85,7 +85,7 @@ func (e *PartError) Error() string {
 	if more := len(e.Of) - mostOf; more > 0 {
 		of += fmt.Sprintf(" and %d others", more)
 	}
-	return fmt.Sprintf("what is known was made for %s, not for %s%s (lab inline --save makes a file for others, or for all of the kernel)", of, e.asked(), near.Hint(e.Asked, e.Of))
+	return fmt.Sprintf("what is known was made for %s, not for %s%s (lab inline --save makes a file for others, or for all)", of, e.asked(), near.Hint(e.Asked, e.Of))
 }
 
 func (e *PartError) asked() string {

@@ -37,8 +37,8 @@ func (a *All) Meant(specs []string) (all []*wire.Meant) {
 func (a *All) Specs(spec string) (specs, untold []string, err error) {
 	place, does, _ := strings.Cut(strings.TrimSpace(spec), " ")
 	e := expansion{spec: place, does: does}
-	if file, number, ok := lineOf(place); ok {
-		err = e.line(a, file, number)
+	if m := ofLine.FindStringSubmatch(place); m != nil {
+		err = e.line(a, m[1], m[2])
 		return e.specs, e.untold, err
 	}
 	s, err := probe.Parse(spec)
@@ -138,16 +138,8 @@ func (e *expansion) add(f inline.Found, o isa.Off, function, name string) {
 	e.specs = append(e.specs, strings.TrimSpace("kinst:"+function+":"+name+" "+does))
 }
 
-// ofLine is a place that names a line of a file.
+// ofLine is a place that names a line of a file, whatever its number is.
 var ofLine = regexp.MustCompile(`^kinst:([^:]+\.[chS]):([^:]*)$`)
-
-// lineOf is the file and the number, whatever that is, of a place that names a line.
-func lineOf(place string) (file, number string, ok bool) {
-	if m := ofLine.FindStringSubmatch(place); m != nil {
-		return m[1], m[2], true
-	}
-	return "", "", false
-}
 
 // line adds what begins with statements of a line, in the kernel and in the modules that are known. Where only functions
 // of one of them are known, that is said; if lines of none are, it is an error.

@@ -64,27 +64,33 @@ func (p *pool) push(ctx context.Context, file string, skip int64, sum string) (n
 		return "", err
 	}
 	size := skip + info.Size()
-	if sum != "" { // then it need not be read if it is there
+	there := func(sum string) (bool, error) {
 		name = contentName(sum, skip)
-		if whole, err := p.whole(ctx, name, size); err != nil || whole {
+		return p.whole(ctx, name, size)
+	}
+	if sum != "" { // then it need not be read if it is there
+		if whole, err := there(sum); err != nil || whole {
 			return name, err
 		}
 	}
 	h := sha256.New()
-	if n, err := io.Copy(h, f); err != nil {
+	n, err := io.Copy(h, f)
+	if err != nil {
 		return "", err
-	} else if is := hex.EncodeToString(h.Sum(nil)); skip+n != size || sum != "" && is != sum {
+	}
+	is := hex.EncodeToString(h.Sum(nil))
+	if n != info.Size() || sum != "" && is != sum {
 		return "", fmt.Errorf("%s: it is not what it was said to be: it was changed", file)
-	} else if sum == "" {
-		sum, name = is, contentName(is, skip)
-		if whole, err := p.whole(ctx, name, size); err != nil || whole {
+	}
+	if sum == "" {
+		if whole, err := there(is); err != nil || whole {
 			return name, err
 		}
 	}
 	if err := p.room(ctx, file, size); err != nil {
 		return "", err
 	}
-	return name, p.fill(ctx, name, f, skip, size, sum)
+	return name, p.fill(ctx, name, f, skip, size, is)
 }
 
 // fill makes a volume of a file, and holds that what is there is what was to be.
