@@ -248,10 +248,7 @@ func (v *volumes) Lend(ctx context.Context, _, from string) (qemu.Lent, error) {
 
 // Remove is qemu.Files'.
 func (v *volumes) Remove(ctx context.Context, name string) error {
-	return v.with(ctx, func(p *pool) error {
-		delete(v.seen, name)
-		return p.remove(ctx, v.volume(name))
-	})
+	return v.with(ctx, func(p *pool) error { return p.remove(ctx, v.volume(name)) })
 }
 
 // images has all that a machine starts from be on the host, and returns the machine that starts

@@ -56,6 +56,31 @@ func TestRemovedElsewhere(t *testing.T) {
 	}
 }
 
+// What was looked up and has gone since is said to be gone, and is there again when it is made again.
+func TestGoneSince(t *testing.T) {
+	t.Parallel()
+	v, _ := opened(t, "unix")
+	for _, text := range []string{"first", "the second time"} {
+		if err := v.Give(soon(t), "file", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		size, err := v.size(soon(t), "file")
+		if b, failed := v.Read(soon(t), "file", 0, 100); err != nil || failed != nil || size != int64(len(text)) || string(b) != text {
+			t.Fatalf("%d bytes, %v; %q, %v", size, err, b, failed)
+		}
+		if err := v.Remove(soon(t), "file"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = v.size(soon(t), "file")
+		_, read := v.Read(soon(t), "file", 0, 100)
+		for _, err := range []error{err, read, v.Write(soon(t), "file", []byte("third"))} {
+			if !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("of what is gone: %v", err)
+			}
+		}
+	}
+}
+
 // What lies in a pool and was not finished is gone on from; what is there is not sent again.
 func TestPush(t *testing.T) {
 	t.Parallel()
