@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"kerninst/agent/isa"
-	"kerninst/agent/ktext"
 	"kerninst/agent/metric"
 	"kerninst/agent/plan"
 	"kerninst/agent/snippet"
@@ -68,7 +67,7 @@ func (a action) words(whole snippet.Snippet, words []uint64) []uint64 {
 }
 
 // values says what the actions of the i-th point have found, with or without records.
-func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Text, records bool) (out []*wire.Value) {
+func (s *set) values(i int, l *splice.Live, now, since []uint64, of names, records bool) (out []*wire.Value) {
 	p := l.Plan
 	for _, a := range s.actions[i] {
 		r := metric.Read(a.snippet, a.words(p.Snippet, now), a.words(p.Snippet, since))
@@ -76,14 +75,14 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 			Count: r.Count, Bounded: r.Bounded, Bound: r.Bound, Signed: r.Signed, Dropped: r.Dropped, Holes: r.Holes, Faults: r.Faults, Lost: r.Lost}
 		if a.timed != wire.Timed_UNTIMED {
 			v.Timed, v.Block = a.timed, s.points[i].Block
-			v.Function = unitOf(text, l, v.Block).function
+			v.Function = unitOf(of.text, l, v.Block).function
 		}
 		if len(r.Sums) > 1 {
 			v.Rows = append(v.Rows, &wire.Row{Values: r.Sums})
 		}
 		for _, row := range r.Rows {
 			v.Rows = append(v.Rows, &wire.Row{Keys: row.Keys[:], Values: row.Values})
-			a.nameKeys(v, row.Keys[:], text)
+			a.nameKeys(v, row.Keys[:], of)
 		}
 		if !records {
 			r.Records = nil
@@ -91,7 +90,7 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 		for _, rec := range r.Records {
 			w := &wire.TraceRecord{Number: rec.Number, Fields: rec.Fields}
 			if r.Stacks {
-				w.Symbols = symbols(text, rec.Fields)
+				w.Symbols = of.stack(rec.Fields)
 			}
 			v.Records = append(v.Records, w)
 		}
@@ -102,40 +101,24 @@ func (s *set) values(i int, l *splice.Live, now, since []uint64, text *ktext.Tex
 
 // nameKeys names those of a row's keys that are addresses of code: functions as probes are asked for
 // there, others with how far in they are. What is nowhere keeps its number.
-func (a action) nameKeys(v *wire.Value, keys []uint64, text *ktext.Text) {
+func (a action) nameKeys(v *wire.Value, keys []uint64, of names) {
 	for k, at := range keys {
 		if a.code>>k&1 == 0 {
 			continue
 		}
-		f, ok := text.Locate(isa.Addr(at))
+		where := of.kernels(isa.Addr(at))
+		f, ok := of.text.Locate(where)
 		if !ok {
 			continue
 		}
 		if v.Symbols == nil {
 			v.Symbols = map[uint64]string{}
 		}
-		v.Symbols[at] = text.Known(f).String()
-		if in := at - uint64(f.Addr); in > 0 {
-			v.Symbols[at] += fmt.Sprintf("+%#x", in)
+		v.Symbols[at] = of.text.Known(f).String()
+		if in := where - f.Addr; in > 0 {
+			v.Symbols[at] += fmt.Sprintf("+%#x", uint64(in))
 		}
 	}
-}
-
-// symbols names the addresses of a stack. All but the first are behind calls: one that
-// does not return may be the last instruction of its function.
-func symbols(text *ktext.Text, stack []uint64) (out []string) {
-	for k, a := range stack {
-		at := isa.Addr(a)
-		if k > 0 {
-			at--
-		}
-		name := fmt.Sprintf("%#x", a)
-		if f, ok := text.Locate(at); ok {
-			name = fmt.Sprintf("%v+%#x", f, a-uint64(f.Addr))
-		}
-		out = append(out, name)
-	}
-	return out
 }
 
 // remove takes one action away from all points of a step: their splices are undone,

@@ -113,7 +113,7 @@ func TestNameKeys(t *testing.T) {
 		{0, [2]uint64{at, at}, nil},
 	} {
 		v := &wire.Value{}
-		action{code: c.code}.nameKeys(v, c.keys[:], k.Text(t))
+		action{code: c.code}.nameKeys(v, c.keys[:], names{text: k.Text(t)})
 		if !maps.Equal(v.Symbols, c.want) {
 			t.Errorf("%b of %#x: %v, want %v", c.code, c.keys, v.Symbols, c.want)
 		}

@@ -72,10 +72,10 @@ func (d *Daemon) uncover(began time.Time) (n int) {
 				came = append(came, l)
 			}
 		}
-		at := max(1, time.Since(began))
+		at, code := max(1, time.Since(began)), d.names()
 		for _, l := range d.undoSome(came) {
 			i := slices.Index(s.live, l)
-			values := s.values(i, l, l.Plan.Snippet.Starts(), l.Plan.Snippet.Starts(), d.text, false)
+			values := s.values(i, l, l.Plan.Snippet.Starts(), l.Plan.Snippet.Starts(), code, false)
 			for _, v := range values {
 				v.CoveredNs = uint64(at)
 			}

@@ -676,10 +676,10 @@ func (d *Daemon) read(r *wire.Read, res *wire.Result) error {
 		}
 		return nil
 	}
-	of := d.places()
+	of, code := d.places(), d.names()
 	for _, l := range d.splicer.Live() {
 		if p := of[l]; p.set != nil {
-			res.Values = append(res.Values, p.set.values(p.at, l, counts[l], d.base[l], d.text, true)...)
+			res.Values = append(res.Values, p.set.values(p.at, l, counts[l], d.base[l], code, true)...)
 		}
 	}
 	res.Values = append(res.Values, d.covered...)

@@ -110,7 +110,7 @@ func (d *Daemon) sample(counts map[*splice.Live][]uint64) *wire.Sample {
 	d.looking.Lock() // points that cover go meanwhile
 	defer d.looking.Unlock()
 	out := &wire.Sample{}
-	of := d.places()
+	of, code := d.places(), d.names()
 	live := slices.DeleteFunc(d.splicer.Live(), func(l *splice.Live) bool { return of[l].set == nil })
 	if len(live) > mostSampled {
 		weights := map[*splice.Live]uint64{}
@@ -124,7 +124,7 @@ func (d *Daemon) sample(counts map[*splice.Live][]uint64) *wire.Sample {
 		if words == nil {
 			words = l.Words()
 		}
-		out.Values = append(out.Values, p.set.values(p.at, l, words, d.base[l], d.text, false)...)
+		out.Values = append(out.Values, p.set.values(p.at, l, words, d.base[l], code, false)...)
 	}
 	return out
 }

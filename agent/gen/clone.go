@@ -254,6 +254,7 @@ func (b *builder) clone(arch *isa.Arch) {
 		})
 		if now.err != nil || slices.Equal(next, offs) {
 			b.out, b.err = now.out, now.err
+			b.out.Offs = append(offs[:len(c.Insns):len(c.Insns)], now.behind)
 			return
 		}
 		offs = next
@@ -309,6 +310,7 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 			return offs
 		}
 	}
+	b.behind = len(b.out.Code)
 	for k := 0; k < len(b.later); k++ { // which may add to them
 		b.later[k]()
 	}

@@ -105,16 +105,18 @@ type Output struct {
 	Annex   Annex   // if Input.Annex asks for one
 	Pieces  []Piece // what is inserted in a clone, in the order in which it lies there
 	Sites   []Site  // of a clone, likewise
+	Offs    []int   // of a clone, where each of Insns begins, and where what is behind all of them does
 }
 
 // builder appends instructions and keeps count; the first error stops it.
 type builder struct {
-	in    Input
-	out   Output
-	point isa.Addr
-	unit  uint64   // what a counter adds
-	later []func() // what is emitted behind a clone's instructions
-	err   error
+	in     Input
+	out    Output
+	point  isa.Addr
+	unit   uint64   // what a counter adds
+	later  []func() // what is emitted behind a clone's instructions
+	behind int      // where that begins
+	err    error
 }
 
 // pc is the address of the next instruction.

@@ -144,6 +144,11 @@ func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points int) {
 		if flow == isa.FlowNone && o.Insn.Traits&isa.PCRel == 0 && !bytes.Equal(e.Code[i.Addr-e.Patch:][:i.Len], o.Bytes) {
 			t.Errorf("%v: %x became %x", o.Insn.Addr, o.Bytes, e.Code[i.Addr-e.Patch:][:i.Len])
 		}
+		if flow == isa.FlowCall || flow == isa.FlowIndirectCall || o.Call != 0 {
+			if back, ok := e.Returns(i.End()); !ok || back != o.Insn.End() {
+				t.Errorf("%v: its call comes back to %v, for which %v is said", o.Insn.Addr, i.End(), back)
+			}
+		}
 	}
 	cells := map[isa.Addr]bool{}
 	for n, p := range c.Points {

@@ -227,6 +227,7 @@ type Plan struct {
 	In     *Plan      `json:"-"`
 	Sites  []gen.Site `json:"sites,omitempty"` // of a clone
 	pieces []gen.Piece
+	offs   []int // gen.Output.Offs
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump

@@ -76,6 +76,8 @@ var behaviours = []struct {
 	{"what a pattern and a name ask of one place is done there", `kinst 'kinst::GETPPID*:entry max(cpu)' kinst::GETPPID:entry -- BENCH`, 0,
 		`max\(cpu\) +0\n.* count +1000\n`, ""},
 	{"an error that is returned is below 0", `kinst 'kinst::do_sys_openat2:return /ret < 0/ count by ret' --run 'cat /nonesuch'`, 0, ` -2 +1\n`, ""},
+	{"who is called by a copy comes back to the kernel's own code", `kinst kinst::vfs_read:entry kinst::ksys_read:entry --mechanism clone --do 'stack(3)' -- wc -c /proc/mounts`, 0,
+		`vfs_read\+0x\w+\n +ksys_read\+0x\w+\n`, "amd64"},
 	{"addresses are as the kernel prints them", `kinst 'kinst::vfs_read:entry trace(arg0, arg2)' -- wc -c /proc/mounts`, 0, `vfs_read:\d+ +0xf+[0-9a-f]{9,} \d+\n`, ""},
 	{"no argument of that number", `kinst 'kinst::vfs_read:entry max(arg4)' -- true`, 2, `column 5: vfs_read has no arg4: it has 4 arguments, arg0 is `, ""},
 	{"what can never be", `kinst 'kinst::vfs_read:entry /arg2 < 0/' -- true`, 2, `column 1: arg2 < 0 is false whatever comes`, ""},
