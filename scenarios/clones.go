@@ -1,11 +1,8 @@
 package scenarios
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,9 +10,7 @@ import (
 	"kerninst/agent/plan"
 	"kerninst/agent/probe"
 	"kerninst/agent/wire"
-	"kerninst/lab/measure"
 	"kerninst/lab/plugins"
-	"kerninst/lab/report"
 	"kerninst/lab/vm"
 )
 
@@ -34,6 +29,7 @@ type cloneKind struct {
 	// What is done without, to see what it is good for, as in figure 9 of JIFL: to know what is free, to have
 	// counters where they are inserted, and to lead calls from copy to copy: each function is a clone of its own.
 	blind, called, unlinked bool
+	most                    uint32 // bytes of each clone; 0: room for all
 }
 
 // cloneKinds, with what was aimed at, but for arm64 and riscv64, where who calls a copy looks at an ftrace site by four
@@ -59,44 +55,49 @@ var ablatedKinds = []cloneKind{
 	{name: "neither", title: "blocks counted by calls, nothing known to be free", rules: eachBlock, blind: true, called: true},
 }
 
-// clonedSuite is some of LMbench's operations, and the system calls that are cloned.
+// clonedSuite is a workload, and the system calls that are cloned; none: all that it was seen to make.
 type clonedSuite struct {
-	operations, calls []string
-	kinds             []cloneKind
-	beside            bool // kprobes
-	samples           int
-	patience          time.Duration
-	memory            int // in MiB; 0: the usual
+	granularSuite
+	whose  string // operations, for people
+	calls  []string
+	kinds  []cloneKind
+	load   []string // what is run to find what the workload executes
+	memory int      // in MiB; 0: the usual
 }
 
-var (
-	clonedSlice = clonedSuite{operations: strings.Fields("Null Read Write Fstat"), calls: strings.Fields("getppid read write newfstat newfstatat"),
-		kinds: cloneKinds, samples: 2, patience: 20 * time.Minute}
-	clonedWhole = clonedSuite{operations: strings.Fields("Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit"),
-		calls: strings.Fields("getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4"),
-		kinds: cloneKinds, beside: true, samples: 2, patience: 2 * time.Hour, memory: 2048}
-	clonedAblation = clonedSuite{operations: clonedSlice.operations, calls: clonedSlice.calls, kinds: ablatedKinds, samples: 2, patience: clonedSlice.patience}
+// clonedOperations are some of LMbench's, and their system calls.
+func clonedOperations(kinds []cloneKind, patience time.Duration, operations, calls string) clonedSuite {
+	s := clonedSuite{granularSuite: lmbenchSuite(2, 0, patience, strings.Fields(operations)...), whose: "LMbench's operations", calls: strings.Fields(calls), kinds: kinds}
+	s.load, s.rivals, s.sampled = s.argv, []string{}, nil
+	return s
+}
+
+const (
+	fewOperations = "Null Read Write Fstat"
+	theirCalls    = "getppid read write newfstat newfstatat"
 )
 
-// callsOf are those of an ISA's kernel: riscv64's has no vfork.
-func (s clonedSuite) callsOf(arch string) []string {
-	return slices.DeleteFunc(slices.Clone(s.calls), func(call string) bool { return arch == "riscv64" && call == "vfork" })
-}
-
-func (s clonedSuite) argv(samples int) []string {
-	return append([]string{lmbenchProgram, "-whole", "-roomy", fmt.Sprint(samples)}, s.operations...)
-}
+var (
+	clonedSlice    = clonedOperations(cloneKinds, 20*time.Minute, fewOperations, theirCalls)
+	clonedAblation = clonedOperations(ablatedKinds, 20*time.Minute, fewOperations, theirCalls)
+	clonedWhole    = func() clonedSuite {
+		s := clonedOperations(cloneKinds, 2*time.Hour, "Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit",
+			"getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4")
+		s.rivals, s.memory = []string{toolKprobe}, 2048
+		return s
+	}()
+)
 
 func cloneScenarios() []Scenario {
 	one := func(name, label string, s clonedSuite) Scenario {
-		return Scenario{Name: name, Title: "what LMbench's operations take when their system calls run as instrumented copies",
+		return Scenario{Name: name, Title: "what " + s.whose + " take when their system calls run as instrumented copies",
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
 	storm := func(name, label string, s cloneStorm) Scenario {
 		return Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole), one("clones-ablation", "clones-long", clonedAblation),
+	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole), one("clones-ablation", "clones-long", clonedAblation), one("clones-apache", "clones-long", clonedApache),
 		clonesLeft(), storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
 }
 
@@ -107,29 +108,72 @@ const exploredGuest = "explored"
 // clonedLoad is how often the operations are run at the most to find what they execute.
 const clonedLoad = 40
 
-func (s clonedSuite) guests(arch string) []Guest {
-	guest := func(name string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
-		return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, Memory: s.memory, RunTimeout: s.patience, After: exploredGuest,
-			Make: func(a *Answer) (*wire.Job, error) {
-				more, err := steps(a)
-				return job(append([]*wire.Step{noOptprobes(), run("bare", s.argv(s.samples)...)}, more...)...), err
-			}}
+func (s clonedSuite) guests(arch string) (out []Guest) {
+	if s.calls == nil {
+		seen := s.observed()
+		out = append(out, seen, s.guest(exploredGuest, seen.Name, func(seen *Answer) ([]*wire.Step, error) {
+			entries, err := syscallsSeen(arch, seen)
+			return s.explore(entries), err
+		}))
+	} else {
+		explored := s.guest(exploredGuest, "", nil)
+		explored.Make, explored.Job = nil, s.whole(s.explore(s.entries(arch)))
+		out = append(out, explored)
 	}
-	sp := &wire.Splice{SkipRefused: true, Brief: true}
-	for _, call := range s.callsOf(arch) {
-		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call)})
-	}
-	out := []Guest{{Name: exploredGuest, CPUs: 1, Time: vm.Exact, Index: true, Memory: s.memory, RunTimeout: s.patience, Job: job(noOptprobes(),
-		&wire.Step{Name: "clones", Do: &wire.Step_Splice{Splice: sp}},
-		&wire.Step{Name: "grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: "clones", Rounds: clonedLoad, Run: &wire.Run{Argv: s.argv(s.samples)}}}},
-		unsplice("clones"))}}
 	for _, k := range s.kinds {
-		out = append(out, guest(k.name, func(a *Answer) ([]*wire.Step, error) { return k.steps(s, a) }))
+		out = append(out, s.guest(k.name, exploredGuest, func(a *Answer) ([]*wire.Step, error) {
+			steps, err := k.steps(s, a)
+			return append([]*wire.Step{s.work("bare")}, steps...), err
+		}))
 	}
-	if s.beside {
-		out = append(out, guest(toolKprobe, func(a *Answer) ([]*wire.Step, error) { return s.kprobed(arch, a), nil }))
+	if contains(s.rivals, toolKprobe) {
+		out = append(out, s.guest(toolKprobe, exploredGuest, func(a *Answer) ([]*wire.Step, error) {
+			return append([]*wire.Step{s.work("bare")}, s.kprobed(arch, a)...), nil
+		}))
 	}
 	return out
+}
+
+// guest is one whose steps are made of what another has found.
+func (s clonedSuite) guest(name, after string, steps func(a *Answer) ([]*wire.Step, error)) Guest {
+	return Guest{Name: name, CPUs: 1, Time: vm.Exact, Index: true, Memory: s.memory, RunTimeout: s.patience, Software: s.software, After: after,
+		Make: func(a *Answer) (*wire.Job, error) {
+			more, err := steps(a)
+			return s.whole(more), err
+		}}
+}
+
+func (s clonedSuite) whole(steps []*wire.Step) *wire.Job {
+	return job(slices.Concat([]*wire.Step{noOptprobes()}, s.begins, steps, s.ends)...)
+}
+
+// explore has clones of system calls grow.
+func (s clonedSuite) explore(entries []string) []*wire.Step {
+	sp := &wire.Splice{SkipRefused: true, Brief: true}
+	for _, e := range entries {
+		sp.Clones = append(sp.Clones, &wire.Cloning{Entry: e})
+	}
+	return []*wire.Step{
+		{Name: "clones", Do: &wire.Step_Splice{Splice: sp}},
+		{Name: "grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: "clones", Rounds: clonedLoad, Run: &wire.Run{Argv: s.load}}}},
+		unsplice("clones"),
+	}
+}
+
+// entries are the system calls that are cloned. riscv64's kernel has no vfork.
+func (s clonedSuite) entries(arch string) (out []string) {
+	for _, call := range s.calls {
+		if arch != "riscv64" || call != "vfork" {
+			out = append(out, syscallEntry(arch, call))
+		}
+	}
+	return out
+}
+
+// syscallsSeen are those that a guest was seen to make.
+func syscallsSeen(arch string, seen *Answer) ([]string, error) {
+	all, err := functionsSeen(arch, seen)
+	return slices.DeleteFunc(all, func(f string) bool { return !strings.HasPrefix(f, syscallEntry(arch, "")) || isPart(f) }), err
 }
 
 // steps have what is inserted in clones of all that was found to be executed.
@@ -144,7 +188,7 @@ func (k cloneKind) steps(s clonedSuite, explored *Answer) ([]*wire.Step, error) 
 	}
 	sp := &wire.Splice{SkipRefused: true, Brief: k.action == ""}
 	for _, c := range k.clones(explored) {
-		c.Still, c.NoLiveness, c.NoInlining, c.Most = true, k.blind, k.called, mostOfClone
+		c.Still, c.NoLiveness, c.NoInlining, c.Most = true, k.blind, k.called, cmp.Or(k.most, mostOfClone)
 		for _, r := range k.rules {
 			c.Rules = append(c.Rules, &wire.Rule{Each: r.Each, Actions: actions})
 		}
@@ -155,7 +199,7 @@ func (k cloneKind) steps(s clonedSuite, explored *Answer) ([]*wire.Step, error) 
 	}
 	found := read(k.name + ".read")
 	found.GetRead().Brief = sp.Brief
-	return []*wire.Step{{Name: k.name, Do: &wire.Step_Splice{Splice: sp}}, run(k.name+".work", s.argv(s.samples)...), found, unsplice(k.name)}, nil
+	return []*wire.Step{{Name: k.name, Do: &wire.Step_Splice{Splice: sp}}, s.work(k.name + ".work"), found, unsplice(k.name)}, nil
 }
 
 // mostOfClone is room for all that is found, whatever is inserted: the same functions are copied each time.
@@ -189,18 +233,11 @@ func functionsIn(explored *Answer) []string {
 	return slices.Sorted(maps.Keys(in))
 }
 
-// kprobes is what has the kernel's own probes at the places at which something is inserted in clones.
-func (s clonedSuite) kprobes() granularSuite {
-	g := lmbenchSuite(s.samples, 0, s.patience, s.operations...)
-	g.rivals, g.sampled = []string{toolKprobe}, nil
-	return g
-}
-
 // kprobed puts kprobes at the system calls, and in the functions that are in their clones, whoever calls these.
 func (s clonedSuite) kprobed(arch string, explored *Answer) (steps []*wire.Step) {
 	places := map[string][]*wire.Point{}
-	for _, call := range s.callsOf(arch) {
-		places[atSyscalls] = append(places[atSyscalls], entry(syscallEntry(arch, call)))
+	for _, c := range explored.Results["grown"].GetClones() {
+		places[atSyscalls] = append(places[atSyscalls], entry(c.Entry))
 	}
 	for _, f := range functionsIn(explored) {
 		places[atBlocks] = append(places[atBlocks], &wire.Point{Function: f, Each: wire.Each_BLOCK})
@@ -211,106 +248,5 @@ func (s clonedSuite) kprobed(arch string, explored *Answer) (steps []*wire.Step)
 	for _, at := range slices.Sorted(maps.Keys(places)) {
 		steps = append(steps, skipping(at, places[at]), unsplice(at))
 	}
-	return append(steps, s.kprobes().probed(arch, "true")...)
-}
-
-func (s clonedSuite) check(t *T) {
-	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation"}
-	for _, name := range append(slices.Clone(s.operations), "geometric mean") {
-		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
-	}
-	t.ran(exploredGuest, "grown")
-	t.composed(exploredGuest, t.done(exploredGuest, "grown").Clones)
-	means := map[string]float64{}
-	for _, k := range s.kinds {
-		t.composed(k.name, t.done(k.name, k.name).Clones)
-		means[k.name] = s.column(t, k.name, k.name, k.title)
-		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: means[k.name], Unit: "ratio", Better: "lower", N: len(s.operations)}
-	}
-	over := s.kprobedColumns(t, means)
-	for _, k := range s.kinds { // when all figures are there
-		if k.entries {
-			t.atMost("what counting system calls adds to nothing inserted", means[k.name]-means["nothing"], 0.01)
-			t.atLeast("system calls counted", float64(slices.Max(t.done(k.name, k.name+".read").Counts)), 1000)
-		}
-		if limit := cmp.Or(k.limit[t.Arch], k.limit[""]); limit > 0 {
-			t.atMost(k.title+": geometric mean of what operations take, of bare", means[k.name], limit)
-		}
-	}
-	for _, title := range slices.Sorted(maps.Keys(over)) {
-		t.atLeast(title+": what kprobes at the same points add, times what the clone does", over[title], leastOverClones)
-	}
-}
-
-// kprobedColumns are what operations take with kprobes, and how many times as much these add as clones do, by title.
-func (s clonedSuite) kprobedColumns(t *T, means map[string]float64) map[string]float64 {
-	out := map[string]float64{}
-	kprobes := s.kprobes().rival(toolKprobe)
-	for _, g := range granularities {
-		if !s.beside || kprobes.lacks(t.Arch, g) != "" {
-			continue
-		}
-		mean := s.column(t, toolKprobe, g.name, g.title+", "+toolKprobe)
-		t.Metrics["clones."+g.name+".kprobes.ratio"] = report.Metric{Value: mean, Unit: "ratio", N: len(s.operations)}
-		if k := means[g.name]; g.at != atSyscalls && k > 1 {
-			out[g.title] = (mean - 1) / (k - 1)
-			t.Metrics["clones."+g.name+".kprobes.over"] = report.Metric{Value: out[g.title], Unit: "x", N: len(s.operations)}
-		}
-	}
-	return out
-}
-
-// leastOverClones is how many times as much kprobes add at least.
-const leastOverClones = 10
-
-// composed files what is in clones.
-func (t *T) composed(name string, clones []*wire.Clone) {
-	functions, size, left := 0, uint32(0), 0
-	for _, c := range clones {
-		functions, size, left = functions+len(c.Functions), size+c.Bytes, left+len(c.Left)
-	}
-	t.Files["clones-"+name+".txt"] = composition(clones)
-	t.Metrics["clones."+name+".functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: 1}
-	t.Metrics["clones."+name+".left"] = report.Metric{Value: float64(left), Unit: "functions", N: 1}
-	t.Metrics["clones."+name+".bytes"] = report.Metric{Value: float64(size), Unit: "bytes", N: 1}
-}
-
-// column is what operations take in a guest with something, times what they take there bare, and their geometric mean.
-func (s clonedSuite) column(t *T, guest, name, title string) float64 {
-	mean := 1.0
-	var cells []report.GridCell
-	bare := s.suite(t, guest, "bare")
-	for n, o := range s.suite(t, guest, name+".work") {
-		of := o.NS / bare[n].NS
-		mean *= math.Pow(of, 1/float64(len(bare)))
-		cells = append(cells, report.GridCell{Value: &of})
-	}
-	t.granularColumn(title, append(cells, report.GridCell{Value: &mean}))
-	return mean
-}
-
-// composition is what is in clones, for people.
-func composition(all []*wire.Clone) []byte {
-	var b bytes.Buffer
-	for _, c := range all {
-		fmt.Fprintf(&b, "%s: %s, %d bytes, %d instructions, %d functions, grown in %d rounds\n", c.Entry, c.Mechanism, c.Bytes, c.Instructions, len(c.Functions), c.Rounds)
-		for _, f := range c.Functions {
-			fmt.Fprintf(&b, "  %s\n", f)
-		}
-		for _, l := range c.Left {
-			fmt.Fprintf(&b, "  not %s: %s: %s\n", l.Function, l.Refusal.Reason, l.Refusal.Detail)
-		}
-	}
-	return b.Bytes()
-}
-
-func (s clonedSuite) suite(t *T, guest, step string) []*measure.Operation {
-	suite, err := measure.ParseSuite(t.ran(guest, step)[0])
-	t.noError(guest+": "+step, err)
-	var names []string
-	for _, o := range suite.Operations {
-		names = append(names, o.Name)
-	}
-	t.equal(guest+": "+step+": operations", names, s.operations)
-	return suite.Operations
+	return append(steps, s.probed(arch, "true")...)
 }

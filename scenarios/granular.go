@@ -172,9 +172,8 @@ func granularGuests(arch string, s granularSuite) []Guest {
 				return job(slices.Concat([]*wire.Step{script(granularFile, granularScript), noOptprobes()}, s.begins, []*wire.Step{s.work("bare")}, more, s.ends)...), err
 			}}
 	}
-	seen := job(slices.Concat(s.begins, []*wire.Step{s.seen}, s.ends)...)
 	out := []Guest{
-		{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software, Job: seen},
+		s.observed(),
 		guest("kprobed", "seen", func(seen *Answer) ([]*wire.Step, error) { return s.kprobed(arch, seen) }),
 		guest("spliced", "kprobed", s.spliced),
 		guest("ftraced", "kprobed", func(kprobed *Answer) ([]*wire.Step, error) { return s.named(arch, toolFtrace, kprobed) }),
@@ -186,6 +185,12 @@ func granularGuests(arch string, s granularSuite) []Guest {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
 	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
+}
+
+// observed is a guest of which an observer outside tells what it has executed, of what is often.
+func (s granularSuite) observed() Guest {
+	return Guest{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software,
+		Job: job(slices.Concat(s.begins, []*wire.Step{s.seen}, s.ends)...)}
 }
 
 // asks reports whether a guest has a mechanism that is asked for.

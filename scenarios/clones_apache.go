@@ -1,0 +1,34 @@
+package scenarios
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// clones-apache: Apache asked by ab while each system call that both make often runs as an instrumented copy, after
+// figures 11 and 12 of JIFL (EuroSys 2007), and, after its figure 13, what they take where a clone has room for a part of
+// what it executes. JIFL flushed its cache then, and made its copies again; here the originals run of what was
+// entered least. So with less room a request takes less, and what there is to pay is that less is counted.
+
+const (
+	apacheClonedRequests = 200
+	apacheLoadRequests   = 4 * apacheProcesses // enough for each process to answer some
+)
+
+// clonedRooms are KiB of each clone: fewer and fewer of the paths that requests take.
+var clonedRooms = []int{64, 32, 16, 8, 4}
+
+var clonedApache = func() clonedSuite {
+	s := clonedSuite{granularSuite: apacheSuite(2, apacheClonedRequests, 2*time.Hour), whose: "requests of Apache", memory: 2048}
+	s.rivals, s.known = []string{}, nil
+	s.load = []string{"/bin/sh", apacheFile, "ask", strconv.Itoa(apacheLoadRequests), strconv.Itoa(apacheProcesses)}
+	for _, k := range cloneKinds {
+		k.limit = nil
+		s.kinds = append(s.kinds, k)
+	}
+	for _, kib := range clonedRooms {
+		s.kinds = append(s.kinds, cloneKind{name: fmt.Sprint("blocks-", kib), title: fmt.Sprintf("blocks counted, %d KiB a clone", kib), rules: eachBlock, most: uint32(kib) << 10})
+	}
+	return s
+}()
