@@ -20,7 +20,7 @@ const (
 var clonedRooms = []int{64, 32, 16, 8, 4}
 
 var clonedApache = func() clonedSuite {
-	s := clonedSuite{granularSuite: apacheSuite(2, apacheClonedRequests, 2*time.Hour), whose: "requests of Apache", memory: 2048}
+	s := clonedSuite{granularSuite: apacheSuite(2, apacheClonedRequests, 2*time.Hour), whose: "requests of Apache", memory: 2048, least: 1000}
 	s.rivals, s.known = []string{}, nil
 	s.load = []string{"/bin/sh", apacheFile, "ask", strconv.Itoa(apacheLoadRequests), strconv.Itoa(apacheProcesses)}
 	for _, k := range cloneKinds {

@@ -21,7 +21,8 @@ func (s clonedSuite) check(t *T) {
 	}
 	t.granularAnswers(s.granularSuite)
 	t.ran(exploredGuest, "grown")
-	t.composed(exploredGuest, t.done(exploredGuest, "grown").Clones)
+	functions, _ := t.composed(exploredGuest, t.done(exploredGuest, "grown").Clones)
+	t.atLeast("functions in copies", float64(functions), float64(s.least))
 	means := map[string]float64{}
 	for _, k := range s.kinds {
 		means[k.name] = s.kindColumn(t, k)
@@ -29,6 +30,12 @@ func (s clonedSuite) check(t *T) {
 	}
 	over := s.kprobedColumns(t, means)
 	for _, k := range s.kinds { // when all figures are there
+		if !k.unlinked && k.most == 0 {
+			t.equal(k.title+": functions in copies", t.Metrics["clones."+k.name+".functions"].Value, float64(functions))
+		}
+		if k.dearer != "" {
+			t.atLeast(k.title+": geometric mean of what operations take, of bare", means[k.name], means[k.dearer])
+		}
 		if k.entries {
 			t.atMost("what counting system calls adds to nothing inserted", means[k.name]-means["nothing"], 0.01)
 			t.atLeast("system calls counted", float64(slices.Max(t.done(k.name, k.name+".read").Counts)), float64(s.often))

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,33 +12,44 @@ import (
 )
 
 // clones-storm: clones of what most programs do come, grow and go while two CPUs do that all the time,
-// tasks sleep in them, some for ever, and the kernel turns static keys that are in them.
+// tasks sleep in them, one of each clone of read until the next has come, and the kernel turns static keys
+// that are in them.
 
 // stormCalls are the system calls that are cloned.
 var stormCalls = strings.Fields("read write openat newfstatat close pipe2 poll clock_nanosleep getppid mmap wait4 execve exit_group")
 
-// cloneLoad runs until told, says of each loop that it has ended, and leaves two tasks behind that sleep in a read.
+// cloneLoad runs until told, says of each loop that it has ended, and leaves two tasks behind that sleep in the
+// original of read all the time.
 const cloneLoad = `mkfifo /run/never; exec >/dev/null 2>&1 </dev/null
 (while [ ! -e /run/stop ]; do cat /proc/version; ls -l /; (:); echo x >/run/x; cat /run/x; rm /run/x; sleep 0.01; done; >/run/ended.1) &
 (while [ ! -e /run/stop ]; do yes | head -c 20000; sleep 0.05; done; >/run/ended.2) &
 cd /sys/kernel/tracing/events
-(while [ ! -e /run/stop ]; do for e in sched kmem filemap; do echo 1 >$e/enable; sleep 0.02; echo 0 >$e/enable; sleep 0.02; done; done; >/run/ended.3) &
+(n=0; while [ ! -e /run/stop ]; do for e in sched kmem filemap; do echo 1 >$e/enable && sleep 0.02 && echo 0 >$e/enable && n=$((n + 1)); sleep 0.02; done; done; echo $n >/run/turned; >/run/ended.3) &
 cat 0<>/run/never & cat 0<>/run/never &
 sleep 0.2`
 
+// Somebody comes to sleep in the clone of read that there is, and wakes when it has been undone.
+const (
+	cloneSleeper = `exec >/dev/null 2>&1 </dev/null; [ -p /run/inside ] || mkfifo /run/inside; head -n 1 0<>/run/inside >/run/inside.read & sleep 0.2`
+	cloneWaker   = `echo woken >/run/inside; until [ -s /run/inside.read ]; do sleep 0.1; done; cat /run/inside.read; rm /run/inside.read`
+)
+
 const cloneWork = `cat /proc/version >/run/y; ls / >/run/y; (:); yes | head -c 5000 >/run/y; sleep 0.01`
 
-// endCloneLoad waits for the loops, each of which may have a tracepoint's many sites to turn first, and wakes the
-// sleepers, in whichever clone they are.
+// endCloneLoad waits for the loops, each of which may have a tracepoint's many sites to turn first, wakes the
+// sleepers, and says how often tracepoints were turned on and off.
 const endCloneLoad = `touch /run/stop
 until [ -e /run/ended.1 ] && [ -e /run/ended.2 ] && [ -e /run/ended.3 ]; do sleep 0.1; done
 echo >/run/never; echo >/run/never; killall cat
-for k in $(seq 100); do pidof cat yes >/dev/null || break; sleep 0.1; done; sleep 1`
+for k in $(seq 100); do pidof cat yes >/dev/null || break; sleep 0.1; done; sleep 1; cat /run/turned`
 
 type cloneStorm struct {
 	rounds   int
 	patience time.Duration
 }
+
+// clones reports whether a round clones the n-th call: others each time.
+func (s cloneStorm) clones(round, n int) bool { return (n+round)%3 != 0 }
 
 func (s cloneStorm) guests(arch string) []Guest {
 	steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"), shell("load", cloneLoad)}
@@ -46,7 +58,7 @@ func (s cloneStorm) guests(arch string) []Guest {
 		name := fmt.Sprintf("clones %d", k)
 		sp := &wire.Splice{SkipRefused: true, Brief: true}
 		for n, call := range stormCalls {
-			if (n+k)%3 != 0 { // others each time
+			if s.clones(k, n) {
 				sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Rules: rules[k%len(rules)], Most: 24 << 10})
 			}
 		}
@@ -54,7 +66,12 @@ func (s cloneStorm) guests(arch string) []Guest {
 		found.GetRead().Brief = true
 		steps = append(steps, &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: sp}},
 			&wire.Step{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 3, Run: &wire.Run{Argv: []string{"/bin/sh", "-c", cloneWork}}}}},
-			found, unsplice(name))
+			found)
+		if s.clones(k, 0) {
+			steps = append(steps, shell(name+" sleeper", cloneSleeper), unsplice(name), shell(name+" waker", cloneWaker))
+		} else {
+			steps = append(steps, unsplice(name))
+		}
 	}
 	steps = append(steps, shell("end", endCloneLoad), snapshot("after", "before"), module("unload", wire.Module_UNLOAD),
 		shell("taints behind", "cat /proc/sys/kernel/tainted"))
@@ -63,7 +80,7 @@ func (s cloneStorm) guests(arch string) []Guest {
 
 func (s cloneStorm) check(t *T) {
 	const g = "storm"
-	functions, came := 0, uint64(0)
+	functions, came, asleep := 0, uint64(0), 0
 	for k := range s.rounds {
 		name := fmt.Sprintf("clones %d", k)
 		t.ran(g, name+" grown")
@@ -73,12 +90,22 @@ func (s cloneStorm) check(t *T) {
 		for _, n := range t.done(g, name+" found").Counts {
 			came += n
 		}
-		t.done(g, "un"+name)
+		undone := t.done(g, "un"+name)
+		if s.clones(k, 0) {
+			asleep++
+			t.equal(name+": what who slept in it has read", string(t.ran(g, name+" waker")[0]), "woken\n")
+			t.atLeast(name+": bytes that stay for who sleeps in it", float64(undone.PatchMemory.GetKept()), 1)
+		}
 	}
-	t.unharmed("", g, map[string]int{"unload": 1})
+	turned, err := strconv.Atoi(strings.TrimSpace(string(t.ran(g, "end")[0])))
+	t.noError("how often tracepoints were turned", err)
+	t.atLeast("times that tracepoints were turned on and off", float64(turned), float64(s.rounds))
+	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.atLeast("functions that were copied, all rounds together", float64(functions), float64(20*s.rounds))
 	t.atLeast("arrivals in clones", float64(came), float64(1000*s.rounds/2))
 	t.Metrics["clones.storm.functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: s.rounds}
+	t.Metrics["clones.storm.sleepers"] = report.Metric{Value: float64(asleep), Unit: "tasks", N: s.rounds}
+	t.Metrics["clones.storm.turned"] = report.Metric{Value: float64(turned), Unit: "times", N: s.rounds}
 	t.Metrics["clones.storm.rounds"] = report.Metric{Value: float64(s.rounds), Unit: "rounds", N: 1}
 }

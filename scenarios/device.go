@@ -66,6 +66,11 @@ func checkDevice(t *T) {
 // was. What is checked is named with as before it.
 func (t *T) unharmed(as, g string, seen map[string]int) {
 	t.equal(as+"the program came to its end", seen["unload"], 1)
+	t.untouched(as, g)
+}
+
+// untouched holds that a kernel has the text and the taints that it had.
+func (t *T) untouched(as, g string) {
 	t.equal(as+"what has tainted the kernel", string(t.ran(g, "taints behind")[0]), string(t.ran(g, "taints")[0]))
 	t.equal(as+"ranges of text that differ from the start", len(t.done(g, "after").Text.Differing), 0)
 }

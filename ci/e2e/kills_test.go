@@ -74,7 +74,7 @@ func TestKills(t *testing.T) {
 			}
 			v.run(t)
 			v.whole(t)
-			t.Logf("proof kills %s %d", arch, n)
+			t.Logf("proof lab-kills %s %d", arch, n)
 		})
 	}
 }

@@ -38,7 +38,7 @@ var testProofs = []testProof{
 	{"words", "./ci/e2e", "TestWords", "-full", false},
 	{"kinst", "./ci/e2e", "TestKinst", "-full", false},
 	{"metrics", "./ci/e2e", "TestMetrics", "-full", false},
-	{"kills", "./ci/e2e", "TestKills", "-full", true},
+	{"lab-kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
 	{"index", "./ci/e2e", "TestIndexInGuest", "-full", false},
 	{"copies", "./ci/e2e", "TestCopies", "-full", true},
