@@ -38,7 +38,7 @@ var disturbances = []disturbance{
 	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
 		arming, "true", "", scheduling, "static key site", 400},
 	{"unloads", "a module comes and goes while it is spliced",
-		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 3))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
+		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
 }
 
 // arming has kprobes come to functions that are spliced, and go. Whoever reads their code meanwhile

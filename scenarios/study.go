@@ -37,7 +37,7 @@ func studies() []Scenario {
 		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Guests: s.guests, Check: s.check}
 	}
 	return []Scenario{
-		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 5, requests: 380}),
+		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 5, requests: 480}),
 		one("squid-study-slice", "where Squid's elapsed time in the kernel goes, found top down while it serves, and what the larger remedy makes of it", "workload", squidStudy{followings: followings[:1], requests: 130, remedies: slices.DeleteFunc(slices.Clone(remedies), func(r remedy) bool { return r.name == "again" || r.name == "later" })}),
 	}
 }
