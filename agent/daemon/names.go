@@ -5,37 +5,25 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext"
-	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 )
 
 // names are those of addresses that somebody came by. Who was called by a patch comes back to it, and is
 // said to come back to the kernel's own code, which the patch stands for.
 type names struct {
-	text  *ktext.Text
-	plans []*plan.Plan // whose patches are live
+	text *ktext.Text
+	live []*splice.Live
 }
 
-func (d *Daemon) names() names {
-	n := names{text: d.text}
-	for _, l := range d.splicer.Live() {
-		n.plans = append(n.plans, patched(l)...)
-	}
-	return n
-}
-
-// patched is the plan whose patch a splice runs, if it has one of its own.
-func patched(l *splice.Live) []*plan.Plan {
-	if l.Plan.In != nil {
-		return nil
-	}
-	return []*plan.Plan{l.Plan}
-}
+func (d *Daemon) names() names { return names{d.text, d.splicer.Live()} }
 
 // kernels is where in the kernel's own code somebody comes back to.
 func (n names) kernels(a isa.Addr) isa.Addr {
-	for _, p := range n.plans {
-		if at, ok := p.Returns(a); ok {
+	if _, ok := n.text.Locate(a - 1); ok {
+		return a
+	}
+	for _, l := range n.live {
+		if at, ok := l.Plan.Returns(a); ok && l.Plan.In == nil { // what is in a clone, its entry tells
 			return at
 		}
 	}

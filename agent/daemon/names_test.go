@@ -9,6 +9,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/plan"
+	"kerninst/agent/splice"
 	"kerninst/agent/wire"
 )
 
@@ -22,11 +23,11 @@ func TestNamesOfPatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	const patch = 0x1000
-	n := names{x, []*plan.Plan{{
+	n := names{x, []*splice.Live{{Plan: &plan.Plan{
 		Patch: patch, Code: make([]byte, 20),
 		Displaced: []isa.Insn{{Addr: f.Addr + 8, Len: 3}, {Addr: f.Addr + 11, Len: 5}},
 		States:    []gen.State{{Off: 4, Orig: f.Addr + 8}, {Off: 10, Orig: f.Addr + 11}},
-	}}}
+	}}}}
 	in := uint64(f.Addr)
 	got := n.stack([]uint64{in + 2, patch + 15, patch + 10, patch + 2, in + 5, patch, patch + 20, patch + 21})
 	want := []string{"vfs_read+0x2", "vfs_read+0x10", "vfs_read+0xb", "0x1002", "vfs_read+0x5", "0x1000", "vfs_read+0x10", "0x1015"}
