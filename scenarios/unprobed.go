@@ -94,9 +94,10 @@ func checkUnprobed(t *T) {
 	without := t.done("asked", "without").Points
 	t.atLeast("instructions that can be spliced", float64(len(t.made("asked", "without"))), 300)
 	for _, w := range unprobedWays {
-		differ := []string{}
-		for k, p := range t.done("asked", w.name).Points {
-			if k >= len(without) || verdict(p) != verdict(without[k]) {
+		differ, with := []string{}, t.done("asked", w.name).Points
+		t.equal("points with kprobes on "+w.name, len(with), len(without))
+		for k, p := range with {
+			if verdict(p) != verdict(without[k]) {
 				differ = append(differ, p.Spec)
 			}
 		}
