@@ -29,9 +29,14 @@ func (s clonedSuite) check(t *T) {
 		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: means[k.name], Unit: "ratio", Better: "lower", N: len(s.operations)}
 	}
 	over := s.kprobedColumns(t, means)
-	for _, k := range s.kinds { // when all figures are there
+	for n, k := range s.kinds { // when all figures are there
 		if !k.unlinked && k.most == 0 {
 			t.equal(k.title+": functions in copies", t.Metrics["clones."+k.name+".functions"].Value, float64(functions))
+		}
+		if k.most > 0 {
+			came := func(k cloneKind) float64 { return t.Metrics["clones."+k.name+".came"].Value }
+			t.atLeast(k.title+": arrivals that are counted", came(k), 1)
+			t.atMost(k.title+": arrivals that are counted, with less room than "+s.kinds[n-1].title, came(k), came(s.kinds[n-1]))
 		}
 		if k.dearer != "" {
 			t.atLeast(k.title+": geometric mean of what operations take, of bare", means[k.name], means[k.dearer])

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,8 +49,10 @@ type cloneStorm struct {
 	patience time.Duration
 }
 
-// clones reports whether a round clones the n-th call: others each time.
-func (s cloneStorm) clones(round, n int) bool { return (n+round)%3 != 0 }
+// clones reports whether a round clones a call: others each time.
+func (s cloneStorm) clones(round int, call string) bool {
+	return (slices.Index(stormCalls, call)+round)%3 != 0
+}
 
 func (s cloneStorm) guests(arch string) []Guest {
 	steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"), shell("load", cloneLoad)}
@@ -57,8 +60,8 @@ func (s cloneStorm) guests(arch string) []Guest {
 	for k := range s.rounds {
 		name := fmt.Sprintf("clones %d", k)
 		sp := &wire.Splice{SkipRefused: true, Brief: true}
-		for n, call := range stormCalls {
-			if s.clones(k, n) {
+		for _, call := range stormCalls {
+			if s.clones(k, call) {
 				sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Rules: rules[k%len(rules)], Most: 24 << 10})
 			}
 		}
@@ -67,7 +70,7 @@ func (s cloneStorm) guests(arch string) []Guest {
 		steps = append(steps, &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: sp}},
 			&wire.Step{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 3, Run: &wire.Run{Argv: []string{"/bin/sh", "-c", cloneWork}}}}},
 			found)
-		if s.clones(k, 0) {
+		if s.clones(k, "read") {
 			steps = append(steps, shell(name+" sleeper", cloneSleeper), unsplice(name), shell(name+" waker", cloneWaker))
 		} else {
 			steps = append(steps, unsplice(name))
@@ -91,7 +94,7 @@ func (s cloneStorm) check(t *T) {
 			came += n
 		}
 		undone := t.done(g, "un"+name)
-		if s.clones(k, 0) {
+		if s.clones(k, "read") {
 			asleep++
 			t.equal(name+": what who slept in it has read", string(t.ran(g, name+" waker")[0]), "woken\n")
 			t.atLeast(name+": bytes that stay for who sleeps in it", float64(undone.PatchMemory.GetKept()), 1)

@@ -32,6 +32,7 @@ var scheduling = []string{"try_to_wake_up", "enqueue_task_fair", "dequeue_entity
 
 const schedstats = "/proc/sys/kernel/sched_schedstats"
 
+// What is slept for between is what lets a batch be planned and written meanwhile, now and then.
 var disturbances = []disturbance{
 	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
 		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", scheduling, "static key site", 400},

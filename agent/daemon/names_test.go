@@ -34,6 +34,9 @@ func TestNamesOfPatches(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("a stack is in %v, want %v", got, want)
 	}
+	if got := n.stack([]uint64{in}); !slices.Equal(got, []string{"vfs_read+0x0"}) {
+		t.Errorf("who is at a function's begin is in %v", got)
+	}
 	v := &wire.Value{}
 	action{code: 1}.nameKeys(v, []uint64{patch + 15}, n)
 	if want := map[uint64]string{patch + 15: "vfs_read+0x10"}; !maps.Equal(v.Symbols, want) {
