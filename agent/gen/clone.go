@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,8 +17,8 @@ import (
 // anything leads to them. Control stays in the copy: jumps lead to the copies of where they led,
 // calls come back into it, and call the copies of functions that are in it and the originals of
 // others. It is as the original where the original is right: every instruction has the registers,
-// the flags and the stack that it had, but for return addresses. So anywhere between two
-// instructions control may as well go on in the original, and that is where it goes at a trap, which
+// the flags and the stack that it had, but for return addresses and registers that nobody reads. So anywhere
+// between two instructions control may as well go on in the original, and that is where it goes at a trap, which
 // the kernel knows by its address.
 
 // Clone is what a clone is made of.
@@ -139,14 +140,19 @@ type cloner struct {
 	away isa.Addr
 	// moves are the registers by which the kernel's tables find the next frame.
 	moves isa.RegSet
+	// begins are the registers that are free where a function begins, and where a jump leads by one of them.
+	begins isa.RegSet
 	linker
+	straightener
 }
 
 var cloners = map[string]cloner{
-	"amd64": {key: keyAmd64, site: amd64.Nop5, gate: gateAmd64, flags: true, moves: framesAmd64, linker: linksAmd64},
-	"arm64": {key: keyArm64, site: nopArm64, gate: gateArm64, aim: aimArm64, registers: 1, near: true, linker: linksArm64},
+	"amd64": {key: keyAmd64, site: amd64.Nop5, gate: gateAmd64, flags: true, moves: framesAmd64, linker: linksAmd64, straightener: straightener{nop: amd64.IsNop}},
+	"arm64": {key: keyArm64, site: nopArm64, gate: gateArm64, aim: aimArm64, registers: 1, near: true, linker: linksArm64,
+		straightener: straightener{nop: func(code []byte) bool { return bytes.Equal(code, nopArm64) }}},
 	"riscv64": {key: keyRiscv64, site: nopRiscv64, align: cnopRiscv64, gate: gateRiscv64, aim: aimRiscv64, call: riscv64.NearCall,
-		linked: isa.Set(riscv64.RA), registers: 1, near: true, away: 1 << 29, linker: linksRiscv64},
+		linked: isa.Set(riscv64.RA), registers: 1, near: true, away: 1 << 29, begins: beginsRiscv64, linker: linksRiscv64,
+		straightener: straightener{riscv64.IsNop, riscv64.Pair, riscv64.PairAt}},
 }
 
 // ReadsKey reports whether a static key can be read where some registers are free.
@@ -240,10 +246,11 @@ func (b *builder) clone(arch *isa.Arch) {
 	unused := func(k int) bool { // a trap behind what control does not go on from
 		return k > 0 && len(c.Insns[k].Before) == 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
 	}
+	straight := c.straighten(arch, led)
 	offs := make([]int, 2*len(c.Insns)) // those of gates behind the others
 	for range mostRounds {
 		now := &builder{in: b.in, point: b.point}
-		next := now.layOut(arch, unused, func(a isa.Addr) isa.Addr {
+		next := now.layOut(arch, unused, straight, func(a isa.Addr) isa.Addr {
 			if begin, ok := c.Begins[a]; ok {
 				return b.in.Patch + isa.Addr(offs[len(c.Insns)+where[begin]])
 			}
@@ -264,7 +271,7 @@ func (b *builder) clone(arch *isa.Arch) {
 
 // layOut emits the instructions, each aimed by where its targets are taken to be. It returns
 // where they turn out to begin, what is inserted included.
-func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.Addr) isa.Addr) []int {
+func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight straight, aim func(isa.Addr) isa.Addr) []int {
 	n := len(b.in.Clone.Insns)
 	offs := make([]int, 2*n)
 	moves, told := cloners[arch.Name].moves, false
@@ -293,7 +300,11 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, aim func(isa.A
 		if !told {
 			b.state(x.Insn.Addr, 0, nil)
 		}
-		b.carry(arch, x, aim)
+		if w, ok := straight.whole[k]; ok {
+			b.formed(arch, x, w, aim)
+		} else if !straight.none[k] {
+			b.carry(arch, x, aim)
+		}
 		i := x.Insn
 		for _, s := range x.Behind {
 			b.insert(arch, x, s)

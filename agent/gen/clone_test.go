@@ -113,6 +113,11 @@ func cloneCasesAmd64(a *isa.Arch) []cloneCase {
 				x.Before, x.Behind, x.Taken = count(0), count(1), count(2)
 			}
 		}},
+		{"nops, of which one is led to, and one is a static key's", []byte{0x66, 0x90, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x90, 0x75, 0xfd, 0xf3, 0x90, 0xc3}, func(k int, x *Cloned) {
+			if k == 0 {
+				x.Key = &Key{Entry: 0xffffffff_83000000, Enabled: 0xffffffff_82000000, Target: at + 17}
+			}
+		}},
 		{"a trap, and traps behind a return", []byte{0x0f, 0x0b, 0xc3, 0xcc, 0xcc}, func(int, *Cloned) {}},
 		{"what may fault, and its fixup", []byte{0x48, 0x8b, 0x00, 0xc3, 0x31, 0xc0, 0xc3}, func(k int, x *Cloned) {
 			if k == 0 {
@@ -194,6 +199,11 @@ func cloneCasesArm64(a *isa.Arch) []cloneCase {
 				x.Gate = &Gate{Function: at, Site: at - 4, Bare: 0xaa1e03e9}
 			}
 		}},
+		{"nops, of which one is a static key's, and what only looks like one", code(nop, nop, 0xd503203f, ret), func(k int, x *Cloned) {
+			if k == 0 {
+				x.Key = &Key{Entry: 0xffffffff_83000000, Enabled: 0xffffffff_82000000, Target: at + 12}
+			}
+		}},
 		{"an exclusive sequence", code(0xc85f7c20, 0xc8027c20, 0x35ffffc2, ret), func(int, *Cloned) {}},
 		{"a function whose end is not one", code(nop), func(int, *Cloned) {}},
 	}
@@ -209,6 +219,10 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 		ra   = 0x00000097 // auipc ra, 0
 		call = 0x100080e7 // jalr ra, 0x100(ra)
 		back = 0x000080e7 // jalr ra, (ra)
+
+		sum, addi   = 0x00001517, 0xff050513 // auipc a0, 1; addi a0, a0, -16
+		upper       = 0x00001797             // auipc a5, 1
+		load, store = 0x0087b703, 0xfee7bc23 // ld a4, 8(a5); sd a4, -8(a5)
 	)
 	a5 := isa.Reg(15)
 	return []cloneCase{
@@ -246,6 +260,21 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 			}
 			if k == 3 {
 				x.To = at + 0x108
+			}
+		}},
+		{"addresses by two instructions: a sum, a load, a store, whose upper parts nobody reads", code(nop, sum, addi, upper, load, upper, store, ret), func(int, *Cloned) {}},
+		{"an upper part that is read again, and one behind which somebody comes in", code(nop, upper, load, 0xfe0508e3, sum, addi, 0xfe051ee3, ret), func(k int, x *Cloned) {
+			x.Free = isa.Set(6)
+		}},
+		{"upper parts, where a snippet asks for a register", code(nop, sum, addi, upper, load, ret), func(k int, x *Cloned) {
+			if k == 5 {
+				x.Before = []Inserted{{Snippet: snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{
+					{Op: snippet.Reg, Dst: 0, Type: snippet.U64, Name: "a5"}, {Op: snippet.Count, A: snippet.V(0)}}}}}
+			}
+		}},
+		{"nops, of which one is led to, and one is a static key's", append([]byte{1, 0}, code(nop, nop, 0xfe051ee3, ret)...), func(k int, x *Cloned) {
+			if k == 1 {
+				x.Key = &Key{Entry: 0xffffffff_83000000, Enabled: 0xffffffff_82000000, Target: at + 14}
 			}
 		}},
 		{"branches that reach, and an address", append([]byte{0x19, 0xc1}, code(0x00a50463, 0x00001517, ret)...), func(int, *Cloned) {}},

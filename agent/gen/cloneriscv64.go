@@ -11,6 +11,9 @@ import (
 
 const gateRiscv64Reg = isa.Reg(6) // t1: t0 is who traces
 
+// beginsRiscv64 are t1 to t6.
+var beginsRiscv64 = isa.Set(6, 7, 28, 29, 30, 31)
+
 // gateRiscv64 goes to the original if its ftrace site is not bare: where there is auipc, or a breakpoint, for the nop.
 func gateRiscv64(b *builder, g *Gate) {
 	r := gateRiscv64Reg

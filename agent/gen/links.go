@@ -85,16 +85,19 @@ func (b *builder) saving(order []isa.Reg, x *Cloned, push, pop func(...isa.Reg) 
 
 // known emits what calls or leaves to where the instruction before has said.
 func (b *builder) known(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) {
-	i := x.Insn
+	if aim(x.To) != x.To {
+		b.formed(arch, x, whole{at: x.To}, aim)
+		return
+	}
+	b.noteTo(arch, x)
+	b.native(arch, x.Insn, x)
+}
+
+// noteTo notes where an instruction leads, if it is to.
+func (b *builder) noteTo(arch *isa.Arch, x *Cloned) {
 	if x.Note != 0 {
 		cloners[arch.Name].note(b, x, x.To, b.in.Cell+isa.Addr(8*(x.Note-1)))
 	}
-	if i.Target = aim(x.To); i.Target == x.To {
-		i = x.Insn
-	} else if i.Flow = isa.FlowJump; x.Insn.Flow == isa.FlowIndirectCall {
-		i.Flow = isa.FlowCall
-	}
-	b.native(arch, i, x)
 }
 
 // route emits what calls or leaves by way of a register, of a trampoline, or to an original.

@@ -90,3 +90,12 @@ func PushFlags() []byte { return []byte{0x9c} }
 
 // PopFlags restores what PushFlags saved.
 func PopFlags() []byte { return []byte{0x9d} }
+
+// IsNop reports whether code is one nop, of whatever length (SDM volume 2, NOP): 90, or 0f 1f, behind any number of
+// prefixes for operands' and segments' sizes that mean nothing there.
+func IsNop(code []byte) bool {
+	for len(code) > 1 && (code[0] == 0x66 || code[0] == 0x2e) {
+		code = code[1:]
+	}
+	return len(code) == 1 && code[0] == 0x90 || len(code) > 2 && code[0] == 0x0f && code[1] == 0x1f
+}

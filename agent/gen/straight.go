@@ -1,0 +1,102 @@
+package gen
+
+import (
+	"slices"
+
+	"kerninst/agent/isa"
+	"kerninst/agent/snippet"
+)
+
+// What need not be in a copy, so that it takes no longer than its original, or less: a nop that the kernel
+// rewrites no more (alternatives are applied when it starts, and when a module is loaded), and the upper part of an
+// address by itself, where it and what adds to it are encoded anew together (riscv64). Nobody comes between these two,
+// and nobody reads the upper part behind them, so that it is a register that is free which differs from the original's.
+
+// straightener is what one ISA has that need not be in a copy.
+type straightener struct {
+	nop func(code []byte) bool
+	// pair reads two instructions that form an address by a register; nil: there is no such pair. pairAt encodes
+	// both from what the second was.
+	pair   func(upper, lower []byte, a isa.Addr) (r isa.Reg, to isa.Addr, ok bool)
+	pairAt func(lower []byte, r isa.Reg, a, to isa.Addr) ([]byte, error)
+}
+
+// whole is an address that an instruction and the one before it form together, by way of a register.
+type whole struct {
+	by isa.Reg
+	at isa.Addr
+}
+
+// straight says of each instruction whether nothing is emitted for it, and of which one an address is
+// emitted whole.
+type straight struct {
+	none  []bool
+	whole map[int]whole
+}
+
+// straighten looks for what need not be there. Who is led to one by any other than the one before it is in led.
+func (c *Clone) straighten(arch *isa.Arch, led map[isa.Addr]bool) straight {
+	s := straight{make([]bool, len(c.Insns)), map[int]whole{}}
+	own, asked := cloners[arch.Name].straightener, c.asksRegisters()
+	for k := range c.Insns {
+		x := &c.Insns[k]
+		if x.Key != nil || x.Call != 0 || x.Fixup != 0 || x.Insn.Flow != isa.FlowNone {
+			continue
+		}
+		if s.none[k] = own.nop(x.Bytes); s.none[k] || own.pair == nil || k+1 == len(c.Insns) || x.Last || len(x.Behind) > 0 {
+			continue
+		}
+		y := &c.Insns[k+1]
+		if y.Insn.Addr != x.Insn.End() || led[y.Insn.Addr] || y.Key != nil || y.Call != 0 || y.Fixup != 0 || len(y.Before) > 0 {
+			continue
+		}
+		if w, ok := c.paired(own, arch, k, asked); ok {
+			s.none[k], s.whole[k+1] = true, w
+		}
+	}
+	return s
+}
+
+// paired reports whether an instruction and the next one form an address that can be encoded anew: nobody reads
+// the register behind them, nor is any register asked for by its name.
+func (c *Clone) paired(own straightener, arch *isa.Arch, k int, asked bool) (whole, bool) {
+	x, y := &c.Insns[k], &c.Insns[k+1]
+	if y.To != 0 { // who called has where that came back to in ra, and a function's begin may use what is left to it
+		op := arch.Op(y.Bytes, y.Insn.Addr)
+		return whole{op.A, y.To}, op.Dst == op.A || cloners[arch.Name].begins.Has(op.A)
+	}
+	r, to, ok := own.pair(x.Bytes, y.Bytes, x.Insn.Addr)
+	if !ok || y.Insn.Flow != isa.FlowNone {
+		return whole{}, false
+	}
+	dead := y.Insn.Writes.Has(r)
+	if !dead && !asked && k+2 < len(c.Insns) && !y.Last && len(y.Behind) == 0 {
+		z := &c.Insns[k+2]
+		dead = z.Insn.Addr == y.Insn.End() && z.Free.Has(r)
+	}
+	return whole{r, to}, dead
+}
+
+// asksRegisters reports whether a snippet reads a register by its name, whoever else does.
+func (c *Clone) asksRegisters() bool {
+	asks := func(s Inserted) bool { return s.Snippet.Has(snippet.Reg) }
+	return slices.ContainsFunc(c.Insns, func(x Cloned) bool {
+		return slices.ContainsFunc(x.Before, asks) || slices.ContainsFunc(x.Behind, asks) || slices.ContainsFunc(x.Taken, asks)
+	})
+}
+
+// formed emits an instruction and the address that the one before it and it form, by a register if it needs one.
+func (b *builder) formed(arch *isa.Arch, x *Cloned, w whole, aim func(isa.Addr) isa.Addr) {
+	if x.To == 0 {
+		code, err := cloners[arch.Name].pairAt(x.Bytes, w.by, b.pc(), w.at)
+		b.emit(code, 0, reach(err))
+		return
+	}
+	b.noteTo(arch, x)
+	i, by := x.Insn, *x
+	i.Target, by.Free = aim(x.To), by.Free|isa.Set(w.by)
+	if i.Flow = isa.FlowJump; x.Insn.Flow == isa.FlowIndirectCall {
+		i.Flow = isa.FlowCall
+	}
+	b.native(arch, i, &by)
+}
