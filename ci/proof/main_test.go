@@ -17,10 +17,10 @@ import (
 
 func TestRead(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 7 3 passed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 7 3 passed\nproof p/c amd64 0 3 failed\nproof p/d amd64 0 3 failed"},
 		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "crashed"}]}]`, "proof p amd64 0 3 crashed"},
-		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 0}}}]}]`, "proof p amd64 0 3 failed"},
-		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed"}]}]`, "proof p amd64 0 3 failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 0}}}]}]`, "proof p amd64 0 3 failed\nproof p/c amd64 0 3 failed\nproof p/d amd64 0 3 failed"},
+		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed"}]}]`, "proof p amd64 0 3 failed\nproof p/c amd64 0 3 failed\nproof p/d amd64 0 3 failed"},
 		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}, "m.c": {"value": 2}, "m.d": {"value": 0}}}]}]`,
 			"proof p amd64 7 3 passed\nproof p/c amd64 2 3 passed\nproof p/d amd64 0 3 failed"},
 		{`[]`, "proof p amd64 0 3 lab_failed"},
@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 		{`[{"arch": "amd64", "seed": 4, "status": "passed", "scenarios": [{"name": "p", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 0 3 lab_failed"},
 		{`[{"arch": "amd64", "seed": 3, "status": "passed", "scenarios": [{"name": "q", "status": "passed", "metrics": {"m": {"value": 7}}}]}]`, "proof p amd64 0 3 lab_failed"},
 	} {
-		p := scenarioProof{"p", "exact", "m", []class{{"c", "m.c"}, {"d", "m.d"}}}
+		p := scenarioProof{"p", "exact", "m", []class{{"c", "m.c", nil}, {"d", "m.d", amd64}, {"e", "m.e", []string{"arm64"}}}}
 		var got []string
 		for _, l := range p.read([]byte(tt.text), "amd64", 3) {
 			got = append(got, l.String())
