@@ -2,6 +2,7 @@ package gen
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -179,18 +180,28 @@ func (c *Clone) Sited() bool {
 	return c != nil && slices.ContainsFunc(c.Insns, func(x Cloned) bool { return x.Fixup != 0 || x.Key != nil && x.Key.Entry != 0 })
 }
 
-// Copied is what a clone is a copy of, from and up to where.
+// Copied is what a clone is a copy of, from and up to where, in that order.
 func (c *Clone) Copied() (out [][2]isa.Addr) {
-	if c == nil {
-		return nil
-	}
-	for _, x := range c.Insns {
+	for _, x := range c.ByAddress() {
 		if n := len(out); n > 0 && out[n-1][1] == x.Insn.Addr {
 			out[n-1][1] = x.Insn.End()
 		} else {
 			out = append(out, [2]isa.Addr{x.Insn.Addr, x.Insn.End()})
 		}
 	}
+	return out
+}
+
+// ByAddress are the instructions in the order of their originals.
+func (c *Clone) ByAddress() []*Cloned {
+	if c == nil {
+		return nil
+	}
+	out := make([]*Cloned, len(c.Insns))
+	for k := range c.Insns {
+		out[k] = &c.Insns[k]
+	}
+	slices.SortFunc(out, func(a, b *Cloned) int { return cmp.Compare(a.Insn.Addr, b.Insn.Addr) })
 	return out
 }
 
@@ -244,7 +255,7 @@ func (b *builder) clone(arch *isa.Arch) {
 		led[begin] = true
 	}
 	unused := func(k int) bool { // a trap behind what control does not go on from
-		return k > 0 && len(c.Insns[k].Before) == 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && leaves(c.Insns[k-1])
+		return k > 0 && len(c.Insns[k].Before) == 0 && c.Insns[k].Insn.Flow == isa.FlowTrap && !led[c.Insns[k].Insn.Addr] && c.Insns[k-1].Leaves()
 	}
 	straight := c.straighten(arch, led)
 	offs := make([]int, 2*len(c.Insns)) // those of gates behind the others
@@ -309,7 +320,7 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight strai
 		for _, s := range x.Behind {
 			b.insert(arch, x, s)
 		}
-		if x.Last && !leaves(*x) {
+		if x.Last && !x.Leaves() {
 			behind := *x
 			if i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall { // what called has where that came back to
 				behind.Free |= cloners[arch.Name].linked
@@ -337,8 +348,8 @@ func (b *builder) gate(arch *isa.Arch, g *Gate) {
 	b.emit(g.Lead, 0, nil)
 }
 
-// leaves reports whether control never goes on from an instruction to the one behind it.
-func leaves(x Cloned) bool {
+// Leaves reports whether control never goes on from an instruction to the one behind it.
+func (x *Cloned) Leaves() bool {
 	f := x.Insn.Flow
 	if x.Call != 0 {
 		return x.Tail

@@ -11,6 +11,7 @@ import (
 // rewrites no more (alternatives are applied when it starts, and when a module is loaded), and the upper part of an
 // address by itself, where it and what adds to it are encoded anew together (riscv64). Nobody comes between these two,
 // and nobody reads the upper part behind them, so that it is a register that is free which differs from the original's.
+// Nor need a jump to what follows.
 
 // straightener is what one ISA has that need not be in a copy.
 type straightener struct {
@@ -40,6 +41,7 @@ func (c *Clone) straighten(arch *isa.Arch, led map[isa.Addr]bool) straight {
 	own, asked := cloners[arch.Name].straightener, c.asksRegisters()
 	for k := range c.Insns {
 		x := &c.Insns[k]
+		s.none[k] = k+1 < len(c.Insns) && x.JumpsTo() == c.Insns[k+1].Insn.Addr && c.Insns[k+1].Gate == nil
 		if x.Key != nil || x.Call != 0 || x.Fixup != 0 || x.Insn.Flow != isa.FlowNone {
 			continue
 		}
@@ -55,6 +57,14 @@ func (c *Clone) straighten(arch *isa.Arch, led map[isa.Addr]bool) straight {
 		}
 	}
 	return s
+}
+
+// JumpsTo is where a jump leads that does nothing else; 0: it is none.
+func (x *Cloned) JumpsTo() isa.Addr {
+	if x.Insn.Flow != isa.FlowJump || x.Key != nil || x.Call != 0 || x.By != nil || x.To != 0 || x.Note != 0 {
+		return 0
+	}
+	return x.Insn.Target
 }
 
 // paired reports whether an instruction and the next one form an address that can be encoded anew: nobody reads

@@ -417,7 +417,7 @@ func (c *cloning) lay() *Refusal {
 		}
 		begin := fn.Addr + isa.Addr(c.begin(fn))
 		c.gen.Begins[fn.Addr] = begin
-		kept := fn.kept()
+		kept, own := fn.kept(), []gen.Cloned(nil)
 		for k, i := range kept {
 			if i.Addr < begin {
 				continue
@@ -437,10 +437,38 @@ func (c *cloning) lay() *Refusal {
 				return r
 			}
 			c.link(fn, &x)
-			c.gen.Insns = append(c.gen.Insns, x)
+			own = append(own, x)
 		}
+		c.gen.Insns = append(c.gen.Insns, straight(own)...)
 	}
 	return nil
+}
+
+// longestWay is how many bytes are overwritten at the most where a clone is entered: riscv64's auipc and jalr.
+const longestWay = riscv64.FarJumpLen
+
+// straight puts behind a jump what it leads to, where nobody comes by going on: there is no jump then. What the way into
+// the clone may displace, with which its instructions begin, stays in front.
+func straight(insns []gen.Cloned) (out []gen.Cloned) {
+	var runs [][]gen.Cloned // control leaves at the end of each, and nowhere else for good
+	at := map[isa.Addr]int{}
+	for first, k := 0, 0; k < len(insns); k++ {
+		if insns[k].Leaves() || k == len(insns)-1 {
+			at[insns[first].Insn.Addr] = len(runs)
+			runs, first = append(runs, insns[first:k+1]), k+1
+		}
+	}
+	if len(runs) > 0 && runs[0][len(runs[0])-1].Insn.End() < insns[0].Insn.Addr+longestWay {
+		return insns
+	}
+	for k := range runs {
+		for next, ok := k, true; ok && runs[next] != nil; {
+			run := runs[next]
+			out, runs[next] = append(out, run...), nil
+			next, ok = at[run[len(run)-1].JumpsTo()]
+		}
+	}
+	return out
 }
 
 // use is the number of what is inserted for Cloned.Uses.

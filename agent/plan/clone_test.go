@@ -39,6 +39,7 @@ type walked struct {
 	insns map[isa.Addr]isa.Insn // of each original, what stands for it
 	key   map[isa.Addr]bool     // it is read by two
 	gate  map[isa.Addr]isa.Addr // of functions, where who calls them comes
+	none  int                   // jumps that are not there, as they led to what follows
 }
 
 // walk reads a clone's code from its begin to its end, beside the original's instructions.
@@ -48,10 +49,10 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 	pieces := map[isa.Addr]int{}
 	for _, p := range c.Points {
 		if p != nil {
-			pieces[p.Patch] += len(p.Code)
+			pieces[p.At()] += len(p.Code)
 		}
 	}
-	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}, map[isa.Addr]isa.Addr{}}
+	w := walked{map[isa.Addr]isa.Addr{}, map[isa.Addr]isa.Insn{}, map[isa.Addr]bool{}, map[isa.Addr]isa.Addr{}, 0}
 	at := 0
 	leaves := false
 	for k, o := range e.Clone.Insns {
@@ -69,7 +70,7 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		}
 		a := e.Patch + isa.Addr(at)
 		w.at[o.Insn.Addr] = a
-		at += pieces[a]
+		at += pieces[o.Insn.Addr]
 		if o.Key != nil {
 			i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 			if i.Operand != o.Key.Enabled || !strings.HasPrefix(arch.Text(e.Code[at:], i.Addr), "cmp") {
@@ -82,6 +83,10 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		}
 		if o.Key == nil && o.Call == 0 && amd64.IsNop(o.Bytes) {
 			continue // it is not there
+		}
+		if to := o.JumpsTo(); to != 0 && k+1 < len(e.Clone.Insns) && e.Clone.Insns[k+1].Insn.Addr == to {
+			leaves, w.none = true, w.none+1
+			continue // to what follows
 		}
 		i := arch.Decode(e.Code[at:], e.Patch+isa.Addr(at))
 		w.insns[o.Insn.Addr] = i
@@ -109,7 +114,7 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 
 // follows holds each instruction of a clone to do what the original does: the same where that says nothing
 // of addresses, and to lead to the copy of where that leads. It counts them, and the points.
-func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points int) {
+func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points, none int) {
 	t.Helper()
 	w := walk(t, arch, c)
 	e := c.Entry
@@ -172,7 +177,7 @@ func follows(t *testing.T, arch *isa.Arch, c *plan.Cloned) (insns, points int) {
 			t.Errorf("%s+%#x: its cell is not the clone's", p.Symbol, uint64(p.Offset))
 		}
 	}
-	return insns, points
+	return insns, points, w.none
 }
 
 // TestCloneFollows makes clones of all recorded functions, and of some that call each other.
@@ -184,7 +189,7 @@ func TestCloneFollows(t *testing.T) {
 		if r != nil {
 			return true
 		}
-		n, m := follows(t, x.Arch, c)
+		n, m, _ := follows(t, x.Arch, c)
 		made, insns, blocks = made+1, insns+n, blocks+m
 		return true
 	})
@@ -203,7 +208,7 @@ func TestCloneFollows(t *testing.T) {
 	if r != nil {
 		t.Fatal(r)
 	}
-	if n, m := follows(t, x.Arch, c); n < 250 || m != 1 {
+	if n, m, _ := follows(t, x.Arch, c); n < 250 || m != 1 {
 		t.Errorf("%d instructions, %d points in a clone of three functions", n, m)
 	}
 	gates, called := 0, 0
@@ -217,6 +222,42 @@ func TestCloneFollows(t *testing.T) {
 	}
 	if gates != 3 || called < 3 {
 		t.Errorf("%d gates, %d calls of what is in the clone", gates, called)
+	}
+}
+
+// TestCloneStraight: what a jump alone leads to follows it in the copy, where there is no jump then; whoever else comes
+// there still does.
+func TestCloneStraight(t *testing.T) {
+	const enter, move = "\x48\x83\xec\x08", "\x48\x89\xc3"
+	for name, c := range map[string]struct {
+		code string
+		none int
+	}{
+		// jmp A; B: ret; ret; A: je B; jmp C; ret; C: jmp B
+		"three in a row": {enter + move + move + "\xeb\x05" + move + "\xc3\xc3" + "\x48\x85\xc0\x74\xf6\xeb\x01\xc3" + "\x89\xc3\xeb\xef", 3},
+		// jmp A; ret; B: A: ret, and somebody goes on from B to A
+		"somebody goes on to it":                {enter + move + move + "\x74\x03\xeb\x04\xc3" + move + move + "\xc3", 0},
+		"a loop":                                {enter + move + move + "\xeb\x01\xc3" + move + "\xeb\xfb", 1},
+		"what the way in overwrites has a jump": {"\xeb\x01\xc3" + move + move + "\xc3", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := ktexttest.Load(t, "amd64")
+			f, err := k.Text(t).Function("", "vfs_read")
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.Write(f.Addr+amd64.JumpLen, append([]byte(c.code), bytes.Repeat([]byte{0xc3}, int(f.Size)-amd64.JumpLen-len(c.code))...))
+			made, r := cloneOf(k.Text(t), f, nil)
+			if r != nil {
+				t.Fatal(r)
+			}
+			if _, _, none := follows(t, amd64.Arch, made); none != c.none {
+				t.Errorf("%d jumps are not there, not %d", none, c.none)
+			}
+			if err := made.Entry.Check(amd64.Arch); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -94,9 +94,7 @@ func (s *Set) Add(p *Plan) {
 	}
 	s.n++
 	if p.Clone != nil {
-		c := cloneIn{p, p.Clone.Copied()}
-		slices.SortFunc(c.copied, func(a, b [2]isa.Addr) int { return cmp.Compare(a[0], b[0]) })
-		s.clones = append(s.clones, c)
+		s.clones = append(s.clones, cloneIn{p, p.Clone.Copied()})
 	}
 	s.asked[p.Asked()]++
 	var room [usualSquares]isa.Addr

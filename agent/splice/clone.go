@@ -73,7 +73,7 @@ func (s *Splicer) unchanged(p *plan.Plan) error {
 	if p.Clone == nil {
 		return nil
 	}
-	insns := p.Clone.Insns
+	insns := p.Clone.ByAddress()
 	for len(insns) > 0 {
 		n := 1
 		for n < len(insns) && insns[n].Insn.Addr == insns[n-1].Insn.End() {
