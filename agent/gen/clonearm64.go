@@ -41,6 +41,17 @@ func (b *builder) loadArm64(r isa.Reg, at isa.Addr, bytes int) {
 	b.emit(code, 0, err)
 }
 
+// literalArm64 loads an address that lies behind the code: one instruction, where to form it would take two.
+func (b *builder) literalArm64(r isa.Reg, v isa.Addr) {
+	load := func(from, to isa.Addr) ([]byte, error) { return arm64.LoadLiteral(r, from, to) }
+	at := len(b.out.Code)
+	b.jump(load, b.pc())
+	b.later = append(b.later, func() {
+		b.aimAgain(load, at, b.pc())
+		b.emit(isa.ByteOrder.AppendUint64(nil, uint64(v)), 0, nil)
+	})
+}
+
 // keyArm64 jumps if a key is not, or is, 0.
 func keyArm64(b *builder, x *Cloned, to isa.Addr) {
 	r := b.spare(orderArm64, x, 1)[0]
@@ -56,9 +67,8 @@ var linksArm64 = linker{
 	scratch: 1,
 	isHeld: func(b *builder, x *Cloned, f isa.Addr) {
 		r := b.spare(orderArm64, x, 1)[0]
-		code, err := arm64.Address(r, b.pc(), f)
-		b.emit(code, 0, reach(err))
-		code, err = arm64.Compare(*x.By, r)
+		b.literalArm64(r, f)
+		code, err := arm64.Compare(*x.By, r)
 		b.emit(code, 0, err)
 	},
 	onEqual: func(*Cloned) encoder {
