@@ -154,8 +154,9 @@ func powerGuests(arch string) []Guest {
 func checkPower(t *T) {
 	const g = "guest"
 	t.ran(g, "states")
-	p := t.made(g, "splice")[0]
-	done := uint64(0)
+	points := t.made(g, "splice")
+	t.atLeast("points on the way to sleep and back", float64(len(points)), 300)
+	p, done := points[0], uint64(0)
 	for k, s := range sleepsOf(t.Arch) {
 		t.ran(g, s.name)
 		for _, b := range t.benches(g, nth("work", k)) {
@@ -165,5 +166,6 @@ func checkPower(t *T) {
 	}
 	t.equal("CPUs that are there", strings.TrimSpace(string(t.ran(g, "cpus")[0])), "0-1")
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	t.Metrics["power.points"] = report.Metric{Value: float64(len(points)), Unit: "points", N: 1}
 	t.Metrics["power.sleeps"] = report.Metric{Value: float64(len(sleepsOf(t.Arch))), Unit: "sleeps", N: 1}
 }

@@ -64,7 +64,7 @@ var scenarioProofs = []scenarioProof{
 	{"churn-variants", "host", "churn.operations", []class{{"exact", "churn.exact", nil}}},
 	{"fails", "host", "fails.tried", nil},
 	{"kills-long", "host", "kills.tried", nil},
-	{"power", "host", "power.sleeps", nil},
+	{"power", "host", "power.sleeps", []class{{"points", "power.points", nil}}},
 	{"kexec", "host", "kexec.points", nil},
 	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody", nil}, {"spliced", "device.spliced", nil}}},
 	{"safety", "exact", "safety.splices.points", nil},
