@@ -246,7 +246,7 @@ func (b *builder) clone(arch *isa.Arch) {
 	c := b.in.Clone
 	where, led := make(map[isa.Addr]int, len(c.Insns)), map[isa.Addr]bool{}
 	for k, x := range c.Insns {
-		where[x.Insn.Addr], led[x.Insn.Target], led[x.Fixup] = k, true, true
+		where[x.Insn.Addr], led[x.Insn.Target], led[x.Fixup], led[x.To] = k, true, true, true
 		if x.Key != nil {
 			led[x.Key.Target] = true
 		}
@@ -327,7 +327,9 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight strai
 			}
 			b.native(arch, isa.Insn{Addr: i.Addr, Len: i.Len, Flow: isa.FlowJump, Target: aim(i.End())}, &behind)
 		}
-		told = len(x.Behind) == 0 && !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
+		if !straight.none[k] || i.Flow.Ends() || len(x.Behind) > 0 { // else as before
+			told = len(x.Behind) == 0 && !x.Last && !i.Flow.Ends() && (i.Writes|i.Clobbers)&moves == 0
+		}
 		if b.err != nil {
 			return offs
 		}

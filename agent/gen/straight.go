@@ -38,25 +38,51 @@ type straight struct {
 // straighten looks for what need not be there. Who is led to one by any other than the one before it is in led.
 func (c *Clone) straighten(arch *isa.Arch, led map[isa.Addr]bool) straight {
 	s := straight{make([]bool, len(c.Insns)), map[int]whole{}}
-	own, asked := cloners[arch.Name].straightener, c.asksRegisters()
+	asked := c.asksRegisters()
 	for k := range c.Insns {
-		x := &c.Insns[k]
-		s.none[k] = k+1 < len(c.Insns) && x.JumpsTo() == c.Insns[k+1].Insn.Addr && c.Insns[k+1].Gate == nil
-		if x.Key != nil || x.Call != 0 || x.Fixup != 0 || x.Insn.Flow != isa.FlowNone {
+		if s.none[k] = c.Insns[k].isNop(arch) && !c.shadowed(k) || c.jumpsOn(arch, k); s.none[k] {
 			continue
 		}
-		if s.none[k] = own.nop(x.Bytes); s.none[k] || own.pair == nil || k+1 == len(c.Insns) || x.Last || len(x.Behind) > 0 {
-			continue
-		}
-		y := &c.Insns[k+1]
-		if y.Insn.Addr != x.Insn.End() || led[y.Insn.Addr] || y.Key != nil || y.Call != 0 || y.Fixup != 0 || len(y.Before) > 0 {
-			continue
-		}
-		if w, ok := c.paired(own, arch, k, asked); ok {
+		if w, ok := c.paired(arch, k, led, asked); ok {
 			s.none[k], s.whole[k+1] = true, w
 		}
 	}
 	return s
+}
+
+// isNop reports whether it is nothing to the kernel, either.
+func (x *Cloned) isNop(arch *isa.Arch) bool { return x.plain() && cloners[arch.Name].nop(x.Bytes) }
+
+// plain reports whether control comes by, and the kernel does not find it by its address.
+func (x *Cloned) plain() bool {
+	return x.Insn.Flow == isa.FlowNone && x.Key == nil && x.Call == 0 && x.Fixup == 0
+}
+
+// shadowed reports whether interrupts come behind an instruction, not before it.
+func (c *Clone) shadowed(k int) bool {
+	return k > 0 && c.Insns[k-1].Insn.Traits&isa.Shadow != 0 && c.Insns[k-1].Insn.End() == c.Insns[k].Insn.Addr
+}
+
+// Idle reports whether nothing is emitted for an instruction, nor inserted there.
+func Idle(arch *isa.Arch, x *Cloned) bool {
+	return x.isNop(arch) && x.Gate == nil && !x.Last && len(x.Before)+len(x.Behind) == 0
+}
+
+// jumpsOn reports whether an instruction does nothing but jump to what follows in the copy.
+func (c *Clone) jumpsOn(arch *isa.Arch, k int) bool {
+	to := c.Insns[k].JumpsTo()
+	if to == 0 {
+		return false
+	}
+	for k++; k < len(c.Insns) && c.Insns[k].Gate == nil; k++ {
+		if c.Insns[k].Insn.Addr == to {
+			return true
+		}
+		if !Idle(arch, &c.Insns[k]) {
+			return false
+		}
+	}
+	return false
 }
 
 // JumpsTo is where a jump leads that does nothing else; 0: it is none.
@@ -67,16 +93,23 @@ func (x *Cloned) JumpsTo() isa.Addr {
 	return x.Insn.Target
 }
 
-// paired reports whether an instruction and the next one form an address that can be encoded anew: nobody reads
-// the register behind them, nor is any register asked for by its name.
-func (c *Clone) paired(own straightener, arch *isa.Arch, k int, asked bool) (whole, bool) {
+// paired reports whether an instruction and the next one form an address that can be encoded anew: nobody comes in
+// between, nobody reads the register behind them, nor is any asked for by its name.
+func (c *Clone) paired(arch *isa.Arch, k int, led map[isa.Addr]bool, asked bool) (whole, bool) {
+	own := cloners[arch.Name]
+	if own.pair == nil || k+1 == len(c.Insns) {
+		return whole{}, false
+	}
 	x, y := &c.Insns[k], &c.Insns[k+1]
+	if !x.plain() || x.Last || len(x.Behind) > 0 || y.Insn.Addr != x.Insn.End() || led[y.Insn.Addr] || len(y.Before) > 0 {
+		return whole{}, false
+	}
 	if y.To != 0 { // who called has where that came back to in ra, and a function's begin may use what is left to it
 		op := arch.Op(y.Bytes, y.Insn.Addr)
-		return whole{op.A, y.To}, op.Dst == op.A || cloners[arch.Name].begins.Has(op.A)
+		return whole{op.A, y.To}, op.Dst == op.A || !asked && own.begins.Has(op.A)
 	}
 	r, to, ok := own.pair(x.Bytes, y.Bytes, x.Insn.Addr)
-	if !ok || y.Insn.Flow != isa.FlowNone {
+	if !ok || !y.plain() {
 		return whole{}, false
 	}
 	dead := y.Insn.Writes.Has(r)

@@ -439,7 +439,7 @@ func (c *cloning) lay() *Refusal {
 			c.link(fn, &x)
 			own = append(own, x)
 		}
-		c.gen.Insns = append(c.gen.Insns, straight(own)...)
+		c.gen.Insns = append(c.gen.Insns, straight(c.text.Arch, own)...)
 	}
 	return nil
 }
@@ -449,12 +449,17 @@ const longestWay = riscv64.FarJumpLen
 
 // straight puts behind a jump what it leads to, where nobody comes by going on: there is no jump then. What the way into
 // the clone may displace, with which its instructions begin, stays in front.
-func straight(insns []gen.Cloned) (out []gen.Cloned) {
+func straight(arch *isa.Arch, insns []gen.Cloned) (out []gen.Cloned) {
 	var runs [][]gen.Cloned // control leaves at the end of each, and nowhere else for good
 	at := map[isa.Addr]int{}
 	for first, k := 0, 0; k < len(insns); k++ {
 		if insns[k].Leaves() || k == len(insns)-1 {
-			at[insns[first].Insn.Addr] = len(runs)
+			for n := first; n <= k; n++ { // what is aligned has nops in front
+				at[insns[n].Insn.Addr] = len(runs)
+				if !gen.Idle(arch, &insns[n]) {
+					break
+				}
+			}
 			runs, first = append(runs, insns[first:k+1]), k+1
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/amd64"
 	"kerninst/agent/ktext"
@@ -84,7 +85,11 @@ func walk(t *testing.T, arch *isa.Arch, c *plan.Cloned) walked {
 		if o.Key == nil && o.Call == 0 && amd64.IsNop(o.Bytes) {
 			continue // it is not there
 		}
-		if to := o.JumpsTo(); to != 0 && k+1 < len(e.Clone.Insns) && e.Clone.Insns[k+1].Insn.Addr == to {
+		behind := k + 1
+		for behind < len(e.Clone.Insns) && gen.Idle(arch, &e.Clone.Insns[behind]) {
+			behind++
+		}
+		if to := o.JumpsTo(); to != 0 && behind < len(e.Clone.Insns) && e.Clone.Insns[behind].Insn.Addr == to {
 			leaves, w.none = true, w.none+1
 			continue // to what follows
 		}
