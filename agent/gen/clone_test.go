@@ -118,6 +118,12 @@ func cloneCasesAmd64(a *isa.Arch) []cloneCase {
 				x.Key = &Key{Entry: 0xffffffff_83000000, Enabled: 0xffffffff_82000000, Target: at + 17}
 			}
 		}},
+		{"a nop in the shadow of sti", []byte{0xfb, 0x90, 0x90, 0xfa, 0xc3}, func(int, *Cloned) {}},
+		{"a jump to what follows nops, and one to a function's begin", []byte{0xeb, 0x01, 0x90, 0x31, 0xc0, 0xeb, 0x00, 0xc3}, func(k int, x *Cloned) {
+			if k == 4 {
+				x.Gate = &Gate{Function: at - 8, Site: at - 8, Bare: 0x441f0f}
+			}
+		}},
 		{"a trap, and traps behind a return", []byte{0x0f, 0x0b, 0xc3, 0xcc, 0xcc}, func(int, *Cloned) {}},
 		{"what may fault, and its fixup", []byte{0x48, 0x8b, 0x00, 0xc3, 0x31, 0xc0, 0xc3}, func(k int, x *Cloned) {
 			if k == 0 {
@@ -225,6 +231,8 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 		load, store = 0x0087b703, 0xfee7bc23 // ld a4, 8(a5); sd a4, -8(a5)
 	)
 	a5 := isa.Reg(15)
+	asking := []Inserted{{Snippet: snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{
+		{Op: snippet.Reg, Dst: 0, Type: snippet.U64, Name: "a5"}, {Op: snippet.Count, A: snippet.V(0)}}}}}
 	return []cloneCase{
 		{"a static key that is read: it jumps while it is on, and while it is off", code(nop, nop, ret), func(k int, x *Cloned) {
 			if k < 2 {
@@ -249,6 +257,13 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 				x.To, x.Note = at+0x100, 1
 			}
 		}},
+		{"a jump by two instructions, where a snippet asks for a register", code(0x00000317, 0x10030067), func(k int, x *Cloned) {
+			if k == 1 {
+				x.To = at + 0x100
+			} else {
+				x.Before = asking
+			}
+		}},
 		{"a call by two instructions, of the clone", code(ra, back, ret), func(k int, x *Cloned) {
 			if k == 1 {
 				x.To = at
@@ -266,10 +281,17 @@ func cloneCasesRiscv64(a *isa.Arch) []cloneCase {
 		{"an upper part that is read again, and one behind which somebody comes in", code(nop, upper, load, 0xfe0508e3, sum, addi, 0xfe051ee3, ret), func(k int, x *Cloned) {
 			x.Free = isa.Set(6)
 		}},
+		{"a jump by two instructions to a trap behind a return, and one by a register that is not free where functions begin", code(0x00000317, 0x00c30067, ret, 0x00100073, 0x00001717, 0x00070067), func(k int, x *Cloned) {
+			if k == 1 {
+				x.To = at + 12
+			}
+			if k == 5 {
+				x.To = at + 0x1010
+			}
+		}},
 		{"upper parts, where a snippet asks for a register", code(nop, sum, addi, upper, load, ret), func(k int, x *Cloned) {
 			if k == 5 {
-				x.Before = []Inserted{{Snippet: snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Sum}}, Code: []snippet.Insn{
-					{Op: snippet.Reg, Dst: 0, Type: snippet.U64, Name: "a5"}, {Op: snippet.Count, A: snippet.V(0)}}}}}
+				x.Before = asking
 			}
 		}},
 		{"nops, of which one is led to, and one is a static key's", append([]byte{1, 0}, code(nop, nop, 0xfe051ee3, ret)...), func(k int, x *Cloned) {

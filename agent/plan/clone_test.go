@@ -242,8 +242,9 @@ func TestCloneStraight(t *testing.T) {
 		"three in a row": {enter + move + move + "\xeb\x05" + move + "\xc3\xc3" + "\x48\x85\xc0\x74\xf6\xeb\x01\xc3" + "\x89\xc3\xeb\xef", 3},
 		// jmp A; ret; B: A: ret, and somebody goes on from B to A
 		"somebody goes on to it":                {enter + move + move + "\x74\x03\xeb\x04\xc3" + move + move + "\xc3", 0},
+		"aligned":                               {enter + move + move + "\xeb\x06\xc3" + "\x0f\x1f\x44\x00\x00" + move + "\xc3", 1},
 		"a loop":                                {enter + move + move + "\xeb\x01\xc3" + move + "\xeb\xfb", 1},
-		"what the way in overwrites has a jump": {"\xeb\x01\xc3" + move + move + "\xc3", 0},
+		"what the way in overwrites has a jump": {move + "\xeb\x01\xc3" + move + move + "\xc3", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := ktexttest.Load(t, "amd64")
@@ -251,7 +252,8 @@ func TestCloneStraight(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k.Write(f.Addr+amd64.JumpLen, append([]byte(c.code), bytes.Repeat([]byte{0xc3}, int(f.Size)-amd64.JumpLen-len(c.code))...))
+			const begin = 4 + amd64.JumpLen // behind a landing pad and ftrace's site
+			k.Write(f.Addr+begin, append([]byte(c.code), bytes.Repeat([]byte{0xc3}, int(f.Size)-begin-len(c.code))...))
 			made, r := cloneOf(k.Text(t), f, nil)
 			if r != nil {
 				t.Fatal(r)
