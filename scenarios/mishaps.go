@@ -155,7 +155,7 @@ func checkPower(t *T) {
 	const g = "guest"
 	t.ran(g, "states")
 	points := t.made(g, "splice")
-	t.atLeast("points on the way to sleep and back", float64(len(points)), 300)
+	t.atLeast("points on the way to sleep and back", float64(len(points)), 2000)
 	p, done := points[0], uint64(0)
 	for k, s := range sleepsOf(t.Arch) {
 		t.ran(g, s.name)
