@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore cost code dense index copies hosts detect cold tests'
+legs='warm restore evaluation cost code dense index copies hosts detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -43,6 +43,13 @@ restore() {
 			bin/lab run --arch "$arch" --scenario cost ${HOST:+--host "$HOST"} --out "$out/restore" --force >/dev/null 2>&1
 			[ $run = first ] || echo "restore to plan running on $arch, run $run: $(timing "$out/restore/$arch/timings.json" running/cost.cost) s (hello $(timing "$out/restore/$arch/timings.json" hello/cost.cost) s after QEMU's start)"
 		done
+	done
+}
+
+# SCENARIO=all: slices of the papers' evaluations. 900 s of two CPUs are aimed at, for each ISA.
+evaluation() {
+	for arch in $arches; do
+		echo "SCENARIO=all of $arch, warm: $(seconds bin/lab run --arch "$arch" --scenario all --out "$out/all-$arch") s"
 	done
 }
 

@@ -116,7 +116,7 @@ var apacheLimits = []granularLimit{
 
 // apacheApart is the part that others find otherwise at most: who takes longer has other processes
 // ready when a request comes, and more interrupts.
-var apacheApart = map[string]float64{toolKprobe: 0.25, toolOptprobe: 0.25, toolBpftrace: 0.25}
+var apacheApart = map[string]float64{toolKprobe: 0.25, toolOptprobe: 0.25, toolBpftrace: 0.25, toolFtrace: 0.25}
 
 // apacheDocument is what the script's file has in it: lines with where they begin.
 func apacheDocument() []byte {

@@ -1,9 +1,11 @@
 package scenarios
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/onsi/gomega"
 
@@ -44,6 +46,8 @@ type T struct {
 	// Files are for other programs to read, by name; see report.FilesDir.
 	Files map[string][]byte
 	g     gomega.Gomega
+	fail  func(message string)
+	wrong string // what the first part that failed has said
 }
 
 // before reports whether the kernel is older than a version.
@@ -58,7 +62,38 @@ func (t *T) before(major, minor int) bool {
 func NewT(arch, release string, guests map[string]*Answer, fail func(message string)) *T {
 	return &T{
 		Arch: arch, Release: release, Guests: guests, Metrics: map[string]report.Metric{}, Files: map[string][]byte{},
-		g: gomega.NewGomega(func(message string, _ ...int) { fail(message) }),
+		g: gomega.NewGomega(func(message string, _ ...int) { fail(message) }), fail: fail,
+	}
+}
+
+// part makes one of several checks of which each is made whatever the others find, if these guests are there. It says what
+// is wrong, in a line; empty: nothing. Who has made all has to ask for parts.
+func (t *T) part(check func(), guests ...string) (why string) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case stop:
+			t.wrong = cmp.Or(t.wrong, p.message)
+			line, _, _ := strings.Cut(p.message, "\n")
+			why = line[:min(len(line), mostWhy)]
+		default:
+			panic(p)
+		}
+	}()
+	for _, g := range guests {
+		t.g.Expect(t.Guests).To(gomega.HaveKey(g), "guest %s did not end well", g)
+	}
+	check()
+	return ""
+}
+
+// mostWhy bounds a line in a table, in bytes.
+const mostWhy = 200
+
+// parts fails if one of the parts has.
+func (t *T) parts() {
+	if t.wrong != "" {
+		t.fail(t.wrong)
 	}
 }
 

@@ -15,20 +15,26 @@ import (
 var clonedRows = []string{"geometric mean", "functions in copies", "KiB of copies", "counted, times a thousand"}
 
 func (s clonedSuite) check(t *T) {
-	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation"}
+	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation", Drawn: clonedRows[0]}
+	for _, k := range s.kinds {
+		t.Grid.Ours = append(t.Grid.Ours, k.title)
+	}
 	for _, name := range slices.Concat(s.operations, clonedRows) {
 		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
 	}
-	t.granularAnswers(s.granularSuite)
+	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		t.granularAnswers(s.granularSuite, guest)
+	}
 	t.ran(exploredGuest, "grown")
 	functions, _ := t.composed(exploredGuest, t.done(exploredGuest, "grown").Clones)
 	t.atLeast("functions in copies", float64(functions), float64(s.least))
-	means := map[string]float64{}
+	means, added := map[string]float64{}, map[string]float64{}
 	for _, k := range s.kinds {
-		means[k.name] = s.kindColumn(t, k)
-		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: means[k.name], Unit: "ratio", Better: "lower", N: len(s.operations)}
+		r := s.kindColumn(t, k)
+		means[k.name], added[k.name] = r.mean, r.added
+		t.Metrics["clones."+k.name+".ratio"] = report.Metric{Value: r.mean, Unit: "x", Better: "lower", N: len(s.operations)}
 	}
-	over := s.kprobedColumns(t, means)
+	over := s.kprobedColumns(t, added)
 	for n, k := range s.kinds { // when all figures are there
 		if !k.unlinked && k.most == 0 {
 			t.equal(k.title+": functions in copies", t.Metrics["clones."+k.name+".functions"].Value, float64(functions))
@@ -49,34 +55,32 @@ func (s clonedSuite) check(t *T) {
 			t.atMost(k.title+": geometric mean of what operations take, of bare", means[k.name], limit)
 		}
 	}
-	for _, title := range slices.Sorted(maps.Keys(over)) {
-		t.atLeast(title+": what kprobes at the same points add, times what the clone does", over[title], leastOverClones)
+	for _, name := range slices.Sorted(maps.Keys(over)) {
+		t.atLeast(name+": what kprobes at the same points add, times what the clone does", over[name], limitIn(granularLimits, name, toolKprobe).asked[t.Arch])
 	}
 }
 
-// kprobedColumns are what operations take with kprobes, and how many times as much these add as clones do, by title.
-func (s clonedSuite) kprobedColumns(t *T, means map[string]float64) map[string]float64 {
+// kprobedColumns are what operations take with kprobes, and how many times as much these add as clones do, by
+// granularity: of all operations together, as granularities has it of splices.
+func (s clonedSuite) kprobedColumns(t *T, added map[string]float64) map[string]float64 {
 	out := map[string]float64{}
 	for _, g := range granularities {
 		if s.rival(toolKprobe).lacks(t.Arch, g) != "" {
 			continue
 		}
 		none := report.GridCell{Why: "no copies"}
-		mean := s.column(t, toolKprobe, g.name, g.title+", "+toolKprobe, none, none, none)
-		t.Metrics["clones."+g.name+".kprobes.ratio"] = report.Metric{Value: mean, Unit: "ratio", N: len(s.operations)}
-		if k := means[g.name]; g.at != atSyscalls && k > 1 {
-			out[g.title] = (mean - 1) / (k - 1)
-			t.Metrics["clones."+g.name+".kprobes.over"] = report.Metric{Value: out[g.title], Unit: "x", N: len(s.operations)}
+		r := s.column(t, toolKprobe, g.name, g.title+", "+toolKprobe, none, none, none)
+		t.Metrics["clones."+g.name+".kprobes.ratio"] = report.Metric{Value: r.mean, Unit: "x", N: len(s.operations)}
+		if clones := added[g.name]; g.at != atSyscalls && clones > 0 {
+			out[g.name] = r.added / clones
+			t.Metrics["clones."+g.name+".kprobes.over"] = report.Metric{Value: out[g.name], Unit: "x", N: len(s.operations)}
 		}
 	}
 	return out
 }
 
-// leastOverClones is how many times as much kprobes add at least.
-const leastOverClones = 10
-
 // kindColumn is what operations take with one kind, and what is in its clones.
-func (s clonedSuite) kindColumn(t *T, k cloneKind) float64 {
+func (s clonedSuite) kindColumn(t *T, k cloneKind) granularRun {
 	functions, size := t.composed(k.name, t.done(k.name, k.name).Clones)
 	n, kib := float64(functions), float64(size)/1024
 	counted := report.GridCell{Why: "nothing is counted"}
@@ -105,14 +109,14 @@ func (t *T) composed(name string, clones []*wire.Clone) (functions int, size uin
 }
 
 // column is what operations take in a guest with something, times what they take there bare, and their geometric mean.
-func (s clonedSuite) column(t *T, guest, name, title string, below ...report.GridCell) float64 {
+func (s clonedSuite) column(t *T, guest, name, title string, below ...report.GridCell) granularRun {
 	r := t.granularRun(s.granularSuite, guest, name+".work")
 	var cells []report.GridCell
 	for _, of := range append(r.of, r.mean) {
 		cells = append(cells, report.GridCell{Value: &of})
 	}
 	t.granularColumn(title, append(cells, below...))
-	return r.mean
+	return r
 }
 
 // composition is what is in clones, for people.

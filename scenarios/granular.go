@@ -149,7 +149,7 @@ var (
 )
 
 func (s granularSuite) scenario(name, title, label string) Scenario {
-	return Scenario{Name: name, Title: title, Labels: strings.Fields(label),
+	return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Partial: true,
 		Guests: func(arch string) []Guest { return granularGuests(arch, s) },
 		Check:  func(t *T) { checkGranular(t, s) },
 	}
@@ -374,13 +374,20 @@ const (
 // sets are those of all places that can be spliced, and those of others, if these have not all.
 func (g granularity) sets(kprobed *Answer) ([]granularSet, error) {
 	named, err := granularSites(kprobed)
+	if err != nil {
+		return nil, err
+	}
+	may, err := followable(kprobed)
+	if err != nil {
+		return nil, err
+	}
 	refused := map[uint64]bool{}
 	for _, p := range kprobed.Results[g.name].GetPoints() {
 		refused[p.Address] = p.Refusal != nil
 	}
 	sets := []granularSet{{name: g.name}, {name: g.name + ofKprobes}, {name: g.name + ofNames}}
 	for _, p := range kprobed.Results[g.at].GetPoints() {
-		for k, has := range []bool{p.Refusal == nil, !refused[p.Address], g.at != atBlocks && named[p.Symbol]} {
+		for k, has := range []bool{p.Refusal == nil, !refused[p.Address], g.at != atBlocks && named[p.Symbol] && may(p.Symbol)} {
 			if s := &sets[k]; p.Refusal == nil && has {
 				s.points = append(s.points, &wire.Point{Text: p.Address - kprobed.Hello.TextStart + 1})
 				s.functions = append(s.functions, p.Symbol)
@@ -389,7 +396,7 @@ func (g granularity) sets(kprobed *Answer) ([]granularSet, error) {
 	}
 	return slices.DeleteFunc(sets, func(s granularSet) bool {
 		return s.name != g.name && len(s.points) == len(sets[0].points)
-	}), err
+	}), nil
 }
 
 // set is the one of a kind.
@@ -415,6 +422,21 @@ func granularSites(kprobed *Answer) (map[string]bool, error) {
 		out[f] = !strings.Contains(f, ".") // bpftrace takes no such name
 	}
 	return out, err
+}
+
+// followable reports of which functions bpftrace may follow calls. On riscv64 it does by their types (fentry, as that
+// kernel takes no kprobe where a function begins), and the kernel refuses its program where one has none, takes more
+// arguments than are named, or returns a structure; and one that is refused leaves none attached
+// (kernel/bpf/btf.c, btf_distill_func_proto).
+func followable(a *Answer) (func(function string) bool, error) {
+	if a.Types == nil || a.Text == nil || a.Text.Arch.Name != "riscv64" {
+		return func(string) bool { return true }, nil
+	}
+	types, err := a.Types()
+	return func(f string) bool {
+		r, err := types.Return(f)
+		return types.HasFunction(f) && (err != nil || !r.Composite()) && !types.Variadic(f)
+	}, err
 }
 
 // optimised waits until the kernel makes no more jumps of its probes, 256 at a time, and says of how

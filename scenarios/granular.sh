@@ -6,11 +6,12 @@ tracing=/sys/kernel/tracing answer=/run/answer
 # sites are what ftrace's filter takes, of names that one function has.
 sites() { awk 'NF == 1 { n[$1]++ } END { for (f in n) if (n[f] == 1) print f }' $tracing/available_filter_functions | sort | gzip; }
 
-# ftrace WORK...: what the workload prints, a line, and how many functions were traced.
+# ftrace WORK...: what the workload prints, a line, how many functions were traced, and how many records of them
+# there are and were overwritten, on the only CPU.
 ftrace() {
 	cd $tracing || exit
 	awk 'NR == FNR { asked[$1]; next } $1 in asked { print FNR }' - available_filter_functions >set_ftrace_filter &&
-		echo function >current_tracer && "$@" && echo -- && grep -vc '^#' set_ftrace_filter
+		echo function >current_tracer && "$@" && echo -- && grep -vc '^#' set_ftrace_filter && sed -n 's/^\(entries\|overrun\): //p' per_cpu/cpu0/stats
 	echo nop >current_tracer; echo >set_ftrace_filter
 }
 

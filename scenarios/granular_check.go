@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/onsi/gomega"
+
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
 	"kerninst/lab/report"
@@ -37,12 +39,7 @@ func never(string, granularity) string { return "" }
 
 var rivals = []rival{
 	{name: toolSplice, guest: "spliced", lacks: never},
-	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: func(arch string, g granularity) string {
-		if arch == "riscv64" && g.at == atBlocks { // seen at fdget_raw+0x98, an add between lr.d and sc.d
-			return "riscv64's kernel takes a kprobe between an lr and its sc, which then fails for ever: the guest hangs"
-		}
-		return ""
-	}},
+	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: never},
 	{name: toolOptprobe, guest: "optprobed", of: ofKprobes, lacks: func(arch string, _ granularity) string {
 		if arch != "amd64" {
 			return "the kernel makes jumps of kprobes on amd64 alone"
@@ -71,8 +68,6 @@ var rivals = []rival{
 				return "not asked: what bpftrace has in the middle of a function is a kprobe, which the column of kprobes has with less behind it"
 			case g.name == "traced":
 				return "not asked: bpftrace prints each record, and who prints comes by what is traced; told to leave itself out, it had one record in a hundred on arm64"
-			case g.at == atEntries && arch == "riscv64":
-				return "riscv64's kernel refuses bpftrace's program at fdget_pos, and bpftrace attaches none then"
 			}
 			return ""
 		}},
@@ -134,44 +129,58 @@ func (t *T) suite(s granularSuite, guest, step string) []*measure.Operation {
 }
 
 // Rows of the table below those of operations.
-var granularRows = []string{"geometric mean", "at most, as asked", "added, of what splices add", "at least, as asked"}
+var granularRows = []string{"geometric mean, of the shortest samples", "at most, as asked", "geometric mean, of the mean samples",
+	"added, of what splices add", "at least, as asked", "points", "of these, jumps"}
 
 func checkGranular(t *T, s granularSuite) {
-	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation"}
+	t.Grid = &report.Grid{Title: "times what operations take bare", Rows: "operation", Drawn: granularRows[0]}
 	for _, name := range slices.Concat(s.operations, granularRows) {
 		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: name})
 	}
-	t.granularRefused(s)
-	t.granularAnswers(s)
+	t.part(func() { t.granularRefused(s) }, "kprobed")
+	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		t.part(func() { t.granularAnswers(s, guest) })
+	}
 	for _, g := range granularities {
 		for _, m := range s.has() {
-			t.granularColumn(g.title+", "+m.name, t.granularCells(s.of(g), g, m))
+			var cells []report.GridCell
+			if why := t.part(func() { cells = t.granularCells(s.of(g), g, m) }, "kprobed", "spliced", m.guest); why != "" && m.lacks(t.Arch, g) == "" {
+				cells = slices.Repeat([]report.GridCell{{Why: why}}, len(t.Grid.Lines))
+			}
+			t.granularColumn(g.title+", "+m.name, cells)
+			if m.name == toolSplice {
+				t.Grid.Ours = append(t.Grid.Ours, g.title+", "+m.name)
+			}
 		}
 	}
 	for _, g := range granularities {
-		t.granularCounts(s.of(g), g)
-	}
-	for _, l := range s.limits {
-		t.granularLimit(l, s.rival(l.rival))
-	}
-	if s.also != nil {
-		s.also(t)
-	}
-}
-
-// granularAnswers has the suite look at what each run of the workload printed besides times.
-func (t *T) granularAnswers(s granularSuite) {
-	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
-		for _, step := range slices.Sorted(maps.Keys(t.Guests[guest].Results)) {
-			if s.answers != nil && (step == "bare" || strings.HasSuffix(step, ".work")) {
-				text, _, _ := bytes.Cut(t.ran(guest, step)[0], []byte("--\n"))
-				s.answers(t, guest, step, text)
+		t.part(func() { t.granularCounts(s.of(g), g) }, "kprobed", "spliced")
+		for _, m := range s.has()[1:] {
+			if m.lacks(t.Arch, g) == "" {
+				t.part(func() { t.granularRival(s.of(g), g, m) }, "kprobed", "spliced", m.guest)
 			}
 		}
-		for _, step := range slices.Concat(s.begins, s.ends) { // such as a server's end, which tells of processes that died
-			if step.GetRun() != nil {
-				t.ran(guest, step.Name)
-			}
+	}
+	for _, l := range s.limits {
+		t.part(func() { t.granularLimit(l, s.rival(l.rival)) })
+	}
+	if s.also != nil {
+		t.part(func() { s.also(t) }, "seen")
+	}
+	t.parts()
+}
+
+// granularAnswers has the suite look at what each run of the workload in a guest printed besides times.
+func (t *T) granularAnswers(s granularSuite, guest string) {
+	for _, step := range slices.Sorted(maps.Keys(t.Guests[guest].Results)) {
+		if s.answers != nil && (step == "bare" || strings.HasSuffix(step, ".work")) {
+			text, _, _ := bytes.Cut(t.ran(guest, step)[0], []byte("--\n"))
+			s.answers(t, guest, step, text)
+		}
+	}
+	for _, step := range slices.Concat(s.begins, s.ends) { // such as a server's end, which tells of processes that died
+		if step.GetRun() != nil {
+			t.ran(guest, step.Name)
 		}
 	}
 }
@@ -207,32 +216,43 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 		file(name+"."+m.name+".ratio", r.of[k], "x")
 		value(r.of[k])
 	}
-	file(m.name+".points", float64(len(set.points)), "points")
+	jumps := report.GridCell{Why: "not the kernel's to make jumps of"}
 	if m.name == toolOptprobe {
-		t.ran(m.guest, "optimise")
-		n, err := strconv.Atoi(strings.Fields(string(t.ran(m.guest, g.name+".settled")[0]))[0])
-		t.noError(g.name+": optprobes", err)
-		file(m.name+".optimised", float64(n), "points")
-		t.atLeast(g.name+": part of its kprobes that the kernel makes jumps of", float64(n)/float64(len(set.points)), leastOptimised)
+		n := t.optimised(g, set)
+		file(m.name+".optimised", n, "points")
+		jumps = report.GridCell{Value: &n}
 	}
+	file(m.name+".points", float64(len(set.points)), "points")
 	file(m.name+".geomean", r.mean, "x")
 	file(m.name+".geomean.every", r.every, "x")
-	for k, v := range []float64{r.mean, r.added / ours.added} {
-		if k == 0 || ours.added > 0 {
-			value(v)
-		} else {
-			cells = append(cells, report.GridCell{Why: "splices add less than what differs by itself"})
-		}
-		if l := s.limitOf(g.name, m.name, k == 0); l.asked[t.Arch] > 0 {
+	asked := func(mean bool) {
+		if l := limitIn(s.limits, g.name, m.name); l.asked[t.Arch] > 0 && (m.name == toolSplice) == mean {
 			value(l.asked[t.Arch])
 		} else {
 			cells = append(cells, report.GridCell{Why: "nothing is asked of it"})
 		}
 	}
+	value(r.mean)
+	asked(true)
+	value(r.every)
 	if ours.added > 0 {
 		file(m.name+".over-splice", r.added/ours.added, "x")
+		value(r.added / ours.added)
+	} else {
+		cells = append(cells, report.GridCell{Why: "splices add less than what differs by itself"})
 	}
-	return cells
+	asked(false)
+	value(float64(len(set.points)))
+	return append(cells, jumps)
+}
+
+// optimised is how many of its probes the kernel has made jumps of.
+func (t *T) optimised(g granularity, set granularSet) float64 {
+	t.ran("optprobed", "optimise")
+	n, err := strconv.ParseFloat(strings.Fields(string(t.ran("optprobed", g.name+".settled")[0]))[0], 64)
+	t.noError(g.name+": optprobes", err)
+	t.atLeast(g.name+": part of its kprobes that the kernel makes jumps of", n/float64(len(set.points)), leastOptimised)
+	return n
 }
 
 // granularLimit bounds a figure of a granularity and a mechanism: what operations take, times bare,
@@ -260,10 +280,10 @@ var granularLimits = []granularLimit{
 	{"traced", toolOptprobe, each(6, 0, 0)},
 }
 
-// limitOf is the limit of one figure, mean or else what is added; none if it has none.
-func (s granularSuite) limitOf(granularity, rival string, mean bool) granularLimit {
-	for _, l := range s.limits {
-		if l.granularity == granularity && l.rival == rival && (rival == toolSplice) == mean {
+// limitIn is the limit that a granularity and a mechanism have; none if there is none.
+func limitIn(limits []granularLimit, granularity, rival string) granularLimit {
+	for _, l := range limits {
+		if l.granularity == granularity && l.rival == rival {
 			return l
 		}
 	}
@@ -276,7 +296,11 @@ func granularityOf(name string) granularity {
 
 func (t *T) granularLimit(l granularLimit, m rival) {
 	limit := l.asked[t.Arch] // 0: nothing
-	figure := func(of string) float64 { return t.Metrics[l.granularity+"."+l.rival+of].Value }
+	figure := func(of string) float64 {
+		name := l.granularity + "." + l.rival + of
+		t.g.Expect(t.Metrics).To(gomega.HaveKey(name), "%s of %s: no such figure", l.granularity, l.rival)
+		return t.Metrics[name].Value
+	}
 	switch {
 	case limit == 0 || m.lacks(t.Arch, granularityOf(l.granularity)) != "":
 	case l.rival == toolSplice:
@@ -339,6 +363,15 @@ func (t *T) probesFound(guest string, g granularity) map[uint64]uint64 {
 	return out
 }
 
+// ftraceFound is how many functions the function tracer followed, and how many records there were of them.
+func (t *T) ftraceFound(g granularity) (functions, records uint64) {
+	_, said, _ := strings.Cut(string(t.ran("ftraced", g.name+".work")[0]), "--\n")
+	var kept, lost uint64
+	_, err := fmt.Sscan(said, &functions, &kept, &lost)
+	t.noError("ftrace: "+said, err)
+	return functions, kept + lost
+}
+
 // bpftraceFound is the same by functions.
 func (t *T) bpftraceFound(g granularity) map[string]uint64 {
 	_, said, _ := strings.Cut(string(t.ran("bpftraced", g.name+".work")[0]), "--\n")
@@ -396,7 +429,7 @@ const leastShared = 0.95
 // hundred of what comes by its blocks. Where all takes many times as long there are more interrupts.
 // Optprobes count while it is waited for them to be made, too, and bpftrace what it does itself when
 // it begins and ends.
-var mostApart = map[string]float64{toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15}
+var mostApart = map[string]float64{toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15, toolFtrace: 0.1}
 
 // granularApart lists the places that come into it at which another mechanism found another number,
 // those first that are furthest apart: what it found more, what splices found, place.
@@ -415,26 +448,38 @@ func (t *T) granularApart(s granularSuite, g granularity, m rival, ours, theirs 
 	t.Files[s.name+"-"+g.name+"-"+m.name+".txt"] = []byte(text.String())
 }
 
-// granularCounts compares what each mechanism found at the same places with what splices did.
+// granularCounts files what splices counted, and holds it against what is known.
 func (t *T) granularCounts(s granularSuite, g granularity) {
+	names := t.granularNames(g)
 	ours := t.granularFound(g)
+	t.granularFile(s, g, ours, names)
+	of := byFunction(ours, names)
+	for _, k := range s.known {
+		t.atLeast(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.least))
+		t.atMost(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.most))
+	}
+}
+
+// granularNames are the functions that places are in, from the begin of the kernel's text on.
+func (t *T) granularNames(g granularity) map[uint64]string {
 	names := map[uint64]string{}
 	for _, p := range t.made("kprobed", g.at) {
 		names[p.Address-t.Guests["kprobed"].Hello.TextStart] = p.Symbol
 	}
-	t.granularFile(s, g, ours, names)
+	return names
+}
+
+// granularRival compares what a mechanism found with what splices did at the same places.
+func (t *T) granularRival(s granularSuite, g granularity, m rival) {
+	names, ours := t.granularNames(g), t.granularFound(g)
 	of := byFunction(ours, names)
-	var calls uint64
-	for _, k := range s.known {
-		calls += callsOf(t.Arch, of, k.call)
-		t.atLeast(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.least))
-		t.atMost(g.name+": calls of "+k.call, float64(callsOf(t.Arch, of, k.call)), float64(k.most))
-	}
-	file := func(m rival, part float64) {
+	set, err := g.set(t.Guests["kprobed"], m.of)
+	t.noError(g.name+": places that "+m.name+" has", err)
+	file := func(part float64) {
 		t.Metrics[g.name+"."+m.name+".apart"] = report.Metric{Value: 100 * part, Unit: "%", N: 1}
 		t.atMost(g.name+": part of what "+m.name+"s find otherwise than splices", part, s.apart[m.name])
 	}
-	judge := func(m rival, theirs map[string]uint64, has func(function string) bool) {
+	judge := func(theirs map[string]uint64, has func(function string) bool) {
 		for _, k := range s.known {
 			if n := callsOf(t.Arch, theirs, k.call); has(syscallEntry(t.Arch, k.call)) {
 				t.atLeast(g.name+": calls of "+k.call+" that "+m.name+"s found", float64(n), float64(callsOf(t.Arch, of, k.call))-float64(k.less))
@@ -442,30 +487,37 @@ func (t *T) granularCounts(s granularSuite, g granularity) {
 			}
 		}
 	}
-	for _, m := range s.has()[1:] {
-		switch {
-		case m.lacks(t.Arch, g) == "" && g.kprobes != "" && m.of == ofKprobes:
-			n, err := strconv.ParseUint(strings.TrimSpace(string(t.ran(m.guest, g.name+".hits")[0])), 10, 64)
-			t.noError(g.name+": records of "+m.name+"s", err)
-			t.atLeast(g.name+": records of "+m.name+"s, of those of system calls that are known", float64(n), float64(calls))
-		case m.lacks(t.Arch, g) != "" || m.name == toolFtrace:
-		case m.name == toolBpftrace:
-			theirs := t.bpftraceFound(g)
-			file(m, otherwise(of, theirs, s.often))
-			// Of a system call without arguments amd64's tables of names have one that is no 64-bit
-			// call's, which the pattern leaves out, and the set of places with it.
-			set, err := g.set(t.Guests["kprobed"], m.of)
-			t.noError(g.name+": places that "+m.name+" has", err)
-			asked := func(function string) bool { return contains(set.functions, function) }
-			t.atLeast(g.name+": part of the functions come by often that "+m.name+" has counted, of those it was asked", shared(of, theirs, s.often, asked), leastShared)
-			judge(m, theirs, asked)
-		case g.kprobes == "":
-			theirs := t.probesFound(m.guest, g)
-			t.granularApart(s, g, m, ours, theirs, names)
-			file(m, otherwise(ours, theirs, s.often))
-			judge(m, byFunction(theirs, names), func(string) bool { return true })
-		}
+	switch {
+	case m.name == toolFtrace:
+		functions, records := t.ftraceFound(g)
+		t.equal(g.name+": functions that ftrace follows", functions, uint64(len(set.functions)))
+		file(otherwise(map[string]uint64{"": set.sum(ours)}, map[string]uint64{"": records}, 1))
+	case m.name == toolBpftrace:
+		theirs := t.bpftraceFound(g)
+		file(otherwise(of, theirs, s.often))
+		// Of a system call without arguments amd64's tables of names have one that is no 64-bit
+		// call's, which the pattern leaves out, and the set of places with it.
+		asked := func(function string) bool { return contains(set.functions, function) }
+		t.atLeast(g.name+": part of the functions come by often that "+m.name+" has counted, of those it was asked", shared(of, theirs, s.often, asked), leastShared)
+		judge(theirs, asked)
+	case g.kprobes != "": // records, of which only the number is told
+		n, err := strconv.ParseUint(strings.TrimSpace(string(t.ran(m.guest, g.name+".hits")[0])), 10, 64)
+		t.noError(g.name+": records of "+m.name+"s", err)
+		file(otherwise(map[string]uint64{"": set.sum(ours)}, map[string]uint64{"": n}, 1))
+	default:
+		theirs := t.probesFound(m.guest, g)
+		t.granularApart(s, g, m, ours, theirs, names)
+		file(otherwise(ours, theirs, s.often))
+		judge(byFunction(theirs, names), func(string) bool { return true })
 	}
+}
+
+// sum is how often all places of a set were come by, of what was found from the begin of the kernel's text on.
+func (s granularSet) sum(found map[uint64]uint64) (n uint64) {
+	for _, p := range s.points {
+		n += found[p.Text-1]
+	}
+	return n
 }
 
 // shells are at most as many as are started besides, while a tool counts: each calls getppid once.

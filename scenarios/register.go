@@ -280,8 +280,13 @@ func (env *Env) run(s Scenario, guests []Guest, pending []*runner.Pending, out *
 			early = g
 		}
 	}
+	if wrong := out.Failure; wrong != nil && s.Partial {
+		st := out.Status
+		env.check(s, answers, out)
+		out.Status, out.Failure = st, wrong
+	}
 	if out.Failure == nil {
-		if notAsked == "" { // or there is not all that is to be checked
+		if notAsked == "" || s.Partial { // or there is not all that is to be checked
 			env.check(s, answers, out)
 		}
 		if out.Failure == nil {

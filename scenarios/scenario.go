@@ -26,9 +26,12 @@ type Scenario struct {
 	// Timed: it measures host time. Its guests run one after the other, in the
 	// order of Guests and alone, and only in runs of host time: such results do not
 	// come out again to the byte.
-	Timed  bool
-	Guests func(arch string) []Guest
-	Check  func(t *T)
+	Timed bool
+	// Partial: the check says what it can of those guests that ended well, also where another did not, and which these are
+	// not. What is wrong with the scenario stays what was wrong with the guest.
+	Partial bool
+	Guests  func(arch string) []Guest
+	Check   func(t *T)
 }
 
 // Guest is one machine of a scenario.

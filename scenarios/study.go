@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/onsi/gomega"
 
 	"kerninst/agent/wire"
 	"kerninst/lab/oracle"
@@ -34,7 +37,7 @@ import (
 //   - Squid keeps all documents in one file, as the paper suggests: its rock store.
 func studies() []Scenario {
 	one := func(name, title, label string, s squidStudy) Scenario {
-		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Guests: s.guests, Check: s.check}
+		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Partial: true, Guests: s.guests, Check: s.check}
 	}
 	return []Scenario{
 		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 5, requests: 480}),
@@ -97,18 +100,19 @@ type store struct {
 
 // remedy is what is done about what is found.
 type remedy struct {
-	name  string
-	seed  uint64 // added to the run's
-	store store
-	least float64 // how many times less of the time it leaves for opening files
+	name   string
+	seed   uint64 // added to the run's
+	store  store
+	least  float64 // how many times less of the time it leaves for opening files
+	figure string  // KernInst's of the like
 }
 
 // The first two are nothing, twice.
 var remedies = []remedy{
-	{"before", 0, store{}, 0},
-	{"again", 1, store{}, 0},
-	{"later", 0, store{mount: "data=ordered"}, 3},
-	{"rock", 0, store{dir: "rock /var/spool/squid 160"}, 5},
+	{"before", 0, store{}, 0, "figure 11"},
+	{"again", 1, store{}, 0, "figure 11, once more"},
+	{"later", 0, store{mount: "data=ordered"}, 3, "figure 15"},
+	{"rock", 0, store{dir: "rock /var/spool/squid 160"}, 5, "figures 14 and 16"},
 }
 
 // studied is a guest in which clients ask Squid while something looks at it.
@@ -198,35 +202,27 @@ type threads struct {
 	Concurrency, Virtual float64
 }
 
-// levels are what the detective found in each guest that it was in; filed as it said it, also of a
-// guest that is not right.
-func (t *T) levels() map[string][]level {
-	asked := slices.DeleteFunc(slices.Sorted(maps.Keys(t.Guests)), func(guest string) bool { return guest == profileGuest || guest == unaskedGuest })
-	for _, guest := range asked {
-		for _, r := range t.Guests[guest].Results["levels"].GetRuns() {
-			t.Files[guest+".json"] = append(r.Stdout, r.Stderr...)
-		}
+// levels are what the detective found in a guest; filed as it said it, also of a guest that is not right.
+func (t *T) levels(guest string) (found []level) {
+	for _, r := range t.Guests[guest].Results["levels"].GetRuns() {
+		t.Files[guest+".json"] = append(r.Stdout, r.Stderr...)
 	}
-	all := map[string][]level{}
-	for _, guest := range asked {
-		text := t.ran(guest, "levels")[0]
-		t.Files[guest+".json"] = text
-		t.cpuTaken(guest)
-		var found []level
-		t.noError(guest+": levels", json.Unmarshal(text, &found))
-		t.atLeast(guest+": levels", float64(len(found)), 1)
-		all[guest] = found
-	}
-	return all
+	text := t.ran(guest, "levels")[0]
+	t.Files[guest+".json"] = text
+	t.cpuTaken(guest)
+	t.noError(guest+": levels", json.Unmarshal(text, &found))
+	t.atLeast(guest+": levels", float64(len(found)), 1)
+	return found
 }
 
-// cpuTaken files how long the detective had a CPU, with kinst and the daemon: what it says last.
+// cpuTaken files how long the detective had a CPU, with kinst and the daemon, and how long it was there: what it says last.
 func (t *T) cpuTaken(guest string) {
-	var s float64
+	var had, there float64
 	said := t.Guests[guest].Results["levels"].GetRuns()[0].Stderr
-	_, err := fmt.Sscanf(string(said[max(0, bytes.LastIndex(said, []byte("detective: "))):]), "detective: %f s of CPU", &s)
+	_, err := fmt.Sscanf(string(said[max(0, bytes.LastIndex(said, []byte("detective: "))):]), "detective: %f s of CPU in %f s", &had, &there)
 	t.noError(guest+": the time that the detective had a CPU", err)
-	t.Metrics["study."+guest+".cpu"] = report.Metric{Value: s, Unit: "s", N: 1}
+	t.Metrics["study."+guest+".cpu"] = report.Metric{Value: had, Unit: "s", N: 1}
+	t.Metrics["study."+guest+".there"] = report.Metric{Value: there, Unit: "s", N: 1}
 	t.Files[guest+".txt"] = said
 }
 
@@ -235,26 +231,46 @@ func (t *T) cpuTaken(guest string) {
 // leastKept is what of the requests per second is left while the detective asks.
 const leastKept = 0.97
 
+// leastThere is for which part of the clients' time the detective is there at least, where it is held what is left to them.
+const leastThere = 0.8
+
 // unchanged is by how much two runs of nothing may differ, as a part.
 const unchanged = 0.15
 
 func (s squidStudy) check(t *T) {
-	tree, names := t.Guests[profileGuest].Calls, t.names(profileGuest, "names")
-	t.callsFile(tree, names)
-	found := t.levels()
+	found := map[string][]level{}
+	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		if guest != profileGuest && guest != unaskedGuest {
+			t.part(func() { found[guest] = t.levels(guest) })
+		}
+	}
+	var profile callProfile
+	t.part(func() {
+		profile = callProfile{t.Guests[profileGuest].Calls, t.names(profileGuest, "names"), t.Arch, virtualIn}
+		t.callsFile(profile.tree, profile.names)
+	}, profileGuest)
 	t.Grid = &report.Grid{Title: "Squid's time in the kernel, from its system calls down", Rows: "function",
-		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of the time followed, by splices", "seen outside"}}
+		Columns: []string{"calls a second", "share of elapsed time, by splices", "with a CPU", "share of the time followed, by splices", "rank by it", "share, seen outside", "rank there"}}
 	for _, w := range s.followings {
-		t.sameWay(w.guest, found[w.guest], callProfile{tree, names, t.Arch, w.in})
+		profile.in = w.in
+		t.part(func() { t.sameWay(w.guest, found[w.guest], profile) }, w.guest, profileGuest)
 		if s.rest > 0 {
-			t.undisturbed(w.guest)
+			t.part(func() { t.undisturbed(w.guest) }, w.guest, unaskedGuest)
 		}
 	}
 	if s.planted {
-		t.foundPlanted(found["planted"], callProfile{tree, names, t.Arch, virtualIn})
+		profile.in = virtualIn
+		t.part(func() { t.foundPlanted(found["planted"], profile) }, "planted", profileGuest)
 	}
-	t.remedies(s.remedies, found)
+	for _, r := range s.remedies {
+		t.part(func() { t.remedy(r, found[r.name]) }, r.name)
+	}
+	t.part(func() { t.remedied(s.remedies) })
+	t.parts()
 }
+
+// studyColumns are those of them that are by splices.
+const studyColumns = 5
 
 // leastLevels is how far down the detective has to go.
 const leastLevels = 6
@@ -289,25 +305,66 @@ func (t *T) wentDown(guest string, levels, least int) {
 // followed, theirs is nobody's.
 var waitingCalls = []string{"epoll_wait", "epoll_pwait"}
 
-// fileLevel files what was found of a level, and of what it calls; all is elapsed time.
+// figures are KernInst's (OSDI '99, section 4.2) that show what the detective finds at a level: that opening files takes the
+// time; what of it does, down to the file system's own; and what of the file system.
+const (
+	figureOpen   = 11
+	figureParts  = 12
+	figureLookup = 13
+)
+
+// studyFigure is the one of a level.
+func studyFigure(function string) int {
+	switch {
+	case function == "":
+		return figureOpen
+	case strings.Contains(function, "ext4") || strings.Contains(function, "jbd2"):
+		return figureLookup
+	}
+	return figureParts
+}
+
+// fileLevel files what was found of a level, and of what it calls, by splices and outside, each with its rank there; all is
+// elapsed time.
 func (t *T) fileLevel(guest string, l level, seen map[string]uint64, all float64) {
-	for _, c := range l.Callees {
-		share := float64(seen[withoutModule(c.Function)]) / all
-		if c.Function != l.Next && max(share, c.Share) < 0.01 {
+	outside := slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(cmp.Compare(seen[b], seen[a]), cmp.Compare(a, b)) })
+	row := func(function string, cells []report.GridCell) {
+		name, n := withoutModule(function), float64(seen[withoutModule(function)])
+		of, rank := n/all, float64(slices.Index(outside, name)+1)
+		cells = append(cells, report.GridCell{Value: &of}, report.GridCell{Value: &rank})
+		if n == 0 {
+			cells[len(cells)-2] = report.GridCell{Why: "not seen outside"}
+			cells[len(cells)-1] = cells[len(cells)-2]
+		}
+		t.Grid.Lines = append(t.Grid.Lines, report.GridRow{
+			Name:  fmt.Sprintf("%s (figure %d): %s → %s", guest, studyFigure(l.Function), orAll(l.Function), function),
+			Cells: cells,
+		})
+	}
+	found := map[string]bool{}
+	for k, c := range l.Callees { // the one with the most first
+		found[withoutModule(c.Function)] = true
+		if c.Function != l.Next && max(float64(seen[withoutModule(c.Function)])/all, c.Share) < leastShown {
 			continue
 		}
-		row := report.GridRow{Name: guest + ": " + orAll(l.Function) + " → " + c.Function}
-		for _, v := range []float64{c.PerSecond, c.Concurrency, c.Virtual, c.Share} {
-			if c.Refused != "" {
-				row.Cells = append(row.Cells, report.GridCell{Why: c.Refused})
-				continue
+		rank := float64(k + 1)
+		cells := slices.Repeat([]report.GridCell{{Why: c.Refused}}, studyColumns)
+		if c.Refused == "" {
+			for k, v := range []float64{c.PerSecond, c.Concurrency, c.Virtual, c.Share, rank} {
+				cells[k] = report.GridCell{Value: &v}
 			}
-			row.Cells = append(row.Cells, report.GridCell{Value: &v})
 		}
-		row.Cells = append(row.Cells, report.GridCell{Value: &share})
-		t.Grid.Lines = append(t.Grid.Lines, row)
+		row(c.Function, cells)
+	}
+	for _, f := range outside {
+		if !found[f] && float64(seen[f])/all >= leastShown {
+			row(f, slices.Repeat([]report.GridCell{{Why: "not seen by splices"}}, studyColumns))
+		}
 	}
 }
+
+// leastShown is which part of the time a function has at least that comes into the table.
+const leastShown = 0.01
 
 func orAll(function string) string {
 	if function == "" {
@@ -321,6 +378,13 @@ func withoutModule(function string) string { return function[strings.IndexByte(f
 // undisturbed holds how many requests there were each second while the detective asked.
 func (t *T) undisturbed(guest string) {
 	bare, asked := t.proxied(unaskedGuest), t.proxied(guest)
+	seconds := 0.0
+	for _, phase := range squidPhases {
+		seconds += float64(asked.asked) / float64(len(squidPhases)) / asked.phases[phase.name]["req/s"]
+	}
+	there := t.Metrics["study."+guest+".there"].Value / seconds
+	t.Metrics["study."+guest+".there.of"] = report.Metric{Value: there, Unit: "ratio", N: 1}
+	t.atLeast(guest+": part of the clients' time for which the detective is there", there, leastThere)
 	for _, phase := range squidPhases {
 		kept := asked.phases[phase.name]["req/s"] / bare.phases[phase.name]["req/s"]
 		t.Metrics["study."+guest+"."+phase.name+".kept"] = report.Metric{Value: kept, Unit: "ratio", N: bare.asked / 2}
@@ -328,25 +392,47 @@ func (t *T) undisturbed(guest string) {
 	}
 }
 
-// remedies holds what becomes of the time in which files are opened.
-func (t *T) remedies(all []remedy, found map[string][]level) {
-	share := map[string]float64{}
-	for _, r := range all {
-		l := found[r.name][0]
-		share[r.name] = l.Inside.Concurrency
-		t.Metrics["study.openat."+r.name] = report.Metric{Value: l.Inside.Concurrency, Unit: "ratio", N: 1}
-		for phase, units := range t.proxied(r.name).phases {
-			t.Metrics["study."+r.name+"."+phase+".rate"] = report.Metric{Value: units["req/s"], Unit: "req/s", N: 1}
-		}
+// fileRemedy files what a remedy leaves of the time in which files are opened.
+func (t *T) fileRemedy(r remedy, l level) {
+	var cells []report.GridCell
+	for _, v := range []float64{l.Inside.PerSecond, l.Inside.Concurrency, l.Inside.Virtual, l.Inside.Concurrency} {
+		cells = append(cells, report.GridCell{Value: &v})
 	}
-	t.atLeast("part of the time in which Squid opens files", share["before"], 0.01)
+	none := report.GridCell{Why: "nobody looks from outside, and at nothing else"}
+	t.Grid.Lines = append(t.Grid.Lines, report.GridRow{Name: r.name + " (" + r.figure + "): " + l.Function, Cells: append(cells, none, none, none)})
+}
+
+// remedy files what is left of the time in which files are opened, and how many requests there are.
+func (t *T) remedy(r remedy, found []level) {
+	t.g.Expect(found).NotTo(gomega.BeEmpty(), "%s: the detective said nothing", r.name)
+	l := found[0]
+	t.Metrics["study.openat."+r.name] = report.Metric{Value: l.Inside.Concurrency, Unit: "ratio", N: 1}
+	t.fileRemedy(r, l)
+	for phase, units := range t.proxied(r.name).phases {
+		t.Metrics["study."+r.name+"."+phase+".rate"] = report.Metric{Value: units["req/s"], Unit: "req/s", N: 1}
+	}
+}
+
+// remedied holds what becomes of the time in which files are opened.
+func (t *T) remedied(all []remedy) {
+	filed := func(name string) float64 {
+		t.g.Expect(t.Metrics).To(gomega.HaveKey(name), "no such figure")
+		return t.Metrics[name].Value
+	}
+	share := func(r string) float64 { return filed("study.openat." + r) }
+	t.atLeast("part of the time in which Squid opens files", share("before"), 0.01)
 	for _, r := range all {
-		of := share["before"] / share[r.name]
-		switch {
-		case r.name == "again":
+		of := share("before") / share(r.name)
+		if r.name == "again" {
 			t.atMost("the same again: what it changes by, of itself", max(of, 1/of)-1, unchanged)
-		case r.least > 0:
-			t.atLeast(r.name+": how many times less", of, r.least)
+		}
+		if r.least == 0 {
+			continue
+		}
+		t.atLeast(r.name+": how many times less", of, r.least)
+		for _, phase := range squidPhases {
+			rate := func(guest string) float64 { return filed("study." + guest + "." + phase.name + ".rate") }
+			t.atLeast(r.name+": "+phase.name+": requests per second, of those before, or the time is spent elsewhere", rate(r.name)/rate("before"), leastKept)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"kerninst/agent/wire"
 	"kerninst/lab/oracle"
+	"kerninst/lab/report"
 )
 
 // callProfile is what was seen outside of the calls of one task; in is what there is of a call.
@@ -231,6 +232,8 @@ func (t *T) foundPlanted(found []level, p callProfile) {
 	}{words, said, string(t.done("planted", "plant").Runs[0].Stderr)}, "", " ")
 	t.noError("planted", err)
 	t.Files["planted.json"] = text
+	t.Metrics["study.planted.of"] = report.Metric{Value: float64(len(p.plantable())), Unit: "functions", N: 1}
+	t.atLeast("functions that the seed draws from", float64(len(p.plantable())), 2)
 	k := slices.IndexFunc(all, func(d delayed) bool { return len(said) == 2 && d.function == said[0] && d.callee == said[1] })
 	t.atLeast("functions that were drawn, of which one was planted", float64(k), 0)
 	t.wentDown("planted", len(found), 2)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +38,8 @@ type peerLine struct {
 	err  error // why the kernel does not have it
 }
 
-// kprobes places the kernel's own probes at all points of a splice, or beside them.
+// kprobes places the kernel's own probes at all points of a splice, or beside them. None is asked for between a
+// load-exclusive and its store: arm64's kernel refuses that, riscv64's does not, and the store then fails for ever.
 func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
 	points := d.resolved[k.Splice]
 	if k.Beside {
@@ -50,14 +52,21 @@ func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
 	if err != nil {
 		return err
 	}
-	p := &peers{}
+	p, known := &peers{}, &plan.Functions{}
 	var list []string
+	var barred []*wire.PointResult
 	for _, at := range points {
 		f, ok := d.text.Locate(at)
 		if !ok {
 			return fmt.Errorf("kprobes: no function at %v", at)
 		}
-		p.points = append(p.points, peerPoint(f.Module, f.Name, at, f.Addr))
+		point := peerPoint(f.Module, f.Name, at, f.Addr)
+		if known.Exclusive(d.text, f.Module, f.Name, isa.Off(at-f.Addr)) {
+			point.Mechanism, point.Refusal = "", &wire.Refusal{Reason: "exclusive sequence", Detail: "a kprobe between a load-exclusive and its store has it fail for ever"}
+			barred = append(barred, point)
+			continue
+		}
+		p.points = append(p.points, point)
 		list = append(list, fmt.Sprintf("%#x", uint64(at)))
 	}
 	d.stages.enter(stageRegister)
@@ -77,7 +86,7 @@ func (d *Daemon) kprobes(k *wire.Kprobe, res *wire.Result) error {
 			p.points[i].Mechanism, p.points[i].Refusal = "", &wire.Refusal{Reason: "kprobe", Detail: line.err.Error()}
 		}
 	}
-	res.Points, d.peers = p.points, p
+	res.Points, d.peers = append(slices.Clip(p.points), barred...), p
 	return d.begin()
 }
 

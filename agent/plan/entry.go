@@ -84,6 +84,21 @@ func (k *Functions) Straight(text *ktext.Text, module, name string) isa.Off {
 	return isa.Off(fn.insns[n-1].End() - fn.Addr)
 }
 
+// Exclusive reports whether an instruction is a load-exclusive, its store or between them, where a trap has the store fail
+// each time, and so a loop around them not end.
+func (k *Functions) Exclusive(text *ktext.Text, module, name string, off isa.Off) bool {
+	fn, r := k.function(text, module, name)
+	if r != nil {
+		return false
+	}
+	for n := 0; fn.has(n) && fn.off(n) <= off; n++ {
+		if fn.off(n) == off {
+			return fn.memo[n].exclusive
+		}
+	}
+	return false
+}
+
 // straight is how many instructions each call executes exactly once, from the first: to
 // the first that does anything but fall through, itself included, and to before one that
 // a jump of the function leads back to.

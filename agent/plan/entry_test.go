@@ -156,3 +156,19 @@ func BenchmarkEntry(b *testing.B) {
 		})
 	}
 }
+
+// TestExclusive: what begins an exclusive sequence, is in it or ends it is one; what is before and behind is not, nor is
+// what no instruction begins at.
+func TestExclusive(t *testing.T) {
+	const lr, add, sc = "\x2f\x35\x05\x10", "\x05\x05", "\x2f\x35\xa5\x18" // lr.d a0, (a0); c.addi a0, 1; sc.d a0, a0, (a0)
+	x := edited(t, "riscv64", "ksys_read", 8, lr+add+sc+add)
+	known := &plan.Functions{}
+	for off, want := range map[isa.Off]bool{4: false, 8: true, 12: true, 14: true, 18: false, 10: false} {
+		if got := known.Exclusive(x, "", "ksys_read", off); got != want {
+			t.Errorf("+%#x: %v", uint64(off), got)
+		}
+	}
+	if known.Exclusive(x, "", "none", 8) {
+		t.Error("a function that is not there")
+	}
+}

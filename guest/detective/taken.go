@@ -67,6 +67,7 @@ func daemonPid() (pid int, err error) {
 
 // workers are those who do what a detective asks for.
 type workers struct {
+	since time.Time
 	names []string
 	pids  []int
 	began []time.Duration
@@ -78,10 +79,10 @@ func newWorkers(client int) (w workers, err error) {
 		return w, err
 	}
 	before, err := onCPU(listens) // of the others it is all for the detective
-	return workers{[]string{"its own", "kinst's", "kerninstd's"}, []int{os.Getpid(), client, listens}, []time.Duration{0, 0, before}}, err
+	return workers{time.Now(), []string{"its own", "kinst's", "kerninstd's"}, []int{os.Getpid(), client, listens}, []time.Duration{0, 0, before}}, err
 }
 
-// tell says how much CPU time they took: what is looked at had that much less.
+// tell says how much CPU time they took, of which what is looked at had that much less, and in how long.
 func (w workers) tell() error {
 	var sum time.Duration
 	text := ""
@@ -94,6 +95,6 @@ func (w workers) tell() error {
 		sum += t
 		text += fmt.Sprintf(", %.2f s %s", t.Seconds(), w.names[k])
 	}
-	_, err := fmt.Fprintf(os.Stderr, "detective: %.2f s of CPU%s\n", sum.Seconds(), text)
+	_, err := fmt.Fprintf(os.Stderr, "detective: %.2f s of CPU in %.1f s%s\n", sum.Seconds(), time.Since(w.since).Seconds(), text)
 	return err
 }

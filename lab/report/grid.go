@@ -2,7 +2,9 @@ package report
 
 import (
 	"fmt"
+	"html/template"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -12,6 +14,10 @@ type Grid struct {
 	Rows    string    `json:"rows_are"` // what a row is
 	Columns []string  `json:"columns"`
 	Lines   []GridRow `json:"lines"`
+	// Drawn is the row of which there are bars, a bar for each column; its figures are times bare. Ours are those
+	// columns that the project's own mechanisms have.
+	Drawn string   `json:"drawn,omitempty"`
+	Ours  []string `json:"ours,omitempty"`
 }
 
 // GridRow has a cell for each column.
@@ -92,12 +98,61 @@ type gridView struct {
 }
 
 type gridCard struct {
-	Arch string
-	Grid *Grid
-	Why  string // there is none
+	Arch  string
+	Grid  *Grid
+	Chart template.HTML // of the row that is drawn
+	Why   string        // there is none
 }
 
-func gridViews(runs []run) (views []gridView) {
+// bars are of the row that is drawn: what each column adds, in per cent, or that it has no figure.
+func (g *Grid) bars() (rows []barRow, top float64) {
+	if g == nil || g.Drawn == "" {
+		return nil, 0
+	}
+	for _, r := range g.Lines {
+		if r.Name != g.Drawn {
+			continue
+		}
+		for k, c := range r.Cells {
+			b := bar{Text: "none: see below", Ours: slices.Contains(g.Ours, g.Columns[k])}
+			if c.Value != nil {
+				b.Value = probed{Ratio: Metric{Value: *c.Value}}.Percent()
+				b.Text = percentAdded(b.Value)
+			}
+			rows, top = append(rows, barRow{g.Columns[k], []bar{b}}), max(top, b.Value)
+		}
+	}
+	return rows, top
+}
+
+// draw has the same scale for all ISAs of a scenario.
+func (v *gridView) draw() (err error) {
+	top := 0.0
+	for _, c := range v.Cards {
+		_, most := c.Grid.bars()
+		top = max(top, most)
+	}
+	for k := range v.Cards {
+		c := &v.Cards[k]
+		rows, _ := c.Grid.bars()
+		if len(rows) == 0 {
+			continue
+		}
+		c.Chart, err = barChart(drawing{
+			Title: c.Arch + ": per cent that instrumentation adds, by kind",
+			About: "A bar for each kind, on a logarithmic scale: what it adds to the workload in the mean. The values are in the table.",
+			Unit:  "per cent added to what operations take bare, " + c.Grid.Drawn,
+			Width: wide,
+			Scale: logScale(leastAdded, max(top, 100), func(v float64) string { return number(v) + " %" }),
+		}, rows)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func gridViews(runs []run) (views []gridView, err error) {
 	for _, name := range scenarioNames(runs) {
 		v, found := gridView{Scenario: name}, false
 		for i := range runs {
@@ -109,11 +164,15 @@ func gridViews(runs []run) (views []gridView) {
 			}
 			v.Cards = append(v.Cards, c)
 		}
-		if found {
-			views = append(views, v)
+		if !found {
+			continue
 		}
+		if err := v.draw(); err != nil {
+			return nil, err
+		}
+		views = append(views, v)
 	}
-	return views
+	return views, nil
 }
 
 // summaryGrids are the same in Markdown, one table for each ISA.

@@ -55,3 +55,20 @@ func TestGridNotes(t *testing.T) {
 		t.Errorf("notes %+v", notes)
 	}
 }
+
+// TestGridBars: the row that is drawn has a bar for each column, also where there is no figure.
+func TestGridBars(t *testing.T) {
+	g := sampleGrid()
+	if rows, _ := g.bars(); rows != nil {
+		t.Errorf("nothing is to be drawn: %+v", rows)
+	}
+	g.Drawn, g.Ours = "middle", []string{"splice"}
+	rows, top := g.bars()
+	if len(rows) != 2 || rows[0].Label != "splice" || rows[0].Bars[0] != (bar{200, "200 %", true}) || rows[1].Bars[0] != (bar{0, "none: see below", false}) || top != 200 {
+		t.Errorf("%+v, up to %v", rows, top)
+	}
+	v := gridView{Cards: []gridCard{{Arch: "amd64", Grid: g}, {Arch: "arm64", Why: "not run"}}}
+	if err := v.draw(); err != nil || !strings.Contains(string(v.Cards[0].Chart), "200 %") || v.Cards[1].Chart != "" {
+		t.Errorf("%v: %s, %s", err, v.Cards[0].Chart, v.Cards[1].Chart)
+	}
+}

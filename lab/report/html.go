@@ -146,7 +146,6 @@ func htmlPage(runs []run) ([]byte, error) {
 		Matrix:    matrix(runs),
 		Troubles:  troubles(runs),
 		Published: publishedOf(runs),
-		Grids:     gridViews(runs),
 		Counts:    countViews(runs),
 		Splices:   spliceViews(runs),
 		Scenarios: details(runs),
@@ -155,6 +154,9 @@ func htmlPage(runs []run) ([]byte, error) {
 		p.Runs = append(p.Runs, viewOf(&runs[i]))
 	}
 	var err error
+	if p.Grids, err = gridViews(runs); err != nil {
+		return nil, err
+	}
 	if p.Costs, err = costViews(runs); err != nil {
 		return nil, err
 	}

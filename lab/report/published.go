@@ -19,6 +19,7 @@ type finding struct {
 	scenarios []string
 	// metrics are today's, in their order; shares are shown as per cent.
 	metrics []string
+	why     string // there are none
 }
 
 // Papers, as they are cited.
@@ -33,20 +34,33 @@ var (
 	apacheStudy  = []string{"apache", "apache-slice"}
 	squidStudied = []string{"squid-study", "squid-study-slice"}
 	denseKernel  = []string{"density-kernel"}
+	cloned       = []string{"clones", "clones-slice"}
+	ablated      = []string{"clones-ablation"}
+	apacheCloned = []string{"clones-apache"}
 )
 
+// JIFL is a system of copies, which the rows of clones have beside it; those of splices are of the same question.
 var findings = []finding{
-	{kernInst + ", figure 2", "basic blocks of the kernel; here those outside reserved text, and of these the part that is counted at once", "107,976", denseKernel, []string{"density.outside", "density.counted.of"}},
-	{kernInst + ", figure 11", "levels to go down from the system call to what takes the time; here by elapsed time, and by time with a CPU", "4 by hand, in figures 11 to 13", squidStudied, []string{"study.diagnosed.levels", "study.virtual.levels"}},
-	{kernInst + ", figure 11", "share of elapsed time in which Squid opens files", "40 %", squidStudied, []string{"study.openat.before"}},
-	{kernInst + ", figure 16", "the same after remedies: a larger lookup cache and no truncation there; here changes of directories written later, and one large file for all", "1 %, and 6 % for truncation elsewhere", squidStudied, []string{"study.openat.later", "study.openat.rock"}},
-	{jifl + ", figure 8", "system calls counted, times bare: a probe at each; JIFL's copies take 0.07 more on average", "– (drawn only)", granular, []string{"monitored.kprobe.geomean", "monitored.splice.geomean"}},
-	{jifl + ", figure 8", "calls traced: how many times more than the instrumentation itself kprobes add", "almost 10 times", granular, []string{"traced.kprobe.over-splice"}},
-	{jifl + ", figure 8", "basic blocks counted: how many times more kprobes add", "close to 100 times", granular, []string{"blocks.kprobe.over-splice"}},
-	{jifl + ", figure 11", "a request of Apache's, times bare, with system calls counted", "1.08: of throughput, 2 % for the copies, 5 % more", apacheStudy, []string{"monitored.Request.splice.ratio"}},
-	{jifl + ", figure 11", "the same with calls traced; and what kprobes take", "1.08; kprobes an order of magnitude", apacheStudy, []string{"traced.Request.splice.ratio", "traced.Request.kprobe.ratio"}},
-	{jifl + ", figure 11", "the same with basic blocks counted; and what kprobes take", "1.23: 2 % for the copies, 17 % more; kprobes an order of magnitude", apacheStudy, []string{"blocks.Request.splice.ratio", "blocks.Request.kprobe.ratio"}},
-	{djprobe + ", sample overheads (x86-64)", "a hit of a kprobe and of a jump-optimised one; here how many times a splice's they add", "1.05 µs and 0.07 µs", granular, []string{"counted.kprobe.over-splice", "counted.optprobe.over-splice"}},
+	{kernInst + ", figure 2", "basic blocks of the kernel; here those outside reserved text, and of these the part that is counted at once", "107,976", denseKernel, []string{"density.outside", "density.counted.of"}, ""},
+	{kernInst + ", figures 11 to 13", "levels to go down to what takes the time; here with system calls as the first, by elapsed time and by time with a CPU", "6, by hand: copen, vn_open, vn_create, lookuppn, ufs_lookup, ufs_dirlook", squidStudied, []string{"study.diagnosed.levels", "study.virtual.levels"}, ""},
+	{kernInst + ", figure 11", "share of elapsed time in which Squid opens files; here on a file system that is told to write directories at once, as UFS did", "40 %", squidStudied, []string{"study.openat.before"}, ""},
+	{kernInst + ", figure 15", "that share after a remedy: no truncation, whose changes were written at once; here the changes of directories written later, as Linux does unless told otherwise", "truncation has 6 % instead of 20 %", squidStudied, []string{"study.openat.later"}, ""},
+	{kernInst + ", figure 16", "the same after both remedies; here one large file for all documents, as the paper proposes instead of a larger lookup cache, which grows by itself on Linux (its figure 14)", "1 %, and 6 % for truncation elsewhere", squidStudied, []string{"study.openat.rock"}, ""},
+	{jifl + ", figure 8", "LMbench's operations as copies with nothing inserted, times bare", "– (drawn only)", cloned, []string{"clones.nothing.ratio"}, ""},
+	{jifl + ", figure 8", "system calls counted, times bare, by a kprobe at each and by copies", "– (drawn only); kprobes take 0.07 less than copies", cloned, []string{"clones.monitored.kprobes.ratio", "clones.monitored.ratio"}, ""},
+	{jifl + ", figure 8", "system calls counted, times bare, by a kprobe and by a splice at each", "–", granular, []string{"monitored.kprobe.geomean", "monitored.splice.geomean"}, ""},
+	{jifl + ", figure 8", "calls traced, times bare, by kprobes and by copies", "– (drawn only); almost an order of magnitude apart", cloned, []string{"clones.traced.kprobes.ratio", "clones.traced.ratio"}, ""},
+	{jifl + ", figure 8", "calls traced, times bare, by kprobes and by splices", "–", granular, []string{"traced.kprobe.geomean", "traced.splice.geomean"}, ""},
+	{jifl + ", figure 8", "basic blocks counted, times bare, by kprobes and by copies", "– (drawn only); close to two orders of magnitude apart", cloned, []string{"clones.blocks.kprobes.ratio", "clones.blocks.ratio"}, ""},
+	{jifl + ", figure 8", "basic blocks counted, times bare, by kprobes and by splices", "–", granular, []string{"blocks.kprobe.geomean", "blocks.splice.geomean"}, ""},
+	{jifl + ", figure 9", "blocks counted, times bare: in copies; with nothing known to be free; by calls instead of inline; neither", "– (drawn only); 2.6 times as much is added by neither, 1.3 of it by calls", ablated, []string{"clones.blocks.ratio", "clones.blind.ratio", "clones.called.ratio", "clones.neither.ratio"}, ""},
+	{where: jifl + ", figure 10", what: "copies made anew after each system call", found: "– (drawn only)", scenarios: cloned,
+		why: "not asked: nothing is translated in the kernel, the daemon makes copies while the original runs"},
+	{jifl + ", figures 11 and 12", "a request of Apache's, times bare, with nothing inserted in copies, system calls counted, calls traced, blocks counted", "1.02, 1.08, 1.08 and 1.23, of throughput: 2 % for the copies, 5, 5 and 17 % more", apacheCloned, []string{"clones.nothing.ratio", "clones.monitored.ratio", "clones.traced.ratio", "clones.blocks.ratio"}, ""},
+	{jifl + ", figures 11 and 12", "a request of Apache's, times bare, by splices: system calls counted, calls traced, blocks counted", "–", apacheStudy, []string{"monitored.Request.splice.ratio", "traced.Request.splice.ratio", "blocks.Request.splice.ratio"}, ""},
+	{jifl + ", figures 11 and 12", "the same by kprobes instead", "less than 1.08 for system calls; calls traced and blocks counted an order of magnitude", apacheStudy, []string{"monitored.Request.kprobe.ratio", "traced.Request.kprobe.ratio", "blocks.Request.kprobe.ratio"}, ""},
+	{jifl + ", figure 13", "a request of Apache's with less and less room for copies, times bare; here 64, 16 and 4 KiB for the copy of each system call", "as before down to 3 MB a CPU, reasonable down to 2", apacheCloned, []string{"clones.blocks-64.ratio", "clones.blocks-16.ratio", "clones.blocks-4.ratio"}, ""},
+	{djprobe + ", sample overheads (x86-64)", "a hit of a kprobe and of a jump-optimised one; here how many times a splice's they add", "1.05 µs and 0.07 µs", granular, []string{"counted.kprobe.over-splice", "counted.optprobe.over-splice"}, ""},
 }
 
 // publishedRow is a finding with what each ISA has beside it.
@@ -72,7 +86,7 @@ func publishedOf(runs []run) (v publishedView) {
 		if k < 0 {
 			continue
 		}
-		row := publishedRow{Where: f.where, What: f.what, Found: f.found, Again: "bin/lab run --arch " + strings.Join(v.Arches, ",") + " --scenario " + f.scenarios[k]}
+		row := publishedRow{Where: f.where, What: f.what, Found: f.found, Again: "bin/lab run --arch " + strings.Join(v.Arches, ",") + " --scenario " + f.scenarios[k] + again(runs)}
 		for i := range runs {
 			row.Here = append(row.Here, f.here(&runs[i], f.scenarios[k]))
 		}
@@ -81,25 +95,46 @@ func publishedOf(runs []run) (v publishedView) {
 	return v
 }
 
-// here is what an ISA has, or why it has nothing.
+// again is what a command wants besides to find the same: the seed, and how time goes where that is not exact.
+func again(runs []run) string {
+	r := &runs[0].Results // all ISAs of one run have the same
+	words := fmt.Sprintf(" --seed %d", r.Seed)
+	if r.Time == "host" {
+		words += " --time host"
+	}
+	return words
+}
+
+// here is what an ISA has, or why it has nothing. Figures of a scenario that has not passed say so.
 func (f finding) here(r *run, scenario string) string {
-	s := r.scenario(scenario)
+	if f.why != "" {
+		return f.why
+	}
+	s, known := r.scenario(scenario), false
 	var parts []string
 	for _, name := range f.metrics {
-		switch m, ok := metricOf(s, name); {
+		m, ok := metricOf(s, name)
+		known = known || ok
+		switch {
 		case ok && m.Unit == "ratio":
 			parts = append(parts, number(100*m.Value)+" %")
 		case ok && m.Unit == "x":
 			parts = append(parts, number(m.Value)+" ×")
 		case ok:
 			parts = append(parts, strings.TrimSpace(number(m.Value)+" "+m.Unit))
-		case s == nil || s.Status != status.Passed:
-			return absent(&r.Results, scenario)
 		default:
 			parts = append(parts, "– (no such figure)")
 		}
 	}
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	switch why := absent(&r.Results, scenario); {
+	case s != nil && s.Status == status.Passed:
+		return text
+	case known:
+		return text + "; " + why
+	default:
+		return why
+	}
 }
 
 func metricOf(s *Scenario, name string) (Metric, bool) {

@@ -17,21 +17,22 @@ func TestPublished(t *testing.T) {
 		"counted.kprobe.over-splice": {Value: 164, Unit: "x"}, "counted.optprobe.over-splice": {Value: 54.25, Unit: "x"},
 	}}
 	studied := Scenario{Name: "squid-study", Status: status.Passed, Metrics: map[string]Metric{"study.openat.before": {Value: 0.4, Unit: "ratio"}}}
-	failed := ran
+	failed, half := ran, ran
 	failed.Status, failed.Metrics = status.Failed, nil
+	half.Status, half.Metrics = status.Failed, map[string]Metric{"counted.kprobe.over-splice": {Value: 3, Unit: "x"}}
 	only := ran
 	only.Metrics = map[string]Metric{"counted.kprobe.over-splice": {Value: 128, Unit: "x"}}
-	v := publishedOf([]run{of("amd64", ran, studied), of("arm64", only), of("riscv64", failed)})
+	v := publishedOf([]run{of("amd64", ran, studied), of("arm64", only), of("riscv64", failed), of("riscv64", half)})
 	for paper, want := range map[string][]string{
-		djprobe + ", sample overheads (x86-64)": {"164 ×, 54.25 ×", "128 ×, – (no such figure)", "granularities-slice: failed"},
-		kernInst + ", figure 11":                {"40 %", "not run", "not run"},
+		djprobe + ", sample overheads (x86-64)": {"164 ×, 54.25 ×", "128 ×, – (no such figure)", "granularities-slice: failed", "3 ×, – (no such figure); granularities-slice: failed"},
+		kernInst + ", figure 11":                {"40 %", "not run", "not run", "not run"},
 	} {
 		if !slices.ContainsFunc(v.Rows, func(r publishedRow) bool { return r.Where == paper && slices.Equal(r.Here, want) }) {
 			t.Errorf("%s: none is %q among %+v", paper, want, v.Rows)
 		}
 	}
 	for _, r := range v.Rows {
-		if !slices.Contains([]string{"granularities-slice", "squid-study"}, strings.TrimPrefix(r.Again, "bin/lab run --arch amd64,arm64,riscv64 --scenario ")) {
+		if !slices.Contains([]string{"granularities-slice", "squid-study"}, strings.TrimSuffix(strings.TrimPrefix(r.Again, "bin/lab run --arch amd64,arm64,riscv64,riscv64 --scenario "), " --seed 0")) {
 			t.Errorf("%s: again by %s", r.What, r.Again)
 		}
 	}
