@@ -144,7 +144,11 @@ func checkGranular(t *T, s granularSuite) {
 	for _, g := range granularities {
 		for _, m := range s.has() {
 			var cells []report.GridCell
-			if why := t.part(func() { cells = t.granularCells(s.of(g), g, m) }, "kprobed", "spliced", m.guest); why != "" && m.lacks(t.Arch, g) == "" {
+			why := m.lacks(t.Arch, g)
+			if why == "" {
+				why = t.part(func() { cells = t.granularCells(s.of(g), g, m) }, "kprobed", "spliced", m.guest)
+			}
+			if why != "" {
 				cells = slices.Repeat([]report.GridCell{{Why: why}}, len(t.Grid.Lines))
 			}
 			t.granularColumn(g.title+", "+m.name, cells)
@@ -196,12 +200,8 @@ func (t *T) granularColumn(name string, cells []report.GridCell) {
 	}
 }
 
-// granularCells are a column, of figures or of why there are none. Metrics are named as report
-// looks for them that draws bars.
+// granularCells are a column. Metrics are named as report looks for them that draws bars.
 func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []report.GridCell) {
-	if why := m.lacks(t.Arch, g); why != "" {
-		return slices.Repeat([]report.GridCell{{Why: why}}, len(t.Grid.Lines))
-	}
 	set, err := g.set(t.Guests["kprobed"], m.of)
 	t.noError(g.name+": places that "+m.name+" has", err)
 	r := t.granularRun(s, m.guest, g.name+".work")
