@@ -98,7 +98,7 @@ func cloneScenarios() []Scenario {
 			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
 	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole), one("clones-ablation", "clones-long", clonedAblation), one("clones-apache", "clones-long", clonedApache),
-		clonesLeft(), storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
+		clonesLeft(), clonesExecve(), storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
 }
 
 // exploredGuest is where clones of the system calls grow, with nothing inserted, to all that the operations execute. The

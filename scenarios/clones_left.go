@@ -3,6 +3,7 @@ package scenarios
 import (
 	"fmt"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -39,7 +40,9 @@ func clonesLeft() Scenario {
 			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))
 			steps = append(steps, clones(arch, "passed")...)
 			steps = append(steps, kprobes("barred", "blocks"), unkprobes("barred"), shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount),
-				kprobes("let in", "blocks"), unkprobes("let in"))
+				kprobes("let in", "blocks"))
+			steps = append(steps, clones(arch, "beside")...)
+			steps = append(steps, unsplice("beside"), unkprobes("let in"))
 			steps = append(steps, clones(arch, "slept")...)
 			steps = append(steps, shell("inside", leftInside), unsplice("slept"), shell("wake", leftWake))
 			steps = append(steps, clones(arch, "last")...)
@@ -62,10 +65,25 @@ func checkClonesLeft(t *T) {
 	t.equal("bytes that stay when it has woken", kept("unlast"), uint64(0))
 	t.atLeast("blocks of a function that is copied", float64(t.leftProbes("barred", false)), 10)
 	t.leftProbes("let in", true)
+	t.notCopied("beside grown")
 	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.Metrics["clones.left.sleepers"] = report.Metric{Value: leftSleepers, Unit: "tasks", N: 1}
 	t.Metrics["clones.left.kept"] = report.Metric{Value: float64(kept("unslept")), Unit: "bytes", N: 1}
+}
+
+// notCopied holds that the clone of read has no copy of what has kprobes, whose original it calls, and says so.
+func (t *T) notCopied(step string) {
+	c := t.done("left", step).Clones[0]
+	t.equal(c.Entry+": has a copy of what has kprobes", contains(c.Functions, leftProbed), false)
+	t.atLeast(c.Entry+": functions in it", float64(len(c.Functions)), 2)
+	why := ""
+	for _, l := range c.Left {
+		if l.Function == leftProbed {
+			why = l.Refusal.Reason
+		}
+	}
+	t.equal(leftProbed+" has no copy", why, plan.Foreign.String())
 }
 
 // leftProbes looks whether the kernel takes kprobes at blocks behind a function's begin, of which it returns how many

@@ -189,6 +189,9 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if req.Taken != nil && req.Taken(fn.Addr, fn.End()) {
 		return refuse(AlreadySpliced, "%v has splices: its copy would be without them", fn.Func)
 	}
+	if req.Probed != nil && req.Probed(fn.Addr, fn.End()) {
+		return refuse(Foreign, "%v has kprobes: its copy would be without them", fn.Func)
+	}
 	for k, i := range fn.kept() {
 		if r := fn.carried(req, k, i); r != nil {
 			return r

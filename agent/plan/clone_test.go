@@ -333,9 +333,12 @@ func TestCloneRefused(t *testing.T) {
 		change func(*plan.Request)
 		want   plan.Reason
 	}{
-		"faults":     {at("pmu_msr_read"), nil, plan.MayFault},
-		"padding":    {at("__pfx_vfs_read"), nil, plan.ReservedText},
-		"spliced":    {vfs, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return lo < vfs.End() && vfs.Addr < hi } }, plan.AlreadySpliced},
+		"faults":  {at("pmu_msr_read"), nil, plan.MayFault},
+		"padding": {at("__pfx_vfs_read"), nil, plan.ReservedText},
+		"spliced": {vfs, func(r *plan.Request) { r.Taken = func(lo, hi isa.Addr) bool { return lo < vfs.End() && vfs.Addr < hi } }, plan.AlreadySpliced},
+		"probed": {vfs, func(r *plan.Request) {
+			r.Probed = func(lo, hi isa.Addr) bool { return lo == vfs.Addr && hi == vfs.End() }
+		}, plan.Foreign},
 		"no memory":  {vfs, func(r *plan.Request) { r.Heap.Take(r.Heap.Areas()[0].Addr, r.Heap.Areas()[0].CodeLen) }, plan.MemoryFull},
 		"no windows": {vfs, func(r *plan.Request) { r.Without = []plan.Mechanism{plan.Quiesced, plan.Springboard, plan.Jump} }, plan.UnsupportedMechanism},
 	} {

@@ -67,6 +67,8 @@ type Request struct {
 	OnStack func(f ktext.Func) (bool, error)
 	// Taken reports whether live splices touch [lo, hi); nil: there are none.
 	Taken func(lo, hi isa.Addr) bool
+	// Probed reports whether there are kprobes in [lo, hi), which a copy would be without; nil: there are none.
+	Probed func(lo, hi isa.Addr) bool
 	// Copied is the entry of a live clone that has a copy of what is at an address; nil: there is none.
 	Copied func(a isa.Addr) *Plan
 	rung   int        // the only one of the ladder that is tried, counted from 1; 0: all are

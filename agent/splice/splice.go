@@ -261,6 +261,16 @@ func (s *Splicer) Live() []*Live { return slices.Clone(s.live) }
 // counts is all that it displaced, not only what it overwrote, and its springboard.
 func (s *Splicer) Taken(lo, hi isa.Addr) bool { return s.set.Touches(lo, hi) }
 
+// Probed reports whether kprobes that are armed change anything in [lo, hi), for plan.Request. One that comes later, or is
+// not armed yet, is the module's to find (guest/module/probes.c).
+func (s *Splicer) Probed(lo, hi isa.Addr) bool {
+	now, bare := make([]byte, hi-lo), make([]byte, hi-lo)
+	if err := errors.Join(s.poker.Read(lo, now), s.poker.ReadUnprobed(lo, bare)); err != nil {
+		return true // whoever cannot be asked may have some
+	}
+	return !bytes.Equal(now, bare)
+}
+
 // Copied is the entry of a live clone that has a copy of what is at a; nil: there is none.
 func (s *Splicer) Copied(a isa.Addr) *plan.Plan { return s.set.Copied(a) }
 

@@ -348,6 +348,9 @@ func TestApplyUndo(t *testing.T) {
 		}
 		beside := live[len(live)-1].Plan.Back + 64
 		b.k.probes = map[isa.Addr]byte{beside: 0x5a}
+		if !b.s.Probed(beside, beside+1) || !b.s.Probed(beside-8, beside+8) || b.s.Probed(beside+1, beside+8) {
+			t.Errorf("a kprobe at %v is not found where it is alone", beside)
+		}
 		if err := b.s.Read(beside, original); err != nil || original[0] != 0x5a {
 			t.Errorf("%s: where a kprobe is it reads %x, %v", arch, original, err)
 		}
