@@ -63,6 +63,7 @@ type Daemon struct {
 	// it has not.
 	redirected map[string]bool
 	splicer    *splice.Splicer
+	probed     func(lo, hi isa.Addr) bool // the splicer's; nil where there is no kernel to ask
 	poker      *kpoke.Poker
 	sets       map[string]*set   // live splices by step
 	looking    sync.Mutex        // held by who looks at those, or takes some back, while a program runs

@@ -52,6 +52,7 @@ type set struct {
 func (d *Daemon) prepare() error {
 	d.poker = kpoke.New(d.dev, d.info, d.stages.point)
 	d.splicer = splice.New(d.arch, d.poker)
+	d.probed = d.splicer.Probed
 	if err := d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, d.firstArea()); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (d *Daemon) request(p *wire.Point, before *plan.Set) (plan.Request, error) 
 	r := plan.Request{
 		Module: p.Module, Function: p.Function, Offset: isa.Off(p.Offset), NoSpill: p.Cheap, Jumps: p.Jumps, Apart: p.Apart,
 		Features: gen.Features{LSE: d.info.LSE(), NoWindows: d.info.NoWindows(), Preempted: d.info.Preempted(), NoTraps: !d.info.Traps(), Keys: d.info.Keys()}, Loads: d.info.Loads,
-		Facts: d.facts, Heap: heap, Own: d.siteable(), Padding: d.padding, Known: d.known, Taken: taken, Probed: d.splicer.Probed, Copied: copied, Asked: asked,
+		Facts: d.facts, Heap: heap, Own: d.siteable(), Padding: d.padding, Known: d.known, Taken: taken, Probed: d.probed, Copied: copied, Asked: asked,
 		Spare: d.asked.in, Wanted: func(lo, hi isa.Addr) bool { return d.asked.has(lo, hi, before.Asked) }, Dry: d.dry, Terse: true,
 		OnStack: d.onStack,
 		Still:   covers(p), // what is moved away is dearer, for as long as nobody comes by
