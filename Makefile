@@ -17,7 +17,7 @@ unexport GOOS GOARCH GOAMD64 GOARM64 GORISCV64 GOFLAGS GOEXPERIMENT
 
 # In make test, how long each fuzz target runs that reads what others have made,
 # how long the rest, and how many at once; none goes on from what another run found.
-FUZZING = -fuzztime 10s -fuzzothers 2s -fuzzfresh -jobs 2
+FUZZING = -fuzztime 6s -fuzzothers 2s -fuzzfresh -jobs 2
 
 # How many packages, and how many tests of each, run at once: one more than there are
 # CPUs, for most wait for a guest now and then.

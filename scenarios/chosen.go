@@ -20,7 +20,7 @@ const chosenOp = "write"
 
 func chosenClones() []Scenario {
 	return []Scenario{{
-		Name: "chosen", Title: "each block of functions counted, in copies that nobody has asked for, and by splices", Labels: []string{"workload"},
+		Name: "chosen", Title: "each block of functions counted, in copies that nobody has asked for, and by splices", Labels: []string{"workload", "proof"},
 		Guests: chosenGuests, Check: checkChosen,
 	}}
 }

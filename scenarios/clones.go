@@ -91,14 +91,14 @@ var (
 func cloneScenarios() []Scenario {
 	one := func(name, label string, s clonedSuite) Scenario {
 		return Scenario{Name: name, Title: "what " + s.whose + " take when their system calls run as instrumented copies",
-			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
+			Labels: strings.Fields(label), Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
 	storm := func(name, label string, s cloneStorm) Scenario {
 		return Scenario{Name: name, Title: "clones come, grow and go under load, while tasks sleep in them and static keys turn",
-			Labels: []string{label}, Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
+			Labels: strings.Fields(label), Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
-	return []Scenario{one("clones-slice", "measure", clonedSlice), one("clones", "clones-long", clonedWhole), one("clones-ablation", "clones-long", clonedAblation), one("clones-apache", "clones-long", clonedApache),
-		clonesLeft(), clonesExecve(), storm("clones-storm", "hazards", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long", cloneStorm{120, 2 * time.Hour})}
+	return []Scenario{one("clones-slice", "measure proof", clonedSlice), one("clones", "clones-long proof", clonedWhole), one("clones-ablation", "clones-long proof", clonedAblation), one("clones-apache", "clones-long proof", clonedApache),
+		clonesLeft(), clonesExecve(), storm("clones-storm", "hazards proof", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long proof", cloneStorm{120, 2 * time.Hour})}
 }
 
 // exploredGuest is where clones of the system calls grow, with nothing inserted, to all that the operations execute. The

@@ -32,7 +32,7 @@ const countedN = 40
 
 func countedClones() []Scenario {
 	return []Scenario{{
-		Name: "clones-count", Title: "instructions of system calls, by counters in the blocks of clones, are as many as are seen outside", Labels: []string{"workload"},
+		Name: "clones-count", Title: "instructions of system calls, by counters in the blocks of clones, are as many as are seen outside", Labels: []string{"workload", "proof"},
 		Guests: countedGuests, Check: checkCountedClones,
 	}}
 }

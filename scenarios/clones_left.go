@@ -34,7 +34,7 @@ func clonesLeft() Scenario {
 		return []*wire.Step{{Name: name, Do: &wire.Step_Splice{Splice: sp}},
 			{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 4, Run: &wire.Run{Argv: []string{"/bin/sh", "-c", work}}}}}}
 	}
-	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards"},
+	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards", "proof"},
 		Guests: func(arch string) []Guest {
 			steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted")}
 			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))

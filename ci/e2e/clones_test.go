@@ -147,6 +147,9 @@ func TestClonesCount(t *testing.T) { scenario(t, "clones-count", 4, []string{"am
 // Clones that nobody has asked for count what splices do, for less.
 func TestChosen(t *testing.T) { scenario(t, "chosen", 4, []string{"amd64"}) }
 
+// TestClonesLeft: who sleeps in a clone keeps it, nobody else does, and what has kprobes is not copied.
+func TestClonesLeft(t *testing.T) { scenario(t, "clones-left", 20, []string{"amd64"}) }
+
 // entered is how often the copy of a function was, by a plugin's document: what its first block has.
 func entered(t *testing.T, text, function string) int {
 	t.Helper()
