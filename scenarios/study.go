@@ -40,7 +40,7 @@ func studies() []Scenario {
 		return Scenario{Name: name, Title: title, Labels: strings.Fields(label), Partial: true, Guests: s.guests, Check: s.check}
 	}
 	return []Scenario{
-		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rest: 5, requests: 480}),
+		one("squid-study", "where Squid's time in the kernel goes, found top down while it serves, and what two remedies make of it", "workload proof", squidStudy{followings: followings, planted: true, remedies: remedies, rests: true, requests: 560}),
 		one("squid-study-slice", "where Squid's elapsed time in the kernel goes, found top down while it serves, and what the larger remedy makes of it", "workload", squidStudy{followings: followings[:1], requests: 130, remedies: slices.DeleteFunc(slices.Clone(remedies), func(r remedy) bool { return r.name == "again" || r.name == "later" })}),
 	}
 }
@@ -50,31 +50,32 @@ type squidStudy struct {
 	followings []following
 	planted    bool
 	remedies   []remedy
-	// rest is how many times as long as a question took the detective waits before the next, and
+	// rests has the detective wait before the next question for some times as long as one took; and
 	// requests are those of a client in each phase: enough for it to come to its end. What it takes
 	// of the CPU nobody has to spare, so who goes without a rest takes a tenth of the requests away,
 	// and nothing is held of them.
-	rest     int
+	rests    bool
 	requests int
 }
 
 // following is a guest in which the detective goes down from system calls, and by which time.
 type following struct {
 	guest, by string
+	rest      int                       // times as long as a question took, where it rests: as it asks for as long as the clients do
 	in        func(*oracle.Call) uint64 // what the profile has of it
 }
 
 var followings = []following{
-	{"diagnosed", "elapsed", elapsedIn},
-	{"virtual", "virtual", virtualIn},
+	{"diagnosed", "elapsed", 6, elapsedIn},
+	{"virtual", "virtual", 5, virtualIn},
 }
 
 func elapsedIn(c *oracle.Call) uint64 { return c.NS }
 func virtualIn(c *oracle.Call) uint64 { return c.Insns }
 
 // follows is the detective's way down, by one kind of time.
-func (s squidStudy) follows(by string) *wire.Step {
-	return squidPart("levels", "detective", "-window", studyWindow, "-rest", strconv.Itoa(s.rest), "-by", by)
+func follows(by string, rest int) *wire.Step {
+	return squidPart("levels", "detective", "-window", studyWindow, "-rest", strconv.Itoa(rest), "-by", by)
 }
 
 // profileGuest is the one that is followed from outside; in unaskedGuest all is as where the detective
@@ -87,9 +88,11 @@ const detectivePackage = "guest/detective"
 const (
 	seenRequests   = 100
 	remedyRequests = 60
-	studyWindow    = "200ms"
-	studyMemory    = 2048 // MiB: the disk is in it, with all documents
-	remedyWindow   = "1500ms"
+	// Nothing is held of what is left to clients who wait for a delay, so that nobody rests.
+	plantedRequests = 160
+	studyWindow     = "200ms"
+	studyMemory     = 2048 // MiB: the disk is in it, with all documents
+	remedyWindow    = "1500ms"
 )
 
 // store is how Squid keeps documents.
@@ -163,16 +166,19 @@ func profiled() Guest {
 
 func (s squidStudy) guests(arch string) []Guest {
 	guests := []Guest{profiled()}
-	if s.rest > 0 {
+	if s.rests {
 		guests = append(guests, studied(unaskedGuest, store{}, s.requests, run("wait", "/bin/sleep", "60")))
 	}
 	if s.planted {
-		planted := studied("planted", store{}, s.requests)
-		planted.Job, planted.After, planted.Make = nil, profileGuest, s.plantedJob(arch)
+		planted := studied("planted", store{}, plantedRequests)
+		planted.Job, planted.After, planted.Make = nil, profileGuest, plantedJob(arch)
 		guests = append(guests, planted)
 	}
 	for _, w := range s.followings {
-		guests = append(guests, studied(w.guest, store{}, s.requests, s.follows(w.by)))
+		if !s.rests {
+			w.rest = 0
+		}
+		guests = append(guests, studied(w.guest, store{}, s.requests, follows(w.by, w.rest)))
 	}
 	for _, r := range s.remedies {
 		g := studied(r.name, r.store, remedyRequests, squidPart("levels", "detective", "-window", remedyWindow, "-from", syscallEntry(arch, "openat"), "-deep", "1"))
@@ -254,7 +260,7 @@ func (s squidStudy) check(t *T) {
 	for _, w := range s.followings {
 		profile.in = w.in
 		t.part(func() { t.sameWay(w.guest, found[w.guest], profile) }, w.guest, profileGuest)
-		if s.rest > 0 {
+		if s.rests {
 			t.part(func() { t.undisturbed(w.guest) }, w.guest, unaskedGuest)
 		}
 	}

@@ -197,7 +197,7 @@ func (p callProfile) drawnDelays(seed uint64) []delayed {
 }
 
 // plantedJob is of a guest in which one of these is delayed when the detective begins.
-func (s squidStudy) plantedJob(arch string) func(*Answer) (*wire.Job, error) {
+func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 	return func(a *Answer) (*wire.Job, error) {
 		r, ok := a.Results["names"]
 		if !ok || len(r.Runs) == 0 {
@@ -214,7 +214,7 @@ func (s squidStudy) plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 		if len(argv) == 2 {
 			return nil, fmt.Errorf("in no function of the profile a delay of %d µs would have the most time", plantedDelay)
 		}
-		return studied("planted", store{}, s.requests, squidPart("plant", argv...), s.follows("virtual"), squidPart("unplant", "unplant")).Job, nil
+		return studied("planted", store{}, plantedRequests, squidPart("plant", argv...), follows("virtual", 0), squidPart("unplant", "unplant")).Job, nil
 	}
 }
 
@@ -231,7 +231,7 @@ func (t *T) foundPlanted(found []level, p callProfile) {
 		Why            string // others were not
 	}{words, said, string(t.done("planted", "plant").Runs[0].Stderr)}, "", " ")
 	t.noError("planted", err)
-	t.Files["planted.json"] = text
+	t.Files["planted-drawn.json"] = text
 	t.Metrics["study.planted.of"] = report.Metric{Value: float64(len(p.plantable())), Unit: "functions", N: 1}
 	t.atLeast("functions that the seed draws from", float64(len(p.plantable())), 2)
 	k := slices.IndexFunc(all, func(d delayed) bool { return len(said) == 2 && d.function == said[0] && d.callee == said[1] })
