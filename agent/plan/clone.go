@@ -698,6 +698,9 @@ func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Ref
 	if r == nil && at > 0 && fn.insns[at-1].Traits&isa.Shadow != 0 {
 		r = refuse(PrivilegedInsn, "%s runs in the shadow of the instruction before it", fn.name(at))
 	}
+	if r == nil && in.Where == Behind && fn.insns[at].Traits&isa.Shadow != 0 {
+		r = refuse(PrivilegedInsn, "what follows %s runs in its shadow", fn.name(at))
+	}
 	if r == nil && in.Where != Before {
 		r = fn.splits(at, in.Where)
 	}

@@ -496,3 +496,22 @@ func TestCloneTrimmed(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneShadow: nothing is inserted between what enables interrupts and what follows, in whose shadow that runs.
+func TestCloneShadow(t *testing.T) {
+	x := edited(t, "amd64", "ksys_read", 0x36, "\x90\x90\xfb") // sti at +0x38
+	f, err := x.Function("", "ksys_read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := []plan.Insert{{Func: f, Offset: 0x37, Where: plan.Behind}, {Func: f, Offset: 0x38, Where: plan.Behind}, {Func: f, Offset: 0x39}}
+	c, r := plan.AsClone(x, request(x, "ksys_read", 0), plan.Cloning{Functions: []ktext.Func{f}, Inserts: in})
+	if r != nil {
+		t.Fatal(r)
+	}
+	for k, refused := range []bool{false, true, true} {
+		if got := c.Why[k]; (got != nil) != refused || refused && got.Reason != plan.PrivilegedInsn {
+			t.Errorf("at +%#x: %v", uint64(in[k].Offset), got)
+		}
+	}
+}
