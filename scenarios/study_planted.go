@@ -188,12 +188,12 @@ func (p callProfile) with(d delayed) callProfile {
 // timed by splices, in no way.
 const mostPlanted = 8
 
-// drawnDelays are those that are tried, in this order.
-func (p callProfile) drawnDelays(seed uint64) []delayed {
+// drawnDelays are those that are tried, in this order, and of how many they were drawn.
+func (p callProfile) drawnDelays(seed uint64) (tried []delayed, of int) {
 	all := p.plantable()
 	r := rand.New(rand.NewPCG(seed, plantedDelay))
 	r.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	return all[:min(len(all), mostPlanted)]
+	return all[:min(len(all), mostPlanted)], len(all)
 }
 
 // plantedJob is of a guest in which one of these is delayed when the detective begins.
@@ -208,7 +208,8 @@ func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 			return nil, err
 		}
 		argv := []string{"plant", fmt.Sprint(plantedDelay)}
-		for _, d := range (callProfile{a.Calls, names, arch, virtualIn}).drawnDelays(a.Seed) {
+		tried, _ := (callProfile{a.Calls, names, arch, virtualIn}).drawnDelays(a.Seed)
+		for _, d := range tried {
 			argv = append(argv, d.function, d.callee)
 		}
 		if len(argv) == 2 {
@@ -220,7 +221,7 @@ func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 
 // foundPlanted holds that the detective ends where the delay is.
 func (t *T) foundPlanted(found []level, p callProfile) {
-	all := p.drawnDelays(t.Guests[profileGuest].Seed)
+	all, of := p.drawnDelays(t.Guests[profileGuest].Seed)
 	var words []string
 	for _, d := range all {
 		words = append(words, fmt.Sprintf("%s > %s (%d calls)", d.function, d.callee, d.calls))
@@ -232,8 +233,8 @@ func (t *T) foundPlanted(found []level, p callProfile) {
 	}{words, said, string(t.done("planted", "plant").Runs[0].Stderr)}, "", " ")
 	t.noError("planted", err)
 	t.Files["planted-drawn.json"] = text
-	t.Metrics["study.planted.of"] = report.Metric{Value: float64(len(p.plantable())), Unit: "functions", N: 1}
-	t.atLeast("functions that the seed draws from", float64(len(p.plantable())), 2)
+	t.Metrics["study.planted.of"] = report.Metric{Value: float64(of), Unit: "functions", N: 1}
+	t.atLeast("functions that the seed draws from", float64(of), 2)
 	k := slices.IndexFunc(all, func(d delayed) bool { return len(said) == 2 && d.function == said[0] && d.callee == said[1] })
 	t.atLeast("functions that were drawn, of which one was planted", float64(k), 0)
 	t.wentDown("planted", len(found), 2)

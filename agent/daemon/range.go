@@ -97,7 +97,7 @@ func (d *Daemon) room(points int) {
 		}
 	}
 	largest := place.LargestCode(d.arch, kdev.MaxArea/2)
-	for need := (points + points/spareLines - free) * place.Line; points > free && need > 0; need -= largest {
+	for need := (points + points/spareLines[d.arch.Name] - free) * place.Line; points > free && need > 0; need -= largest {
 		n := min(largest, max(areaSize, (need+place.PageLen-1)/place.PageLen*place.PageLen))
 		if d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, n) != nil {
 			return
@@ -105,8 +105,8 @@ func (d *Daemon) room(points int) {
 	}
 }
 
-// spareLines: of so many patches one has two lines.
-const spareLines = 4
+// spareLines: of so many patches one has two lines. riscv64's lead far by two instructions, there and back, and spill for that.
+var spareLines = map[string]int{"amd64": 4, "arm64": 4, "riscv64": 2}
 
 // patchMemory says what patches have.
 func (d *Daemon) patchMemory() *wire.PatchMemory {
