@@ -189,7 +189,8 @@ func (d *detective) calledFromUser() (called []string, err error) {
 	return called, nil
 }
 
-// level measures one function and what it calls.
+// level measures one function and what it calls; and, where nothing of that has half of the time, what was left to by jumps
+// from there, as who looks from outside has it, to whom what is jumped to is called by the function itself.
 func (d *detective) level(function string) (l Level, err error) {
 	l.Function = function
 	sites, err := d.sites(function)
@@ -200,19 +201,41 @@ func (d *detective) level(function string) (l Level, err error) {
 	if err != nil {
 		return l, err
 	}
-	all, err := d.measure(append([]string{function}, calls...), sites)
+	if err := d.timed(&l, calls, sites); err != nil {
+		return l, err
+	}
+	if len(calls) == 0 || l.Callees[0].Share >= half*d.most(l.Inside) {
+		return l, nil
+	}
+	jumps, err := d.leads(calls, "return")
 	if err != nil {
 		return l, err
 	}
+	further, err := d.called(jumps)
+	if err != nil || len(further) == 0 {
+		return l, err
+	}
+	calls = append(calls, further...)
+	slices.Sort(calls)
+	return l, d.timed(&l, slices.Compact(calls), append(sites, jumps...))
+}
+
+// timed measures a level's function and what it calls. Where what it calls has left by a jump, its time is over, and that of
+// what it jumped to has begun.
+func (d *detective) timed(l *Level, calls []string, sites []site) error {
+	all, err := d.measure(append([]string{l.Function}, calls...), sites)
+	if err != nil {
+		return err
+	}
 	l.Inside, l.Callees = all[0].Inside, all[1:]
 	if all[0].Refused != "" {
-		return l, fmt.Errorf("%s cannot be timed: %s", function, all[0].Refused)
+		return fmt.Errorf("%s cannot be timed: %s", l.Function, all[0].Refused)
 	}
 	if d.by == "elapsed" {
 		l.asleep()
 	}
 	byShare(l.Callees)
-	return l, nil
+	return nil
 }
 
 // asleep gives each callee at least the time of the level that nothing else can have had: while a
@@ -243,7 +266,18 @@ type site struct {
 
 // sites lists those of a function, jumps out of it too.
 func (d *detective) sites(function string) (out []site, err error) {
-	a, err := d.ask("-l", "kinst:"+kinstName(function)+":call", "kinst:"+kinstName(function)+":return")
+	return d.leads([]string{function}, "call", "return")
+}
+
+// leads are those of these kinds in functions.
+func (d *detective) leads(functions []string, kinds ...string) (out []site, err error) {
+	words := []string{"-l"}
+	for _, f := range functions {
+		for _, kind := range kinds {
+			words = append(words, "kinst:"+kinstName(f)+":"+kind)
+		}
+	}
+	a, err := d.ask(words...)
 	if err != nil {
 		return nil, err
 	}

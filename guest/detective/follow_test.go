@@ -18,7 +18,8 @@ import (
 // in it.
 type callGraph map[string]struct {
 	calls   map[string]uint64
-	byReg   bool // by a register
+	byReg   bool   // by a register
+	jumps   string // to this function at its end, each time
 	all     uint64
 	elapsed float64
 	refused bool
@@ -71,7 +72,12 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 			}
 			continue
 		case list:
+			if f[3] == "return" && node.jumps != "" {
+				a.Points = append(a.Points, ask.Point{Spec: fmt.Sprintf("kinst:%s:%s:99", f[1], f[2]), LeadsTo: node.jumps})
+			}
 			continue
+		case f[3] == "99":
+			p.Value = &probe.Number{Bits: node.all}
 		case f[3] == "entry" && node.refused:
 			p.Refusal = &ask.Refusal{Reason: "reserved", Detail: "entry code"}
 		case f[3] == "entry":
@@ -106,6 +112,22 @@ func followed(levels []Level) (path []string) {
 		path = append(path, l.Function)
 	}
 	return path
+}
+
+// TestFollowsJumps: what has the time was left to by a jump from what is called, and so is not in that.
+func TestFollowsJumps(t *testing.T) {
+	g := callGraph{
+		somePrefix + "close": {all: 10, elapsed: 0.3, calls: map[string]uint64{"flush": 10, "__fput_sync": 10}},
+		"flush":              {all: 10, elapsed: 0.01},
+		"__fput_sync":        {all: 10, elapsed: 0.001, jumps: "__fput"},
+		"__fput":             {all: 10, elapsed: 0.28, calls: map[string]uint64{"release": 10}},
+		"release":            {all: 10, elapsed: 0.27},
+	}
+	d := detective{options: options{pid: 7, by: "elapsed", window: time.Second, deep: 20}, ask: g.answer, prefix: somePrefix, dispatch: someDispatch}
+	levels, err := d.follow()
+	if path, want := followed(levels), []string{"", somePrefix + "close", "__fput", "release"}; err != nil || !slices.Equal(path, want) {
+		t.Errorf("followed %q, %v; want %q", path, err, want)
+	}
 }
 
 // TestFollow: from the system call that does not wait, by calls of all kinds, to where a task
