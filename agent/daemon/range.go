@@ -88,7 +88,7 @@ func (d *Daemon) wholeRefused(p *wire.Point, f ktext.Func) *wire.PointResult {
 }
 
 // room gets patch memory for so many points, beside what there is, where that has fewer lines
-// than there are points. Where the kernel has none to give, those without room are refused.
+// than their patches take. Where the kernel has none to give, those without room are refused.
 func (d *Daemon) room(points int) {
 	free := 0
 	for _, a := range d.splicer.Heap().Areas() {
@@ -97,7 +97,7 @@ func (d *Daemon) room(points int) {
 		}
 	}
 	largest := place.LargestCode(d.arch, kdev.MaxArea/2)
-	for need := (points + points/spareLines[d.arch.Name] - free) * place.Line; points > free && need > 0; need -= largest {
+	for need := (points + points/spareLines[d.arch.Name] - free) * place.Line; need > 0; need -= largest {
 		n := min(largest, max(areaSize, (need+place.PageLen-1)/place.PageLen*place.PageLen))
 		if d.splicer.Reserve(d.info.TextStart, d.info.TextEnd, n) != nil {
 			return
