@@ -118,6 +118,16 @@ func TestGranularLimits(t *testing.T) {
 	}
 }
 
+// TestGranularLimitMissing: a figure that something is asked of has to be there.
+func TestGranularLimitMissing(t *testing.T) {
+	for _, l := range granularLimits {
+		got := failure(func(fail func(string)) { NewT("amd64", "", nil, fail).granularLimit(l, granularSlice.rival(l.rival)) })
+		if !strings.Contains(got, "no such figure") {
+			t.Errorf("%s of %s: %q", l.granularity, l.rival, got)
+		}
+	}
+}
+
 // TestTracedInMoreSamples: all mechanisms have as many of one granularity, as is checked.
 func TestTracedInMoreSamples(t *testing.T) {
 	s := lmbenchSuite(2, 1, 0, "Null", "Read")
