@@ -266,8 +266,22 @@ func ownThread(f func()) {
 			ownThread(f)
 			return
 		}
+		if err := blockSignals(); err != nil {
+			check.Errno("signals of a thread blocked", err, 0)
+		}
 		f()
 	}()
+}
+
+// blockSignals keeps signals from this thread, for as long as it is. One that is pending ends a call
+// early: getdents64 gives the names that it has by then (fs/readdir.c, filldir64), and Go's
+// runtime sends SIGURG to a thread that it takes for too long in one goroutine.
+func blockSignals() error {
+	var all unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	return unix.PthreadSigmask(unix.SIG_BLOCK, &all, nil)
 }
 
 func openAt(path uintptr) syscall.Errno {
