@@ -103,12 +103,15 @@ func TestJoined(t *testing.T) {
 	counts := func(name string) []*wire.Action {
 		return []*wire.Action{{Name: name, Snippet: snippet.Counter().String()}}
 	}
+	left := counts("left") // as where it jumps out of a function whose time is taken
+	left[0].Timed = wire.Timed_LEAVES
 	const function, call = "__x64_sys_getppid", 10
 	points := []*wire.Point{
 		{Function: function, Entry: true, Actions: counts("entry")},
 		{Function: "__do_sys_getppid", Offset: call, Actions: counts("offset")},
 		{Function: "__x64_sys_getpp*", Each: wire.Each_CALL, Actions: counts("call")},
 		{Function: function, Each: wire.Each_INSTRUCTION, Actions: counts("call")},
+		{Function: function, Offset: call, Actions: left},
 	}
 	for range points {
 		points = append(points[1:], points[0])
@@ -117,16 +120,18 @@ func TestJoined(t *testing.T) {
 			t.Fatal(err)
 		}
 		var there []string
+		at := 0
 		for _, p := range got {
 			if p.Offset == call || p.Entry {
+				at++
 				for _, a := range p.Actions {
 					there = append(there, a.Name)
 				}
 			}
 		}
 		slices.Sort(there)
-		if want := []string{"call", "entry", "offset"}; !slices.Equal(there, want) {
-			t.Errorf("%v first: %v at the call, want %v", points[0], there, want)
+		if want := []string{"call", "entry", "left", "offset"}; at != 1 || !slices.Equal(there, want) {
+			t.Errorf("%v first: %v at the call, at %d points, want %v at one", points[0], there, at, want)
 		}
 	}
 	other := counts("call")

@@ -329,9 +329,7 @@ type target struct {
 
 // targets are what a site called.
 func (d *detective) targets(s site, points []ask.Point) (out []target) {
-	// Where a function's time ends by a jump, that instruction is among the points twice, once with nothing to tell.
-	tells := func(p ask.Point) bool { return p.Refusal == nil && (p.Value != nil || len(p.Actions) > 0) }
-	k := slices.IndexFunc(points, func(p ask.Point) bool { return p.Spec == s.spec && tells(p) })
+	k := slices.IndexFunc(points, func(p ask.Point) bool { return p.Spec == s.spec && p.Refusal == nil })
 	switch {
 	case k < 0:
 	case s.to != "" && points[k].Value != nil:

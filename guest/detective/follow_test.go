@@ -84,9 +84,6 @@ func (g callGraph) answer(args ...string) (a answer, err error) {
 			action := rest[strings.LastIndexByte(rest, ' ')+1:]
 			inside := map[string]float64{"time": node.elapsed, "vtime": node.elapsed / 2}[action]
 			a.Times = append(a.Times, ask.Times{Function: kinstName(name), Action: action, Rows: []probe.Timed{{Calls: node.all, Inside: inside}}})
-			if node.jumps != "" { // its time ends there
-				a.Points = append(a.Points, ask.Point{Spec: fmt.Sprintf("kinst:%s:%s:99", f[1], f[2])})
-			}
 		default:
 			var k int
 			fmt.Sscan(f[3], &k)
