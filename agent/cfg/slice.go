@@ -12,8 +12,8 @@ import (
 //	table[index]                              entries are addresses
 //
 // where label and table are constants that may have been made in another block,
-// and the index was compared with a constant before, on every path. Only if all
-// of that is found, and every entry leads to an instruction of the same function
+// and the index, or its like (trail.go), was compared with a constant before, on every path.
+// Only if all of that is found, and every entry leads to an instruction of the same function
 // (or a cold half), are the targets believed.
 //
 // Behind a table in a loop lie blocks that only the table leads to, and that lead
@@ -30,7 +30,7 @@ type value struct {
 	limit  int64  // the index is below it by the way it was made; 0: not known
 	size   uint8  // of an entry, in bytes
 	signed bool
-	low    bool  // of vAddr, vLoad, vSum: the index is the low 32 bits, extended
+	bits   uint8 // of vAddr, vLoad, vSum: the index is so many low bits, extended; 0: all
 	table  int64 // of vSum
 	scale  uint8 // of vSum: the entry is shifted left by so much
 }
@@ -70,6 +70,8 @@ type slicer struct {
 	unknown map[string]bool
 	// all: what nothing is seen to reach counts too, in the function at hand.
 	all bool
+	// shallow: registers are followed into other blocks for constants only.
+	shallow bool
 }
 
 type step struct {
@@ -124,10 +126,13 @@ func (s *slicer) atStart(b Block, r isa.Reg) value {
 	if v, ok := s.constant(b, r); ok {
 		return v
 	}
+	if s.shallow {
+		return opaque
+	}
 	var got value
 	n := 0
 	for _, p := range s.preds.Of(b) {
-		v := s.value(p, len(s.block(p)), r)
+		v := s.atEnd(p, r)
 		if v.kind == vNone || v.kind == vOpaque && s.busy[v.from] { // around a loop: as it came in
 			continue
 		}
@@ -142,6 +147,23 @@ func (s *slicer) atStart(b Block, r isa.Reg) value {
 	}
 	return got
 }
+
+// atEnd is the value of a register behind b: a call leaves only what it has to.
+func (s *slicer) atEnd(b Block, r isa.Reg) value {
+	n := len(s.block(b))
+	if s.loses(b, r) {
+		return value{kind: vOpaque, from: origin{b, n, r}}
+	}
+	return s.value(b, n, r)
+}
+
+// loses reports whether b ends in a call that need not keep r.
+func (s *slicer) loses(b Block, r isa.Reg) bool {
+	return calls>>s.g.kind[b]&1 != 0 && !s.g.Arch.Saved.Has(r)
+}
+
+// calls lists the kinds of blocks in which something else runs before the next block.
+const calls = 1<<KindCall | 1<<KindCallLocal | 1<<KindIndirectCall | 1<<KindStaticCall | 1<<KindGate
 
 // constant finds the constant that every instruction gives to a register from which
 // a path leads to the start of b: those of an interpreter's loop are made far away.
@@ -160,6 +182,9 @@ func (s *slicer) constant(b Block, r isa.Reg) (got value, ok bool) {
 			return value{}, false
 		}
 		for _, p := range list {
+			if s.loses(p, r) {
+				return value{}, false
+			}
 			l := s.block(p)
 			k := len(l) - 1
 			for k >= 0 && !(l[k].insn.Writes | l[k].insn.Clobbers).Has(r) {
@@ -199,9 +224,9 @@ func (s *slicer) made(b Block, k int, op isa.Op, r isa.Reg) value {
 		return s.add(s.value(b, k, op.A), op, opaque)
 	case isa.OpShr:
 		v := s.value(b, k, op.A)
-		if v.kind == vAddr && v.c == 0 && v.shift >= 32 && op.Imm <= int64(v.shift) { // cut to 32 bits, and scaled
+		if v.kind == vAddr && v.c == 0 && v.bits == 0 && v.shift >= 32 && op.Imm <= int64(v.shift) { // cut, and scaled
+			v.bits = 64 - v.shift
 			v.shift -= uint8(op.Imm)
-			v.low = true
 			return v
 		}
 	case isa.OpAddReg:
@@ -227,6 +252,14 @@ func (s *slicer) made(b Block, k int, op isa.Op, r isa.Reg) value {
 	return opaque
 }
 
+// half is how many bits of v count as an index.
+func half(v value) uint8 {
+	if v.kind == vHalf {
+		return 32
+	}
+	return 0
+}
+
 // add is extend(v) << Shift + Imm.
 func (s *slicer) add(v value, op isa.Op, opaque value) value {
 	switch {
@@ -241,7 +274,10 @@ func (s *slicer) add(v value, op isa.Op, opaque value) value {
 	case op.Shift == 0 && op.Imm == 0:
 		return v
 	case (v.kind == vOpaque || v.kind == vHalf) && op.Imm == 0:
-		return value{kind: vAddr, from: v.from, shift: op.Shift, limit: v.limit, low: v.kind == vHalf}
+		return value{kind: vAddr, from: v.from, shift: op.Shift, limit: v.limit, bits: half(v)}
+	case v.kind == vAddr && v.c == 0 && v.shift == 0 && op.Imm == 0 && op.Size == 0: // cut, see OpShr
+		v.shift = op.Shift
+		return v
 	case (v.kind == vAddr || v.kind == vSum) && op.Shift == 0 && op.Size == 0:
 		v.c += op.Imm
 		return v
@@ -261,12 +297,12 @@ func (s *slicer) addReg(a, b value, op isa.Op, opaque value) value {
 	case b.kind == vConst && op.Size == 0:
 		return value{kind: vConst, c: a.c + b.c<<op.Shift}
 	case b.kind == vOpaque || b.kind == vHalf:
-		return value{kind: vAddr, c: a.c, from: b.from, shift: op.Shift, limit: b.limit, low: b.kind == vHalf}
+		return value{kind: vAddr, c: a.c, from: b.from, shift: op.Shift, limit: b.limit, bits: half(b)}
 	case b.kind == vAddr && op.Shift == 0 && op.Size == 0:
 		b.c += a.c
 		return b
 	case b.kind == vLoad:
-		v := value{kind: vSum, c: a.c, table: b.c, from: b.from, shift: b.shift, low: b.low, limit: b.limit, size: b.size, signed: b.signed, scale: op.Shift}
+		v := value{kind: vSum, c: a.c, table: b.c, from: b.from, shift: b.shift, bits: b.bits, limit: b.limit, size: b.size, signed: b.signed, scale: op.Shift}
 		if op.Size != 0 && op.Size <= b.size {
 			v.signed = op.Signed
 		}
@@ -277,18 +313,15 @@ func (s *slicer) addReg(a, b value, op isa.Op, opaque value) value {
 
 // targets resolves the jump that ends b; nil if it cannot be.
 func (s *slicer) targets(b Block) []Pos {
-	s.fuel = maxFuel
-	l := s.block(b)
-	if len(l) == 0 || l[len(l)-1].op.Kind != isa.OpJump {
-		return nil
+	if list := s.targetsByTrail(b); list != nil {
+		return list
 	}
-	jump := l[len(l)-1].op
-	v := s.value(b, len(l)-1, jump.A)
-	if jump.Imm != 0 || v.kind == vLoad && v.size != 8 || v.kind != vLoad && v.kind != vSum {
+	v, ok := s.tableAt(b)
+	if !ok {
 		return nil
 	}
 	s.fuel = maxFuel
-	limit := s.limit(b, index{v.from, v.low}, map[Block]int64{})
+	limit := s.limit(b, index{v.from, v.bits}, map[Block]int64{})
 	if v.limit > 0 && (limit <= 0 || v.limit < limit) {
 		limit = v.limit
 	}
@@ -296,6 +329,18 @@ func (s *slicer) targets(b Block) []Pos {
 		return nil
 	}
 	return s.read(b, v, int(limit))
+}
+
+// tableAt is where the jump that ends b goes, if that is by a table.
+func (s *slicer) tableAt(b Block) (v value, ok bool) {
+	s.fuel = maxFuel
+	l := s.block(b)
+	if len(l) == 0 || l[len(l)-1].op.Kind != isa.OpJump {
+		return v, false
+	}
+	jump := l[len(l)-1].op
+	v = s.value(b, len(l)-1, jump.A)
+	return v, jump.Imm == 0 && (v.kind == vLoad && v.size == 8 || v.kind == vSum)
 }
 
 // read takes the targets from the table.
@@ -346,7 +391,7 @@ func (s *slicer) belongs(b Block, a isa.Addr) bool {
 // index is what a table is read with.
 type index struct {
 	origin
-	low bool // its low 32 bits
+	bits uint8 // so many low ones of it; 0: all
 }
 
 // noLimit is for paths that need not be looked at: they come around a loop.
@@ -425,7 +470,7 @@ func (s *slicer) flagsFrom(b Block, k int) (Block, int) {
 			}
 		}
 		list := s.preds.Of(b)
-		if len(list) != 1 || s.g.mark[b]&Entry != 0 || s.g.kind[list[0]] == KindCall || s.g.kind[list[0]] == KindIndirectCall {
+		if len(list) != 1 || s.g.mark[b]&Entry != 0 || calls>>s.g.kind[list[0]]&1 != 0 {
 			return b, -1
 		}
 		b = list[0]
@@ -438,7 +483,7 @@ func (s *slicer) flagsFrom(b Block, k int) (Block, int) {
 // whole that is small is what its half is; a half that is small does not say what
 // the whole is.
 func (x index) is(v value) bool {
-	return v.from == x.origin && (v.kind == vOpaque || x.low && v.kind == vHalf)
+	return v.from == x.origin && (v.kind == vOpaque || x.bits > 0 && x.bits <= 32 && v.kind == vHalf)
 }
 
 // comparedRegs: one side is the index, the other a constant.
@@ -448,11 +493,13 @@ func (s *slicer) comparedRegs(p Block, k int, op isa.Op, taken bool, x index) in
 	case x.is(a) && b.kind == vConst:
 		return below(op.Imm, b.c, taken)
 	case x.is(b) && a.kind == vConst:
-		swapped := map[int64]int64{isa.CondBelow: isa.CondAbove, isa.CondAboveEqual: isa.CondBelowEqual}[op.Imm]
-		return below(swapped, a.c, taken)
+		return below(swapped[op.Imm], a.c, taken)
 	}
 	return 0
 }
+
+// swapped are conditions of A against B as those of B against A.
+var swapped = map[int64]int64{isa.CondBelow: isa.CondAbove, isa.CondAboveEqual: isa.CondBelowEqual}
 
 // below is the number of values that an index has after "index cond n" came out
 // as taken says; 0 if there is no bound.

@@ -59,7 +59,7 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 
 // returned says what is live at returns where that is known.
 func (f *Function) returned(t *ktext.Text) {
-	reads, ok := live.Returned(t.Arch.Name, t.Aliases(f.Func))
+	reads, ok := live.Returned(t.Arch, t.Aliases(f.Func))
 	if !ok || f.Func.Module != "" {
 		return
 	}

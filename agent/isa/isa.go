@@ -84,6 +84,9 @@ func Set(rs ...Reg) RegSet {
 	return s
 }
 
+// Range is the set of the registers from lo to hi.
+func Range(lo, hi Reg) RegSet { return RegSet(1)<<(hi+1) - RegSet(1)<<lo }
+
 // Has reports whether r is in s.
 func (s RegSet) Has(r Reg) bool { return s>>r&1 != 0 }
 
@@ -251,6 +254,8 @@ type Arch struct {
 	Flags    Reg    // condition flags as a register; on an ISA without, outside All
 	All      RegSet // every register that liveness tracks, flags included
 	NeverUse RegSet // registers that no snippet may touch, dead or not
+	Saved    RegSet // what a callee keeps, in C
+	SP       Reg    // the stack pointer
 	Trap     []byte // fills memory for code in which there is none: an oops with an address
 	Break    []byte // a breakpoint that the kernel asks us for; no longer than any instruction
 	RegName  func(Reg) string

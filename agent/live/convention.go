@@ -12,11 +12,8 @@ type convention struct {
 	args    isa.RegSet // may carry arguments
 	results isa.RegSet // may carry results
 	scratch isa.RegSet // lost in a call, flags included
-	saved   isa.RegSet // kept by a callee
+	saved   isa.RegSet // kept by a callee: isa.Arch.Saved
 }
-
-// regs is the set of the registers from lo to hi.
-func regs(lo, hi isa.Reg) isa.RegSet { return isa.RegSet(1)<<(hi+1) - isa.RegSet(1)<<lo }
 
 // conventions by ISA, in the ISA's own numbering: System V AMD64 psABI 3.2,
 // AAPCS64 6.1.1, the RISC-V calling convention's integer registers. amd64's rax
@@ -24,28 +21,26 @@ func regs(lo, hi isa.Reg) isa.RegSet { return isa.RegSet(1)<<(hi+1) - isa.RegSet
 // call.
 var conventions = map[string]convention{
 	"amd64": {
-		args:    isa.Set(0, 1, 2, 6, 7, 8, 9, 4),            // rax rcx rdx rsi rdi r8 r9, rsp
-		results: isa.Set(0, 2),                              // rax rdx
-		scratch: isa.Set(0, 1, 2, 6, 7, 8, 9, 10, 11, 16),   // and r10 r11 flags
-		saved:   isa.Set(3, 4, 5) | isa.Set(12, 13, 14, 15), // rbx rsp rbp r12-r15
+		args:    isa.Set(0, 1, 2, 6, 7, 8, 9, 4),          // rax rcx rdx rsi rdi r8 r9, rsp
+		results: isa.Set(0, 2),                            // rax rdx
+		scratch: isa.Set(0, 1, 2, 6, 7, 8, 9, 10, 11, 16), // and r10 r11 flags
 	},
 	"arm64": {
-		args:    regs(0, 8) | isa.Set(18, 31, 29, 30), // x8 points to a result
-		results: regs(0, 1),
-		scratch: regs(0, 17) | isa.Set(30, 32),
-		saved:   regs(18, 29) | isa.Set(31),
+		args:    isa.Range(0, 8) | isa.Set(18, 31, 29, 30), // x8 points to a result
+		results: isa.Range(0, 1),
+		scratch: isa.Range(0, 17) | isa.Set(30, 32),
 	},
 	"riscv64": {
-		args:    regs(10, 17) | regs(1, 4), // a0-a7, ra sp gp tp
-		results: regs(10, 11),
-		scratch: regs(10, 17) | regs(5, 7) | regs(28, 31) | isa.Set(1),
-		saved:   regs(2, 4) | regs(8, 9) | regs(18, 27),
+		args:    isa.Range(10, 17) | isa.Range(1, 4), // a0-a7, ra sp gp tp
+		results: isa.Range(10, 11),
+		scratch: isa.Range(10, 17) | isa.Range(5, 7) | isa.Range(28, 31) | isa.Set(1),
 	},
 }
 
-// within leaves out what is not tracked.
-func (c convention) within(all isa.RegSet) convention {
-	return convention{c.args & all, c.results & all, c.scratch & all, c.saved & all}
+// conventionOf is that of an ISA, without what is not tracked.
+func conventionOf(a *isa.Arch) (convention, bool) {
+	c, ok := conventions[a.Name]
+	return convention{c.args & a.All, c.results & a.All, c.scratch & a.All, a.Saved & a.All}, ok
 }
 
 // keepers lists symbols whose callers, by ways that the graph does not show, keep
@@ -105,10 +100,10 @@ var asC = []struct{ arch, name, why string }{
 
 // Returned is what may be read behind a return from a function with these names, if it is known to be
 // called by C alone.
-func Returned(arch string, names []string) (reads isa.RegSet, ok bool) {
+func Returned(arch *isa.Arch, names []string) (reads isa.RegSet, ok bool) {
 	for _, f := range asC {
-		if f.arch == arch && slices.Contains(names, f.name) {
-			c := conventions[arch]
+		if f.arch == arch.Name && slices.Contains(names, f.name) {
+			c, _ := conventionOf(arch)
 			return c.saved | c.results, true
 		}
 	}

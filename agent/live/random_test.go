@@ -44,7 +44,7 @@ func toyDecode(b []byte, a isa.Addr) isa.Insn {
 }
 
 var toy = &isa.Arch{
-	Name: "riscv64", MinLen: 4, MaxLen: 4, Flags: 63, All: toySet(0xff), Decode: toyDecode,
+	Name: "riscv64", MinLen: 4, MaxLen: 4, Flags: 63, All: toySet(0xff), Saved: toySaved, Decode: toyDecode,
 	RegName: func(r isa.Reg) string { return fmt.Sprint("r", r) },
 }
 

@@ -3,7 +3,6 @@ package live
 import (
 	"fmt"
 	"math/bits"
-	"slices"
 	"sync"
 
 	"kerninst/agent/cfg"
@@ -41,11 +40,10 @@ type Live struct {
 // Solve solves a graph. t is the text that it was built from; it names the
 // symbols.
 func Solve(g *cfg.Graph, t *ktext.Text, opt Options) (*Live, error) {
-	conv, ok := conventions[g.Arch.Name]
+	conv, ok := conventionOf(g.Arch)
 	if !ok {
 		return nil, fmt.Errorf("no calling convention is known for %s", g.Arch.Name)
 	}
-	conv = conv.within(g.Arch.All)
 	l := &Live{g: g, conv: conv, all: g.Arch.All, opaque: map[cfg.Block]bool{}, loaded: map[cfg.Block]bool{}}
 	l.effects(opt.Workers)
 	l.findOpaque()
@@ -239,7 +237,8 @@ func (l *Live) equation(b cfg.Block) (use, def isa.RegSet) {
 			}
 		}
 	}
-	return use&^l.hidden(b) | l.Watched(b), def & l.all
+	hidden := l.hidden(b)
+	return use&^hidden | l.Watched(b), (def | hidden) & l.all
 }
 
 // hidden is what holds nothing where b begins, whatever its code seems to read:
@@ -343,10 +342,13 @@ func (l *Live) solveWant(t *ktext.Text) {
 
 // findReturned finds in which blocks less is wanted than whoever calls would read, see Returned.
 func (l *Live) findReturned(t *ktext.Text) {
-	l.most = slices.Repeat([]isa.RegSet{l.all}, l.g.Blocks())
+	l.most = make([]isa.RegSet, l.g.Blocks())
+	for b := range l.most {
+		l.most[b] = l.all &^ l.hidden(cfg.Block(b))
+	}
 	for _, p := range l.g.Entries() {
 		f, _ := t.Locate(l.g.Addr(p))
-		reads, ok := Returned(l.g.Arch.Name, t.Aliases(f))
+		reads, ok := Returned(l.g.Arch, t.Aliases(f))
 		if !ok || f.Module != "" {
 			continue
 		}

@@ -64,6 +64,8 @@ var vectors = map[string][]string{
 type step struct {
 	b              cfg.Block
 	reads, writes  isa.RegSet
+	parts          isa.RegSet // written in part
+	copies         isa.RegSet // read, whatever is in them: pushf
 	dead           isa.RegSet // before it
 	len            uint8
 	last           bool       // of its block
@@ -83,8 +85,11 @@ type Replayer struct {
 	report  *Report
 	endings map[cfg.Block]*ending
 	poison  isa.RegSet
-	prev    int // index in list; -1: nothing is known of it
-	prevAt  isa.Addr
+	// left is what holds nothing behind the call of a function that may be traced, or leads to one. Code may still copy it,
+	// or write a part and then read the whole.
+	left   isa.RegSet
+	prev   int // index in list; -1: nothing is known of it
+	prevAt isa.Addr
 }
 
 // Check replays a trace of a kernel that was analysed from the same memory.
@@ -141,11 +146,12 @@ func (r *Replayer) run(a isa.Addr, n int) {
 		r.report.Instructions++
 		if !s.pinned {
 			r.poison = (r.poison | s.dead) &^ s.hidden
-			if bad := r.poison & s.reads; bad != 0 {
+			if bad := r.poison & s.reads &^ (r.left & s.copies); bad != 0 {
 				r.wrong(a, "reads %s, which was dead", r.g.Arch.Names(bad))
 				r.poison &^= bad
 			}
-			r.poison &^= s.writes
+			r.poison &^= s.writes | r.left&s.parts
+			r.left &^= s.writes
 		}
 		r.prev, r.prevAt = k, a
 		a += isa.Addr(s.len)
@@ -254,6 +260,7 @@ func (r *Replayer) unknownCallee(b cfg.Block) bool {
 type ending struct {
 	blocks  map[cfg.Block]bool // all that they run
 	unknown bool               // some jump leads to a function that is not known
+	hidden  isa.RegSet         // where some of them begin
 }
 
 // returned: block from returned behind the call that ends block call, of a callee
@@ -265,6 +272,7 @@ func (r *Replayer) returned(from, call cfg.Block) {
 		return
 	}
 	e := r.ending(t)
+	r.left |= e.hidden
 	switch {
 	case e.blocks[from]:
 	case e.unknown:
@@ -283,6 +291,7 @@ func (r *Replayer) ending(t cfg.Block) *ending {
 	for len(work) > 0 {
 		b := work[len(work)-1]
 		work = work[:len(work)-1]
+		e.hidden |= r.l.Hidden(b)
 		switch r.g.Kind(b) {
 		case cfg.KindTail, cfg.KindIndirectJump:
 			e.unknown = true
@@ -351,7 +360,11 @@ func (r *Replayer) fill(b cfg.Block) {
 	last := true
 	r.l.Each(b, func(i isa.Insn, before, _ isa.RegSet) {
 		p, _ := r.g.Pos(i.Addr)
-		r.list = append(r.list, step{b: b, reads: i.Reads, writes: i.Writes, dead: r.g.Arch.All &^ before,
+		copies := isa.RegSet(0)
+		if flags := isa.Set(r.g.Arch.Flags); i.Traits&isa.Store != 0 && i.Reads == flags|isa.Set(r.g.Arch.SP) { // pushf
+			copies = flags
+		}
+		r.list = append(r.list, step{b: b, reads: i.Reads, writes: i.Writes, parts: i.Clobbers, copies: copies, dead: r.g.Arch.All &^ before,
 			len: uint8(i.Len), last: last, vector: vector, pinned: pinned})
 		r.at[int(p)/r.g.Arch.MinLen] = int32(len(r.list))
 		last = false

@@ -42,6 +42,8 @@ var Arch = &isa.Arch{
 	Flags:     Flags,
 	All:       all,
 	NeverUse:  isa.Set(RSP),
+	SP:        RSP,
+	Saved:     isa.Set(3, 4, 5) | isa.Set(12, 13, 14, 15), // rbx rsp rbp r12-r15
 	Trap:      []byte{0xcc},
 	Break:     []byte{0xcc},
 	RegName:   func(r isa.Reg) string { return regNames[r] },

@@ -33,6 +33,8 @@ var Arch = &isa.Arch{
 	Flags:    noFlags,
 	All:      all,
 	NeverUse: isa.Set(SP, GP, TP, S0),
+	SP:       SP,
+	Saved:    isa.Range(2, 4) | isa.Range(8, 9) | isa.Range(18, 27),
 	Trap:     []byte{0x02, 0x90},
 	Break:    []byte{0x02, 0x90},
 	RegName:  func(r isa.Reg) string { return regNames[r] },

@@ -116,6 +116,9 @@ func (n *Naive) writes(b cfg.Block) bool {
 }
 
 func (n *Naive) doesPass(b cfg.Block) bool {
+	if n.l.Hidden(b).Has(n.r) {
+		return false
+	}
 	if n.faults(b, func(e cfg.Edge) bool { return n.passes[e.To] }) {
 		return true
 	}
