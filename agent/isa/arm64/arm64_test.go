@@ -226,3 +226,23 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { isatest.Contract(t, Arch, b) })
 }
+
+// TestAtomicText: atomic operations are printed as llvm-mc -mattr=+lse reads them.
+func TestAtomicText(t *testing.T) {
+	for text, b := range map[string][]byte{
+		"casa x0, x1, [x19]":    {0x61, 0x7e, 0xe0, 0xc8},
+		"casalb w3, w4, [sp]":   {0xe4, 0xff, 0xe3, 0x08},
+		"casl w3, wzr, [x2]":    {0x5f, 0xfc, 0xa3, 0x88},
+		"cash w1, w2, [x3]":     {0x62, 0x7c, 0xa1, 0x48},
+		"swpal x1, x2, [x3]":    {0x62, 0x80, 0xe1, 0xf8},
+		"swpah w1, w2, [x3]":    {0x62, 0x80, 0xa1, 0x78},
+		"ldaddalb w1, w2, [x3]": {0x62, 0x00, 0xe1, 0x38},
+		"stclrl x1, [x2]":       {0x5f, 0x10, 0x61, 0xf8},
+		"ldsmaxa w0, wzr, [x1]": {0x3f, 0x40, 0xa0, 0xb8},
+		"stsetlh w5, [x6]":      {0xdf, 0x30, 0x65, 0x78},
+	} {
+		if got := Text(b, 0); got != text {
+			t.Errorf("% x is %q, want %q", b, got, text)
+		}
+	}
+}

@@ -49,24 +49,42 @@ func Text(b []byte, a isa.Addr) string {
 	return strings.TrimSuffix(arm64asm.GNUSyntax(x), " ") // of those without operands
 }
 
+// orders are what an atomic operation is called behind its name: by whether it releases, and whether it acquires.
+var orders = [4]string{"", "l", "a", "al"}
+
+// lseText is that of FEAT_LSE's loads and stores of one register (Arm ARM C4.1.94: atomic memory
+// operations, and compare and swap).
 func lseText(w word) string {
-	if w.bits(29, 24) != 0b111000 || !w.bit(21) || w.bits(11, 10) != 0 || w.bits(15, 15) != 0 || w.bits(31, 30) < 2 {
-		return ""
-	}
-	r := "w"
-	if w.bits(31, 30) == 3 {
+	size := w.bits(31, 30)
+	r, suffix := "w", [4]string{"b", "h"}[size]
+	if size == 3 {
 		r = "x"
 	}
-	order := [4]string{"", "l", "a", "al"}[w.bits(23, 22)]
 	base := "sp"
 	if n := w.bits(9, 5); n != 31 {
 		base = fmt.Sprintf("x%d", n)
 	}
-	op := lse[w.bits(14, 12)]
-	if w.bits(4, 0) == 31 && !w.bit(23) {
-		return fmt.Sprintf("st%s%s %s%d, [%s]", op, order, r, w.bits(20, 16), base)
+	gpr := func(n uint32) string {
+		if n == 31 {
+			return r + "zr"
+		}
+		return fmt.Sprintf("%s%d", r, n)
 	}
-	return fmt.Sprintf("ld%s%s %s%d, %s%d, [%s]", op, order, r, w.bits(20, 16), r, w.bits(4, 0), base)
+	s, t := gpr(w.bits(20, 16)), gpr(w.bits(4, 0))
+	order := orders[w.bits(23, 22)] + suffix
+	switch {
+	case w.bits(29, 23) == 0b0010001 && w.bit(21) && w.bits(14, 10) == 0b11111:
+		return fmt.Sprintf("cas%s%s %s, %s, [%s]", orders[w.bits(22, 22)<<1|w.bits(15, 15)], suffix, s, t, base)
+	case w.bits(29, 24) != 0b111000 || !w.bit(21) || w.bits(11, 10) != 0:
+		return ""
+	case w.bits(15, 12) == 0b1000:
+		return fmt.Sprintf("swp%s %s, %s, [%s]", order, s, t, base)
+	case w.bit(15):
+		return ""
+	case w.bits(4, 0) == 31 && !w.bit(23):
+		return fmt.Sprintf("st%s%s %s, [%s]", lse[w.bits(14, 12)], order, s, base)
+	}
+	return fmt.Sprintf("ld%s%s %s, %s, [%s]", lse[w.bits(14, 12)], order, s, t, base)
 }
 
 // branchText prints direct branches with the target's address.
