@@ -28,6 +28,7 @@ type Live struct {
 	// By solve.
 	use, def, want []isa.RegSet
 
+	byC    map[cfg.Block]bool // entries of what C alone calls
 	opaque map[cfg.Block]bool // calls of something unknown that need not be C
 	loaded map[cfg.Block]bool // those of them that hand it flags
 
@@ -44,7 +45,8 @@ func Solve(g *cfg.Graph, t *ktext.Text, opt Options) (*Live, error) {
 	if !ok {
 		return nil, fmt.Errorf("no calling convention is known for %s", g.Arch.Name)
 	}
-	l := &Live{g: g, conv: conv, all: g.Arch.All, opaque: map[cfg.Block]bool{}, loaded: map[cfg.Block]bool{}}
+	l := &Live{g: g, conv: conv, all: g.Arch.All, byC: map[cfg.Block]bool{}, opaque: map[cfg.Block]bool{}, loaded: map[cfg.Block]bool{}}
+	l.findByC(t)
 	l.effects(opt.Workers)
 	l.findOpaque()
 	preds := g.Preds()
@@ -241,11 +243,11 @@ func (l *Live) equation(b cfg.Block) (use, def isa.RegSet) {
 	return use&^hidden | l.Watched(b), (def | hidden) & l.all
 }
 
-// hidden is what holds nothing where b begins, whatever its code seems to read:
+// hidden is what holds nothing where b begins, whatever its code seems to read, and nothing behind the call:
 // an ftrace site begins there, so it is compiled code, and the kernel's own
-// tracer changes these registers there.
+// tracer changes these registers there; or C alone calls it, which knows nothing of it but that it may change them.
 func (l *Live) hidden(b cfg.Block) isa.RegSet {
-	if l.g.Marks(b)&cfg.Traced == 0 {
+	if l.g.Marks(b)&cfg.Traced == 0 && !l.byC[b] {
 		return 0
 	}
 	return l.all &^ (l.conv.args | l.conv.saved)
@@ -337,6 +339,16 @@ func (l *Live) solveWant(t *ktext.Text) {
 				l.raise(l.g.Target(b), l.In(b+1), work)
 			}
 		})
+	}
+}
+
+// findByC finds the entries of what is written in assembly for C, see Returned.
+func (l *Live) findByC(t *ktext.Text) {
+	for _, p := range l.g.Entries() {
+		f, _ := t.Locate(l.g.Addr(p))
+		if _, ok := Returned(l.g.Arch, t.Aliases(f)); ok && f.Module == "" {
+			l.byC[l.g.At(p)] = true
+		}
 	}
 }
 
