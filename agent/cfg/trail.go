@@ -99,8 +99,8 @@ func (s *slicer) loaded(b Block, k int, bits uint8) held {
 	return h
 }
 
-// saves reports whether an instruction stores what a callee has to keep, as at the begin of a
-// function or where it turns out that more is needed: nothing else is in that place.
+// saves reports whether an instruction stores what a callee has to keep on the stack, as at the begin of
+// a function or where it turns out that more is needed: no pointer leads to that place.
 func (s *slicer) saves(i isa.Insn) bool {
 	return i.Traits&isa.Load == 0 && i.Reads&^s.g.Arch.Saved == 0 && i.Reads.Has(s.g.Arch.SP)
 }
@@ -182,7 +182,8 @@ func (t *trail) limit(b Block, h held) int64 {
 
 // over is the same of one way to b, that from p.
 func (t *trail) over(p, b Block, h held) int64 {
-	if h.mem && calls>>t.g.kind[p]&1 != 0 || !h.mem && t.loses(p, h.reg) {
+	fault := t.g.mark[p]&FaultSite != 0 && b != p+1 // what is in p has not been done
+	if fault || h.mem && calls>>t.g.kind[p]&1 != 0 || !h.mem && t.loses(p, h.reg) {
 		return 0
 	}
 	c, compares := t.comparison(p, b)
