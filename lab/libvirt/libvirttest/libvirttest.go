@@ -153,7 +153,9 @@ func (d *Daemon) start(t testing.TB, path string) {
 		conn, err := net.Dial("unix", socket)
 		if err == nil {
 			conn.Close()
-			return
+			if d.kind.tls == nil || listened(t, d.Port) {
+				return
+			}
 		}
 		select {
 		case <-d.Exited:
@@ -161,7 +163,7 @@ func (d *Daemon) start(t testing.TB, path string) {
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("libvirtd is not reached: %v", err)
+			t.Fatalf("libvirtd is not reached, or does not listen at port %d: %v", d.Port, err)
 		}
 	}
 }

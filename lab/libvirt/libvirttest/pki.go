@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -109,6 +110,25 @@ key_file = "%[2]s/serverkey.pem"
 cert_file = "%[2]s/servercert.pem"
 ca_file = "%[2]s/cacert.pem"
 `, port, dir)
+}
+
+// listened reports whether somebody listens at a port, which libvirtd may do some time after it does at its socket. Nobody is
+// connected to for that: it would be one more whom libvirtd knows.
+func listened(t testing.TB, port int) bool {
+	t.Helper()
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		b, err := os.ReadFile(file)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			const listens = "0A" // TCP_LISTEN, net/tcp_states.h
+			if f := strings.Fields(line); len(f) > 3 && f[3] == listens && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // freePort is one that nobody listens at, and that the kernel gives to nobody else who wants any: those begin at 32768
