@@ -72,22 +72,14 @@ func (t *T) countedClone(seen, cloned, entry string) uint64 {
 	grown := t.done(cloned, "grown").Clones[0]
 	in, err := plugins.Describe(t.Guests[seen].Text, []*wire.Clone{grown}, nil)
 	t.noError(cloned+": what is in the clone", err)
-	came := map[string]uint64{}
-	for k, step := range []string{"before", "found"} {
-		for _, v := range t.done(cloned, step).Values {
-			if k == 0 {
-				came[fmt.Sprint(v.Symbol, "+", v.Offset)] -= v.Count
-			} else {
-				came[fmt.Sprint(v.Symbol, "+", v.Offset)] += v.Count
-			}
-		}
-	}
-	counted, calls := uint64(0), uint64(0)
+	came := t.came(cloned, "before", "found", placeOf)
+	counted, calls, told := uint64(0), uint64(0), uint64(0)
 	own := map[uint64]uint64{} // what was counted of each routine of the clone, by its address
 	for _, r := range in.Syscalls[0].Routines {
 		for n, b := range r.Blocks {
-			c := came[fmt.Sprint(r.Name, "+", b.Insns[0].Offset)]
+			c := came[placed(r.Name, b.Insns[0].Offset)]
 			insns := uint64(len(b.Insns))
+			told += c * insns
 			for _, i := range b.Insns {
 				insns += t.thunk(seen, i)
 			}
@@ -106,6 +98,7 @@ func (t *T) countedClone(seen, cloned, entry string) uint64 {
 	t.equal(cloned+": calls counted are those that were seen", calls, of)
 	t.atLeast(cloned+": calls", float64(of), countedN)
 	t.equal(cloned+": instructions counted are those that were seen", counted, outside)
+	t.Metrics["clones."+entry+".icount"] = report.Metric{Value: float64(told) / float64(max(calls, 1)), Unit: "insns/call", N: int(calls)} // what the plugin says
 	t.Metrics["clones."+entry+".insns"] = report.Metric{Value: float64(outside) / float64(max(of, 1)), Unit: "insns/call", N: int(of)}
 	return counted
 }

@@ -46,13 +46,16 @@ func clonesExecve() Scenario {
 	}
 }
 
+// seenExecving is the guest in which so many programs are seen.
+func seenExecving(n int) string { return fmt.Sprint("seen ", n) }
+
 func execves(name string, n int) *wire.Step {
 	return run(name, "/bin/sh", execveFile, strconv.Itoa(n))
 }
 
 func execveGuests(arch string) (out []Guest) {
 	for _, n := range []int{execveFew, execveMany} {
-		out = append(out, Guest{Name: fmt.Sprint("seen ", n), CPUs: 1, Time: vm.Exact, Calls: true, Text: true,
+		out = append(out, Guest{Name: seenExecving(n), CPUs: 1, Time: vm.Exact, Calls: true, Text: true,
 			Job: job(script(execveFile, execveScript), watchCalls(), watched("work", "/bin/sh", "-c", execveSeen, strconv.Itoa(n)))})
 	}
 	opens := run("", lmbenchProgram, "-whole", "-roomy", "2", "OpenClose").GetRun()
@@ -75,12 +78,12 @@ func execveGuests(arch string) (out []Guest) {
 func checkExecve(t *T) {
 	for _, guest := range []string{"alone", "beside another"} {
 		for _, n := range []int{execveFew, execveMany} {
-			t.ran(fmt.Sprint("seen ", n), "work")
+			t.ran(seenExecving(n), "work")
 		}
 		t.ran(guest, "many")
 		t.execveAllocations(guest)
 	}
-	other := t.countedOf("beside another", execveOther, "begin", "end")
+	other := t.came("beside another", "begin", "end", symbolOf)[execveOther]
 	t.count("clones.execve.other", other)
 	t.atLeast("files that were opened meanwhile", float64(other), leastOpened)
 	suite := granularSuite{operations: []string{"OpenClose"}}
@@ -94,8 +97,9 @@ func checkExecve(t *T) {
 func (t *T) execveAllocations(guest string) {
 	grown := t.done(guest, "grown").Clones[0]
 	t.Files["clones-execve-"+slug(guest)+".txt"] = composition([]*wire.Clone{grown})
-	in, err := plugins.Describe(t.Guests["seen 4"].Text, []*wire.Clone{grown}, nil)
+	in, err := plugins.Describe(t.Guests[seenExecving(execveFew)].Text, []*wire.Clone{grown}, nil)
 	t.noError(guest+": what is in the clone", err)
+	few, many := t.came(guest, "begin", "between", symbolOf), t.came(guest, "between", "end", symbolOf)
 	found, all := 0, uint64(0)
 	for _, name := range allocators {
 		if !slices.ContainsFunc(grown.Functions, func(f string) bool { return f == name }) {
@@ -104,7 +108,7 @@ func (t *T) execveAllocations(guest string) {
 		found++
 		var seen [2]uint64
 		for k, n := range []int{execveFew, execveMany} {
-			g, inside, roots := fmt.Sprint("seen ", n), map[uint64]bool{}, map[uint64]bool{}
+			g, inside, roots := seenExecving(n), map[uint64]bool{}, map[uint64]bool{}
 			for _, r := range in.Syscalls[0].Routines {
 				if !r.Part {
 					inside[t.addressIn(g, r.Name)] = true
@@ -116,29 +120,27 @@ func (t *T) execveAllocations(guest string) {
 			}
 			seen[k] = calledBelow(t.Guests[g].Calls, roots, inside, t.addressIn(g, name))
 		}
-		few, many := t.countedOf(guest, name, "begin", "between"), t.countedOf(guest, name, "between", "end")
-		t.equal(fmt.Sprintf("%s: calls of %s on behalf of %d execves, counted", guest, name, execveMany-execveFew), many-few, seen[1]-seen[0])
-		all += many - few
+		t.equal(fmt.Sprintf("%s: calls of %s on behalf of %d execves, counted", guest, name, execveMany-execveFew), many[name]-few[name], seen[1]-seen[0])
+		all += many[name] - few[name]
 	}
 	t.atLeast(guest+": allocators in the clone", float64(found), 2)
 	t.atLeast(guest+": allocations of an execve", float64(all)/(execveMany-execveFew), 5)
 	t.Metrics["clones.execve."+slug(guest)] = report.Metric{Value: float64(all) / (execveMany - execveFew), Unit: "calls/execve", N: execveMany - execveFew}
 }
 
-// countedOf is how often counters of a function came by between two steps that read them.
-func (t *T) countedOf(guest, function, from, to string) (n uint64) {
+// came is how often counters came by between two steps that read them, together those that have one name.
+func (t *T) came(guest, from, to string, name func(*wire.Value) string) map[string]uint64 {
+	out := map[string]uint64{}
 	for _, v := range t.done(guest, to).Values {
-		if v.Symbol == function {
-			n += v.Count
-		}
+		out[name(v)] += v.Count
 	}
 	for _, v := range t.done(guest, from).Values {
-		if v.Symbol == function {
-			n -= v.Count
-		}
+		out[name(v)] -= v.Count
 	}
-	return n
+	return out
 }
+
+func symbolOf(v *wire.Value) string { return v.Symbol }
 
 // calledBelow is how often a function was called by a way on which, from one of the roots on, there are functions of some
 // alone, without interrupts and faults.

@@ -133,7 +133,9 @@ func (t *T) coverCosts() {
 	t.atLeast("more than bare, of the first sample", float64(covered[0])-float64(bare[0]), 1000)
 }
 
-func placeOf(v *wire.Value) string { return fmt.Sprintf("%s+%#x", v.Symbol, v.Offset) }
+func placeOf(v *wire.Value) string { return placed(v.Symbol, v.Offset) }
+
+func placed(symbol string, offset uint64) string { return fmt.Sprintf("%s+%#x", symbol, offset) }
 
 // less is what is true in a and not in b.
 func less(a, b map[string]bool) (out []string) {

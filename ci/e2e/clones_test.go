@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,8 +143,17 @@ func clonesOf(t *testing.T, arch, faults string) {
 	})
 }
 
-// Instructions counted in clones are those that are seen outside.
-func TestClonesCount(t *testing.T) { scenario(t, "clones-count", 4, []string{"amd64"}) }
+// TestClonesCount: instructions counted in clones are those that are seen outside, and icount, whose counts these are,
+// says as many of a call, but for what it knows nothing of: landing pads, and thunks that a copy compares away.
+func TestClonesCount(t *testing.T) {
+	t.Parallel()
+	const entry = "__x64_sys_getppid"
+	want := passed(t, "amd64", "clones-count", 4).Metrics["clones."+entry+".icount"].Value
+	a := call(t, nil, "plugin", "run", pluginExamples+"icount/main.go", "--arch", "amd64", "--syscall", "getppid", "--", "/lib/kerninst/bench/bench", "null", "40", "1")
+	if each := fmt.Sprintf(", %.1f each\n", want); a.code != status.ExitPassed || !strings.HasPrefix(a.stdout, entry+": ") || !strings.HasSuffix(a.stdout, each) || want < 20 {
+		t.Errorf("icount says %v, want%s", a, each)
+	}
+}
 
 // Clones that nobody has asked for count what splices do, for less.
 func TestChosen(t *testing.T) { scenario(t, "chosen", 4, []string{"amd64"}) }

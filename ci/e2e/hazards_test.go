@@ -3,6 +3,7 @@ package e2e
 import (
 	"testing"
 
+	"kerninst/lab/report"
 	"kerninst/lab/status"
 )
 
@@ -122,15 +123,21 @@ func TestAnnex(t *testing.T) {
 func scenario(t *testing.T, name string, checks int, isas []string) {
 	t.Parallel()
 	for _, arch := range isas {
-		t.Run(arch, func(t *testing.T) {
-			out := t.TempDir()
-			a := call(t, nil, "run", "--arch", arch, "--scenario", name, "--out", out, "--force")
-			if a.code != 0 {
-				t.Fatal(a)
-			}
-			if s := results(t, out, arch).Scenarios[0]; s.Status != status.Passed || len(s.Checks) < checks {
-				t.Errorf("%s with %d checks", s.Status, len(s.Checks))
-			}
-		})
+		t.Run(arch, func(t *testing.T) { passed(t, arch, name, checks) })
 	}
+}
+
+// passed runs a scenario, and says what it has found.
+func passed(t *testing.T, arch, name string, checks int) report.Scenario {
+	t.Helper()
+	out := t.TempDir()
+	a := call(t, nil, "run", "--arch", arch, "--scenario", name, "--out", out, "--force")
+	if a.code != 0 {
+		t.Fatal(a)
+	}
+	s := results(t, out, arch).Scenarios[0]
+	if s.Status != status.Passed || len(s.Checks) < checks {
+		t.Errorf("%s with %d checks", s.Status, len(s.Checks))
+	}
+	return s
 }
