@@ -37,6 +37,8 @@ var testProofs = []testProof{
 	{"rings", "./ci/e2e", "TestRings", "-full", false},
 	{"words", "./ci/e2e", "TestWords", "-full", false},
 	{"kinst", "./ci/e2e", "TestKinst", "-full", false},
+	{"returned", "./ci/e2e", "TestReturned", "-full", false},
+	{"plugins", "./ci/e2e", "TestPlugins", "-full", false},
 	{"metrics", "./ci/e2e", "TestMetrics", "-full", false},
 	{"lab-kills", "./ci/e2e", "TestKills", "-full", true},
 	{"builddir", "./ci/e2e", "TestBuildDir", "-full", false},
