@@ -57,7 +57,7 @@ func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen)
 	asleep := sync.OnceValue(d.sleepers)
 	for a, c := range of {
 		f, _ := d.text.Locate(a)
-		if len(c.points) < many || unfit[a] || asleep() == nil || d.asleepIn(f, asleep()) > 0 || !d.left(f) {
+		if len(c.points) < many || unfit[a] || d.scheduling(f) || asleep() == nil || d.asleepIn(f, asleep()) > 0 || !d.left(f) {
 			delete(of, a)
 			continue
 		}
@@ -100,9 +100,15 @@ func takenApart(points []*plan.Plan) (n int) {
 	return n
 }
 
-// unchosen is why points are spliced one by one all the same: the copy takes more memory than they would, or one is not in it
-// that could be spliced. What can be had in neither way is refused.
-func (d *Daemon) unchosen(g *group, c *plan.Cloned) (*plan.Refusal, error) {
+// unchosen is why points are spliced one by one all the same: another clone has a copy already, who runs which comes by
+// neither; the copy takes more memory than they would; or one is not in it that could be spliced. What can be had in neither way
+// is refused.
+func (d *Daemon) unchosen(g *group, c *plan.Cloned, copied func(isa.Addr) *plan.Plan) (*plan.Refusal, error) {
+	for _, own := range c.Entry.Clone.Copied() {
+		if e := copied(own[0]); e != nil {
+			return &plan.Refusal{Reason: plan.AlreadySpliced, Detail: fmt.Sprintf("the clone from %s has a copy of it", e.Symbol)}, nil
+		}
+	}
 	if n, most := len(c.Entry.Code), takenApart(c.Points); n > most { // a step takes no more than it would
 		return &plan.Refusal{Reason: plan.PatchTooLong, Detail: fmt.Sprintf("the copy takes %d bytes, %d splices take about %d", n, len(g.points), most)}, nil
 	}
@@ -128,6 +134,14 @@ func (c *chosen) refusal(k int) *wire.PointResult {
 		return nil
 	}
 	return c.refused[k]
+}
+
+// scheduling reports whether a function is one that tasks sleep in and that the kernel does not name among those that a task
+// has called (include/linux/sched/debug.h, in_sched_functions; kernel/stacktrace.c, stack_trace_save_tsk).
+func (d *Daemon) scheduling(f ktext.Func) bool {
+	lo, ok1 := d.text.Symbol("__sched_text_start")
+	hi, ok2 := d.text.Symbol("__sched_text_end")
+	return !ok1 || !ok2 || f.Addr >= lo && f.Addr < hi
 }
 
 // left reports whether a function has a way out: who never leaves it never comes by a copy of it.

@@ -166,11 +166,12 @@ func TestNotInCopies(t *testing.T) {
 		others  []string // symbols: at the function's begin, and behind it
 		chosen  bool
 	}{
-		"as it is":      {1, counting, nil, true},
-		"two CPUs":      {2, counting, nil, false},
-		"names of code": {1, keyed, nil, false},
-		"an alias":      {1, counting, []string{"other"}, true},
-		"and its half":  {1, counting, []string{"other", "other.cold"}, false},
+		"where tasks are switched": {1, counting, []string{"__sched_text_start", "__sched_text_end"}, false},
+		"as it is":                 {1, counting, nil, true},
+		"two CPUs":                 {2, counting, nil, false},
+		"names of code":            {1, keyed, nil, false},
+		"an alias":                 {1, counting, []string{"other"}, true},
+		"and its half":             {1, counting, []string{"other", "other.cold"}, false},
 	} {
 		k := ktexttest.Load(t, "amd64")
 		lo, _ := k.Text(t).Bounds()
@@ -247,5 +248,28 @@ func TestFewInMuch(t *testing.T) {
 	made, _, err := d.planAll(t.Context(), "", &wire.Splice{Points: all[:many], SkipRefused: true, Choose: true}, &wire.Result{})
 	if err != nil || len(made.said) > 0 {
 		t.Errorf("%v, %v", made.said, err)
+	}
+}
+
+// TestCopiedElsewhere: what is in somebody's clone is in no copy of its own, whose points would miss who runs that.
+func TestCopiedElsewhere(t *testing.T) {
+	for _, function := range []string{"vfs_read", "ksys_write"} {
+		d := planning(t, "amd64")
+		d.proc, d.known, d.resolved = stacked(t, "[<0>] a+0x1/0x2\n", ""), &plan.Functions{}, map[string][]addr{}
+		res := &wire.Result{}
+		made, plans, err := d.planAll(t.Context(), "", &wire.Splice{
+			Points: []*wire.Point{{Function: function, Each: wire.Each_BLOCK}}, SkipRefused: true, Choose: true,
+			Clones: []*wire.Cloning{{Entry: "ksys_read", Functions: []string{"vfs_read"}, Still: true}},
+		}, res)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := function != "vfs_read"
+		if got := len(made.said) == 2 && len(plans) > many; got != alone || !alone && (len(made.said) != 1 || len(plans) > 0) {
+			t.Errorf("%s: %d plans, %v", function, len(plans), made.said)
+		}
+		if !alone && !strings.Contains(res.Points[0].Refusal.GetDetail(), "in the clone from ksys_read") {
+			t.Errorf("%s: %v", function, res.Points[0])
+		}
 	}
 }

@@ -142,7 +142,7 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 	if refusal == nil {
 		d.stages.enter(stageForeign)
 		if refusal, err = d.foreign(c.Entry); refusal == nil && err == nil && g.chosen != nil {
-			refusal, err = d.unchosen(g, c)
+			refusal, err = d.unchosen(g, c, req.Copied)
 		}
 		if !req.Dry && d.trial == nil && (err != nil || refusal != nil) {
 			d.splicer.Release(c.Entry)

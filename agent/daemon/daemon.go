@@ -160,7 +160,7 @@ func (d *Daemon) open() (err error) {
 func (d *Daemon) see(modules []ktext.Section, anew bool) error {
 	opt := ktext.Options{Modules: bytes.NewReader(ktext.FormatModules(modules)), OneCPU: d.info.CPUs == 1}
 	if b, err := os.ReadFile(blacklistFile); err == nil {
-		opt.Blacklist = bytes.NewReader(b)
+		opt.Blacklist = bytes.NewReader(withoutOurs(b, func(a isa.Addr) bool { return d.splicer.Taken(a, a+1) || d.splicer.Copied(a) != nil }))
 	}
 	var text *ktext.Text
 	var err error

@@ -83,7 +83,7 @@ func (d *Daemon) key(p *wire.Point) string {
 	if f, err := d.text.Function(p.Module, p.Function); err == nil && p.Function != "" {
 		function = f.Addr.String()
 	}
-	return fmt.Sprint(p.Module, ":", function, ":", p.Offset, p.Entry, p.Search, p.Each, p.Text, p.SameAs, p.Block.GetEnd(), p.Block != nil && leaves(p), p.Within, p.Place)
+	return fmt.Sprint(p.Module, ":", function, ":", p.Offset, p.Entry, p.Search, p.Each, p.Text, p.SameAs, p.Block.GetEnd(), p.Block != nil && leaves(p), p.Within, p.Place, p.Mechanism)
 }
 
 // joined is a point that does what two do; not ok if they mean different things by one name.

@@ -29,6 +29,9 @@ func (d *Daemon) asleepIn(f ktext.Func, asleep map[string]int) (n int) {
 // stackFiles are where the kernel says what a task has called that sleeps (fs/proc/base.c, proc_pid_stack), below /proc.
 const stackFiles = "[0-9]*/task/[0-9]*/stack"
 
+// deepest is of how many callers the kernel tells at the most (fs/proc/base.c, MAX_STACK_TRACE_DEPTH): there may be more.
+const deepest = 64
+
 // sleepers counts the tasks that are in each function, by its name, with its module's and a colon in front if it is of one;
 // nil: the kernel does not tell. Functions that share a name are one. Who asks is in none.
 func (d *Daemon) sleepers() map[string]int {
@@ -46,7 +49,7 @@ func (d *Daemon) sleepers() map[string]int {
 		switch {
 		case file == own || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH): // others may be gone
 			continue
-		case err != nil || len(text) == 0 && running(filepath.Dir(file)):
+		case err != nil || len(text) == 0 && running(filepath.Dir(file)) || bytes.Count(text, []byte("\n")) >= deepest:
 			return nil
 		}
 		for f := range onStack(string(text)) {

@@ -23,19 +23,40 @@ func (fn *function) arguments(req Request, at int) *Refusal {
 		if called {
 			return refuse(NoArgument, "%s leads to another function, and what is returned is known when that has come back: argument %d may be gone by then", fn.name(at), i.N)
 		}
-		r := gen.Argument(fn.text.Arch, i.N)
-		for k, j := range fn.insns[:at] {
-			switch {
-			case fn.off(k) < fn.ftrace: // calls ftrace, which keeps them
-			case j.Flow != isa.FlowNone && j.Flow != isa.FlowCond:
-				return refuse(NoArgument, "%s, before %s, is %v: argument %d may be gone", fn.name(k), fn.name(at), j.Flow, i.N)
-			case (j.Writes | j.Clobbers).Has(r):
-				return refuse(NoArgument, "%s, before %s, overwrites %s with argument %d", fn.name(k), fn.name(at), fn.text.Arch.RegName(r), i.N)
+		for k := range at {
+			if ref := fn.keepsArgument(k, at, i.N); ref != nil {
+				return ref
 			}
 		}
 		if ref := fn.entered(at); ref != nil {
 			return ref
 		}
+	}
+	return nil
+}
+
+// keepsArguments says why a snippet that is reached by way of instruction k, as one behind it is, cannot read the
+// arguments that it asks for. It is said of what stands at instruction at.
+func (fn *function) keepsArguments(req Request, k, at int) *Refusal {
+	for _, i := range req.Snippet.Code {
+		if i.Op == snippet.Arg {
+			if r := fn.keepsArgument(k, at, i.N); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// keepsArgument says why an argument, from 0, may be gone when instruction k has been executed.
+func (fn *function) keepsArgument(k, at, argument int) *Refusal {
+	r := gen.Argument(fn.text.Arch, argument)
+	switch j := fn.insns[k]; {
+	case fn.off(k) < fn.ftrace: // calls ftrace, which keeps them
+	case j.Flow != isa.FlowNone && j.Flow != isa.FlowCond:
+		return refuse(NoArgument, "%s, before what is at %s, is %v: argument %d may be gone", fn.name(k), fn.name(at), j.Flow, argument)
+	case (j.Writes | j.Clobbers).Has(r):
+		return refuse(NoArgument, "%s, before what is at %s, overwrites %s with argument %d", fn.name(k), fn.name(at), fn.text.Arch.RegName(r), argument)
 	}
 	return nil
 }

@@ -320,6 +320,9 @@ func (fn *function) carried(req Request, k int, i isa.Insn) *Refusal {
 	if w, ok := rewritable[fn.text.Arch.Name]; ok && !fn.text.OneCPU && fn.code[fn.off(k)] == w.first {
 		return reserve(lockPrefix, "%s may have %s", fn.name(k), w.why)
 	}
+	if fn.rewrittenForTraps(k) { // in the original alone: by way of the copy, no breakpoint would be known for ours
+		return reserve(trapCall, "%s is led elsewhere while anything is reached by a breakpoint", fn.name(k))
+	}
 	if r := fn.leavable(k, i); r != nil {
 		return r
 	}
@@ -691,6 +694,9 @@ func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Ref
 	}
 	if r == nil {
 		r = fn.arguments(req, at)
+	}
+	if r == nil && in.Where == Behind {
+		r = fn.keepsArguments(req, at, at)
 	}
 	if r == nil && fn.called(req, at) {
 		r = refuse(NoArgument, "%s jumps to another function: what that returns is not known in a clone", fn.name(at))

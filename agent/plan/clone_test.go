@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/isa/amd64"
+	"kerninst/agent/isa/riscv64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
@@ -512,6 +514,63 @@ func TestCloneShadow(t *testing.T) {
 	for k, refused := range []bool{false, true, true} {
 		if got := c.Why[k]; (got != nil) != refused || refused && got.Reason != plan.PrivilegedInsn {
 			t.Errorf("at +%#x: %v", uint64(in[k].Offset), got)
+		}
+	}
+}
+
+// TestCloneOfHandler: no copy has the call by which the kernel's handler asks whose a breakpoint is, which is led elsewhere
+// in the original alone.
+func TestCloneOfHandler(t *testing.T) {
+	for name, refused := range map[string]bool{"handle_break": true, "other_break": false} {
+		k := ktexttest.Load(t, "riscv64")
+		_, hi := k.Text(t).Bounds()
+		from, to := hi-128, hi-64
+		call, err := riscv64.FarCall(1, from+4, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Add(name, from, slices.Concat([]byte("\x13\x05\x15\x00"), call, []byte("\x82\x80"))) // addi a0,a0,1; the call; ret
+		k.Add("kprobe_breakpoint_handler", to, []byte("\x13\x05\x15\x00\x82\x80"))
+		x := k.Text(t)
+		f, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, r := plan.AsClone(x, request(x, name, 0), plan.Cloning{Functions: []ktext.Func{f}})
+		if got := r != nil && r.Reason == plan.ReservedText; got != refused {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
+
+// TestCloneBehindArguments: what stands behind an instruction reads no argument that this has overwritten.
+func TestCloneBehindArguments(t *testing.T) {
+	s, err := snippet.Parse("c0 sum\nv0 u64 = arg 1\ncount c0 v0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for code, refused := range map[string]bool{ // behind the second instruction, of one byte each before it
+		"\x90\x90\xc3":                     false, // nop; nop; ret
+		"\x90\x31\xf6\xc3":                 true,  // xor %esi,%esi
+		"\x90\x31\xff\xc3":                 false, // xor %edi,%edi
+		"\x90\xe8\x00\x00\x00\x01\x90\xc3": true,  // call elsewhere; nop
+	} {
+		k := ktexttest.Load(t, "amd64")
+		_, hi := k.Text(t).Bounds()
+		k.Add("here", hi-128, append([]byte(code), slices.Repeat([]byte{0xcc}, 8)...))
+		x := k.Text(t)
+		f, err := x.Function("", "here")
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := []plan.Insert{{Func: f, Offset: 1, Snippet: s}, {Func: f, Offset: 1, Where: plan.Behind, Snippet: s}}
+		c, r := plan.AsClone(x, request(x, "here", 0), plan.Cloning{Functions: []ktext.Func{f}, Inserts: in})
+		if r != nil {
+			t.Errorf("% x: %v", code, r)
+			continue
+		}
+		if c.Why[0] != nil || (c.Why[1] != nil) != refused || refused && c.Why[1].Reason != plan.NoArgument {
+			t.Errorf("% x: before it %v, behind it %v", code, c.Why[0], c.Why[1])
 		}
 	}
 }

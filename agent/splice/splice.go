@@ -378,12 +378,12 @@ func (s *Splicer) ApplyFrom(plans []*plan.Plan, cells [][]uint64) ([]*Live, erro
 	live, err := s.apply(plans, cells)
 	var stuck *stuckError
 	if err != nil && !errors.As(err, &stuck) {
+		s.Release(plans...)
 		for _, p := range plans {
-			if w := p.Slots(false); p.Clone != nil && !s.patchLive(p.Patch) { // no key's site stays in what is nobody's
-				_ = s.trap(w[0])
+			if p.Clone != nil && !s.patchLive(p.Patch) { // no key's site stays in what is nobody's, and who came by may sleep there
+				s.leave(p)
 			}
 		}
-		s.Release(plans...)
 	}
 	if err != nil {
 		return nil, err

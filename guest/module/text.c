@@ -520,6 +520,9 @@ static int set_copied(struct live *l, const struct ki_copied *c)
 	for (k = 0; k < l->n_copied; k++) {
 		if (c[k].reserved || c[k].start >= c[k].end || !is_text(c[k].start) || !is_text(c[k].end - 1))
 			return -EINVAL;
+		/* Written in the original alone: who runs the copy would ask nobody about our breakpoints. */
+		if (ki_traps_rewrite(c[k].start, c[k].end - 1))
+			return -EACCES;
 		l->copied[k].start_addr = c[k].start;
 		l->copied[k].end_addr = c[k].end;
 	}
