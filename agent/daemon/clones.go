@@ -100,7 +100,12 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 // planClones plans the points that are to be in clones, and the clones' entries.
 func (d *Daemon) planClones(ctx context.Context, all []*wire.Point, grow []*growing, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) (c clones, err error) {
 	c.growing = grow
-	for _, g := range d.groups(all, grow, results) {
+	groups := d.groups(all, grow, results)
+	if len(groups) > 0 {
+		defer func(was func(lo, hi isa.Addr) bool) { d.probed = was }(d.probed)
+		d.probed = orListed(d.probed)
+	}
+	for _, g := range groups {
 		if err := d.unwanted(ctx); err != nil {
 			return c, err
 		}
