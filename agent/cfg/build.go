@@ -353,7 +353,7 @@ func (g *Graph) linkFault(f ktext.Fault) {
 func (g *Graph) pin(t *ktext.Text) {
 	for _, p := range g.funcs {
 		b := g.At(p)
-		if g.traced(t, p) {
+		if t.Compiled(g.Addr(p), g.Code(p)) {
 			g.mark[b] |= Traced
 		}
 		f, ok := t.Locate(g.Addr(p))
@@ -367,23 +367,6 @@ func (g *Graph) pin(t *ktext.Text) {
 			}
 		}
 	}
-}
-
-// traced reports whether an ftrace site is at p: one that is on calls ftrace, or
-// something outside the text that ftrace made. Functions that begin with a call of
-// another function look the same.
-func (g *Graph) traced(t *ktext.Text, p Pos) bool {
-	code := g.Code(p)
-	n := t.FtraceSite(code)
-	for k, a := 0, g.Addr(p); k < n; {
-		i := g.Arch.Decode(code[k:], a+isa.Addr(k))
-		if i.Flow == isa.FlowCall {
-			f, known := t.Locate(i.Target)
-			return !known || strings.HasPrefix(f.Name, "ftrace_")
-		}
-		k += i.Len
-	}
-	return n > 0
 }
 
 func (g *Graph) pinBlock(b Block, p *pin, name string) {

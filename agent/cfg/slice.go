@@ -385,7 +385,7 @@ func entry(b []byte, size uint8, signed bool) int64 {
 func (s *slicer) belongs(b Block, a isa.Addr) bool {
 	f, ok1 := s.text.Locate(s.g.Start(b))
 	h, ok2 := s.text.Locate(a)
-	return ok1 && ok2 && (f.Addr == h.Addr || isCold(h.Name) || isCold(f.Name))
+	return ok1 && ok2 && (f.Addr == h.Addr || (isCold(h.Name) || isCold(f.Name)) && wholeName(f) == wholeName(h))
 }
 
 // index is what a table is read with.
@@ -502,13 +502,13 @@ func (s *slicer) comparedRegs(p Block, k int, op isa.Op, taken bool, x index) in
 var swapped = map[int64]int64{isa.CondBelow: isa.CondAbove, isa.CondAboveEqual: isa.CondBelowEqual}
 
 // below is the number of values that an index has after "index cond n" came out
-// as taken says; 0 if there is no bound.
+// as taken says; 0 if there is no bound, as below what is no number of values: all are compared without a sign.
 func below(cond, n int64, taken bool) int64 {
 	switch {
 	case cond == isa.CondAbove && !taken, cond == isa.CondBelowEqual && taken:
-		return n + 1
+		return max(n+1, 0)
 	case cond == isa.CondAboveEqual && !taken, cond == isa.CondBelow && taken:
-		return n
+		return max(n, 0)
 	}
 	return 0
 }

@@ -35,7 +35,7 @@ func (s *slicer) back(b Block, k int, h held, see func(name) (enough bool)) (atS
 			if m := s.loaded(b, k, h.bits); m == h && op.Dst != h.reg && see(name{k + 1, held{reg: op.Dst, bits: m.bits}}) {
 				return held{}, false
 			}
-			if i.Traits&isa.Store != 0 && !s.saves(i) {
+			if i.Traits&isa.Store != 0 && !s.saves(i, h) {
 				return held{}, false
 			}
 		}
@@ -100,8 +100,12 @@ func (s *slicer) loaded(b Block, k int, bits uint8) held {
 }
 
 // saves reports whether an instruction stores what a callee has to keep on the stack, as at the begin of
-// a function or where it turns out that more is needed: no pointer leads to that place.
-func (s *slicer) saves(i isa.Insn) bool {
+// a function or where it turns out that more is needed: no pointer leads to that place. Of h, which is itself on the stack, by
+// whichever of two registers, that is not known.
+func (s *slicer) saves(i isa.Insn, h held) bool {
+	if h.reg == s.g.Arch.SP || h.reg == s.g.Arch.FP {
+		return false
+	}
 	return i.Traits&isa.Load == 0 && i.Reads&^s.g.Arch.Saved == 0 && i.Reads.Has(s.g.Arch.SP)
 }
 
@@ -134,6 +138,9 @@ func (s *slicer) targetsByTrail(b Block) []Pos {
 		return nil
 	}
 	n := s.trailLimit(b, v)
+	if v.limit > 0 && v.limit < n {
+		n = v.limit
+	}
 	if n <= 0 || n > maxEntries {
 		return nil
 	}

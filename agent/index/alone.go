@@ -26,7 +26,7 @@ func (v *View) alone(f ktext.Func, how How) (*Function, error) {
 	if err != nil {
 		return nil, err
 	}
-	fn.Traced = v.t.FtraceSite(code) > 0
+	fn.Traced = v.t.Compiled(f.Addr, code)
 	list, end := v.t.Decoded(f.Addr, code), f.Addr+isa.Addr(len(code))
 	if n := len(list); n == 0 || list[n-1].End() != end {
 		list = within(decode(make([]isa.Insn, 0, len(code)/usualLen+1), v.t.Arch, code, f.Addr), end)

@@ -256,6 +256,7 @@ type Arch struct {
 	NeverUse RegSet // registers that no snippet may touch, dead or not
 	Saved    RegSet // what a callee keeps, in C
 	SP       Reg    // the stack pointer
+	FP       Reg    // the frame pointer, in a function that keeps one
 	Trap     []byte // fills memory for code in which there is none: an oops with an address
 	Break    []byte // a breakpoint that the kernel asks us for; no longer than any instruction
 	RegName  func(Reg) string

@@ -24,6 +24,29 @@ func (t *Text) FtraceSite(code []byte) int {
 	return ftraceRiscv64(code)
 }
 
+// callers are what ftrace has sites call (arch/*/kernel/*ftrace*.S, entry-ftrace.S, mcount-dyn.S), besides what it makes at run time,
+// which is no function of the kernel's.
+var callers = []string{"__fentry__", "ftrace_caller", "ftrace_regs_caller"}
+
+// Compiled reports whether code, the first bytes of what is at a, begins with an ftrace site that a compiler has made, so that
+// all of it is compiled code. FtraceSite takes for one what may be one: two nops, which assembly and functions that are not
+// traced begin with as well (arm64: once ftrace has started the first is mov x9, x30), and calls of any other function.
+func (t *Text) Compiled(a isa.Addr, code []byte) bool {
+	n := t.FtraceSite(code)
+	if n > 0 && t.Arch.Name == "arm64" && isa.ByteOrder.Uint32(code) == nopArm64 {
+		return false
+	}
+	for k := 0; k < n; {
+		i := t.Arch.Decode(code[k:], a+isa.Addr(k))
+		if i.Flow == isa.FlowCall {
+			f, known := t.Locate(i.Target)
+			return !known || slices.Contains(callers, f.Name)
+		}
+		k += i.Len
+	}
+	return n > 0
+}
+
 // MostFtrace is the most bytes from a function's start that FtraceSite and Traced look
 // at.
 const MostFtrace = 9

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/isa/all"
 	"kerninst/agent/isa/amd64"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
@@ -402,6 +403,47 @@ func TestFtraceSite(t *testing.T) {
 		}
 		if got := x.FtraceSite(code[c.want:]); got != 0 {
 			t.Errorf("%s %s: site of %d bytes where there is none", c.arch, c.name, got)
+		}
+	}
+}
+
+// TestCompiled: what begins with an ftrace site is compiled code, and what only may be one is not taken for that.
+func TestCompiled(t *testing.T) {
+	const at, called = isa.Addr(0xffffffff81000000), isa.Addr(0xffffffff81000100)
+	call := func(to uint32) []byte {
+		return append([]byte{0xf3, 0x0f, 0x1e, 0xfa, 0xe8}, isa.ByteOrder.AppendUint32(nil, to-9)...)
+	}
+	bl := func(words uint32) []byte {
+		return isa.ByteOrder.AppendUint32([]byte{0xe9, 3, 0x1e, 0xaa}, 0x94000000|words-1)
+	}
+	for _, c := range []struct {
+		name, arch, called string // what there is at 0x100
+		code               []byte
+		want               bool
+	}{
+		{"idle", "amd64", "f", []byte{0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0}, true},
+		{"traced", "amd64", "ftrace_caller", call(0x100), true},
+		{"traced by what was made for it", "amd64", "f", call(0x100000), true},
+		{"begins with a call", "amd64", "f", call(0x100), false},
+		{"begins with a call of what is ftrace's", "amd64", "ftrace_location", call(0x100), false},
+		{"idle", "arm64", "f", []byte{0xe9, 3, 0x1e, 0xaa, 0x1f, 0x20, 3, 0xd5}, true},
+		{"traced", "arm64", "ftrace_caller", bl(0x40), true},
+		{"begins with a call", "arm64", "f", bl(0x40), false},
+		{"two nops", "arm64", "f", []byte{0x1f, 0x20, 3, 0xd5, 0x1f, 0x20, 3, 0xd5}, false},
+		{"idle", "riscv64", "f", []byte{0x13, 0, 0, 0, 0x13, 0, 0, 0}, true},
+		{"none", "riscv64", "f", []byte{0x13, 5, 0, 0, 0x13, 0, 0, 0}, false},
+	} {
+		arch, err := all.Lookup(c.arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		syms := fmt.Sprintf("%x T _stext\n%x t begin\n%x t %s\n%x t end\n%x T _etext\n", uint64(at), uint64(at), uint64(called), c.called, uint64(called+0x100), uint64(called+0x200))
+		x, err := ktext.New(arch, strings.NewReader(syms), func(_ isa.Addr, b []byte) error { clear(b); return nil }, ktext.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.Compiled(at, append(c.code, make([]byte, 8)...)); got != c.want {
+			t.Errorf("%s, %s: %t", c.arch, c.name, got)
 		}
 	}
 }

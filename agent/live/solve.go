@@ -135,7 +135,8 @@ func (l *Live) jumpsOn(b cfg.Block) bool {
 }
 
 // landsInside reports whether the function that b is in has a landing pad behind its entry: one
-// of a label whose address is taken, to which its jumps may lead (amd64: BPF's interpreter).
+// of a label whose address is taken, to which its jumps may lead (amd64: BPF's interpreter). So has, on a kernel
+// without landing pads, what nothing is seen to lead to.
 func (l *Live) landsInside(b cfg.Block) (found bool) {
 	lo, _ := l.g.Bounds(b)
 	f := l.g.FuncAt(lo)
@@ -145,6 +146,7 @@ func (l *Live) landsInside(b cfg.Block) (found bool) {
 	entry := l.g.Addr(l.g.Entries()[f])
 	first, end := l.g.FuncBlocks(f)
 	for ; first < end && !found; first++ {
+		found = l.g.Marks(first)&cfg.Orphan != 0
 		l.g.Insns(first, func(i isa.Insn) { found = found || i.Traits&isa.Landing != 0 && i.Addr != entry })
 	}
 	return found

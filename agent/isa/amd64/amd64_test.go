@@ -164,7 +164,7 @@ dfe0 | none |  |  | rax | may-fault,vector | fnstsw %ax
 d9c9 | none |  |  |  | may-fault,vector | fxch
 dbe9 | none |  |  | flags | may-fault,vector | fucomi
 d910 | none | rax |  |  | store,may-fault,vector | fsts
-0f78c8 | none | rcx | rax,flags |  | privileged | vmread %rcx,%rax
+0f78c8 | none | rax,rcx | flags | rax | privileged | vmread %rcx,%rax
 0f01c1 | trap |  |  |  | privileged | vmcall
 f20f01ff | none | rax,rcx,rdx |  | rax,flags | load,store,privileged,may-fault | pvalidate
 cb | indirect-jump | rsp | rsp |  | load,privileged,may-fault | lret

@@ -344,9 +344,9 @@ var twoSpans = []span{
 	{0x37, 0x37, row{}},
 	{0x40, 0x4f, row{known: true, modrm: true, g: may, e: rd, flags: fR}},
 	{0x70, 0x73, row{modrm: true, imm: i8}},
-	{0x77, 0x77, row{known: true, traits: isa.Vector}},                                 // emms
-	{0x78, 0x78, row{known: true, modrm: true, e: wr, g: rd, flags: fW, traits: priv}}, // vmread
-	{0x79, 0x79, row{known: true, modrm: true, e: rd, g: rd, flags: fW, traits: priv}}, // vmwrite
+	{0x77, 0x77, row{known: true, traits: isa.Vector}},                                  // emms
+	{0x78, 0x78, row{known: true, modrm: true, e: may, g: rd, flags: fW, traits: priv}}, // vmread
+	{0x79, 0x79, row{known: true, modrm: true, e: rd, g: rd, flags: fW, traits: priv}},  // vmwrite
 	{0x80, 0x8f, row{known: true, imm: iRel32, flags: fR, flow: isa.FlowCond}},
 	{0x90, 0x9f, row{known: true, modrm: true, e: wr, eb: true, flags: fR}},
 	{0xa0, 0xa0, row{known: true, reads: sp, writes: sp, traits: priv | stor}},

@@ -45,6 +45,9 @@ var ops = []struct {
 		return isa.Op{Kind: isa.OpAdd, Dst: w.dst(), A: isa.Reg(w.bits(20, 16)), Size: w.size()}
 	}},
 	{0x7fbf0000, 0x12000000, func(w word, _ isa.Addr) isa.Op { // and with a mask of low bits
+		if n := w.bits(22, 22); n != w.bits(31, 31) || n == 0 && w.bits(15, 10) >= 32 { // a mask that repeats itself
+			return isa.Op{}
+		}
 		return isa.Op{Kind: isa.OpAnd, Dst: w.dst(), A: w.first(), Imm: int64(uint64(1)<<(w.bits(15, 10)+1) - 1)}
 	}},
 	{0xffe00000, 0x8b200000, func(w word, _ isa.Addr) isa.Op { // add x, x, extended
