@@ -43,7 +43,7 @@ var Arch = &isa.Arch{
 	All:       all,
 	NeverUse:  isa.Set(RSP),
 	SP:        RSP,
-	FP:        5,                                          // rbp
+	FP:        RBP,
 	Saved:     isa.Set(3, 4, 5) | isa.Set(12, 13, 14, 15), // rbx rsp rbp r12-r15
 	Trap:      []byte{0xcc},
 	Break:     []byte{0xcc},

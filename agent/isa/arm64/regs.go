@@ -30,7 +30,7 @@ var Arch = &isa.Arch{
 	All:      all,
 	NeverUse: isa.Set(X18, FP, SP),
 	SP:       SP,
-	FP:       29,
+	FP:       FP,
 	Saved:    isa.Range(18, 29) | isa.Set(31),
 	Trap:     []byte{0x00, 0x20, 0x20, 0xd4},
 	Break:    []byte{0x80, 0x00, 0x20, 0xd4}, // brk #4, as kprobes have it

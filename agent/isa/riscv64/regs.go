@@ -34,7 +34,7 @@ var Arch = &isa.Arch{
 	All:      all,
 	NeverUse: isa.Set(SP, GP, TP, S0),
 	SP:       SP,
-	FP:       8,
+	FP:       S0,
 	Saved:    isa.Range(2, 4) | isa.Range(8, 9) | isa.Range(18, 27),
 	Trap:     []byte{0x02, 0x90},
 	Break:    []byte{0x02, 0x90},
