@@ -210,15 +210,16 @@ func holdsInOrder(list, others []string) bool {
 	return len(others) == 0
 }
 
-// inSystemCall matches the functions that system calls begin in.
-var inSystemCall = regexp.MustCompile(`^__(x64|arm64|riscv|do|se)_sys_`)
+// begun matches the functions that system calls begin in, and that in which a signal is delivered, which is behind all
+// that a system call has done: what of a shell's child has ended is told so.
+var begun = regexp.MustCompile(`^(__(x64|arm64|riscv|do|se)_sys_|arch_do_signal_or_restart$)`)
 
 // elsewhere reports whether a dump's callers are of another system call than those that
-// walks were made in: programs start, too, meanwhile.
+// walks were made in, or of a signal: programs start and end, too, meanwhile.
 func elsewhere(callers []string, truths [][]string) bool {
 	other := false
 	for _, name := range callers {
-		if !inSystemCall.MatchString(name) {
+		if !begun.MatchString(name) {
 			continue
 		}
 		if slices.ContainsFunc(truths, func(truth []string) bool { return slices.Contains(truth, name) }) {
