@@ -107,6 +107,7 @@ access_flags:
 	.popsection
 
 	.text
+	.arch_extension lse	/* which guests' CPUs have; the kernel looks before it runs such a form */
 
 /* Saves everything, and returns for access_NAME. Below the stack pointer is nothing. */
 	.balign	16
@@ -188,6 +189,7 @@ FORM pair_store_after,	UACCESS(1, 31), X(0), 0, 0, stp x2, x3, [x0], #16
 FORM exclusive_load64,	UACCESS(1, 31), X(22), 0, 0, ldxr x2, [x22]
 FORM exclusive_load32,	UACCESS(1, 31), X(22), 0, 0, ldxr w2, [x22]
 FORM exclusive_load8,	UACCESS(1, 31), X(22), 0, 0, ldxrb w2, [x22]
+FORM compare_swap64,	UACCESS(2, 31), X(19), 0, 0, cas x1, x20, [x19]
 FORM exclusive_store32,	UACCESS(5, 31), X(1), 0, 0, stlxr w0, w3, [x1]
 FORM exclusive_store32_relaxed, UACCESS(5, 31), X(22), 0, 0, stxr w1, w0, [x22]
 FORM exclusive_store8,	UACCESS(5, 31), X(22), 0, 0, stxrb w1, w0, [x22]
