@@ -180,7 +180,9 @@ func (d *Daemon) planClone(all []*wire.Point, g *group, plans *plan.Set, ones []
 		results[k] = located(ones[k], results[k])
 	}
 	if refusal != nil {
-		said.Refusal = refused(refusal)
+		if said.Refusal = refused(refusal); g.growing != nil {
+			g.growing.takes = refusal.Takes
+		}
 		return nil, said, nil
 	}
 	d.say(said, c, g)

@@ -33,6 +33,7 @@ type growing struct {
 	uses      map[isa.Addr]uint64
 	entry     *plan.Plan
 	rounds    int
+	takes     int  // bytes, if it was refused for them
 	full      bool // something is left out for what it would take
 	grown     bool // no site notes anything any more
 }
@@ -170,10 +171,11 @@ func (g *growing) asked(of *plan.Cloning) {
 	of.Functions = slices.Clone(g.functions)
 	of.Links, of.Never, of.Notes, of.Uses = g.links, g.never, !g.grown, !g.grown
 	of.Blind, of.Called = g.spec.NoLiveness, g.spec.NoInlining
-	if of.Most = int(g.spec.Most); of.Most == 0 {
-		of.Most = usualClone
-	}
+	of.Most = g.most()
 }
+
+// most is how many bytes it may have.
+func (g *growing) most() int { return cmp.Or(int(g.spec.Most), usualClone) }
 
 // made notes what became of it: what was left out is not asked for again.
 func (g *growing) made(c *plan.Cloned) {
@@ -488,28 +490,47 @@ func full(c *wire.Clone, reasons ...plan.Reason) bool {
 }
 
 // fit leaves functions out of clones that take more than they may, or all together than there is: until none does, or
-// has but the one that is entered. What else a clone is refused for is said when it is planned.
+// has but the one that is entered. What else a clone is refused for is said when it is planned. Which take more than
+// they may is found without the others, for to plan them all takes long.
 func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
-	defer func() { d.trial = nil }()
-	for again := len(grow) > 0; again; {
-		d.trial = d.splicer.Heap().Copy()
-		all := d.pointsOf(grow)
-		c, err := d.planClones(ctx, all, grow, &plan.Set{}, make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all)))
+	for some := grow; len(some) > 0; {
+		said, err := d.tried(ctx, some)
 		if err != nil {
 			return err
 		}
-		again = false
-		for k, g := range grow {
-			if full(c.said[k], plan.PatchTooLong) && len(g.functions) > 1 {
-				g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
-				again = true
+		var long []*growing
+		for k, g := range some {
+			if full(said[k], plan.PatchTooLong) && len(g.functions) > 1 {
+				g.shorten(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail})
+				long = append(long, g)
 			}
 		}
-		if k := slices.IndexFunc(c.said[:len(grow)], func(s *wire.Clone) bool { return full(s, plan.MemoryFull) }); !again && k >= 0 {
-			again = d.more() || d.share(grow, c.said, &plan.Refusal{Reason: plan.MemoryFull, Detail: c.said[k].Refusal.Detail})
+		if len(long) > 0 {
+			some = long
+			continue
+		}
+		if len(some) < len(grow) { // each may be as large, and all together?
+			some = grow
+			continue
+		}
+		k := slices.IndexFunc(said, func(s *wire.Clone) bool { return full(s, plan.MemoryFull) })
+		if k < 0 || !d.more() && !d.share(grow, said, &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail}) {
+			return nil
 		}
 	}
 	return nil
+}
+
+// tried is what is said of clones that are planned to see what they take, of memory that goes back.
+func (d *Daemon) tried(ctx context.Context, some []*growing) ([]*wire.Clone, error) {
+	d.trial = d.splicer.Heap().Copy()
+	defer func() { d.trial = nil }()
+	all := d.pointsOf(some)
+	c, err := d.planClones(ctx, all, some, &plan.Set{}, make([]*plan.Plan, len(all)), make([]*wire.PointResult, len(all)))
+	if err != nil {
+		return nil, err
+	}
+	return c.said[:len(some)], nil
 }
 
 // cacheSize is the most code that the areas have of which one is made for clones, in bytes.
@@ -557,7 +578,8 @@ func (d *Daemon) share(grow []*growing, said []*wire.Clone, why *plan.Refusal) (
 			return some
 		}
 		g, n := grow[most], len(grow[most].functions)
-		g.flush(d.pathsOf(g), why)
+		order := g.coldest(d.pathsOf(g))
+		g.flush(order[:max(len(order)/flushed, 1)], why)
 		left := sizes[most] * len(g.functions) / n
 		all, sizes[most], some = all-sizes[most]+left, left, true
 		if all <= room {
@@ -566,7 +588,7 @@ func (d *Daemon) share(grow []*growing, said []*wire.Clone, why *plan.Refusal) (
 	}
 }
 
-// flushed is the part of a clone's functions that are left out at a time.
+// flushed is the part of a clone's functions that are left out at a time, so that others have room.
 const flushed = 16
 
 // pathsOf is how often each function of a clone, or any that it was seen to lead to, was entered since the clone
@@ -579,13 +601,18 @@ func (d *Daemon) pathsOf(g *growing) map[isa.Addr]uint64 {
 			out[f.Addr] = n
 		}
 	}
+	leads := map[isa.Addr][]isa.Addr{}
+	for site, all := range g.links {
+		if from, ok := d.wholeOf(site); ok {
+			leads[from.Addr] = append(leads[from.Addr], all...)
+		}
+	}
 	for changed := true; changed; {
 		changed = false
-		for site, all := range g.links {
-			from, ok := d.wholeOf(site)
+		for from, all := range leads {
 			for _, to := range all {
-				if n, in := out[from.Addr]; ok && in && out[to] > n {
-					out[from.Addr], changed = out[to], true
+				if n, in := out[from]; in && out[to] > n {
+					out[from], changed = out[to], true
 				}
 			}
 		}
@@ -603,12 +630,35 @@ func (d *Daemon) wholeOf(a isa.Addr) (ktext.Func, bool) {
 	return f, ok
 }
 
-// flush leaves out the paths that were used least, and of those the latest.
-func (g *growing) flush(paths map[isa.Addr]uint64, why *plan.Refusal) {
+// coldest are its functions but the one that is entered: first the paths that were used least, and of those the latest.
+func (g *growing) coldest(paths map[isa.Addr]uint64) []ktext.Func {
 	order := slices.Clone(g.functions[1:])
 	slices.Reverse(order)
 	slices.SortStableFunc(order, func(a, b ktext.Func) int { return cmp.Compare(paths[a.Addr], paths[b.Addr]) })
-	for _, f := range order[:max(len(order)/flushed, 1)] {
+	return order
+}
+
+// shorten leaves out of a clone that takes too much what that is, if all its functions take as much for each of
+// their bytes.
+func (g *growing) shorten(paths map[isa.Addr]uint64, why *plan.Refusal) {
+	all, out := 0, 0
+	for _, f := range g.functions {
+		all += int(f.Size)
+	}
+	order, n := g.coldest(paths), 0
+	least := 1
+	if g.takes == 0 { // what it takes could not be said
+		least = max(len(order)/flushed, 1)
+	}
+	for ; n < len(order) && (n < least || (all-out)*g.takes > all*g.most()); n++ {
+		out += int(order[n].Size)
+	}
+	g.flush(order[:n], why)
+}
+
+// flush leaves functions out.
+func (g *growing) flush(some []ktext.Func, why *plan.Refusal) {
+	for _, f := range some {
 		g.never[f.Addr], g.leftOut, g.full = why, append(g.leftOut, f), true
 	}
 	g.functions = slices.DeleteFunc(g.functions, func(f ktext.Func) bool { return g.never[f.Addr] != nil })

@@ -82,10 +82,26 @@ func TestFlush(t *testing.T) {
 			}
 		}
 		for len(g.functions) > 1 {
-			g.flush(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull})
+			g.flush(g.coldest(d.pathsOf(g))[:1], &plan.Refusal{Reason: plan.MemoryFull})
 		}
 		if got := namesOf(g.leftOut); !slices.Equal(got, c.order) || !g.full || len(g.never) != len(c.order) {
 			t.Errorf("%s: %v go, in this order", c.what, got)
+		}
+	}
+}
+
+// TestShorten: of a clone that takes too much goes what that is, by what its functions' own code takes, the least used first, one
+// at least; a part of them, if it is not known what it takes.
+func TestShorten(t *testing.T) {
+	for _, c := range []struct{ takes, most, stay int }{{4000, 2500, 13}, {4000, 2000, 10}, {4000, 3999, 20}, {4000, 1, 1}, {0, 2500, 20}} {
+		g := &growing{spec: &wire.Cloning{Most: uint32(c.most)}, takes: c.takes, never: map[isa.Addr]*plan.Refusal{}}
+		paths := map[isa.Addr]uint64{}
+		for k := range isa.Addr(21) {
+			g.functions = append(g.functions, ktext.Func{Addr: k, Size: 100})
+			paths[k] = uint64(100 - k)
+		}
+		if g.shorten(paths, &plan.Refusal{Reason: plan.MemoryFull}); len(g.functions) != c.stay || !g.full || g.functions[len(g.functions)-1].Addr != isa.Addr(c.stay-1) {
+			t.Errorf("of 21 functions that take %d bytes, and are to have %d, %d stay, not the first %d", c.takes, c.most, len(g.functions), c.stay)
 		}
 	}
 }

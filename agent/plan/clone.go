@@ -383,7 +383,9 @@ func (c *cloning) make() *Refusal {
 	}
 	c.req.most = max(n, 8*c.gen.Words())
 	if c.Most > 0 && c.req.most > c.Most {
-		return refuse(PatchTooLong, "the clone from %v takes %d bytes, and is to have %d at the most", first.Func, c.req.most, c.Most)
+		r := refuse(PatchTooLong, "the clone from %v takes %d bytes, and is to have %d at the most", first.Func, c.req.most, c.Most)
+		r.Takes = c.req.most
+		return r
 	}
 	entry, _, r := first.planAt(c.req, at)
 	if r != nil {

@@ -169,6 +169,7 @@ type Refusal struct {
 	Reason Reason `json:"reason"`
 	Class  string `json:"class,omitempty"` // of ReservedText: what kind of text that is
 	Detail string `json:"detail"`
+	Takes  int    `json:"-"` // of a clone that may not be as large: its bytes
 }
 
 func (r *Refusal) Error() string { return r.Reason.String() + ": " + r.Detail }
