@@ -11,7 +11,7 @@ trap 'rm -rf "$out"' EXIT
 trap 'exit 130' INT TERM
 
 arches='amd64 arm64 riscv64'
-legs='warm restore evaluation cost code dense index copies hosts detect cold tests'
+legs='warm restore evaluation cost code dense cloned index copies hosts detect cold tests'
 
 seconds() { # COMMAND...: how long it took
 	start=$(date +%s.%N)
@@ -66,6 +66,13 @@ code() {
 # What it takes to plan a counter in each block of a kernel, all in one batch.
 dense() {
 	"${GO:-go}" test -run '^$' -bench '^BenchmarkDense$' -benchtime 1x -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
+		{ cat "$out/log" >&2; exit 1; }
+	grep ^Benchmark "$out/log"
+}
+
+# What it takes to plan a clone of three hundred functions, with what is known of them.
+cloned() {
+	"${GO:-go}" test -run '^$' -bench '^BenchmarkCloned$' -benchtime 20x -benchmem -timeout 30m ./ci/e2e >"$out/log" 2>&1 ||
 		{ cat "$out/log" >&2; exit 1; }
 	grep ^Benchmark "$out/log"
 }

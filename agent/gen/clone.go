@@ -259,8 +259,11 @@ func (b *builder) clone(arch *isa.Arch) {
 	}
 	straight := c.straighten(arch, led)
 	offs := make([]int, 2*len(c.Insns)) // those of gates behind the others
+	now := &builder{}
 	for range mostRounds {
-		now := &builder{in: b.in, point: b.point}
+		code, states := len(now.out.Code), len(now.out.States)
+		now = &builder{in: b.in, point: b.point}
+		now.out.Code, now.out.States = make([]byte, 0, code+code/16), make([]State, 0, states+states/16)
 		next := now.layOut(arch, unused, straight, func(a isa.Addr) isa.Addr {
 			if begin, ok := c.Begins[a]; ok {
 				return b.in.Patch + isa.Addr(offs[len(c.Insns)+where[begin]])
@@ -470,11 +473,18 @@ func (b *builder) carry(arch *isa.Arch, x *Cloned, aim func(isa.Addr) isa.Addr) 
 	if x.Fixup != 0 {
 		b.site(x, x.Fixup, 0, aim)
 	}
-	i.Target = aim(i.Target)
+	if i.Target != 0 {
+		i.Target = aim(i.Target)
+	}
 	if len(x.Taken) == 0 {
 		b.native(arch, i, x)
 		return
 	}
+	b.taken(arch, i, x)
+}
+
+// taken emits a conditional jump, and behind all else what comes when it is taken, which goes on to where the jump leads.
+func (b *builder) taken(arch *isa.Arch, i isa.Insn, x *Cloned) {
 	at, to := len(b.out.Code), i.Target
 	i.Target = b.pc()
 	b.native(arch, i, x) // aimed again when it is known where to: it has the same length then
@@ -510,6 +520,10 @@ func (b *builder) site(x *Cloned, to, entry isa.Addr, aim func(isa.Addr) isa.Add
 // native emits what an instruction is that leads where it says. A call comes back into the clone.
 func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
 	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing | isa.Exclusive // which matter to who takes an instruction away alone
+	if i.Flow == isa.FlowNone && i.Traits&isa.PCRel == 0 && i.Rel32 == 0 { // most are the same anywhere
+		b.emit(x.Bytes, 0, nil)
+		return
+	}
 	if aim := cloners[arch.Name].aim; aim != nil && i.Flow == isa.FlowCond && len(x.Taken) == 0 {
 		if code, err := aim(i, x.Bytes, b.pc()); err == nil {
 			b.emit(code, 0, nil)

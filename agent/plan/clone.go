@@ -418,6 +418,12 @@ func (c *cloning) lay() *Refusal {
 	if r != nil {
 		return r
 	}
+	all := 0
+	for _, fn := range c.copied {
+		all += len(fn.kept())
+	}
+	c.gen.Insns = make([]gen.Cloned, 0, all)
+	var own []gen.Cloned
 	for _, fn := range c.copied {
 		sites, r := c.sites(fn)
 		if r != nil {
@@ -425,7 +431,8 @@ func (c *cloning) lay() *Refusal {
 		}
 		begin := fn.Addr + isa.Addr(c.begin(fn))
 		c.gen.Begins[fn.Addr] = begin
-		kept, own := fn.kept(), []gen.Cloned(nil)
+		kept := fn.kept()
+		own = own[:0]
 		for k, i := range kept {
 			if i.Addr < begin {
 				continue
@@ -435,7 +442,7 @@ func (c *cloning) lay() *Refusal {
 				return unreadable(err)
 			}
 			x := sites(i)
-			x.Insn, x.Bytes, x.Free = i, clone(fn.code[fn.off(k):][:i.Len]), free
+			x.Insn, x.Bytes, x.Free = i, fn.code[fn.off(k):][:i.Len:i.Len], free
 			x.Last = k == len(kept)-1
 			if i.Addr == begin {
 				x.Gate = c.gate(fn)
@@ -447,7 +454,7 @@ func (c *cloning) lay() *Refusal {
 			c.link(fn, &x)
 			own = append(own, x)
 		}
-		c.gen.Insns = append(c.gen.Insns, straight(c.text.Arch, own)...)
+		c.gen.Insns = straight(c.text.Arch, own, c.gen.Insns)
 	}
 	return nil
 }
@@ -455,9 +462,9 @@ func (c *cloning) lay() *Refusal {
 // longestWay is how many bytes are overwritten at the most where a clone is entered: riscv64's auipc and jalr.
 const longestWay = riscv64.FarJumpLen
 
-// straight puts behind a jump what it leads to, where nobody comes by going on: there is no jump then. What the way into
-// the clone may displace, with which its instructions begin, stays in front.
-func straight(arch *isa.Arch, insns []gen.Cloned) (out []gen.Cloned) {
+// straight appends a function's instructions, and puts behind a jump what it leads to, where nobody comes by going on: there is
+// no jump then. What the way into the clone may displace, with which its instructions begin, stays in front.
+func straight(arch *isa.Arch, insns, out []gen.Cloned) []gen.Cloned {
 	var runs [][]gen.Cloned // control leaves at the end of each, and nowhere else for good
 	at := map[isa.Addr]int{}
 	for first, k := 0, 0; k < len(insns); k++ {
@@ -472,7 +479,7 @@ func straight(arch *isa.Arch, insns []gen.Cloned) (out []gen.Cloned) {
 		}
 	}
 	if len(runs) > 0 && runs[0][len(runs[0])-1].Insn.End() < insns[0].Insn.Addr+longestWay {
-		return insns
+		return append(out, insns...)
 	}
 	for k := range runs {
 		for next, ok := k, true; ok && runs[next] != nil; {

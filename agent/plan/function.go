@@ -65,11 +65,13 @@ func analyse(text *ktext.Text, module, name string) (*function, *Refusal) {
 }
 
 // Functions are functions that were found, decoded and learnt of. Points of one batch
-// come in runs of one function each, so that a few are enough. The bytes at a point are
-// compared once more when it is written, whatever is kept here.
+// come in runs of one function each, so that a few are enough, and clones have many in common. The bytes at a point
+// are compared once more when it is written, whatever is kept here.
 type Functions struct {
-	known map[named]*function
-	at    map[isa.Addr]*function // those that were asked for by address
+	known   map[named]*function
+	at      map[isa.Addr]*function // those that were asked for by address
+	knownIn isa.Off                // bytes of code of the former
+	atIn    isa.Off                // likewise of the latter
 
 	walked  closure // what walks tells
 	tracing closure // what tracedBy tells
@@ -86,8 +88,9 @@ type Functions struct {
 // named is how a function is asked for by name.
 type named struct{ module, name string }
 
-// mostKnown is how many functions are kept at a time, of either kind.
-const mostKnown = 16
+// mostKnown is how many bytes of code the functions have that are kept at a time, of either kind, but for the last. What is
+// known of them takes some forty times as much memory.
+const mostKnown = 256 << 10
 
 func (f *Functions) function(text *ktext.Text, module, name string) (*function, *Refusal) {
 	if f == nil {
@@ -101,11 +104,12 @@ func (f *Functions) function(text *ktext.Text, module, name string) (*function, 
 	if r != nil {
 		return nil, r
 	}
-	if f.known == nil || len(f.known) == mostKnown {
-		f.known = map[named]*function{}
+	if f.known == nil || f.knownIn >= mostKnown {
+		f.known, f.knownIn = map[named]*function{}, 0
 	}
 	fn.seenBy = f
 	f.known[key] = fn
+	f.knownIn += fn.Size
 	return fn, nil
 }
 
@@ -121,11 +125,12 @@ func (f *Functions) located(text *ktext.Text, of ktext.Func) (*function, *Refusa
 	if r != nil {
 		return nil, r
 	}
-	if f.at == nil || len(f.at) == mostKnown {
-		f.at = map[isa.Addr]*function{}
+	if f.at == nil || f.atIn >= mostKnown {
+		f.at, f.atIn = map[isa.Addr]*function{}, 0
 	}
 	fn.seenBy = f
 	f.at[of.Addr] = fn
+	f.atIn += fn.Size
 	return fn, nil
 }
 
@@ -135,7 +140,7 @@ func (f *Functions) Again() *Functions {
 	if f == nil {
 		return &Functions{}
 	}
-	return &Functions{known: f.known, at: f.at}
+	return &Functions{known: f.known, at: f.at, knownIn: f.knownIn, atIn: f.atIn}
 }
 
 // holds reports whether what was learnt of a function can be used: it is of this text, and its
