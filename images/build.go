@@ -301,7 +301,7 @@ unknown=$(LC_ALL=C comm -13 known wanted)
 `
 
 // modules are what guest/module builds.
-var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko", "peer/access/access.ko", "peer/truth/truth.ko"}
+var modules = []string{"kerninst.ko", "peer/peer.ko", "peer/nap/nap.ko", "peer/redirect/redirect.ko", "peer/access/access.ko", "peer/truth/truth.ko", "peer/patched/patched.ko"}
 
 const moduleJob = "module"
 

@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"strings"
 
 	"kerninst/agent/plan"
 	"kerninst/agent/wire"
@@ -11,7 +12,8 @@ import (
 
 // clones-left: whoever sleeps in a clone that was undone keeps it, and whoever has come by, and sleeps now elsewhere,
 // keeps nothing, whatever its stack has of it still. Meanwhile nobody gets a kprobe into what is run as a copy. On the stacks of sixty programs that were begun while their
-// system calls ran as clones there is something, but where each of them sleeps nobody goes back to that.
+// system calls ran as clones there is something, but where each of them sleeps nobody goes back to that. No live patch is
+// let in while there are clones, or somebody sleeps in one: it would not see him. Before and afterwards one is.
 
 const (
 	leftProbed   = "vfs_read" // which the clone of read has
@@ -21,7 +23,10 @@ const (
 until [ $(pidof sleep | wc -w) = 60 ]; do sleep 0.1; done; sleep 0.2`
 	leftCount  = `pidof sleep | wc -w`
 	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left; cat 0<>/run/left >/run/left.read & sleep 0.2`
-	leftWake   = `echo woken >/run/left; until [ -s /run/left.read ]; do sleep 0.1; done; cat /run/left.read; killall cat; sleep 0.2`
+	leftPatch  = `busybox insmod /lib/kerninst/patched.ko 2>&1; read -r line </proc/cmdline; echo "${line%% *}"`
+	// It goes when all tasks have gone back to the old functions.
+	leftUnpatch = leftPatch + `; echo 0 >/sys/kernel/livepatch/patched/enabled; until busybox rmmod patched 2>/dev/null; do sleep 0.2; done`
+	leftWake    = `echo woken >/run/left; until [ -s /run/left.read ]; do sleep 0.1; done; cat /run/left.read; killall cat; sleep 0.2`
 )
 
 func clonesLeft() Scenario {
@@ -36,17 +41,28 @@ func clonesLeft() Scenario {
 	}
 	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards", "proof"},
 		Guests: func(arch string) []Guest {
-			steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted")}
+			patch := func(name, script string) (steps []*wire.Step) {
+				if arch == "amd64" { // of Debian's, only this kernel has live patches
+					steps = append(steps, shell(name, script))
+				}
+				return steps
+			}
+			steps := append(patch("patched first", leftUnpatch), snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"))
 			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))
 			steps = append(steps, clones(arch, "passed")...)
+			steps = append(steps, patch("patched beside", leftPatch)...)
 			steps = append(steps, kprobes("barred", "blocks"), unkprobes("barred"), shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount),
 				kprobes("let in", "blocks"))
 			steps = append(steps, clones(arch, "beside")...)
 			steps = append(steps, unsplice("beside"), unkprobes("let in"))
 			steps = append(steps, clones(arch, "slept")...)
-			steps = append(steps, shell("inside", leftInside), unsplice("slept"), shell("wake", leftWake))
+			steps = append(steps, shell("inside", leftInside), unsplice("slept"))
+			steps = append(steps, patch("patched asleep", leftPatch)...)
+			steps = append(steps, shell("wake", leftWake))
 			steps = append(steps, clones(arch, "last")...)
-			steps = append(steps, unsplice("last"), shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
+			steps = append(steps, unsplice("last"))
+			steps = append(steps, patch("patched last", leftUnpatch)...)
+			steps = append(steps, shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
 				module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))
 			return []Guest{{Name: "left", CPUs: 1, Time: vm.Exact, Index: true, Job: job(steps...)}}
 		},
@@ -66,10 +82,23 @@ func checkClonesLeft(t *T) {
 	t.atLeast("blocks of a function that is copied", float64(t.leftProbes("barred", false)), 10)
 	t.leftProbes("let in", true)
 	t.notCopied("beside grown")
+	if t.Arch == "amd64" {
+		t.leftPatched("first", true)
+		t.leftPatched("beside", false)
+		t.leftPatched("asleep", false)
+		t.leftPatched("last", true)
+	}
 	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.Metrics["clones.left.sleepers"] = report.Metric{Value: leftSleepers, Unit: "tasks", N: 1}
 	t.Metrics["clones.left.kept"] = report.Metric{Value: float64(kept("unslept")), Unit: "bytes", N: 1}
+}
+
+// leftPatched looks whether a live patch was let in.
+func (t *T) leftPatched(when string, in bool) {
+	said := string(t.ran("left", "patched "+when)[0])
+	t.equal(when+": a live patch is let in", said == "patched\n", in)
+	t.equal(when+": it is refused", strings.Contains(said, "Device or resource busy"), !in)
 }
 
 // notCopied holds that the clone of read has no copy of what has kprobes, whose original it calls, and says so.

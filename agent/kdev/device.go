@@ -161,7 +161,7 @@ var hints = map[string]map[unix.Errno]string{
 		unix.ERANGE:     "the patch is not inside the code of an area",
 		unix.EACCES:     "not kernel text, or text that must not be changed",
 		unix.EEXIST:     "overlaps a live splice",
-		unix.EBUSY:      "a kprobe is registered in the function; remove it first",
+		unix.EBUSY:      "a kprobe is registered in the function; remove it first; or a live patch is being loaded, and a clone has to wait for it",
 		unix.EOPNOTSUPP: "windows cannot be replaced on a kernel that preempts itself",
 		unix.EILSEQ:     "the bytes there are not the expected ones; read them again and plan anew",
 	},

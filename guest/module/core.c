@@ -521,11 +521,18 @@ static int __init ki_init(void)
 	if (err)
 		return err;
 	ki_traps_init();
+	err = ki_patches_init();
+	if (err)
+		goto traps;
 	err = misc_register(&ki_device);
-	if (err) {
-		ki_traps_exit();
-		ki_sites_exit();
-	}
+	if (err)
+		goto patches;
+	return 0;
+patches:
+	ki_patches_exit();
+traps:
+	ki_traps_exit();
+	ki_sites_exit();
 	return err;
 }
 
@@ -536,6 +543,7 @@ static void __exit ki_exit(void)
 	cancel_delayed_work_sync(&again);
 	if (!ki_text_unbar())
 		pr_warn(KI_NAME ": the kernel makes no jumps of kprobes, as some have come to spliced text and are still there: debug.kprobes-optimization=1 allows it, when they are gone\n");
+	ki_patches_exit();
 	ki_traps_exit();
 	ki_sites_exit();
 }

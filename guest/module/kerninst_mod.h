@@ -114,12 +114,19 @@ bool ki_annex_own(unsigned long addr, unsigned long len);
 void ki_annex_remove(unsigned long insn);
 void ki_annex_publish(void);
 
+/* livepatch.c: no live patch comes while functions run as copies, nor the other way round. */
+int ki_patches_init(void);
+void ki_patches_exit(void);
+bool ki_patch_comes(void);	/* under ki_lock */
+
 /* text.c: what is spliced now. All under ki_lock. */
 /* Is an entry of the kernel's list of places without probes one of a splice's? */
 bool ki_barred_here(const struct kprobe_blacklist_entry *b);
 bool ki_text_windows(void);
 /* May the kernel make jumps of kprobes again, when nothing is spliced? */
 bool ki_text_unbar(void);
+/* Is anything run as a copy, or does somebody sleep in a copy that was undone? Waits for who is on its way out of one. */
+bool ki_text_copies(void);
 /* c may be NULL: none of nc. */
 int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);

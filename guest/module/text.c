@@ -1023,6 +1023,20 @@ static void reap(void)
 	}
 }
 
+bool ki_text_copies(void)
+{
+	struct live *l;
+
+	lockdep_assert_held(&ki_lock);
+	reap();
+	if (!list_empty(&copies))
+		return true;
+	list_for_each_entry(l, &retired, link)
+		if (l->n_copied)
+			return true;
+	return false;
+}
+
 /* --- splicing --- */
 
 static void made(struct live **l, u32 n)
@@ -1042,6 +1056,11 @@ int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc
 
 	if (!l)
 		return -ENOMEM;
+	if (nc && ki_patch_comes()) {
+		err = -EBUSY;
+		*failed = c[0].splice;
+		goto out;
+	}
 	if (retired_faults)
 		reap();		/* mostly nobody is there any more */
 	err = admit_all(s, n, c, nc, l, failed);

@@ -336,7 +336,8 @@ struct ki_copied {
  *             unprobeable code, sites that the kernel itself rewrites
  * EEXIST      overlaps a live splice, an earlier one of the batch, or the
  *             bytes that a live jump takes from its successor
- * EBUSY       a kprobe is registered in the function, or in one that is copied
+ * EBUSY       a kprobe is registered in the function, or in one that is copied,
+ *             or a live patch is being loaded and functions are to be copied,
  *             or a task waits for a page in a patch that was undone, and comes back
  *             into the middle of a window
  * EOPNOTSUPP  a window on a kernel that can preempt itself; a breakpoint, or what needs
