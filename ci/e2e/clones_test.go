@@ -158,6 +158,10 @@ func TestClonesCount(t *testing.T) {
 // Clones that nobody has asked for count what splices do, for less.
 func TestChosen(t *testing.T) { scenario(t, "chosen", 4, []string{"amd64"}) }
 
+// TestClonesAnswers: what LMbench's operations ask is answered the same in clones. `make proof` asks it of all system calls by
+// which that is asked, on each ISA.
+func TestClonesAnswers(t *testing.T) { scenario(t, "clones-answers-slice", 25, []string{"arm64"}) }
+
 // TestClonesLeft: who sleeps in a clone keeps it, nobody else does, and what has kprobes is not copied.
 func TestClonesLeft(t *testing.T) { scenario(t, "clones-left", 20, []string{"amd64"}) }
 

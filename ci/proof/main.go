@@ -85,6 +85,7 @@ var scenarioProofs = []scenarioProof{
 	{"clones-apache", "exact", "clones.blocks.functions", []class{{"came", "clones.blocks.came", nil}}},
 	{"chosen", "exact", "chosen.blocks", nil},
 	{"clones-count", "exact", "clones.counted.insns", nil},
+	{"clones-answers-slice", "exact", "answers", []class{{"blocks", "answers.blocks", nil}}},
 	{"clones-answers", "exact", "answers", []class{{"blocks", "answers.blocks", nil}}},
 	{"clones-execve", "exact", "clones.execve.other", nil},
 	{"clones-left", "exact", "clones.left.sleepers", nil},
