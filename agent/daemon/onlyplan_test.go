@@ -181,3 +181,40 @@ func TestLeadsByThunk(t *testing.T) {
 		t.Errorf("leads to %q, by %q", to, by)
 	}
 }
+
+// TestFirstSoMany: of points of which so many are wanted none is passed by that can be had, if only at another instruction. On
+// riscv64 they would be in each other's way.
+func TestFirstSoMany(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		d := planning(t, arch)
+		d.known = &plan.Functions{}
+		all, err := d.expand(t.Context(), &wire.Splice{Points: []*wire.Point{{Function: "ksys_read", Each: wire.Each_INSTRUCTION}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		had := func(points []*wire.Point, most int) []*plan.Plan {
+			d := planning(t, arch)
+			d.known = &plan.Functions{}
+			ones, results := make([]*plan.Plan, len(points)), make([]*wire.PointResult, len(points))
+			if err := d.planInTurn(t.Context(), points, true, most, &plan.Set{}, ones, results); err != nil {
+				t.Fatal(err)
+			}
+			return ones
+		}
+		const most = 6
+		n, elsewhere := 0, 0
+		for k, one := range had(all, most) {
+			switch alone := had(all[k:k+1], 0)[0]; {
+			case one != nil:
+				if n++; one.For != 0 {
+					elsewhere++
+				}
+			case n < most && alone != nil:
+				t.Errorf("%s: ksys_read+%#x can be had, and is passed by", arch, all[k].Offset)
+			}
+		}
+		if n != most || elsewhere == 0 {
+			t.Errorf("%s: %d of %d, %d at another instruction", arch, n, most, elsewhere)
+		}
+	}
+}

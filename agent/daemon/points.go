@@ -487,7 +487,11 @@ func (d *Daemon) planAll(ctx context.Context, name string, s *wire.Splice, res *
 // planInTurn plans points, until there are so many plans with those before. Those behind the
 // last have neither a plan nor a result.
 func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused bool, most int, plans *plan.Set, ones []*plan.Plan, results []*wire.PointResult) error {
-	for some := range slices.Chunk(inTurn(all, most), together) {
+	n := together
+	if most > 0 { // the first so many are the first, whatever they are had by
+		n = 1
+	}
+	for some := range slices.Chunk(inTurn(all, most), n) {
 		if most > 0 && plans.Len() == most {
 			break
 		}

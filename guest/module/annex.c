@@ -126,14 +126,6 @@ bool ki_annex_own(unsigned long addr, unsigned long len)
 	       addr - (unsigned long)ki_annex + len <= KI_ANNEX_LEN + KI_ARCH_ARENA;
 }
 
-/* An entry has distances of 32 bits. */
-static bool in_reach(unsigned long a)
-{
-	s64 far = (s64)(a - (unsigned long)tables), most = sizeof(tables);
-
-	return far - most == (s32)(far - most) && far + most == (s32)(far + most);
-}
-
 int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
@@ -146,7 +138,7 @@ int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 		fixup += insn - original;
 	if (to && KI_ARCH_FIXUP_IS_NEXT(like) && to - insn != fixup_of(like) - original)
 		return -EINVAL;
-	if (!in_reach(fixup) || !in_reach(insn))
+	if (!ki_in_reach(fixup, tables, sizeof(tables)) || !ki_in_reach(insn, tables, sizeof(tables)))
 		return -ERANGE;
 	return add(insn, fixup, like);
 }

@@ -114,6 +114,14 @@ bool ki_annex_own(unsigned long addr, unsigned long len);
 void ki_annex_remove(unsigned long insn);
 void ki_annex_publish(void);
 
+/* Does a distance of 32 bits from anywhere in a table of so many bytes lead there? Entries have such. */
+static inline bool ki_in_reach(unsigned long a, const void *table, unsigned long len)
+{
+	s64 far = (s64)(a - (unsigned long)table), most = len;
+
+	return far - most == (s32)(far - most) && far + most == (s32)(far + most);
+}
+
 /* livepatch.c: no live patch comes while functions run as copies, nor the other way round. */
 int ki_patches_init(void);
 void ki_patches_exit(void);

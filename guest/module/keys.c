@@ -166,14 +166,6 @@ void ki_keys_unlock(void)
 	jump_label_unlock();
 }
 
-/* An entry has distances of 32 bits. */
-static bool in_reach(unsigned long a)
-{
-	s64 far = (s64)(a - (unsigned long)sites), most = sizeof(sites);
-
-	return far - most == (s32)(far - most) && far + most == (s32)(far + most);
-}
-
 /*
  * The site that will be at `code`, and its bytes as they have to be now. Until keys are unlocked
  * the key does not change.
@@ -187,7 +179,8 @@ int ki_key_add(const struct ki_site *in, unsigned long code, u8 *bytes)
 
 	if (!s)
 		return -ENOSPC;
-	if (!ki_arch_key_site(bytes, code, to) || !in_reach(code) || !in_reach(to))
+	if (!ki_arch_key_site(bytes, code, to) || !ki_in_reach(code, sites, sizeof(sites)) ||
+	    !ki_in_reach(to, sites, sizeof(sites)))
 		return -ERANGE;
 	s->entry.code = code - (unsigned long)&s->entry.code;
 	s->entry.target = to - (unsigned long)&s->entry.target;
