@@ -212,7 +212,7 @@ func holdsInOrder(list, others []string) bool {
 
 // begun matches the functions that system calls begin in, and that in which a signal is delivered, which is behind all
 // that a system call has done: what of a shell's child has ended is told so.
-var begun = regexp.MustCompile(`^(__(x64|arm64|riscv|do|se)_sys_|arch_do_signal_or_restart$)`)
+var begun = regexp.MustCompile(`^(__(x64|arm64|riscv|do|se)_sys_|arch_do_signal_or_restart$|do_signal$)`)
 
 // elsewhere reports whether a dump's callers are of another system call than those that
 // walks were made in, or of a signal: programs start and end, too, meanwhile.

@@ -17,7 +17,7 @@ import (
 
 const answersPackage = "guest/answers"
 
-// answeringCalls are the system calls by which guest/answers asks, by which the operations do what they do.
+// answeringCalls are system calls by which guest/answers asks, and by which the operations do what they do. It makes others, too.
 const answeringCalls = "getppid read write pread64 pwrite64 preadv pwritev lseek ftruncate newfstat newfstatat statx openat close dup3 fcntl " +
 	"pselect6 ppoll epoll_ctl epoll_pwait rt_sigaction kill tgkill rt_sigreturn pipe2 splice socketpair sendto recvmsg sendmsg connect accept4 " +
 	"clone execve exit_group wait4 mmap munmap mprotect mremap madvise linkat unlinkat renameat2 getdents64"
@@ -80,6 +80,7 @@ func (s answering) check(t *T) {
 			t.equal(guest+": "+when+": answers", difference(bare, t.ran(guest, when)[0]), "")
 		}
 	}
+	s.entered(t)
 	functions, _ := t.composed(exploredGuest, t.done(exploredGuest, "grown").Clones)
 	t.atLeast("functions in clones", float64(functions), s.functions)
 	counted, _ := t.composed("counted", t.done("counted", "clones").Clones)
@@ -93,6 +94,26 @@ func (s answering) check(t *T) {
 	t.atLeast("blocks that the questions came by in clones", float64(blocks), s.blocks)
 	t.Metrics["answers.blocks"] = report.Metric{Value: float64(blocks), Unit: "blocks", N: 1}
 	t.Metrics["answers.came"] = report.Metric{Value: came, Unit: "arrivals", N: 1}
+}
+
+// uncopied are those of the calls of which there is no copy, as nothing is free where it would be entered.
+var uncopied = map[string][]string{"riscv64": {"fcntl"}}
+
+// entered says that each call was made of which there is to be a copy, in which it was counted.
+func (s answering) entered(t *T) {
+	times := map[string]uint64{}
+	for _, c := range t.done(exploredGuest, "grown").Clones {
+		if len(c.Uses) > 0 {
+			times[c.Entry] = c.Uses[0]
+		}
+	}
+	var none []string
+	for _, call := range strings.Fields(s.calls) {
+		if times[syscallEntry(t.Arch, call)] == 0 && !contains(uncopied[t.Arch], call) {
+			none = append(none, call)
+		}
+	}
+	t.equal("system calls that were not made as copies", fmt.Sprint(none), "[]")
 }
 
 // asked says that all operations that ask anything were asked for.

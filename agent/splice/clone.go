@@ -68,7 +68,7 @@ func withoutInner(which []*Live) ([]*Live, error) {
 }
 
 // unchanged compares the text that a clone is made of with what is there now, but for sites that the
-// kernel rewrites: nobody probes it, and nobody has patched it.
+// kernel rewrites: nobody probes it, and nobody has patched it, or traces it or is about to patch it, of which its ftrace sites tell.
 func (s *Splicer) unchanged(p *plan.Plan) error {
 	if p.Clone == nil {
 		return nil
@@ -85,6 +85,9 @@ func (s *Splicer) unchanged(p *plan.Plan) error {
 			return err
 		}
 		for _, x := range insns[:n] {
+			if err := s.passedBy(x.Gate); err != nil {
+				return err
+			}
 			at := x.Insn.Addr - lo
 			end := at + isa.Addr(x.Insn.Len)
 			if x.Key == nil && x.Call == 0 && !(bytes.Equal(now[at:end], x.Bytes) && bytes.Equal(bare[at:end], x.Bytes)) {
@@ -92,6 +95,21 @@ func (s *Splicer) unchanged(p *plan.Plan) error {
 			}
 		}
 		insns = insns[n:]
+	}
+	return nil
+}
+
+// passedBy says that somebody has come since a function was found to be passed by, which is copied.
+func (s *Splicer) passedBy(g *gen.Gate) error {
+	if g == nil || g.Site == 0 {
+		return nil
+	}
+	site := make([]byte, 4)
+	if err := s.poker.Read(g.Site, site); err != nil {
+		return err
+	}
+	if isa.ByteOrder.Uint32(site) != g.Bare {
+		return fmt.Errorf("the function at %v, which is to be copied, is traced or patched by now: %x at %v", g.Function, site, g.Site)
 	}
 	return nil
 }

@@ -31,15 +31,16 @@ func mappings(a *asker) {
 	content := text(5*page + 100)
 	must(0, os.WriteFile(a.path("mapped"), content, 0o600))
 	fd := must(unix.Open(a.path("mapped"), unix.O_RDWR, 0))
-	shared := must(unix.Mmap(fd, 0, len(content), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
+	whole := must(unix.Mmap(fd, 0, 6*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
+	shared := whole[:len(content)]
 	private := must(unix.Mmap(fd, int64(page), 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE))
 	a.says("Mmap", "a file", sum(shared), sum(private))
 	shared[page+5], private[6] = shared[page+5]+1, 99
 	b := make([]byte, 8)
 	n, err := unix.Pread(fd, b, int64(page))
 	a.says("Mmap", "written by one and the other", n, ok(err), sum(b), private[5] == shared[page+5])
-	a.says("Mmap", "msync", ok(unix.Msync(shared, unix.MS_SYNC)), ok(unix.Msync(shared, 77)))
-	a.says("PageFault", "what is behind the end of its page", sum(shared[len(content):cap(shared)]))
+	a.says("Mmap", "msync", ok(unix.Msync(whole, unix.MS_SYNC)), ok(unix.Msync(whole, 77)))
+	a.says("PageFault", "what is behind the end of its page", sum(whole[len(content):]))
 	long := must(unix.Mmap(fd, 0, 8*page, unix.PROT_READ, unix.MAP_SHARED))
 	a.says("PageFault", "what is behind the file's end", touched(&long[5*page+50], false), touched(&long[7*page], false))
 	a.says("PageFault", "to nowhere from there", must2(call(unix.SYS_WRITE, uintptr(fd), at(long[7*page:]), 10)))
@@ -47,7 +48,7 @@ func mappings(a *asker) {
 	a.says("ProtFault", "a call that writes there", must2(call(unix.SYS_PREAD64, uintptr(fd), at(long), 10, 0)))
 	a.says("ProtFault", "mprotect", ok(unix.Mprotect(long, unix.PROT_NONE)), touched(&long[0], false), ok(unix.Mprotect(long, unix.PROT_READ)), touched(&long[page], false), ok(unix.Mprotect(long, 1<<20)))
 	a.says("ProtFault", "nobody's", touched(unmapped(), false), touched(unmapped(), true))
-	for _, m := range [][]byte{shared, private, long} {
+	for _, m := range [][]byte{whole, private, long} {
 		a.says("Mmap", "munmap", ok(unix.Munmap(m)))
 	}
 	unix.Close(fd)

@@ -133,7 +133,7 @@ bool ki_barred_here(const struct kprobe_blacklist_entry *b);
 bool ki_text_windows(void);
 /* May the kernel make jumps of kprobes again, when nothing is spliced? */
 bool ki_text_unbar(void);
-/* Is anything run as a copy, or does somebody sleep in a copy that was undone? Waits for who is on its way out of one. */
+/* Is anything run as a copy, or was anybody in a copy that was undone when stacks were last looked at? */
 bool ki_text_copies(void);
 /* c may be NULL: none of nc. */
 int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed);

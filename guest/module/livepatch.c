@@ -7,10 +7,11 @@
  * of one has the copy's address there, and would go over in the middle of the old one. So
  * as long as there are copies, or tasks in some that were undone, a module that is a live
  * patch is not loaded; and none are made while one is on its way in. Once it is, there is
- * something at the ftrace sites of what it replaces, and that is not copied.
+ * something at the ftrace sites of what it replaces, and that is not copied: who asks for a
+ * copy has looked when he planned it, and looks again before he does (agent/splice).
  *
- * One that is loading when this module comes is not known of, but there are no copies yet
- * then, either.
+ * Not known of are one that comes and is in between that second look and the call, which is
+ * a millisecond, and one that is loading when this module comes.
  */
 #include <linux/module.h>
 #include <linux/notifier.h>
@@ -37,7 +38,7 @@ static int comes(struct module *mod)
 	u32 k;
 
 	if (ki_text_copies()) {
-		pr_warn(KI_NAME ": %s is a live patch and not let in, as functions run as copies, in which it does not see who sleeps: undo these clones first\n",
+		pr_warn(KI_NAME ": %s is a live patch and not let in, as functions run as copies, in which it does not see who sleeps: undo these clones first, and what tasks slept in goes with the next thing that is undone, or when the device is closed\n",
 			mod->name);
 		return -EBUSY;
 	}

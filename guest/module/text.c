@@ -1028,7 +1028,6 @@ bool ki_text_copies(void)
 	struct live *l;
 
 	lockdep_assert_held(&ki_lock);
-	reap();
 	if (!list_empty(&copies))
 		return true;
 	list_for_each_entry(l, &retired, link)
