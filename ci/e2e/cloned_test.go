@@ -1,13 +1,11 @@
 package e2e
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
-	"kerninst/agent/isa/all"
 	"kerninst/agent/ktext"
 	heap "kerninst/agent/place"
 	"kerninst/agent/plan"
@@ -15,24 +13,17 @@ import (
 
 // BenchmarkCloned plans a clone of execve with what it may call, as a guest's daemon does each time that one grows.
 func BenchmarkCloned(b *testing.B) {
-	for _, arch := range all.Arches() {
-		b.Run(arch.Name, func(b *testing.B) {
-			file := filepath.Join(b.TempDir(), "kernel.dump")
-			if a := call(b, nil, "image", "dump", "--arch", arch.Name, file); a.code != 0 {
-				b.Fatal(a)
-			}
-			d := newDense(b, file)
-			functions := d.reached(b, arch, map[string]string{"amd64": "__x64", "arm64": "__arm64", "riscv64": "__riscv"}[arch.Name]+"_sys_execve", 300)
-			known := &plan.Functions{}
-			for b.Loop() {
-				start := time.Now()
-				made := d.clone(b, functions, known)
-				known = known.Again()
-				b.ReportMetric(float64(len(made.Entry.Code)), "bytes")
-				b.ReportMetric(float64(time.Since(start).Nanoseconds())/float64(len(functions)-len(made.Left)), "ns/function")
-			}
-		})
-	}
+	eachKernel(b, func(b *testing.B, arch *isa.Arch, d *dense) {
+		functions := d.reached(b, arch, map[string]string{"amd64": "__x64", "arm64": "__arm64", "riscv64": "__riscv"}[arch.Name]+"_sys_execve", 300)
+		known := &plan.Functions{}
+		for b.Loop() {
+			start := time.Now()
+			made := d.clone(b, functions, known)
+			known = known.Again()
+			b.ReportMetric(float64(len(made.Entry.Code)), "bytes")
+			b.ReportMetric(float64(time.Since(start).Nanoseconds())/float64(len(functions)-len(made.Left)), "ns/function")
+		}
+	})
 }
 
 // clone plans a clone in memory of its own.

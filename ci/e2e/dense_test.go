@@ -22,20 +22,26 @@ import (
 // BenchmarkDense plans a counter in each basic block of a kernel, all in one batch, as a guest's
 // daemon does for the scenario density-kernel.
 func BenchmarkDense(b *testing.B) {
+	eachKernel(b, func(b *testing.B, _ *isa.Arch, d *dense) {
+		for b.Loop() {
+			start := time.Now()
+			n, planned := d.run(b)
+			b.ReportMetric(float64(n), "blocks")
+			b.ReportMetric(100*float64(planned)/float64(n), "%planned")
+			b.ReportMetric(float64(time.Since(start).Nanoseconds())/float64(n), "ns/block")
+		}
+	})
+}
+
+// eachKernel benchmarks planning in the kernel of each ISA.
+func eachKernel(b *testing.B, run func(b *testing.B, arch *isa.Arch, d *dense)) {
 	for _, arch := range all.Arches() {
 		b.Run(arch.Name, func(b *testing.B) {
 			file := filepath.Join(b.TempDir(), "kernel.dump")
 			if a := call(b, nil, "image", "dump", "--arch", arch.Name, file); a.code != 0 {
 				b.Fatal(a)
 			}
-			d := newDense(b, file)
-			for b.Loop() {
-				start := time.Now()
-				n, planned := d.run(b)
-				b.ReportMetric(float64(n), "blocks")
-				b.ReportMetric(100*float64(planned)/float64(n), "%planned")
-				b.ReportMetric(float64(time.Since(start).Nanoseconds())/float64(n), "ns/block")
-			}
+			run(b, arch, newDense(b, file))
 		})
 	}
 }

@@ -55,17 +55,17 @@ func null(a *asker) {
 	parent, _, _ := strings.Cut(rest, "\n")
 	a.says("Null", "getppid is what /proc says", fmt.Sprint(unix.Getppid()) == parent)
 	a.says("Null", "umask", unix.Umask(0o27), unix.Umask(0o22))
-	a.says("Null", "getpgid of nobody", must2(unix.Getpgid(1<<30)))
-	a.says("Null", "a call that there is not", must2(call(100000)))
+	a.says("Null", "getpgid of nobody", result(unix.Getpgid(1<<30)))
+	a.says("Null", "a call that there is not", result(call(100000)))
 	var u unix.Utsname
 	a.says("Null", "uname", ok(unix.Uname(&u)), unix.ByteSliceToString(u.Sysname[:]))
-	a.says("Null", "uname into nowhere", must2(call(unix.SYS_UNAME, nowhere)))
-	a.says("Null", "getpriority", must2(unix.Getpriority(unix.PRIO_PROCESS, 0)))
-	a.says("Null", "sched_yield", must2(call(unix.SYS_SCHED_YIELD)))
+	a.says("Null", "uname into nowhere", result(call(unix.SYS_UNAME, nowhere)))
+	a.says("Null", "getpriority", result(unix.Getpriority(unix.PRIO_PROCESS, 0)))
+	a.says("Null", "sched_yield", result(call(unix.SYS_SCHED_YIELD)))
 }
 
-// must2 is a result and what there is instead of no error, as one answer.
-func must2(n int, err error) string {
+// result is what a call returns, or its error, as one answer.
+func result(n int, err error) string {
 	if err != nil {
 		return word(err)
 	}
@@ -91,16 +91,16 @@ func read(a *asker) {
 	a.says("Read", "in parts", got, ok(err), sum(bytes.Join(iov, nil)))
 	half, page := halfThere(), os.Getpagesize()
 	defer unix.Munmap(half)
-	a.says("Read", "to nowhere", must2(call(unix.SYS_PREAD64, uintptr(fd), nowhere, 8, 0)))
-	a.says("Read", "to what is half there", must2(call(unix.SYS_PREAD64, uintptr(fd), at(half)+uintptr(page)-100, 300, 0)), sum(half[page-100:page]))
-	a.says("Read", "parts of which one is half there", must2(unix.Preadv(fd, [][]byte{b[:10], half[page-8:], b[20:30]}, 0)))
-	a.says("Read", "as much as cannot be", must2(call(unix.SYS_READ, uintptr(fd), at(b), ^uintptr(0))))
-	a.says("Read", "from nobody", must2(unix.Read(9999, b)), must2(unix.Read(-1, b)))
+	a.says("Read", "to nowhere", result(call(unix.SYS_PREAD64, uintptr(fd), nowhere, 8, 0)))
+	a.says("Read", "to what is half there", result(call(unix.SYS_PREAD64, uintptr(fd), at(half)+uintptr(page)-100, 300, 0)), sum(half[page-100:page]))
+	a.says("Read", "parts of which one is half there", result(unix.Preadv(fd, [][]byte{b[:10], half[page-8:], b[20:30]}, 0)))
+	a.says("Read", "as much as cannot be", result(call(unix.SYS_READ, uintptr(fd), at(b), ^uintptr(0))))
+	a.says("Read", "from nobody", result(unix.Read(9999, b)), result(unix.Read(-1, b)))
 	w := must(unix.Open(a.path("read"), unix.O_WRONLY, 0))
-	a.says("Read", "what is open for writing", must2(unix.Read(w, b)))
+	a.says("Read", "what is open for writing", result(unix.Read(w, b)))
 	unix.Close(w)
 	d := must(unix.Open(a.dir, unix.O_RDONLY, 0))
-	a.says("Read", "a directory", must2(unix.Read(d, b)))
+	a.says("Read", "a directory", result(unix.Read(d, b)))
 	unix.Close(d)
 	for _, name := range []string{"/dev/zero", "/dev/null"} {
 		fd := must(unix.Open(name, unix.O_RDWR, 0))
@@ -109,7 +109,7 @@ func read(a *asker) {
 		}
 		got, err := unix.Read(fd, b[:9000])
 		a.says("Read", name, got, ok(err), sum(b[:9001]))
-		a.says("Read", name+" to nowhere", must2(call(unix.SYS_READ, uintptr(fd), nowhere, 100)))
+		a.says("Read", name+" to nowhere", result(call(unix.SYS_READ, uintptr(fd), nowhere, 100)))
 		unix.Close(fd)
 	}
 	for _, name := range []string{"/proc/self/comm", "/proc/sys/kernel/ostype", "/sys/kernel/mm/transparent_hugepage/enabled"} {
@@ -125,15 +125,15 @@ func write(a *asker) {
 	content := text(9000)
 	now := func() string { return sum(must(os.ReadFile(name))) }
 	for _, n := range []int{0, 1, 4096, 9000} {
-		a.says("Write", fmt.Sprintf("%d bytes", n), must2(unix.Write(fd, content[:n])), now())
+		a.says("Write", fmt.Sprintf("%d bytes", n), result(unix.Write(fd, content[:n])), now())
 	}
-	a.says("Write", "beyond the end", must2(unix.Pwrite(fd, content[:100], 20000)), now())
-	a.says("Write", "in parts", must2(unix.Pwritev(fd, [][]byte{content[:3], nil, content[7:5000]}, 50)), now())
+	a.says("Write", "beyond the end", result(unix.Pwrite(fd, content[:100], 20000)), now())
+	a.says("Write", "in parts", result(unix.Pwritev(fd, [][]byte{content[:3], nil, content[7:5000]}, 50)), now())
 	half, page := halfThere(), os.Getpagesize()
 	defer unix.Munmap(half)
-	a.says("Write", "from nowhere", must2(call(unix.SYS_PWRITE64, uintptr(fd), nowhere, 8, 0)), now())
-	a.says("Write", "from what is half there", must2(call(unix.SYS_PWRITE64, uintptr(fd), at(half)+uintptr(page)-10, 30, 0)), now())
-	a.says("Write", "before the begin", must2(unix.Pwrite(fd, content, -5)))
+	a.says("Write", "from nowhere", result(call(unix.SYS_PWRITE64, uintptr(fd), nowhere, 8, 0)), now())
+	a.says("Write", "from what is half there", result(call(unix.SYS_PWRITE64, uintptr(fd), at(half)+uintptr(page)-10, 30, 0)), now())
+	a.says("Write", "before the begin", result(unix.Pwrite(fd, content, -5)))
 	for _, to := range []struct {
 		off    int64
 		whence int
@@ -145,17 +145,17 @@ func write(a *asker) {
 	a.says("Write", "longer", ok(unix.Ftruncate(fd, 5000)), now())
 	a.says("Write", "to less than nothing", ok(unix.Ftruncate(fd, -1)))
 	ap := must(unix.Open(name, unix.O_WRONLY|unix.O_APPEND, 0))
-	a.says("Write", "at the end", must2(unix.Write(ap, content[:11])), now())
+	a.says("Write", "at the end", result(unix.Write(ap, content[:11])), now())
 	unix.Close(ap)
 	r := must(unix.Open(name, unix.O_RDONLY, 0))
-	a.says("Write", "what is open for reading", must2(unix.Write(r, content)), ok(unix.Ftruncate(r, 0)))
+	a.says("Write", "what is open for reading", result(unix.Write(r, content)), ok(unix.Ftruncate(r, 0)))
 	unix.Close(r)
 	a.says("Write", "to disk", ok(unix.Fsync(fd)), ok(unix.Fdatasync(fd)))
 	nobody := must(unix.Open("/dev/null", unix.O_WRONLY, 0))
-	a.says("Write", "/dev/null", must2(unix.Write(nobody, content)), must2(call(unix.SYS_WRITE, uintptr(nobody), nowhere, 100)))
+	a.says("Write", "/dev/null", result(unix.Write(nobody, content)), result(call(unix.SYS_WRITE, uintptr(nobody), nowhere, 100)))
 	unix.Close(nobody)
 	full := must(unix.Open("/dev/full", unix.O_WRONLY, 0))
-	a.says("Write", "/dev/full", must2(unix.Write(full, content)))
+	a.says("Write", "/dev/full", result(unix.Write(full, content)))
 	unix.Close(full)
 }
 
@@ -198,7 +198,7 @@ func stat(a *asker) {
 		}
 		a.says("Stat", name, shown(&s, err))
 	}
-	a.says("Stat", "a name that is nowhere", must2(call(unix.SYS_STATX, ^uintptr(99), nowhere, 0, unix.STATX_BASIC_STATS, nowhere)))
+	a.says("Stat", "a name that is nowhere", result(call(unix.SYS_STATX, ^uintptr(99), nowhere, 0, unix.STATX_BASIC_STATS, nowhere)))
 	var x unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, a.path("stat"), 0, unix.STATX_BASIC_STATS, &x)
 	a.says("Stat", "statx", ok(err), fmt.Sprintf("%o %d %d", x.Mode, x.Nlink, x.Size), x.Mask&unix.STATX_BASIC_STATS)
@@ -215,7 +215,7 @@ func stat(a *asker) {
 	p := pipe(0)
 	err = unix.Fstat(p[0], &s)
 	a.says("Fstat", "a pipe", shown(&s, err))
-	a.says("Fstat", "into nowhere", must2(call(unix.SYS_FSTAT, uintptr(p[0]), nowhere)))
+	a.says("Fstat", "into nowhere", result(call(unix.SYS_FSTAT, uintptr(p[0]), nowhere)))
 	p.close()
 	d := must(unix.Open(a.path("d"), unix.O_DIRECTORY, 0))
 	err = unix.Fstatat(d, "e/f/g", &s, 0)
@@ -247,14 +247,14 @@ func openClose(a *asker) {
 	} {
 		a.says("OpenClose", c.what, open(c.name, c.flags))
 	}
-	a.says("OpenClose", "a name that is nowhere", must2(call(unix.SYS_OPENAT, ^uintptr(99), nowhere, 0)))
+	a.says("OpenClose", "a name that is nowhere", result(call(unix.SYS_OPENAT, ^uintptr(99), nowhere, 0)))
 	fd := must(unix.Open(a.path("stat"), unix.O_RDONLY, 0))
 	two := must(unix.Dup(fd))
 	b := make([]byte, 10)
 	_, err := unix.Read(two, b)
 	off, _ := unix.Seek(fd, 0, unix.SEEK_CUR)
 	a.says("OpenClose", "twice the same", ok(err), off)
-	a.says("OpenClose", "dup3", must2(unix.Dup(9999)), ok(unix.Dup3(fd, fd, 0)), ok(unix.Dup3(fd, two, unix.O_CLOEXEC)))
+	a.says("OpenClose", "dup3", result(unix.Dup(9999)), ok(unix.Dup3(fd, fd, 0)), ok(unix.Dup3(fd, two, unix.O_CLOEXEC)))
 	got, err := unix.FcntlInt(uintptr(two), unix.F_GETFD, 0)
 	a.says("OpenClose", "closed at execve", got, ok(err))
 	a.says("OpenClose", "locks", ok(unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)), ok(unix.Flock(9999, unix.LOCK_EX)))

@@ -43,9 +43,9 @@ func mappings(a *asker) {
 	a.says("PageFault", "what is behind the end of its page", sum(whole[len(content):]))
 	long := must(unix.Mmap(fd, 0, 8*page, unix.PROT_READ, unix.MAP_SHARED))
 	a.says("PageFault", "what is behind the file's end", touched(&long[5*page+50], false), touched(&long[7*page], false))
-	a.says("PageFault", "to nowhere from there", must2(call(unix.SYS_WRITE, uintptr(fd), at(long[7*page:]), 10)))
+	a.says("PageFault", "to nowhere from there", result(call(unix.SYS_WRITE, uintptr(fd), at(long[7*page:]), 10)))
 	a.says("ProtFault", "what may only be read", touched(&long[0], true), touched(&long[0], false))
-	a.says("ProtFault", "a call that writes there", must2(call(unix.SYS_PREAD64, uintptr(fd), at(long), 10, 0)))
+	a.says("ProtFault", "a call that writes there", result(call(unix.SYS_PREAD64, uintptr(fd), at(long), 10, 0)))
 	a.says("ProtFault", "mprotect", ok(unix.Mprotect(long, unix.PROT_NONE)), touched(&long[0], false), ok(unix.Mprotect(long, unix.PROT_READ)), touched(&long[page], false), ok(unix.Mprotect(long, 1<<20)))
 	a.says("ProtFault", "nobody's", touched(unmapped(), false), touched(unmapped(), true))
 	for _, m := range [][]byte{whole, private, long} {
@@ -53,7 +53,7 @@ func mappings(a *asker) {
 	}
 	unix.Close(fd)
 	anonymous(a, page)
-	a.says("Mmap", "maps that cannot be", must2(call(unix.SYS_MMAP, 0, 0, 1, unix.MAP_PRIVATE|unix.MAP_ANON)), must2(call(unix.SYS_MMAP, 0, 4096, 1, 0, 9999, 0)), must2(call(unix.SYS_MMAP, 0, 4096, 1, unix.MAP_SHARED, 9999, 0)), must2(call(unix.SYS_MUNMAP, 1, 4096)), must2(call(unix.SYS_MUNMAP, nowhere, 4096)))
+	a.says("Mmap", "maps that cannot be", result(call(unix.SYS_MMAP, 0, 0, 1, unix.MAP_PRIVATE|unix.MAP_ANON)), result(call(unix.SYS_MMAP, 0, 4096, 1, 0, 9999, 0)), result(call(unix.SYS_MMAP, 0, 4096, 1, unix.MAP_SHARED, 9999, 0)), result(call(unix.SYS_MUNMAP, 1, 4096)), result(call(unix.SYS_MUNMAP, nowhere, 4096)))
 }
 
 // unmapped is a byte of a page that was a process's, and is nobody's.
@@ -132,13 +132,13 @@ func names(a *asker) {
 	a.says(op, "rename", ok(unix.Rename(p("two"), p("three"))), ok(unix.Rename(p("two"), p("three"))), ok(unix.Rename(p("d"), p("d/e/x"))), ok(unix.Rename(p("one"), p("d"))))
 	a.says(op, "exchange", ok(unix.Renameat2(-1, p("one"), -1, p("d"), unix.RENAME_EXCHANGE)), links(), ok(unix.Renameat2(-1, p("one"), -1, p("d"), unix.RENAME_EXCHANGE)), ok(unix.Renameat2(-1, p("three"), -1, p("d"), unix.RENAME_NOREPLACE)))
 	b := make([]byte, 5)
-	a.says(op, "readlink", must2(unix.Readlink(p("to"), b)), string(b[:4]), must2(unix.Readlink(p("one"), b)))
+	a.says(op, "readlink", result(unix.Readlink(p("to"), b)), string(b[:4]), result(unix.Readlink(p("one"), b)))
 	a.says(op, "chmod", ok(unix.Chmod(p("one"), 0o4755)), links(), ok(unix.Chmod(p("no"), 0)))
 	times := []unix.Timespec{{Sec: 1234, Nsec: 5}, {Sec: 5678}}
 	err := unix.UtimesNanoAt(-100, p("one"), times, 0)
 	unix.Stat(p("one"), &s)
 	a.says(op, "times", ok(err), s.Atim.Sec, s.Atim.Nsec, s.Mtim.Sec)
-	a.says(op, "attributes", ok(unix.Setxattr(p("one"), "user.x", []byte("y"), 0)), must2(unix.Getxattr(p("one"), "user.none", b)))
+	a.says(op, "attributes", ok(unix.Setxattr(p("one"), "user.x", []byte("y"), 0)), result(unix.Getxattr(p("one"), "user.none", b)))
 	a.says(op, "mkdir", ok(unix.Mkdir(p("d"), 0o700)), ok(unix.Mkdir(p("n/n"), 0o700)), ok(unix.Mkfifo(p("fifo"), 0o600)), ok(unix.Mkfifo(p("fifo"), 0o600)))
 	must(0, unix.Chdir(p("d")))
 	cwd := must(os.Readlink("/proc/self/cwd"))

@@ -49,8 +49,8 @@ func processes(a *asker) {
 	fork.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	a.says("ForkExit", "in a session of its own", ended(fork))
 	var status unix.WaitStatus
-	a.says("ForkExit", "wait for nobody", must2(unix.Wait4(-1, &status, unix.WNOHANG, nil)), must2(unix.Wait4(1<<30, &status, 0, nil)), must2(call(unix.SYS_WAIT4, ^uintptr(0), 0, 1<<20, 0)))
-	a.says("ForkExit", "clones that cannot be", must2(call(unix.SYS_CLONE, unix.CLONE_THREAD, 0, 0, 0, 0)), must2(call(unix.SYS_CLONE3, nowhere, 64)), must2(call(unix.SYS_CLONE3, nowhere, 1)))
+	a.says("ForkExit", "wait for nobody", result(unix.Wait4(-1, &status, unix.WNOHANG, nil)), result(unix.Wait4(1<<30, &status, 0, nil)), result(call(unix.SYS_WAIT4, ^uintptr(0), 0, 1<<20, 0)))
+	a.says("ForkExit", "clones that cannot be", result(call(unix.SYS_CLONE, unix.CLONE_THREAD, 0, 0, 0, 0)), result(call(unix.SYS_CLONE3, nowhere, 64)), result(call(unix.SYS_CLONE3, nowhere, 1)))
 
 	say := exec.Command(self, "say", "a", "", "b c")
 	say.Env = []string{"ANSWER=42", "X=1"}
@@ -66,7 +66,7 @@ func processes(a *asker) {
 		a.says("ForkExec", name, ended(cmd))
 	}
 	a.says("ForkExec", "with more than there may be", ended(exec.Command(self, "say", strings.Repeat("x", 200000))))
-	a.says("ForkExec", "names that are nowhere", must2(call(unix.SYS_EXECVE, nowhere, 0, 0)), must2(call(unix.SYS_EXECVEAT, 9999, nowhere, 0, 0, 0)))
+	a.says("ForkExec", "names that are nowhere", result(call(unix.SYS_EXECVE, nowhere, 0, 0)), result(call(unix.SYS_EXECVEAT, 9999, nowhere, 0, 0, 0)))
 
 	for _, line := range []string{"exit 7", "(exit 5); echo $?", "echo a | cat | cat", "kill -9 $$", "cd /; pwd; umask", "for i in 1 2 3; do (echo $i) & wait; done", "no-such-program", "cat </no/such/file", "ulimit -f 1; trap '' XFSZ; head -c 4096 /dev/zero >" + a.path("limited") + "; wc -c <" + a.path("limited")} {
 		question := strings.ReplaceAll(line, a.dir, "")

@@ -20,20 +20,20 @@ func unixSockets(a *asker) {
 	other := must(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	a.says("UnixLatency", "connect", ok(unix.Connect(other, to)), ok(unix.Connect(other, to)))
 	here, _, err := unix.Accept(fd)
-	a.says("UnixLatency", "accept", ok(err), must2(unix.Write(other, []byte("hello"))))
+	a.says("UnixLatency", "accept", ok(err), result(unix.Write(other, []byte("hello"))))
 	cred, err := unix.GetsockoptUcred(here, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	a.says("UnixLatency", "who is there", ok(err), int(cred.Pid) == os.Getpid(), cred.Uid)
 	for _, fd := range []int{fd, other, here} {
 		unix.Close(fd)
 	}
-	a.says("UnixLatency", "sockets that cannot be", must2(unix.Socket(99, 1, 0)), must2(unix.Socket(unix.AF_UNIX, 99, 0)))
+	a.says("UnixLatency", "sockets that cannot be", result(unix.Socket(99, 1, 0)), result(unix.Socket(unix.AF_UNIX, 99, 0)))
 }
 
 func pair(a *asker, name string, kind int) {
 	s := must(unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_NONBLOCK, 0))
 	b, content := make([]byte, 10000), text(5000)
-	a.says("UnixLatency", name+", nothing yet", must2(unix.Read(s[0], b)))
-	a.says("UnixLatency", name+", sent", must2(unix.Write(s[1], content)), must2(unix.Write(s[1], content[:7])))
+	a.says("UnixLatency", name+", nothing yet", result(unix.Read(s[0], b)))
+	a.says("UnixLatency", name+", sent", result(unix.Write(s[1], content)), result(unix.Write(s[1], content[:7])))
 	n, _, err := unix.Recvfrom(s[0], b, unix.MSG_PEEK)
 	a.says("UnixLatency", name+", looked at", n, ok(err), sum(b[:max(n, 0)]))
 	n, err = unix.Read(s[0], b)
@@ -46,10 +46,10 @@ func pair(a *asker, name string, kind int) {
 	a.says("UnixLatency", name+", with a file", n, m > 0, flags, ok(err))
 	if c, err := unix.ParseSocketControlMessage(oob[:m]); err == nil && len(c) == 1 {
 		fds, _ := unix.ParseUnixRights(&c[0])
-		a.says("UnixLatency", name+", that file", len(fds), must2(unix.Read(fds[0], b[:10])))
+		a.says("UnixLatency", name+", that file", len(fds), result(unix.Read(fds[0], b[:10])))
 		unix.Close(fds[0])
 	}
-	a.says("UnixLatency", name+", from nowhere", must2(call(unix.SYS_WRITE, uintptr(s[0]), nowhere, 10)))
+	a.says("UnixLatency", name+", from nowhere", result(call(unix.SYS_WRITE, uintptr(s[0]), nowhere, 10)))
 	a.says("UnixLatency", name+", shut", ok(unix.Shutdown(s[0], unix.SHUT_WR)), ok(unix.Shutdown(s[0], 77)))
 	a.says("UnixLatency", name+", sent then", ok(unix.Sendto(s[0], content, unix.MSG_NOSIGNAL, nil)))
 	n, err = unix.Read(s[1], b)
@@ -81,7 +81,7 @@ func tcp(a *asker) {
 		on, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY)
 		a.says("TCPLatency", "options", on, ok(err), ok(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, 9999, 1)))
 		_, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, 9999)
-		a.says("TCPLatency", "options that there are not", ok(err), must2(call(unix.SYS_WRITE, fd, nowhere, 10)))
+		a.says("TCPLatency", "options that there are not", ok(err), result(call(unix.SYS_WRITE, fd, nowhere, 10)))
 	})
 	c.(*net.TCPConn).CloseWrite()
 	n, err := c.Read(b)

@@ -55,7 +55,7 @@ func selects(a *asker) {
 	ask("three have something", time.Hour, false)
 	unix.Close(all[20][1])
 	ask("one has ended", time.Hour, false)
-	a.says("Select100", "too many", must2(unix.Pselect(-1, nil, nil, nil, nil, nil)))
+	a.says("Select100", "too many", result(unix.Pselect(-1, nil, nil, nil, nil, nil)))
 	p := []unix.PollFd{{Fd: int32(all[3][0]), Events: unix.POLLIN}, {Fd: int32(all[20][0]), Events: unix.POLLIN}, {Fd: 9999, Events: unix.POLLIN}, {Fd: -1}}
 	n, err := unix.Ppoll(p, &unix.Timespec{}, nil)
 	a.says("Select100", "poll", n, ok(err), p[0].Revents, p[1].Revents, p[2].Revents, p[3].Revents)
@@ -66,7 +66,7 @@ func selects(a *asker) {
 	}
 	var none unix.FdSet
 	none.Set(highest)
-	a.says("Select100", "who is closed", must2(unix.Pselect(highest+1, &none, nil, nil, &unix.Timespec{}, nil)))
+	a.says("Select100", "who is closed", result(unix.Pselect(highest+1, &none, nil, nil, &unix.Timespec{}, nil)))
 }
 
 func epoll(a *asker, all []ends) {
@@ -78,7 +78,7 @@ func epoll(a *asker, all []ends) {
 	got := make([]unix.EpollEvent, 5)
 	n, err := unix.EpollWait(e, got, 0)
 	a.says("Select100", "epoll_wait", n, ok(err), got[0].Fd+got[1].Fd)
-	a.says("Select100", "epoll_wait for nothing", must2(unix.EpollWait(e, nil, 0)), must2(unix.EpollWait(9999, got, 0)))
+	a.says("Select100", "epoll_wait for nothing", result(unix.EpollWait(e, nil, 0)), result(unix.EpollWait(9999, got, 0)))
 	unix.Close(e)
 }
 
@@ -94,14 +94,14 @@ func signals(a *asker) {
 	signal.Ignore(unix.SIGUSR1)
 	a.says("SigCatch", "ignored", ok(unix.Kill(unix.Getpid(), unix.SIGUSR1)), len(came))
 	signal.Reset(unix.SIGUSR1, unix.SIGUSR2)
-	a.says("SigInstall", "none that cannot be", must2(call(unix.SYS_RT_SIGACTION, uintptr(unix.SIGKILL), nowhere, 0, 8)), must2(call(unix.SYS_RT_SIGACTION, 99, 0, 0, 8)), must2(call(unix.SYS_RT_SIGACTION, 10, 0, 0, 7)))
+	a.says("SigInstall", "none that cannot be", result(call(unix.SYS_RT_SIGACTION, uintptr(unix.SIGKILL), nowhere, 0, 8)), result(call(unix.SYS_RT_SIGACTION, 99, 0, 0, 8)), result(call(unix.SYS_RT_SIGACTION, 10, 0, 0, 7)))
 	var set, was unix.Sigset_t
 	set.Val[0] = 1 << (unix.SIGUSR1 - 1)
 	must(0, unix.PthreadSigmask(unix.SIG_BLOCK, &set, &was))
 	fd := must(unix.Signalfd(-1, &set, unix.SFD_NONBLOCK))
 	b := make([]byte, 128)
-	a.says("SigCatch", "signalfd, nothing yet", must2(unix.Read(fd, b)))
-	a.says("SigCatch", "signalfd", ok(unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGUSR1)), must2(unix.Read(fd, b)), b[0])
+	a.says("SigCatch", "signalfd, nothing yet", result(unix.Read(fd, b)))
+	a.says("SigCatch", "signalfd", ok(unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGUSR1)), result(unix.Read(fd, b)), b[0])
 	unix.Close(fd)
 	must(0, unix.PthreadSigmask(unix.SIG_SETMASK, &was, nil))
 }
@@ -110,21 +110,21 @@ func pipes(a *asker) {
 	p := pipe(unix.O_NONBLOCK)
 	defer p.close()
 	b, content := make([]byte, 100000), text(100000)
-	a.says("PipeLatency", "empty", must2(unix.Read(p[0], b)))
+	a.says("PipeLatency", "empty", result(unix.Read(p[0], b)))
 	for _, n := range []int{1, 4096, 5000} {
-		sent := must2(unix.Write(p[1], content[:n]))
+		sent := result(unix.Write(p[1], content[:n]))
 		got, err := unix.Read(p[0], b)
 		a.says("PipeLatency", fmt.Sprintf("%d bytes", n), sent, got, ok(err), sum(b[:max(got, 0)]))
 	}
-	a.says("PipeLatency", "more than there is room for", must2(unix.Write(p[1], content)), must2(unix.Write(p[1], content)))
+	a.says("PipeLatency", "more than there is room for", result(unix.Write(p[1], content)), result(unix.Write(p[1], content)))
 	n, err := unix.IoctlGetInt(p[0], unix.TIOCINQ)
 	a.says("PipeLatency", "in it", n, ok(err))
 	got, err := unix.Read(p[0], b)
 	a.says("PipeLatency", "all of it", got, ok(err), sum(b[:max(got, 0)]))
 	size, err := unix.FcntlInt(uintptr(p[0]), unix.F_SETPIPE_SZ, 8000)
 	a.says("PipeLatency", "smaller", size, ok(err))
-	a.says("PipeLatency", "from nowhere", must2(call(unix.SYS_WRITE, uintptr(p[1]), nowhere, 10)), must2(call(unix.SYS_READ, uintptr(p[0]), nowhere, 10)))
-	a.says("PipeLatency", "the wrong way", must2(unix.Write(p[0], b)), must2(unix.Read(p[1], b)))
+	a.says("PipeLatency", "from nowhere", result(call(unix.SYS_WRITE, uintptr(p[1]), nowhere, 10)), result(call(unix.SYS_READ, uintptr(p[0]), nowhere, 10)))
+	a.says("PipeLatency", "the wrong way", result(unix.Write(p[0], b)), result(unix.Read(p[1], b)))
 	q := pipe(unix.O_NONBLOCK)
 	must(unix.Write(p[1], content[:3000]))
 	teed, err := unix.Tee(p[0], q[1], 2000, unix.SPLICE_F_NONBLOCK)
@@ -134,10 +134,10 @@ func pipes(a *asker) {
 	a.says("PipeLatency", "splice", moved, ok(err), sum(b[:max(got, 0)]))
 	unix.Close(q[0])
 	signal.Ignore(unix.SIGPIPE)
-	a.says("PipeLatency", "nobody reads", must2(unix.Write(q[1], b[:1])))
+	a.says("PipeLatency", "nobody reads", result(unix.Write(q[1], b[:1])))
 	signal.Reset(unix.SIGPIPE)
 	unix.Close(q[1])
-	a.says("PipeLatency", "pipes that cannot be", ok(unix.Pipe2(make([]int, 2), 1<<30)), must2(call(unix.SYS_PIPE2, nowhere, 0)))
+	a.says("PipeLatency", "pipes that cannot be", ok(unix.Pipe2(make([]int, 2), 1<<30)), result(call(unix.SYS_PIPE2, nowhere, 0)))
 }
 
 // rings pass a word around, each to the next, as processes do that have work between.
