@@ -22,6 +22,9 @@ func Left() error {
 	if err := dev.Close(); err != nil {
 		return err
 	}
+	if err := Leaks(); err != nil {
+		return err
+	}
 	err = kdev.UnloadWhenFree(kdev.ModuleName, leaving)
 	Report("unload", 1, err == nil, "%v", err)
 	pieces, err := Pieces()

@@ -145,6 +145,9 @@ func everything(calls int, seed uint64) error {
 		more := halves[1][what] - halves[0][what]
 		check.Report("kernel memory that is not given back: "+what, halves[1][what], more <= mayGrow[what], "%d more", more)
 	}
+	if err := check.Leaks(); err != nil {
+		return err
+	}
 	return left()
 }
 
