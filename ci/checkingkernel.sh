@@ -6,8 +6,8 @@
 #   bin/lab run --arch amd64 --kernel DIR/build --append "no5lvl preempt=none" --mem 2048 --scenario device --timeout 15m
 #
 # It takes 3 GB in DIR, and about 40 minutes of one CPU; what is in DIR already is built on.
-# JOBS says how many compilers run at once (default: one a CPU). Exit status: 0 built,
-# 2 usage, 3 something is missing: the last line says what to run.
+# JOBS says how many compilers run at once (default: one a CPU). Exit status: 0 built, 1 not
+# built, 2 usage, 3 something is missing: the last line says what to run.
 set -eu
 
 version=6.12
@@ -15,7 +15,7 @@ source=/usr/src/linux-source-$version.tar.xz
 
 say() { echo "checkingkernel: $*" >&2; }
 
-[ $# = 1 ] || { say "usage: ci/checkingkernel.sh DIR"; exit 2; }
+[ $# = 1 ] && [ -n "$1" ] || { say "usage: ci/checkingkernel.sh DIR"; exit 2; }
 
 missing=
 want() { # FILE-OR-PROGRAM PACKAGE
@@ -36,6 +36,7 @@ want /usr/include/openssl/ssl.h libssl-dev
 	say "missing: run apt-get update && apt-get install -y --no-install-recommends$missing"
 	exit 3
 }
+[ "$(uname -m)" = x86_64 ] || { say "this builds for amd64 with the host's compiler, and this host is none: run it on one"; exit 3; }
 
 # What checks (the first group), what guests and kerninst.ko want that defconfig lacks
 # (images/builddir.go), and what scenarios look at.
@@ -55,6 +56,7 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 [ -e "$dir/source/Makefile" ] || {
 	say "unpacking $source"
+	rm -rf "$dir/source" "$dir/linux-source-$version"
 	tar -C "$dir" -xf "$source"
 	mv "$dir/linux-source-$version" "$dir/source"
 }
@@ -69,7 +71,7 @@ kernel x86_64_defconfig kvm_guest.config
 	-m BINFMT_MISC --set-val DEBUG_KMEMLEAK_MEM_POOL_SIZE 40000
 kernel olddefconfig
 for option in $on; do
-	grep -qE "^CONFIG_$option=[ym]" .config || { say "this source has no CONFIG_$option, or not with the others: $dir/build/.config"; exit 3; }
+	grep -qE "^CONFIG_$option=[ym]" .config || { say "this source has no CONFIG_$option, or not with the others: $dir/build/.config"; exit 1; }
 done
 say "building (what it says is in $dir/log)"
 kernel bzImage modules

@@ -492,7 +492,7 @@ func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused 
 		n = 1
 	}
 	for some := range slices.Chunk(inTurn(all, most), n) {
-		if most > 0 && plans.Len() == most {
+		if most > 0 && plans.Len() >= most {
 			break
 		}
 		err := d.planSome(ctx, all, some, plans, most, ones, results)

@@ -161,7 +161,7 @@ var hints = map[string]map[unix.Errno]string{
 		unix.ERANGE:     "the patch is not inside the code of an area",
 		unix.EACCES:     "not kernel text, or text that must not be changed",
 		unix.EEXIST:     "overlaps a live splice",
-		unix.EBUSY:      "a kprobe is registered in the function; remove it first; or a live patch is being loaded, and a clone has to wait for it",
+		unix.EBUSY:      "a kprobe is registered in the function, which has to go first; or a live patch is being loaded, or a task waits for memory in a patch of this point that was undone, and both are waited for: try again",
 		unix.EOPNOTSUPP: "windows cannot be replaced on a kernel that preempts itself",
 		unix.EILSEQ:     "the bytes there are not the expected ones; read them again and plan anew",
 	},

@@ -99,6 +99,22 @@ func (s *Splicer) unchanged(p *plan.Plan) error {
 	return nil
 }
 
+// stillBare looks at the ftrace sites of all that is copied once more, for to write copies of thousands of functions takes
+// time in which a live patch may have come, and been forgotten by the module.
+func (s *Splicer) stillBare(plans []*plan.Plan) error {
+	for _, p := range plans {
+		if p.Clone == nil {
+			continue
+		}
+		for _, x := range p.Clone.Insns {
+			if err := s.passedBy(x.Gate); err != nil {
+				return describe(p, err)
+			}
+		}
+	}
+	return nil
+}
+
 // passedBy says that somebody has come since a function was found to be passed by, which is copied.
 func (s *Splicer) passedBy(g *gen.Gate) error {
 	if g == nil || g.Site == 0 {

@@ -440,6 +440,9 @@ func (s *Splicer) apply(plans []*plan.Plan, cells [][]uint64) ([]*Live, error) {
 		}
 		live[k].set(words)
 	}
+	if err := s.stillBare(plans); err != nil {
+		return nil, err
+	}
 	batch, of := writes(plans, moved)
 	if err := s.pokeAll(batch, of); err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ import (
 type kernel struct {
 	round isa.Addr // that areas begin at multiples of
 	low   bool     // areas are where they may be lowest, not highest
+
+	meanwhile func() // what somebody else does while code is written
 	*ktexttest.Kernel
 	areas    map[uint32]area
 	live     map[uint32]splice.Splice
@@ -135,6 +137,9 @@ func (k *kernel) FreeArea(id uint32) error {
 func (k *kernel) WriteCode(a isa.Addr, code []byte, states []gen.State, _ []gen.Site) error {
 	if err := k.call("code"); err != nil {
 		return err
+	}
+	if k.meanwhile != nil {
+		k.meanwhile()
 	}
 	for _, s := range k.live {
 		if s.Patch < a+isa.Addr(len(code)) && a < s.Patch+isa.Addr(s.PatchLen) ||

@@ -10,8 +10,8 @@
  * something at the ftrace sites of what it replaces, and that is not copied: who asks for a
  * copy has looked when he planned it, and looks again before he does (agent/splice).
  *
- * Not known of are one that comes and is in between that second look and the call, which is
- * a millisecond, and one that is loading when this module comes.
+ * Not known of are one that comes and is in between that second look, which is the last
+ * thing before the call, and the call; and one that is loading when this module comes.
  */
 #include <linux/module.h>
 #include <linux/notifier.h>
@@ -38,7 +38,7 @@ static int comes(struct module *mod)
 	u32 k;
 
 	if (ki_text_copies()) {
-		pr_warn(KI_NAME ": %s is a live patch and not let in, as functions run as copies, in which it does not see who sleeps: undo these clones first, and what tasks slept in goes with the next thing that is undone, or when the device is closed\n",
+		pr_warn_ratelimited(KI_NAME ": %s is a live patch and not let in, as functions run as copies, in which it does not see who sleeps: undo these clones first, and what tasks slept in goes with the next thing that is undone, or when the device is closed\n",
 			mod->name);
 		return -EBUSY;
 	}
@@ -48,6 +48,8 @@ static int comes(struct module *mod)
 			return 0;
 		}
 	}
+	pr_warn_ratelimited(KI_NAME ": %s is a live patch and not let in, as %u others are on their way: try again\n",
+			    mod->name, COMING_MAX);
 	return -EBUSY;
 }
 
