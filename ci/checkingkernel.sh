@@ -75,4 +75,4 @@ for option in $on; do
 done
 say "building (what it says is in $dir/log)"
 kernel bzImage modules
-say "built: lab run --kernel $dir/build"
+say "built: bin/lab run --arch amd64 --kernel $dir/build --append 'no5lvl preempt=none' --mem 2048"
