@@ -495,12 +495,13 @@ func (d *Daemon) planInTurn(ctx context.Context, all []*wire.Point, skipRefused 
 		if most > 0 && plans.Len() >= most {
 			break
 		}
-		err := d.planSome(ctx, all, some, plans, most, ones, results)
-		if err == nil && !skipRefused {
-			err = anyRefused(results)
-		}
-		if err != nil {
+		if err := d.planSome(ctx, all, some, plans, most, ones, results); err != nil {
 			return err
+		}
+		for _, k := range some {
+			if err := whyRefused(results[k].GetRefusal()); err != nil && !skipRefused {
+				return err
+			}
 		}
 	}
 	return nil
@@ -533,21 +534,24 @@ func turn(p *wire.Point) int {
 // anyRefused is why a clone, or the first point in one, is refused.
 func (c *clones) anyRefused(results []*wire.PointResult) error {
 	for _, s := range c.said {
-		if r := s.Refusal; r != nil {
-			return fmt.Errorf("%s: %s", r.Reason, r.Detail)
+		if err := whyRefused(s.Refusal); err != nil {
+			return err
 		}
 	}
-	return anyRefused(results)
-}
-
-// anyRefused is why the first of the points that are refused is.
-func anyRefused(results []*wire.PointResult) error {
 	for _, r := range results {
-		if r.GetRefusal() != nil {
-			return fmt.Errorf("%s: %s", r.Refusal.Reason, r.Refusal.Detail)
+		if err := whyRefused(r.GetRefusal()); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// whyRefused is a refusal as an error; nil is none.
+func whyRefused(r *wire.Refusal) error {
+	if r == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", r.Reason, r.Detail)
 }
 
 // planSome plans some of the points: first all that can be spliced themselves, then those of
