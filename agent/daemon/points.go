@@ -710,10 +710,3 @@ func (d *Daemon) readClones(res *wire.Result) error {
 	}
 	return nil
 }
-
-// runtimeSite reports whether the kernel itself may rewrite any of [lo, hi)
-// while it runs.
-func (d *Daemon) runtimeSite(lo, hi isa.Addr) (bool, error) {
-	r, ok, err := d.text.Site(lo, hi)
-	return ok && (r.Class == ktext.StaticKey || r.Class == ktext.StaticCall), err
-}

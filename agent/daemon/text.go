@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -78,21 +79,28 @@ func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error
 	return nil
 }
 
-// compare adds to out in what two copies of one stretch differ.
+// compare adds to out in what two copies of one stretch differ. What the kernel rewrites itself is told byte by byte:
+// beside it may be what it does not.
 func (d *Daemon) compare(before, now stretch, out *wire.TextDiff) error {
-	for _, r := range differences(before.text, now.text) {
-		at := now.at + addr(r.lo)
-		kernels, err := d.runtimeSite(at, at+addr(r.hi-r.lo))
+	var all []span
+	for k := range differences(before.text, now.text) {
+		kernels, err := d.text.Rewrites(now.at+addr(k), now.at, before.text)
 		if err != nil {
 			return err
 		}
 		if kernels {
-			out.RuntimeBytes += uint64(r.hi - r.lo)
-		} else if len(out.Differing) < maxRanges {
-			out.Differing = append(out.Differing, &wire.Range{
-				Address: uint64(at), Before: before.text[r.lo:r.hi], After: now.text[r.lo:r.hi],
-			})
+			out.RuntimeBytes++
+		} else {
+			all = extended(all, k)
 		}
+	}
+	for _, r := range all {
+		if len(out.Differing) == maxRanges {
+			break
+		}
+		out.Differing = append(out.Differing, &wire.Range{
+			Address: uint64(now.at + addr(r.lo)), Before: before.text[r.lo:r.hi], After: now.text[r.lo:r.hi],
+		})
 	}
 	return nil
 }
@@ -103,26 +111,30 @@ type span struct{ lo, hi int }
 // page is how much is compared at once: nearly all pages are equal.
 const page = 4096
 
-// differences lists the spans in which two texts of one length differ.
-func differences(a, b []byte) []span {
-	var out []span
-	for lo := 0; lo < len(a); lo += page {
-		hi := min(lo+page, len(a))
-		if bytes.Equal(a[lo:hi], b[lo:hi]) {
-			continue
-		}
-		for i := lo; i < hi; i++ {
-			if a[i] == b[i] {
+// differences are the bytes in which two texts of one length differ, in order.
+func differences(a, b []byte) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for lo := 0; lo < len(a); lo += page {
+			hi := min(lo+page, len(a))
+			if bytes.Equal(a[lo:hi], b[lo:hi]) {
 				continue
 			}
-			if n := len(out); n > 0 && i-out[n-1].hi < gap {
-				out[n-1].hi = i + 1
-			} else {
-				out = append(out, span{i, i + 1})
+			for i := lo; i < hi; i++ {
+				if a[i] != b[i] && !yield(i) {
+					return
+				}
 			}
 		}
 	}
-	return out
+}
+
+// extended adds a byte behind all spans to the last of them, if it is near.
+func extended(all []span, k int) []span {
+	if n := len(all); n > 0 && k-all[n-1].hi < gap {
+		all[n-1].hi = k + 1
+		return all
+	}
+	return append(all, span{k, k + 1})
 }
 
 // symbol is the address of the kernel's or a module's one symbol of a name, data or code.

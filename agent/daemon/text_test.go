@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
+	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/snippet"
+	"kerninst/agent/wire"
 )
 
 func TestDifferences(t *testing.T) {
@@ -28,7 +32,11 @@ func TestDifferences(t *testing.T) {
 		{"far ones are two", flip(10, 40), []span{{10, 11}, {40, 41}}},
 		{"across pages", flip(page-1, page), []span{{page - 1, page + 1}}},
 	} {
-		if got := differences(flip(), tt.b); !reflect.DeepEqual(got, tt.want) {
+		var got []span
+		for k := range differences(flip(), tt.b) {
+			got = extended(got, k)
+		}
+		if !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -57,4 +65,49 @@ func TestSymbol(t *testing.T) {
 	if err != nil || s.Resolve(d.symbol) != nil || s.Code[0].A != snippet.C(0xffffffff82000010) || s.Code[0].Name != "" {
 		t.Errorf("%v, %v", s, err)
 	}
+}
+
+// TestCompare: what the kernel rewrites itself is no difference, and excuses nothing beside it.
+func TestCompare(t *testing.T) {
+	for _, arch := range ktexttest.Arches {
+		x := ktexttest.Load(t, arch).Text(t)
+		before, lo, hi := keyed(t, x)
+		for name, tt := range map[string]struct {
+			flipped      []int
+			ranges, keys int
+		}{
+			"nothing":             {nil, 0, 0},
+			"all of the key":      {[]int{lo, hi - 1}, 0, 2},
+			"on both sides of it": {[]int{lo - 1, hi}, 1, 0},
+			"before it":           {[]int{lo - 1, lo}, 1, 1},
+			"behind it":           {[]int{lo, hi}, 1, 1},
+		} {
+			now, out := stretch{before.at, bytes.Clone(before.text)}, &wire.TextDiff{}
+			for _, k := range tt.flipped {
+				now.text[k] ^= 0xff
+			}
+			d := &Daemon{text: x}
+			if err := d.compare(before, now, out); err != nil || len(out.Differing) != tt.ranges || out.RuntimeBytes != uint64(tt.keys) {
+				t.Errorf("%s, %s: %v, %v; want %d ranges, %d bytes of keys", arch, name, out, err, tt.ranges, tt.keys)
+			}
+		}
+	}
+}
+
+// keyed is a function in which a static key lies, and where in it, with another instruction on each side.
+func keyed(t *testing.T, x *ktext.Text) (of stretch, lo, hi int) {
+	x.Functions("", func(f ktext.Func) bool {
+		code, err := x.Code(f)
+		for a := f.Addr + 8; err == nil && a < f.End()-8 && hi == 0; a++ {
+			if r, ok, err := x.Site(a, a+1); err == nil && ok && r.Class == ktext.StaticKey && r.Lo == a {
+				lo = int(a - f.Addr)
+				of, hi = stretch{f.Addr, code}, lo+x.Arch.Decode(code[lo:], a).Len
+			}
+		}
+		return hi == 0
+	})
+	if hi == 0 {
+		t.Fatalf("%s: no function has a static key", x.Arch.Name)
+	}
+	return of, lo, hi
 }

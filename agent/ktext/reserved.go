@@ -373,6 +373,28 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	return r, ok, nil
 }
 
+// longestRewritten is the longest instruction at a site of a static key or call, in bytes.
+const longestRewritten = 5
+
+// Rewrites reports whether the byte at a is of an instruction that the kernel itself rewrites while it runs, at a site of a
+// static key or a static call. Code is text from start on, in which a lies, of a moment at which nobody else had written there:
+// the tables say where such an instruction begins, and code how long it is.
+func (t *Text) Rewrites(a, start isa.Addr, code []byte) (bool, error) {
+	for lo := max(start, a-longestRewritten+1); lo <= a; lo++ {
+		r, ok, err := t.Site(lo, lo+1)
+		if err != nil {
+			return false, err
+		}
+		if !ok || r.Lo != lo || r.Class != StaticKey && r.Class != StaticCall {
+			continue
+		}
+		if a < t.Arch.Decode(code[lo-start:], lo).End() {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // nearby is what the kernel's tables have for the text between two addresses.
 type nearby struct {
 	lo, hi isa.Addr

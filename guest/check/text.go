@@ -32,7 +32,7 @@ func (s *Text) Differing(dev *kdev.Device) (n int, first isa.Addr, err error) {
 			continue
 		}
 		a := s.start + isa.Addr(i)
-		if own, err := s.rewritten(a); err != nil {
+		if own, err := s.of.Rewrites(a, s.start, s.before); err != nil {
 			return 0, 0, err
 		} else if own {
 			continue
@@ -42,17 +42,4 @@ func (s *Text) Differing(dev *kdev.Device) (n int, first isa.Addr, err error) {
 		}
 	}
 	return n, first, nil
-}
-
-// longestSite is the longest instruction that the kernel rewrites, in bytes.
-const longestSite = 5
-
-// rewritten reports whether the byte at a was of an instruction that the kernel rewrites while
-// it runs. Its tables say where that begins.
-func (s *Text) rewritten(a isa.Addr) (bool, error) {
-	r, site, err := s.of.Site(a-longestSite+1, a+1)
-	if err != nil || !site || r.Class != ktext.StaticKey && r.Class != ktext.StaticCall {
-		return false, err
-	}
-	return a < s.of.Arch.Decode(s.before[r.Lo-s.start:], r.Lo).End(), nil
 }
