@@ -19,7 +19,7 @@ import (
 func mishaps() []Scenario {
 	return []Scenario{
 		{Name: "fails", Title: "each allocation of the module fails, one by one: what was asked for is done, or nothing is", Labels: []string{"hazards", "proof"},
-			Guests: mishapGuests("fails", 40, 1), Check: checkMishap("fails")},
+			Guests: mishapGuests("fails", 160, 1), Check: checkMishap("fails")},
 		{Name: "kills", Title: "a caller is killed at some steps of a batch that is made and taken back: nothing is left", Labels: []string{"hazards"},
 			Guests: mishapGuests("kills", 24, 24), Check: checkMishap("kills")},
 		{Name: "kills-long", Title: "the same at each step", Labels: []string{"proof"},
@@ -79,7 +79,7 @@ func mishapGuests(kind string, points, stride int) func(string) []Guest {
 }
 
 // walked are the calls of which each allocation must have failed.
-var walked = []string{"load", "area", "read", "batch", "undo", "moment", "rings", "release"}
+var walked = []string{"load", "area", "read", "batch", "undo", "moment", "moment of lists", "wait", "rings", "release"}
 
 func checkMishap(kind string) func(*T) {
 	return func(t *T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,9 +40,10 @@ func left(file string) (int, error) {
 
 // attempt is one call of the device, and how what it did is taken back.
 type attempt struct {
-	name string
-	call func() error
-	back func() error // nil: nothing is to be
+	name  string
+	ready func() error // what there has to be for it, each time; nil: nothing
+	call  func() error
+	back  func() error // nil: nothing is to be
 	// least is how many allocations it has that are walked.
 	least int
 }
@@ -70,10 +72,8 @@ func fails(points int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range k.attempts() {
-		if err := k.walk(a, before); err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", a.name, err), k.dev.Close())
-		}
+	if err := k.failBeside(); err != nil {
+		return errors.Join(err, k.dev.Close())
 	}
 	if err := k.failRelease(before, points, seed); err != nil {
 		return err
@@ -81,11 +81,56 @@ func fails(points int, seed uint64) error {
 	return check.Left()
 }
 
+// failBeside walks all calls while there is a kprobe.
+func (k *kernel) failBeside() error {
+	if err := probeAside(true); err != nil {
+		return err
+	}
+	before, err := check.Snapshot(k.dev, k.info, k.text)
+	if err != nil {
+		return err
+	}
+	late := 0
+	_, plans := k.mishap()
+	for _, p := range plans {
+		if p.Board != nil || p.Moves() != nil {
+			late++
+		}
+	}
+	check.Report("fails: points that leave something behind them", late, late > 0 || runtime.GOARCH == "arm64", "")
+	for _, a := range k.attempts() {
+		if err := k.walk(a, before); err != nil {
+			return fmt.Errorf("%s: %w", a.name, err)
+		}
+	}
+	return probeAside(false)
+}
+
+// probeAside makes a kprobe where nothing is spliced, or takes it away: where there is any, all are listed, which takes memory.
+func probeAside(there bool) error {
+	const tracing, enable = "/sys/kernel/tracing/", "events/kerninst/aside/enable"
+	writes := [][2]string{{"kprobe_events", "p:kerninst/aside kernel_halt\n"}, {enable, "1\n"}}
+	if !there {
+		writes = [][2]string{{enable, "0\n"}, {"kprobe_events", "-:kerninst/aside\n"}}
+	}
+	for _, w := range writes {
+		f, err := os.OpenFile(tracing+w[0], os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(w[1])
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (k *kernel) attempts() []attempt {
 	t, plans := k.mishap()
 	var live []*splice.Live
 	var area *kdev.Area
-	buf := make([]byte, 64)
+	buf, cells := make([]byte, 64), t.splicer.Heap().Areas()[0]
 	make1 := func() (err error) { live, err = t.splicer.Apply(plans); return err }
 	undo := func() error {
 		err := t.splicer.Undo(live)
@@ -95,26 +140,29 @@ func (k *kernel) attempts() []attempt {
 		return err
 	}
 	return []attempt{
-		{"area", func() (err error) {
+		{"area", nil, func() (err error) {
 			area, err = k.dev.AllocArea(k.info.AreaLo, k.info.AreaHi, 16<<10)
 			return err
 		}, func() error { return k.dev.FreeArea(area) }, 3},
-		{"read", func() error { return k.dev.Read(k.info.TextStart, buf) }, nil, 1},
-		{"read without probes", func() error { return k.dev.ReadUnprobed(k.info.TextStart, buf) }, nil, 1},
-		{"batch", make1, undo, len(plans)},
+		{"read", nil, func() error { return k.dev.Read(k.info.TextStart, buf) }, nil, 1},
+		{"read without probes", nil, func() error { return k.dev.ReadUnprobed(k.info.TextStart, buf) }, nil, 1},
+		{"batch", nil, make1, undo, len(plans)},
 		{"undo", func() error {
-			if live == nil {
-				if err := make1(); err != nil {
-					return err
-				}
+			if live != nil {
+				return nil
 			}
-			return undo()
-		}, nil, 2},
-		{"moment", func() error {
+			return make1()
+		}, undo, nil, 4}, // two lists of splices, and of kprobes, when there is one
+		{"moment", nil, func() error {
 			_, err := k.dev.Moment(nil, nil, kdev.Clocks{})
 			return err
 		}, nil, 3},
-		{"rings", func() error { _, err := k.dev.AllocRings(ringLen, k.info.CPUs); return err }, nil, 3},
+		{"moment of lists", nil, func() error {
+			_, err := k.dev.Moment([]kdev.Cells{{Addr: cells.Cell(cells.Addr), Words: 1}}, []kdev.Range{{Start: k.info.TextStart, End: k.info.TextStart + 16}}, kdev.Clocks{})
+			return err
+		}, nil, 5},
+		{"wait", nil, func() error { return k.dev.Wait(nil, time.Millisecond, time.Millisecond) }, nil, 1},
+		{"rings", nil, func() error { _, err := k.dev.AllocRings(ringLen, k.info.CPUs); return err }, nil, 3},
 	}
 }
 
@@ -124,6 +172,11 @@ const ringLen = 1 << 16
 func (k *kernel) walk(a attempt, before *check.Text) error {
 	failed, other := 0, 0
 	for n := 1; ; n++ {
+		if a.ready != nil {
+			if err := a.ready(); err != nil {
+				return fmt.Errorf("before allocation %d is to fail: %w", n, err)
+			}
+		}
 		was, err := k.dev.Stats()
 		if err != nil {
 			return err
@@ -148,7 +201,7 @@ func (k *kernel) walk(a attempt, before *check.Text) error {
 			if err != nil {
 				return err
 			}
-			if now.Areas != was.Areas || a.name != "undo" && now.Splices != was.Splices {
+			if now.Areas != was.Areas || now.Splices != was.Splices {
 				check.Report("fails: "+a.name+", what it leaves", n, false, "%+v, and before %+v", now, was)
 			}
 			continue

@@ -87,6 +87,19 @@ bool ki_probed(const struct ki_probes *all, unsigned long start, unsigned long e
 	return lo < all->n && all->at[lo] < end;
 }
 
+bool ki_probed_now(unsigned long start, unsigned long end)
+{
+	u32 buckets = probe_buckets(), i;
+	struct kprobe *p;
+
+	lockdep_assert_held(&kprobe_mutex);
+	for (i = 0; i < buckets; i++)
+		hlist_for_each_entry(p, &kprobe_table[i], hlist)
+			if ((unsigned long)p->addr >= start && (unsigned long)p->addr < end)
+				return true;
+	return false;
+}
+
 /* May bytes of a probe be in [addr, addr + len)? */
 static bool near(const struct kprobe *p, unsigned long addr, unsigned long len)
 {

@@ -17,6 +17,8 @@ bool ki_count_probes(struct ki_probes *all);
 int ki_list_probes(struct ki_probes *all);
 /* Is there any in [start, end)? */
 bool ki_probed(const struct ki_probes *all, unsigned long start, unsigned long end);
+/* The same of the kernel's table: takes longer, and no memory. */
+bool ki_probed_now(unsigned long start, unsigned long end);
 /* Waits any to become a jump, or no longer to be one? */
 bool ki_probe_queued(void);
 /* Makes text, read at addr, what it is without probes; with text_mutex held. */

@@ -711,6 +711,17 @@ static int no_probe_on_splices(struct live **l, u32 n, u32 *failed)
 	return err;
 }
 
+/* The same when there is no way back: a list of all probes would take memory. */
+static int still_no_probe(struct live **l, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (ki_probed_now(l[i]->at.start, l[i]->at.last + 1))
+			return -EBUSY;
+	return 0;
+}
+
 /* --- writing --- */
 
 static void lock_text(void)
@@ -1181,7 +1192,7 @@ static int restore_by(struct ki_poke *p, struct live **l, u32 first, u32 n, u32 
 		return 0;
 	ki_quiesce();	/* also for points that an earlier call has restored */
 	lock_text();
-	err = no_probe_on_splices(l + first, n - first, failed);
+	err = still_no_probe(l + first, n - first);
 	if (!err)
 		err = poke_all(p, l + first, n - first, true, failed);
 	unlock_text();
