@@ -25,7 +25,7 @@ var layers = map[string]int{
 	"agent/clone/plugin": 5, "agent/splice": 5, "agent/inlined": 5,
 	"agent/ask":                     6,
 	"agent/clone/examples/branches": 6, "agent/clone/examples/calls": 6, "agent/clone/examples/icount": 6, "agent/clone/examples/locks": 6,
-	"agent/metric": 6, "agent/kdev": 6,
+	"agent/metric": 6, "agent/kdev": 6, "agent/klog": 6,
 	"agent/kpoke":  7,
 	"agent/daemon": 8,
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 
 	"kerninst/agent/index"
+	"kerninst/agent/klog"
 	"kerninst/agent/ktext"
 	"kerninst/agent/ktypes"
 	"kerninst/agent/probe"
@@ -405,7 +406,21 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 			Summary: fmt.Sprintf("%s: %s did not end within %v of guest time: raise --timeout", g.Request.Name, runner.TimedOut(g.Outcome.Records), env.Runner.Own.Timeout),
 		}, status.Timeout
 	}
+	if all := complaints(g); len(all) > 0 && !want.Complains {
+		return &report.Failure{
+			Kind: "complaint", Rerun: env.Rerun(s.Name), Console: g.Outcome.ConsoleTail,
+			Summary: fmt.Sprintf("%s: its kernel said %q while the job was done; the console has the rest", g.Request.Name, all[0]),
+		}, status.Failed
+	}
 	return nil, status.Passed
+}
+
+// complaints are a guest's kernel's. In host time it may say of one that he was not run for long, which is the host's doing.
+func complaints(g *runner.Guest) (all []string) {
+	for _, rec := range g.Outcome.Records {
+		all = append(all, rec.GetDone().GetComplaints()...)
+	}
+	return slices.DeleteFunc(all, func(message string) bool { return g.Request.Time == vm.Host && klog.Slow(message) })
 }
 
 func (env *Env) answer(g *runner.Guest) *Answer {

@@ -71,6 +71,8 @@ type Guest struct {
 	Index bool
 	// Ends is how the guest ends if it is to show that it does not end well; empty: well.
 	Ends status.Status
+	// Complains: its kernel is made to say that something is amiss, which no other's may.
+	Complains bool
 	// Memory in MiB; 0: the usual.
 	Memory int
 	// Host time until hello, and from there to done; 0: the lab's own limits.

@@ -296,6 +296,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	if err := d.undoAll(); err != nil {
 		done.Failed, done.Error = true, "undo: "+err.Error()
 	}
+	done.Complaints = complaints()
 	return s.send(&wire.Record{Body: &wire.Record_Done{Done: done}})
 }
 

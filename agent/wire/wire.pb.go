@@ -2527,9 +2527,12 @@ func (x *Log) GetText() string {
 }
 
 type Done struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Failed        bool                   `protobuf:"varint,1,opt,name=failed,proto3" json:"failed,omitempty"`
-	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Failed bool                   `protobuf:"varint,1,opt,name=failed,proto3" json:"failed,omitempty"`
+	Error  string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// What the guest's kernel itself has said to be amiss since its module was first loaded, the first lines of it:
+	// warnings, bugs, lockups and stalls.
+	Complaints    []string `protobuf:"bytes,3,rep,name=complaints,proto3" json:"complaints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2576,6 +2579,13 @@ func (x *Done) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Done) GetComplaints() []string {
+	if x != nil {
+		return x.Complaints
+	}
+	return nil
 }
 
 // Result of one step, or a part of it.
@@ -4604,10 +4614,13 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\askipped\x18\x04 \x03(\tR\askipped\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x19\n" +
 	"\x03Log\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"4\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"T\n" +
 	"\x04Done\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xd1\x06\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"complaints\x18\x03 \x03(\tR\n" +
+	"complaints\"\xd1\x06\n" +
 	"\x06Result\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x122\n" +

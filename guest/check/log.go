@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kerninst/agent/klog"
 )
 
-// amiss are lines of the kernel's log that nothing may cause.
-var amiss = regexp.MustCompile(`WARNING:|BUG:|Oops|Internal error|Unable to handle|general protection|stall|soft lockup|LOCKUP|blocked for more than|double fault|rcu: INFO|kerninst: .* stay`)
+// stay is in what the module says of what it cannot take back.
+var stay = regexp.MustCompile(`;kerninst: .* stay`)
 
 // behind is how many lines are kept behind one in which something is amiss: the kernel says in them of whom that is, and
 // what he was doing, in words that the console may be spared.
@@ -32,7 +34,7 @@ type Log struct {
 func WatchLog() (*Log, error) {
 	l := &Log{ended: make(chan struct{})}
 	var err error
-	if l.fd, err = unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+	if l.fd, err = unix.Open(klog.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
 	if _, err = unix.Seek(l.fd, 0, unix.SEEK_END); err != nil {
@@ -69,8 +71,9 @@ func (l *Log) read() {
 }
 
 func (l *Log) keep(line string) {
+	_, amiss := klog.Complaint(line)
 	switch {
-	case amiss.MatchString(line):
+	case amiss || stay.MatchString(line):
 		l.more = behind
 	case l.more > 0:
 		l.more--
