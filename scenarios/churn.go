@@ -115,7 +115,7 @@ func checkChurn(t *T) {
 				mechanisms++
 			}
 		}
-		t.atLeast(g+": mechanisms", float64(mechanisms), 2)
+		t.atLeast(g+": mechanisms, of each of which there are points", float64(mechanisms), 2)
 		t.unharmed(g+": ", g, seen)
 		operations, exact = operations+seen["operations"], exact+seen["calls that were counted exactly"]
 		t.Metrics["churn."+g+".operations"] = report.Metric{Value: float64(seen["operations"]), Unit: "operations", N: 1}

@@ -93,7 +93,7 @@ func All() []Scenario {
 		lmbenches(), lmbenchProbes(),
 		squid(), squidProbes(), squidBroken(), apacheBroken(), studies(),
 		hazards(), churns(), mishaps(), devices(), inside(), safeties(), boundScenarios(), unprobedScenarios(), backtraces(), exhausted(), loads(), annex(), faults(),
-		batches(), waits(), hotplugs(), disturbed(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), cloneScenarios(), clonesAnswers(), countedClones(), chosenClones(), apaches())
+		batches(), waits(), hotplugs(), disturbed(), programs(), trapPaths(), tracers(), covers(), densities(), peerScenarios(), granularScenarios(), cloneScenarios(), clonesAnswers(), countedClones(), chosenClones(), apaches())
 	for k := range list {
 		if contains(evaluation, list[k].Name) {
 			list[k].Labels = append(slices.Clip(list[k].Labels), "all")

@@ -89,7 +89,7 @@ func TestChoose(t *testing.T) {
 }
 
 // TestInCopy: the points of a clone that nobody has asked for are all in it, but those that could not be spliced either, or
-// else are spliced one by one, and say why. An ftrace site can be neither; amd64's landing pad, before it, can be spliced.
+// else are spliced one by one, and say why. An ftrace site can be neither.
 func TestInCopy(t *testing.T) {
 	for _, arch := range ktexttest.Arches {
 		function := "vfs_read"
@@ -107,10 +107,6 @@ func TestInCopy(t *testing.T) {
 			"alone":                            {0, []*wire.Point{blocks}, true, 0},
 			"beside what can be had in no way": {0, []*wire.Point{blocks, {Function: function, Offset: map[string]uint64{"amd64": 4}[arch]}}, true, 1},
 			"there is no room":                 {512, []*wire.Point{blocks}, false, 0},
-		}
-		if arch == "amd64" {
-			cases["beside what is in no copy"] = asking{0, []*wire.Point{blocks, {Function: function}}, false, 0}
-			cases["which there is room for without the copy"] = asking{1280, []*wire.Point{blocks, {Function: function}}, false, 0}
 		}
 		for name, c := range cases {
 			t.Run(arch+"/"+name, func(t *testing.T) {

@@ -52,8 +52,9 @@ func (t *Text) Compiled(a isa.Addr, code []byte) bool {
 const MostFtrace = 9
 
 // Sealed is how many bytes in front of a function's ftrace site, from its start, are what
-// boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop like
-// any other, which only the kernel's BPF looks for, to tell where the site is.
+// boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop for who comes
+// by, by which the kernel tells where the function goes on behind its site (is_endbr()): a trampoline of BPF's that
+// calls it (arch/x86/net/bpf_jit_comp.c) calls into the middle of the site where it finds anything else.
 func (t *Text) Sealed(code []byte) int {
 	if t.Arch.Name == "amd64" && isSealed(code) && t.FtraceSite(code) > len(endbr64) {
 		return len(endbr64)

@@ -391,6 +391,11 @@ func (fn *function) mustStay(k int) *Refusal {
 	if off := fn.off(k); off >= fn.sealed && off < fn.ftrace && i.Traits&isa.Landing == 0 {
 		return fn.stays(ReservedText, "ftrace site", func() string { return fn.place(k) + " is an ftrace site" })
 	}
+	if fn.off(k) < fn.sealed {
+		return fn.stays(ReservedText, "landing pad", func() string {
+			return fn.place(k) + " is what is left of a landing pad, by which the kernel tells where the function goes on"
+		})
+	}
 	res, reserved, err := fn.text.Reserved(fn.Func, i.Addr, i.End())
 	switch {
 	case err != nil:

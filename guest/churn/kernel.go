@@ -230,9 +230,15 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	return g, nil
 }
 
-// mechanisms is how many points there are of each.
+// mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has.
 func (k *kernel) mechanisms() map[string]int {
 	out := map[string]int{}
+	for _, m := range plan.Ladder(k.arch.Name) {
+		if m == plan.Quiesced && k.info.NoWindows() || m == plan.Trap && !k.info.Traps() {
+			continue
+		}
+		out[m.String()] = 0
+	}
 	for _, t := range k.threads {
 		for _, g := range t.groups {
 			for _, p := range g.plans {

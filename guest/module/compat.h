@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * compat.h - what kernels from 6.1 to 7.2 call and place differently. The module is written
+ * compat.h - what kernels from 6.1 to 7.3 call and place differently. The module is written
  * for 6.12; here, and nowhere else, it asks which version it is built for. It was compiled for
- * Debian's 6.1.176, 6.12.107 and 7.2.12 alone: where a change came between those, its version is
+ * Debian's 6.1.176, 6.12.107, 7.2.12 and 7.3.4 alone: where a change came between those, its version is
  * upstream's as far as it is known.
  *
  * Only names and places are here. Where a kernel does something else, its symbols tell, and

@@ -1,0 +1,134 @@
+package scenarios
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"kerninst/agent/wire"
+	"kerninst/lab/report"
+	"kerninst/lab/vm"
+)
+
+// programs: BPF's programs at the begin and the ends of functions, by ftrace's trampolines and by kprobes, while each
+// instruction of these is spliced: some are there before, some come and outlive the splices. Both count each call.
+
+// programmed are functions that have programs, besides the one whose calls are known.
+var programmed = []string{"vfs_read", "vfs_write", "try_to_wake_up", "handle_mm_fault", "do_sys_openat2"}
+
+// programsRound is what of BPF's is there, and when it comes. Only a kprobe in a function bars it from us.
+type programsRound struct {
+	name    string
+	kinds   []string
+	behind  bool // the splices
+	refused bool
+}
+
+var programsRounds = []programsRound{
+	{"before", []string{"fentry", "fexit"}, false, false},
+	{"kprobed", []string{"kprobe"}, false, true},
+	{"beside", []string{"fentry", "fexit", "kprobe", "kretprobe"}, true, false},
+}
+
+func programs() []Scenario {
+	return []Scenario{{Name: "programs", Title: "BPF's programs come to functions before they are spliced, while they are, and stay when they are not: both count each call",
+		Labels: []string{"counts", "proof"}, Guests: programsGuests, Check: checkPrograms}}
+}
+
+// attach runs bpftrace until it is told to end, and waits until its programs are there: then it starts what it is given.
+func (r programsRound) attach() *wire.Step {
+	var text strings.Builder
+	for _, kind := range r.kinds {
+		fmt.Fprintf(&text, `%s:%s { @%s = count(); } `, kind, sends, kind)
+		for _, f := range programmed {
+			fmt.Fprintf(&text, `%s:%s { @others = count(); } `, kind, f)
+		}
+	}
+	return shell("attach "+r.name, `rm -f /run/there /run/over /run/said; printf 'touch /run/there; while [ ! -e /run/over ]; do sleep 0.2; done' >/run/hold
+		/usr/bin/bpftrace -f json -o /run/answer -e '`+text.String()+`' -c '/bin/sh /run/hold' </dev/null >/run/said 2>&1 & echo $! >/run/pid
+		until [ -e /run/there ]; do kill -0 $! || { cat /run/said >&2; exit 1; }; sleep 0.5; done`)
+}
+
+func (r programsRound) detach() *wire.Step {
+	return shell("detach "+r.name, "touch /run/over; while kill -0 $(cat /run/pid) 2>/dev/null; do sleep 0.2; done; cat /run/said >&2; cat /run/answer")
+}
+
+func (r programsRound) steps() []*wire.Step {
+	work := func(name string) *wire.Step { return run(name, benchProgram, "sizes", strconv.Itoa(sentLengths), "1") }
+	points := []*wire.Point{entry(sends)}
+	for _, f := range append([]string{sends}, programmed...) {
+		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
+	}
+	begin := []*wire.Step{r.attach(), skipping("splice "+r.name, points)}
+	switch {
+	case r.refused:
+		return []*wire.Step{begin[0], mayFail(begin[1]), work("work " + r.name), r.detach()}
+	case r.behind:
+		slices.Reverse(begin)
+	}
+	return append(begin, work("work "+r.name), read("count "+r.name), unsplice("splice "+r.name), work("rest "+r.name), r.detach())
+}
+
+func programsGuests(string) []Guest {
+	steps := []*wire.Step{snapshot("before", "")}
+	for _, r := range programsRounds {
+		steps = append(steps, r.steps()...)
+	}
+	return []Guest{{Name: "guest", CPUs: 1, Time: vm.Exact, Boots: true, Software: []string{"bpftrace"}, RunTimeout: 30 * time.Minute,
+		Job: job(append(steps, snapshot("after", "before"))...)}}
+}
+
+// programsCounted reads what bpftrace counted, by its names.
+func programsCounted(out []byte) (map[string]uint64, error) {
+	all := map[string]uint64{}
+	for line := range bytes.Lines(out) {
+		var said struct {
+			Type string
+			Data map[string]uint64
+		}
+		if json.Unmarshal(line, &said) == nil && said.Type == "map" {
+			maps.Copy(all, said.Data)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("bpftrace counted nothing: %.200q", out)
+	}
+	return all, nil
+}
+
+func checkPrograms(t *T) {
+	const g = "guest"
+	counted, points := uint64(0), 0
+	for _, r := range programsRounds {
+		t.ran(g, "attach "+r.name)
+		bpf, err := programsCounted(t.ran(g, "detach "+r.name)[0])
+		t.expect(r.name+": what bpftrace counted", err, "no error", gomega.Succeed())
+		t.ran(g, "work "+r.name)
+		did := uint64(2 * sentLengths)
+		if r.refused {
+			t.expect(r.name+": the batch", t.result(g, "splice "+r.name).Error, "refused for a kprobe", gomega.ContainSubstring("a kprobe is registered in the function"))
+		} else {
+			made := t.made(g, "splice "+r.name)
+			points += len(made)
+			t.equal(r.name+": our counter = what the workload did", t.value(g, "count "+r.name, made[0]), did)
+			t.ran(g, "rest "+r.name)
+			did *= 2
+		}
+		for _, kind := range r.kinds {
+			t.equal(r.name+": "+kind+" counted", bpf["@"+kind], did)
+			counted += bpf["@"+kind]
+		}
+		t.atLeast(r.name+": by others' programs", float64(bpf["@others"]), 1)
+	}
+	t.atLeast("points that were live beside programs", float64(points), 500)
+	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	t.Metrics["programs.counted"] = report.Metric{Value: float64(counted), Unit: "calls", N: 1}
+	t.Metrics["programs.points"] = report.Metric{Value: float64(points), Unit: "points", N: 1}
+}
