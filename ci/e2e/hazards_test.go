@@ -38,9 +38,11 @@ func TestExhausted(t *testing.T) { scenario(t, "exhausted", 10, []string{"arm64"
 // Windows are asked for, forbidden, and wait, on the ISA on which they do that one by one.
 func TestWaits(t *testing.T) { scenario(t, "waits", 60, []string{"amd64"}) }
 
-// What is beside a point is rewritten, gets kprobes, and what it is in leaves, while it is spliced.
+// What is beside a point is rewritten, gets kprobes, and what it is in leaves, while it is spliced; BPF's programs are
+// where functions begin and end (on amd64 their trampolines look for a landing pad).
 func TestRewrites(t *testing.T) { scenario(t, "rewrites", 10, []string{"amd64"}) }
 func TestArms(t *testing.T)     { scenario(t, "arms", 10, []string{"amd64"}) }
+func TestPrograms(t *testing.T) { scenario(t, "programs", 60, []string{"amd64"}) }
 func TestUnloads(t *testing.T)  { scenario(t, "unloads", 10, []string{"riscv64"}) }
 
 // What a CPU runs between a breakpoint and its patch has none, on the ISA on which the

@@ -97,6 +97,7 @@ var scenarioProofs = []scenarioProof{
 	{"tracers", "exact", "tracers.executed", []class{{"all", "tracers.all.spliced", nil}}},
 	{"rewrites", "host", "rewrites.points", nil},
 	{"arms", "host", "arms.points", nil},
+	{"programs", "exact", "programs.counted", []class{{"points", "programs.points", nil}}},
 	{"unloads", "host", "unloads.points", nil},
 	{"hotplug", "host", "hotplug.points", nil},
 	{"loads", "host", "loads.2cpu.process.faults", []class{{"stack", "loads.2cpu.task-stack.hits", nil}}},
