@@ -29,12 +29,23 @@ type programsRound struct {
 	kinds   []string
 	behind  bool // the splices
 	refused bool
+	at      string // where kprobes are in their functions; empty: at the begin
 }
 
 var programsRounds = []programsRound{
-	{"before", []string{"fentry", "fexit"}, false, false},
-	{"kprobed", []string{"kprobe"}, false, true},
-	{"beside", []string{"fentry", "fexit", "kprobe", "kretprobe"}, true, false},
+	{name: "before", kinds: []string{"fentry", "fexit"}},
+	{name: "kprobed", kinds: []string{"kprobe"}, refused: true},
+	{name: "beside", kinds: []string{"fentry", "fexit", "kprobe", "kretprobe"}, behind: true},
+}
+
+// on is the round on an ISA. riscv64's kernel has no kprobe at an ftrace site, with which each function begins: those
+// are behind it, where a splice is, and none tells of returns.
+func (r programsRound) on(arch string) programsRound {
+	if arch == "riscv64" {
+		r.at = "+8"
+		r.kinds = slices.DeleteFunc(slices.Clone(r.kinds), func(kind string) bool { return kind == "kretprobe" || r.behind && kind == "kprobe" })
+	}
+	return r
 }
 
 func programs() []Scenario {
@@ -46,9 +57,13 @@ func programs() []Scenario {
 func (r programsRound) attach() *wire.Step {
 	var text strings.Builder
 	for _, kind := range r.kinds {
-		fmt.Fprintf(&text, `%s:%s { @%s = count(); } `, kind, sends, kind)
+		at := ""
+		if kind == "kprobe" {
+			at = r.at
+		}
+		fmt.Fprintf(&text, `%s:%s%s { @%s = count(); } `, kind, sends, at, kind)
 		for _, f := range programmed {
-			fmt.Fprintf(&text, `%s:%s { @others = count(); } `, kind, f)
+			fmt.Fprintf(&text, `%s:%s%s { @others = count(); } `, kind, f, at)
 		}
 	}
 	return shell("attach "+r.name, `rm -f /run/there /run/over /run/said; printf 'touch /run/there; while [ ! -e /run/over ]; do sleep 0.2; done' >/run/hold
@@ -76,10 +91,10 @@ func (r programsRound) steps() []*wire.Step {
 	return append(begin, work("work "+r.name), read("count "+r.name), unsplice("splice "+r.name), work("rest "+r.name), r.detach())
 }
 
-func programsGuests(string) []Guest {
+func programsGuests(arch string) []Guest {
 	steps := []*wire.Step{snapshot("before", "")}
 	for _, r := range programsRounds {
-		steps = append(steps, r.steps()...)
+		steps = append(steps, r.on(arch).steps()...)
 	}
 	return []Guest{{Name: "guest", CPUs: 1, Time: vm.Exact, Boots: true, Software: []string{"bpftrace"}, RunTimeout: 30 * time.Minute,
 		Job: job(append(steps, snapshot("after", "before"))...)}}
@@ -107,6 +122,7 @@ func checkPrograms(t *T) {
 	const g = "guest"
 	counted, points := uint64(0), 0
 	for _, r := range programsRounds {
+		r = r.on(t.Arch)
 		t.ran(g, "attach "+r.name)
 		bpf, err := programsCounted(t.ran(g, "detach "+r.name)[0])
 		t.expect(r.name+": what bpftrace counted", err, "no error", gomega.Succeed())
