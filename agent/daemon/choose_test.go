@@ -89,7 +89,8 @@ func TestChoose(t *testing.T) {
 }
 
 // TestInCopy: the points of a clone that nobody has asked for are all in it, but those that could not be spliced either, or
-// else are spliced one by one, and say why. An ftrace site can be neither.
+// else are spliced one by one, and say why. An ftrace site can be neither; what fills up behind a
+// function's last instruction can be spliced.
 func TestInCopy(t *testing.T) {
 	for _, arch := range ktexttest.Arches {
 		function := "vfs_read"
@@ -107,6 +108,10 @@ func TestInCopy(t *testing.T) {
 			"alone":                            {0, []*wire.Point{blocks}, true, 0},
 			"beside what can be had in no way": {0, []*wire.Point{blocks, {Function: function, Offset: map[string]uint64{"amd64": 4}[arch]}}, true, 1},
 			"there is no room":                 {512, []*wire.Point{blocks}, false, 0},
+		}
+		if end, ok := filled(t, arch, function); ok {
+			cases["beside what is in no copy"] = asking{0, []*wire.Point{blocks, {Function: function, Offset: end}}, false, 0}
+			cases["which there is room for without the copy"] = asking{1280, []*wire.Point{blocks, {Function: function, Offset: end}}, false, 0}
 		}
 		for name, c := range cases {
 			t.Run(arch+"/"+name, func(t *testing.T) {
@@ -149,6 +154,26 @@ func TestInCopy(t *testing.T) {
 			})
 		}
 	}
+}
+
+// filled is where what fills up begins behind a function, which has been decoded, if anything does.
+func filled(t *testing.T, arch, function string) (off uint64, ok bool) {
+	d := planning(t, arch)
+	f, err := d.text.Function("", function)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := d.text.Code(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, n := 0, 0; k < len(code); k += n {
+		i := d.arch.Decode(code[k:], f.Addr+addr(k))
+		if n = i.Len; k+n == len(code) && i.Flow == isa.FlowNone {
+			return uint64(k), true
+		}
+	}
+	return 0, false
 }
 
 // TestNotInCopies: splices are cheaper where each CPU has its own counters; a return address in a copy has no name; and a
