@@ -98,7 +98,7 @@ func (k *kernel) failBeside() error {
 			late++
 		}
 	}
-	check.Report("fails: points that leave something behind them", late, late > 0 || runtime.GOARCH == "arm64", "")
+	check.Report("points of the batch that leave something behind them", late, late > 0 || runtime.GOARCH == "arm64", "")
 	for _, a := range k.attempts() {
 		if err := k.walk(a, before); err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
