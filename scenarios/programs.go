@@ -63,7 +63,7 @@ func (r programsRound) attach() *wire.Step {
 		}
 		fmt.Fprintf(&text, `%s:%s%s { @%s = count(); } `, kind, sends, at, kind)
 		for _, f := range programmed {
-			fmt.Fprintf(&text, `%s:%s%s { @others = count(); } `, kind, f, at)
+			fmt.Fprintf(&text, `%s:%s%s { @%s_%s = count(); } `, kind, f, at, f, kind)
 		}
 	}
 	return shell("attach "+r.name, `rm -f /run/there /run/over /run/said; printf 'touch /run/there; while [ ! -e /run/over ]; do sleep 0.2; done' >/run/hold
@@ -141,7 +141,11 @@ func checkPrograms(t *T) {
 			t.equal(r.name+": "+kind+" counted", bpf["@"+kind], did)
 			counted += bpf["@"+kind]
 		}
-		t.atLeast(r.name+": by others' programs", float64(bpf["@others"]), 1)
+		for _, f := range programmed {
+			for _, kind := range r.kinds {
+				t.atLeast(r.name+": "+kind+" of "+f+" counted", float64(bpf["@"+f+"_"+kind]), 1)
+			}
+		}
 	}
 	t.atLeast("points that were live beside programs", float64(points), 500)
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)

@@ -409,7 +409,7 @@ func (env *Env) failure(s Scenario, want Guest, g *runner.Guest) (*report.Failur
 	if all := complaints(g); len(all) > 0 && !want.Complains {
 		return &report.Failure{
 			Kind: "complaint", Rerun: env.Rerun(s.Name), Console: g.Outcome.ConsoleTail,
-			Summary: fmt.Sprintf("%s: its kernel said %q while the job was done; the console has the rest", g.Request.Name, all[0]),
+			Summary: fmt.Sprintf("%s: its kernel said %q; the console has the rest (%s)", g.Request.Name, all[0], g.Outcome.Summary),
 		}, status.Failed
 	}
 	return nil, status.Passed

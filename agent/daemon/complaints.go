@@ -9,51 +9,63 @@ import (
 	"kerninst/agent/klog"
 )
 
-// mostComplaints is how many are told: what follows the first is often of its making.
+// mostComplaints is how many are told of those that a busy host explains, and of the others:
+// what follows the first is often of its making.
 const mostComplaints = 16
 
 // ourLoading is in what the kernel says when a module from elsewhere is first loaded
 // (kernel/module/main.c), as ours is when the guest has come up.
 const ourLoading = ";kerninst: loading out-of-tree module"
 
-// grave are the kernel's notes, which stay, that it has met a bad page, died, warned or locked up
+// grave are the kernel's notes, which stay, that it has met a bad page, died or warned
 // (Documentation/admin-guide/tainted-kernels.rst).
-const grave = 1<<5 | 1<<7 | 1<<9 | 1<<14
+const grave = 1<<5 | 1<<7 | 1<<9
 
 // complaints are those of the kernel since our module was first loaded. Where its log does not reach back as far, all that
-// are in it, and what it has noted of others. That they cannot be had is one.
-func complaints() (all []string) {
-	whole := false
+// are in it. What it has noted since before, and there are no words for, is one; and that they cannot be had.
+func complaints(before uint64) (all []string) {
+	var others []string
 	err := klog.Each(func(record string) {
 		if strings.Contains(record, ourLoading) {
-			all, whole = nil, true
+			all, others = nil, nil
 		}
-		if message, ok := klog.Complaint(record); ok && len(all) < mostComplaints {
-			all = append(all, strings.ToValidUTF8(message, "?"))
+		message, ok := klog.Complaint(record)
+		to := &others
+		if klog.Slow(message) {
+			to = &all
+		}
+		if ok && len(*to) < mostComplaints {
+			*to = append(*to, strings.ToValidUTF8(message, "?"))
 		}
 	})
 	if err != nil {
-		return append(all, klog.Path+": "+err.Error())
+		return []string{klog.Path + ": " + err.Error()}
 	}
-	if !whole && len(all) == 0 {
-		all = noted()
+	if len(others) == 0 {
+		others = noted(before)
 	}
-	return all
+	return append(others, all...)
 }
 
-// noted is a complaint of what the kernel has noted of itself.
-func noted() []string {
-	const file = "/proc/sys/kernel/tainted"
-	b, err := os.ReadFile(file)
+// taintsFile has the kernel's notes of itself, a number.
+const taintsFile = "/proc/sys/kernel/tainted"
+
+func taints() (uint64, error) {
+	b, err := os.ReadFile(taintsFile)
 	if err != nil {
-		return []string{err.Error()}
+		return 0, err
 	}
-	taints, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil {
-		return []string{file + ": " + err.Error()}
+	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// noted is a complaint of what the kernel has noted since before.
+func noted(before uint64) []string {
+	now, err := taints()
+	switch {
+	case err != nil:
+		return []string{taintsFile + ": " + err.Error()}
+	case now&^before&grave != 0:
+		return []string{fmt.Sprintf("%s is %d, and was %d: the kernel has complained, in words that are no more in its log or not known", taintsFile, now, before)}
 	}
-	if taints&grave == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s is %d: the kernel has complained, and what it said is not in its log any more", file, taints)}
+	return nil
 }

@@ -263,6 +263,7 @@ func (d *Daemon) kprobe(k *wire.Kprobe, res *wire.Result) error {
 // When ctx ends, so does the program that runs, and the job with it.
 func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	s := newStream(w)
+	noted, _ := taints() // 0 is stricter
 	if err := s.send(&wire.Record{Body: &wire.Record_Hello{Hello: d.hello()}}); err != nil {
 		return err
 	}
@@ -296,7 +297,7 @@ func (d *Daemon) Serve(ctx context.Context, job *wire.Job, w io.Writer) error {
 	if err := d.undoAll(); err != nil {
 		done.Failed, done.Error = true, "undo: "+err.Error()
 	}
-	done.Complaints = complaints()
+	done.Complaints = complaints(noted)
 	return s.send(&wire.Record{Body: &wire.Record_Done{Done: done}})
 }
 

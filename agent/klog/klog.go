@@ -19,12 +19,12 @@ const Path = "/dev/kmsg"
 const maxRecord = 16 << 10
 
 // wrong begins a message after which the kernel is not as it should be: kernel/panic.c's __warn(), the many
-// messages of the kernel's own checks that begin with BUG, what precedes an oops on each ISA, lib/ubsan.c, mm/kmemleak.c.
-var wrong = regexp.MustCompile(`^(?:WARNING: |BUG: |[kK]ernel BUG at |Oops\b|Internal error: |Unable to handle kernel |general protection fault|double fault: |UBSAN: |kmemleak: \d+ new suspected )`)
+// messages of the kernel's own checks that begin with BUG (mm/slub.c's without a colon), kernel/locking/lockdep.c, what precedes an oops on each ISA, lib/ubsan.c, mm/kmemleak.c.
+var wrong = regexp.MustCompile(`^(?:WARNING: |BUG[: ]|INFO: trying to register non-static key|[kK]ernel BUG at |Oops\b|Internal error: |Unable to handle kernel |general protection fault|double fault: |UBSAN: |kmemleak: \d+ new suspected )`)
 
-// slow is in a message of one who has not come by for long: kernel/watchdog.c, kernel/rcu/tree_stall.h,
+// slow is in a message of one who has not come by for long: kernel/watchdog.c, kernel/workqueue.c, kernel/rcu/tree_stall.h,
 // tree_exp.h, tasks.h, kernel/hung_task.c.
-var slow = regexp.MustCompile(`soft lockup|hard LOCKUP|detected (?:expedited )?stalls?\b|self-detected stall|kthread (?:starved|timer wakeup)|blocked for more than \d+ seconds`)
+var slow = regexp.MustCompile(`soft lockup|hard LOCKUP|workqueue lockup|detected (?:expedited )?stalls?\b|self-detected stall|kthread (?:starved|timer wakeup)|blocked for more than \d+ seconds`)
 
 // Complaint is the message of a record in which the kernel says that something is amiss. Of
 // what programs write to the log nothing is one: they cannot write as the kernel, facility 0

@@ -205,6 +205,9 @@ var names = []naming{
 	{"=virtual_mapped", Hypervisor, "runs from a copy"},
 	{"=swap_pages", Hypervisor, "runs from a copy"},
 	{"=core_restore_code", Hypervisor, "runs from a copy"},
+	{"=trans_pgd_stub_vectors", Hypervisor, "runs from a copy"}, // arm64, at EL2: arch/arm64/mm/trans_pgd-asm.S, with the next two
+	{"=el1_sync", Hypervisor, "runs from a copy"},
+	{"hyp_stub_", Hypervisor, "runs from a copy"},
 	{"=hibernate_core_restore_code", Hypervisor, "runs from a copy"},
 	{"=restore_registers", Hypervisor, "runs before the image's memory is"},
 	{"=__hibernate_cpu_resume", Hypervisor, "runs before the image's memory is"},
@@ -388,7 +391,11 @@ func (t *Text) Rewrites(a, start isa.Addr, code []byte) (bool, error) {
 		if !ok || r.Lo != lo || r.Class != StaticKey && r.Class != StaticCall {
 			continue
 		}
-		if a < t.Arch.Decode(code[lo-start:], lo).End() {
+		end := lo + longestRewritten // of a call, of which a return and four traps may be there
+		if r.Class == StaticKey {
+			end = t.Arch.Decode(code[lo-start:], lo).End()
+		}
+		if a < end {
 			return true, nil
 		}
 	}

@@ -716,9 +716,11 @@ static int still_no_probe(struct live **l, u32 n)
 {
 	u32 i;
 
-	for (i = 0; i < n; i++)
+	for (i = 0; i < n; i++) {
 		if (ki_probed_now(l[i]->at.start, l[i]->at.last + 1))
 			return -EBUSY;
+		cond_resched();
+	}
 	return 0;
 }
 
