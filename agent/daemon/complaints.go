@@ -23,16 +23,16 @@ const grave = 1<<5 | 1<<7 | 1<<9
 
 // complaints are those of the kernel since our module was first loaded. Where its log does not reach back as far, all that
 // are in it. What it has noted since before, and there are no words for, is one; and that they cannot be had.
-func complaints(before uint64) (all []string) {
-	var others []string
+func complaints(before uint64) []string {
+	var slow, others []string
 	err := klog.Each(func(record string) {
 		if strings.Contains(record, ourLoading) {
-			all, others = nil, nil
+			slow, others = nil, nil
 		}
 		message, ok := klog.Complaint(record)
 		to := &others
 		if klog.Slow(message) {
-			to = &all
+			to = &slow
 		}
 		if ok && len(*to) < mostComplaints {
 			*to = append(*to, strings.ToValidUTF8(message, "?"))
@@ -44,7 +44,7 @@ func complaints(before uint64) (all []string) {
 	if len(others) == 0 {
 		others = noted(before)
 	}
-	return append(others, all...)
+	return append(others, slow...)
 }
 
 // taintsFile has the kernel's notes of itself, a number.
