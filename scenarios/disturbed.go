@@ -69,8 +69,8 @@ func (d disturbance) begin() string {
 	return `touch /tmp/go; { n=0; while [ -e /tmp/go ]; do ` + d.again + ` && n=$((n+1)); done; echo $n >/tmp/n; mv /tmp/n /tmp/times; } </dev/null >/dev/null 2>&1 &`
 }
 
-// oursToAvoid are errors that no disturbance explains.
-const oursToAvoid = `\((ENOMEM|ENOSPC|EINVAL|EFAULT|EPROTO|EEXIST)\)`
+// unexplained are errors that no disturbance explains.
+const unexplained = `\((ENOMEM|ENOSPC|EINVAL|EFAULT|EPROTO|EEXIST)\)`
 
 const ended = "rm /tmp/go; while [ ! -e /tmp/times ]; do sleep 0.1; done; cat /tmp/times"
 
@@ -113,7 +113,7 @@ func (d disturbance) check(t *T) {
 		if res.Error != "" {
 			refused++
 			t.expect(nth("a batch that was refused names what was in its way", k), res.Error, "an address, or a module, and no fault of the call's",
-				gomega.And(gomega.Or(gomega.ContainSubstring("0x"), gomega.ContainSubstring(someModule)), gomega.Not(gomega.MatchRegexp(oursToAvoid))))
+				gomega.And(gomega.Or(gomega.ContainSubstring("0x"), gomega.ContainSubstring(someModule)), gomega.Not(gomega.MatchRegexp(unexplained))))
 			continue
 		}
 		made++

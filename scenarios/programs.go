@@ -54,6 +54,7 @@ func programs() []Scenario {
 }
 
 // attach runs bpftrace until it is told to end, and waits until its programs are there: then it starts what it is given.
+// Who waits looks again and again, as files wake nobody.
 func (r programsRound) attach() *wire.Step {
 	var text strings.Builder
 	for _, kind := range r.kinds {
