@@ -310,7 +310,7 @@ func sequences(x *ktext.Text) (between, entries []half, err error) {
 			}
 		}
 		code, e := x.Code(f)
-		if _, reserved, _ := x.Reserved(f, f.Addr, f.Addr+1); e == nil && !reserved && x.FtraceSite(code) > 0 && alone(x, f) {
+		if _, reserved, _ := x.Reserved(f, f.Addr, f.Addr+1); e == nil && !reserved && x.FtraceSite(f.Addr, code) > 0 && alone(x, f) {
 			entries = append(entries, half{f, 0})
 		}
 	})

@@ -60,7 +60,7 @@ func unprobedJob(found *Answer) (*wire.Job, error) {
 		}
 		code, e := found.Text.Code(f)
 		unread = errors.Join(unread, e)
-		site := found.Text.FtraceSite(code)
+		site := found.Text.FtraceSite(f.Addr, code)
 		for _, i := range insns {
 			off := isa.Off(i.Addr - f.Addr)
 			points = append(points, at(f.Name, uint64(off)))

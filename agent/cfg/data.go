@@ -39,7 +39,7 @@ const frontWord = 8
 func (g *Graph) frontWords(t *ktext.Text, spans []span) {
 	for k := range spans[:len(spans)-1] {
 		s, next := &spans[k], &spans[k+1]
-		if s.region != next.region || s.hi-s.lo < frontWord || t.FtraceSite(g.Code(next.lo)) == 0 {
+		if s.region != next.region || s.hi-s.lo < frontWord || t.FtraceSite(g.Addr(next.lo), g.Code(next.lo)) == 0 {
 			continue
 		}
 		if t.FrontWord(g.Code(s.hi - frontWord)) {

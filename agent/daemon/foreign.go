@@ -27,7 +27,7 @@ func (d *Daemon) foreign(p *plan.Plan) (*plan.Refusal, error) {
 	if err := d.text.Read(entry, site); err != nil {
 		return nil, err
 	}
-	if !d.text.Traced(site) {
+	if !d.text.Traced(entry, site) {
 		return nil, nil
 	}
 	if d.redirected == nil {

@@ -154,7 +154,7 @@ func (m *maker) functions() []Func {
 			Traced: g.Marks(first)&cfg.Traced != 0,
 		}
 		if f.Traced {
-			f.Skip = min(isa.Off(m.Text.FtraceSite(m.kernel.Code[p:next])), f.Size)
+			f.Skip = min(isa.Off(m.Text.FtraceSite(m.kernel.Addr+isa.Addr(p), m.kernel.Code[p:next])), f.Size)
 		}
 		list = append(list, f)
 	}

@@ -11,13 +11,13 @@ import (
 // keeps before the entry.
 const ftraceSpan = 8
 
-// FtraceSite returns the bytes of f, from its start, that ftrace owns or may
+// FtraceSite returns the bytes of the function at a that begins with code, from its start, that ftrace owns or may
 // come to own; 0 if it has no site. The kernel frees its list of sites after
 // boot, so the site is told by its bytes: whatever could be one counts.
-func (t *Text) FtraceSite(code []byte) int {
+func (t *Text) FtraceSite(a isa.Addr, code []byte) int {
 	switch t.Arch.Name {
 	case "amd64":
-		return ftraceAmd64(code)
+		return t.ftraceAmd64(a, code)
 	case "arm64":
 		return ftraceArm64(code)
 	}
@@ -32,7 +32,7 @@ var callers = []string{"__fentry__", "ftrace_caller", "ftrace_regs_caller"}
 // all of it is compiled code. FtraceSite takes for one what may be one: two nops, which assembly and functions that are not
 // traced begin with as well (arm64: once ftrace has started the first is mov x9, x30), and calls of any other function.
 func (t *Text) Compiled(a isa.Addr, code []byte) bool {
-	n := t.FtraceSite(code)
+	n := t.FtraceSite(a, code)
 	if n > 0 && t.Arch.Name == "arm64" && isa.ByteOrder.Uint32(code) == nopArm64 {
 		return false
 	}
@@ -55,17 +55,17 @@ const MostFtrace = 9
 // boot has left of a landing pad that nothing needs (amd64, apply_seal_endbr()): a nop for who comes
 // by, by which the kernel tells where the function goes on behind its site (is_endbr()): a trampoline of BPF's that
 // calls it (arch/x86/net/bpf_jit_comp.c) calls into the middle of the site where it finds anything else.
-func (t *Text) Sealed(code []byte) int {
-	if t.Arch.Name == "amd64" && isSealed(code) && t.FtraceSite(code) > len(endbr64) {
+func (t *Text) Sealed(a isa.Addr, code []byte) int {
+	if t.Arch.Name == "amd64" && isSealed(code) && t.FtraceSite(a, code) > len(endbr64) {
 		return len(endbr64)
 	}
 	return 0
 }
 
-// Traced reports whether the site in code, a function's first bytes as they are now,
+// Traced reports whether the site in code, the first bytes of the function at a as they are now,
 // calls somebody. One that does not is a nop, or ends in one.
-func (t *Text) Traced(code []byte) bool {
-	n := t.FtraceSite(code)
+func (t *Text) Traced(a isa.Addr, code []byte) bool {
+	n := t.FtraceSite(a, code)
 	if n == 0 {
 		return false
 	}
@@ -104,8 +104,13 @@ func isSealed(code []byte) bool {
 	return slices.ContainsFunc(endbrOff, func(nop []byte) bool { return bytes.HasPrefix(code, nop) })
 }
 
-// ftraceAmd64: five bytes, nop or call, at the start or behind the landing pad.
-func ftraceAmd64(code []byte) int {
+// jmp5 is the opcode of a jump with a displacement of four bytes.
+const jmp5 = 0xe9
+
+// ftraceAmd64: five bytes, nop or call, at the start or behind the landing pad. Since Linux 7.0 (DYNAMIC_FTRACE_WITH_JMP) a jump as well,
+// to a trampoline of BPF's that calls the function itself, and returns to who called that (kernel/bpf/trampoline.c, bpf_trampoline_use_jmp()).
+// Functions without a site begin with jumps too, but with such as were linked.
+func (t *Text) ftraceAmd64(a isa.Addr, code []byte) int {
 	n := 0
 	if bytes.HasPrefix(code, endbr64) || isSealed(code) {
 		n = 4
@@ -113,10 +118,26 @@ func ftraceAmd64(code []byte) int {
 	if len(code) < n+5 {
 		return 0
 	}
-	if c := code[n:]; bytes.HasPrefix(c, nop5) || c[0] == 0xe8 {
+	if c := code[n:]; bytes.HasPrefix(c, nop5) || c[0] == 0xe8 || c[0] == jmp5 && t.generated(t.Arch.Decode(c, a+isa.Addr(n)).Target) {
 		return n + 5
 	}
 	return 0
+}
+
+// generators are what /proc/kallsyms has in place of a module for code that the kernel itself makes while it runs (kernel/kallsyms.c, s_show()).
+var generators = []string{"bpf", "__builtin__ftrace", "__builtin__kprobes"}
+
+// generated reports whether what is at a, which a jump leads to, is neither the kernel's nor a module's, but made while the kernel runs.
+func (t *Text) generated(a isa.Addr) bool {
+	end, ok := t.sym.markers["_end"]
+	if !ok {
+		end = t.hi
+	}
+	if a >= t.lo && a < end {
+		return false
+	}
+	f, known := t.Locate(a)
+	return !known || slices.Contains(generators, f.Module)
 }
 
 const nopArm64 = 0xd503201f

@@ -455,7 +455,7 @@ func (t *Text) Code(f Func) ([]byte, error) {
 		return nil, err
 	}
 	code := b[:f.Size]
-	if extra > 0 && len(code) >= ftraceSpan && t.FtraceSite(b[f.Size:]) != 0 && t.FrontWord(code[len(code)-ftraceSpan:]) {
+	if extra > 0 && len(code) >= ftraceSpan && t.FtraceSite(f.End(), b[f.Size:]) != 0 && t.FrontWord(code[len(code)-ftraceSpan:]) {
 		code = code[:len(code)-ftraceSpan]
 	}
 	return code, nil

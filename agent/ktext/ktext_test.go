@@ -388,21 +388,58 @@ func TestFtraceSite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := x.FtraceSite(code); got != c.want {
+		if got := x.FtraceSite(f.Addr, code); got != c.want {
 			t.Errorf("%s %s: site of %d bytes, want %d", c.arch, c.name, got, c.want)
 		}
-		if x.Traced(code[:ktext.MostFtrace]) {
+		if x.Traced(f.Addr, code[:ktext.MostFtrace]) {
 			t.Errorf("%s %s: traced, which was idle", c.arch, c.name)
 		}
-		if c.idle != nil && (x.FtraceSite(c.idle) != c.want || x.Traced(c.idle)) {
+		if c.idle != nil && (x.FtraceSite(f.Addr, c.idle) != c.want || x.Traced(f.Addr, c.idle)) {
 			t.Errorf("%s: % x is no site, or traced", c.arch, c.idle)
 		}
 		traced := append(slices.Clone(code[:c.want-len(c.call)]), c.call...)
-		if x.FtraceSite(traced) != c.want || !x.Traced(traced) {
+		if x.FtraceSite(f.Addr, traced) != c.want || !x.Traced(f.Addr, traced) {
 			t.Errorf("%s %s: % x is not traced", c.arch, c.name, traced)
 		}
-		if got := x.FtraceSite(code[c.want:]); got != 0 {
+		if got := x.FtraceSite(f.Addr+isa.Addr(c.want), code[c.want:]); got != 0 {
 			t.Errorf("%s %s: site of %d bytes where there is none", c.arch, c.name, got)
+		}
+	}
+}
+
+// TestJumpingSite: since Linux 7.0 a site jumps to code that the kernel has made, and functions without a site to what they were linked with.
+func TestJumpingSite(t *testing.T) {
+	const lo, made, module = isa.Addr(0xffffffff81000000), isa.Addr(0xffffffffc0001000), isa.Addr(0xffffffffc0002000)
+	syms := fmt.Sprintf("%x T _stext\n%x t begin\n%x T _etext\n%x t init\n%x B _end\n%x t bpf_trampoline_1\t[bpf]\n%x t f\t[m]\n",
+		uint64(lo), uint64(lo), uint64(lo+0x1000), uint64(lo+0x2000), uint64(lo+0x3000), uint64(made), uint64(module))
+	x, err := ktext.New(amd64.Arch, strings.NewReader(syms), func(_ isa.Addr, b []byte) error { clear(b); return nil }, ktext.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name     string
+		from, to isa.Addr
+		begin    []byte
+		want     int
+	}{
+		{"a trampoline", lo, made, nil, 5},
+		{"a trampoline, behind a landing pad", lo, made, []byte{0xf3, 0x0f, 0x1e, 0xfa}, 9},
+		{"a trampoline, behind a sealed landing pad", lo, made, []byte{0x66, 0x0f, 0x1f, 0}, 9},
+		{"from a module", module, made, nil, 5},
+		{"one that is newer than the symbols", lo, 0xffffffffb0000000, nil, 5},
+		{"the kernel", lo, lo + 0x800, nil, 0},
+		{"what is freed after boot", lo, lo + 0x2010, nil, 0},
+		{"behind the kernel's last symbol", lo, lo + 0x2fff, nil, 0},
+		{"from a module to the kernel", module, lo + 0x10, nil, 0},
+		{"a module", lo, module + 0x10, nil, 0},
+	} {
+		at := c.from + isa.Addr(len(c.begin))
+		code := slices.Concat(c.begin, []byte{0xe9}, isa.ByteOrder.AppendUint32(nil, uint32(c.to-at-5)), make([]byte, 8))
+		if got := x.FtraceSite(c.from, code); got != c.want || x.Traced(c.from, code) != (c.want > 0) || x.Compiled(c.from, code) != (c.want > 0) {
+			t.Errorf("%s: a site of %d bytes, traced %t, compiled %t; want %d", c.name, got, x.Traced(c.from, code), x.Compiled(c.from, code), c.want)
+		}
+		if sealed := x.Sealed(c.from, code); sealed > 0 != (c.want == 9 && c.begin[0] == 0x66) {
+			t.Errorf("%s: %d bytes are sealed", c.name, sealed)
 		}
 	}
 }

@@ -146,9 +146,9 @@ func (f *Finder) bodyOf(r ktext.Run, n ktext.Func) (isa.Addr, error) {
 	if err != nil {
 		return 0, err
 	}
-	site := f.text.FtraceSite(code)
+	site := f.text.FtraceSite(n.Addr, code)
 	body := n.Addr + isa.Addr(site)
-	if site == 0 || site >= len(code) || f.text.Traced(code) {
+	if site == 0 || site >= len(code) || f.text.Traced(n.Addr, code) {
 		return 0, nil
 	}
 	if _, reserved, err := f.text.Reserved(n, body, n.End()); reserved || err != nil {

@@ -37,10 +37,10 @@ func leaving(t *testing.T, arch, name, code string, traced, begins bool) (*ktext
 	if traced {
 		f, err := x.Function("", "vfs_read")
 		b := make([]byte, ktext.MostFtrace)
-		if err != nil || x.Read(f.Addr, b) != nil || x.FtraceSite(b) == 0 {
+		if err != nil || x.Read(f.Addr, b) != nil || x.FtraceSite(f.Addr, b) == 0 {
 			t.Fatalf("vfs_read has no ftrace site: %v", err)
 		}
-		site = string(b[:x.FtraceSite(b)])
+		site = string(b[:x.FtraceSite(f.Addr, b)])
 	}
 	k.Add(name, at, []byte(site+code))
 	to := at + isa.Addr(len(site)) + next

@@ -183,7 +183,7 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if fn.dispatched() {
 		return refuse(IndirectJump, "%v jumps by a table at +%#x, to the original's code", fn.Func, fn.ownIndirectJump())
 	}
-	if whole && fn.text.Traced(fn.code) {
+	if whole && fn.text.Traced(fn.Addr, fn.code) {
 		return refuse(Foreign, "%v is being traced", fn.Func)
 	}
 	if req.Taken != nil && req.Taken(fn.Addr, fn.End()) {

@@ -97,7 +97,7 @@ func TestEachOfReal(t *testing.T) {
 				t.Fatal(err)
 			}
 			code, err := x.Code(g)
-			if off, r := plan.Offsets(x, plan.Request{Function: f}, plan.EachBlock); err != nil || r != nil || off[0] != isa.Off(x.FtraceSite(code)) || off[0] == 0 {
+			if off, r := plan.Offsets(x, plan.Request{Function: f}, plan.EachBlock); err != nil || r != nil || off[0] != isa.Off(x.FtraceSite(g.Addr, code)) || off[0] == 0 {
 				t.Errorf("%s: %s has blocks at %v, %v, %v; the first is behind ftrace's site", arch, f, off, r, err)
 			}
 			for each := plan.EachInstruction; each <= plan.EachReturn; each++ {

@@ -187,7 +187,7 @@ func (fn *function) idle() ([]place.Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := place.Window{Lo: f.Addr + isa.Addr(fn.text.FtraceSite(code)), Hi: f.End()}
+	body := place.Window{Lo: f.Addr + isa.Addr(fn.text.FtraceSite(f.Addr, code)), Hi: f.End()}
 	if run, ok := fn.text.RunOf(f.Addr); ok { // its end is not known if it is the last
 		body.Hi = min(body.Hi, run.Hi)
 	}

@@ -171,7 +171,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 	if err != nil {
 		return nil, unreadable(err)
 	}
-	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(code)), sealed: isa.Off(text.Sealed(code))}
+	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(f.Addr, code)), sealed: isa.Off(text.Sealed(f.Addr, code))}
 	fn.lost = -1
 	fn.insns, fn.memo = make([]isa.Insn, 0, usuallyAsked), make([]memo, 0, usuallyAsked)
 	return fn, nil
@@ -224,6 +224,9 @@ func (fn *function) next() {
 	if k+i.Len > len(fn.code) { // runs over the end: not this function's
 		fn.ended = true
 		return
+	}
+	if isa.Off(k) < fn.ftrace && i.Flow == isa.FlowJump {
+		i.Flow = isa.FlowCall // ftrace's: who is jumped to comes back to behind it
 	}
 	fn.add(i)
 }
@@ -451,7 +454,7 @@ func (fn *function) unnamed(k int) bool {
 	s := nameless[fn.text.Arch.Name]
 	for first := k; first > 0 && fn.off(k)-fn.off(first) < s.site; first-- {
 		i, code := fn.insns[first], fn.code[fn.off(first):]
-		if i.Len == s.insn && i.Addr%s.align == 0 && i.Flow == isa.FlowNone && fn.text.FtraceSite(code) == int(s.site) && fn.cutOff(first) {
+		if i.Len == s.insn && i.Addr%s.align == 0 && i.Flow == isa.FlowNone && fn.text.FtraceSite(i.Addr, code) == int(s.site) && fn.cutOff(first) {
 			return true
 		}
 	}
