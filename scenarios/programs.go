@@ -12,6 +12,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"kerninst/agent/plan"
 	"kerninst/agent/wire"
 	"kerninst/lab/report"
 	"kerninst/lab/vm"
@@ -20,8 +21,8 @@ import (
 // programs: BPF's programs at the begin and the ends of functions, by ftrace's trampolines and by kprobes, while each
 // instruction of these is spliced: some are there before, some come and outlive the splices. Both count each call.
 
-// programmed are functions that have programs, besides the one whose calls are known.
-var programmed = []string{"vfs_read", "vfs_write", "try_to_wake_up", "handle_mm_fault", "do_sys_openat2"}
+// programmed are functions that have programs; of the first the calls are known.
+var programmed = []string{sends, "vfs_read", "vfs_write", "try_to_wake_up", "handle_mm_fault", "do_sys_openat2"}
 
 // programsRound is what of BPF's is there, and when it comes. Only a kprobe in a function bars it from us.
 type programsRound struct {
@@ -55,16 +56,15 @@ func programs() []Scenario {
 
 // attach runs bpftrace until it is told to end, and waits until its programs are there: then it starts what it is given.
 // Who waits looks again and again, as files wake nobody.
-func (r programsRound) attach() *wire.Step {
+func (r programsRound) attach(functions ...string) *wire.Step {
 	var text strings.Builder
 	for _, kind := range r.kinds {
 		at := ""
 		if kind == "kprobe" {
 			at = r.at
 		}
-		fmt.Fprintf(&text, `%s:%s%s { @%s = count(); } `, kind, sends, at, kind)
-		for _, f := range programmed {
-			fmt.Fprintf(&text, `%s:%s%s { @%s_%s = count(); } `, kind, f, at, f, kind)
+		for _, f := range functions {
+			fmt.Fprintf(&text, `%s:%s%s { @%[1]s_%[2]s = count(); } `, kind, f, at)
 		}
 	}
 	return shell("attach "+r.name, `rm -f /run/there /run/over /run/said; printf 'touch /run/there; while [ ! -e /run/over ]; do sleep 0.2; done' >/run/hold
@@ -76,20 +76,26 @@ func (r programsRound) detach() *wire.Step {
 	return shell("detach "+r.name, "touch /run/over; while kill -0 $(cat /run/pid) 2>/dev/null; do sleep 0.2; done; cat /run/said >&2; cat /run/answer")
 }
 
+// programsWork calls the first of programmed as often as programsCalls says.
+func programsWork(name string) *wire.Step {
+	return run(name, benchProgram, "sizes", strconv.Itoa(sentLengths), "1")
+}
+
+const programsCalls = 2 * sentLengths
+
 func (r programsRound) steps() []*wire.Step {
-	work := func(name string) *wire.Step { return run(name, benchProgram, "sizes", strconv.Itoa(sentLengths), "1") }
 	points := []*wire.Point{entry(sends)}
-	for _, f := range append([]string{sends}, programmed...) {
+	for _, f := range programmed {
 		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	begin := []*wire.Step{r.attach(), skipping("splice "+r.name, points)}
+	begin := []*wire.Step{r.attach(programmed...), skipping("splice "+r.name, points)}
 	switch {
 	case r.refused:
-		return []*wire.Step{begin[0], mayFail(begin[1]), work("work " + r.name), r.detach()}
+		return []*wire.Step{begin[0], mayFail(begin[1]), programsWork("work " + r.name), r.detach()}
 	case r.behind:
 		slices.Reverse(begin)
 	}
-	return append(begin, work("work "+r.name), read("count "+r.name), unsplice("splice "+r.name), work("rest "+r.name), r.detach())
+	return append(begin, programsWork("work "+r.name), read("count "+r.name), unsplice("splice "+r.name), programsWork("rest "+r.name), r.detach())
 }
 
 func programsGuests(arch string) []Guest {
@@ -98,7 +104,32 @@ func programsGuests(arch string) []Guest {
 		steps = append(steps, r.on(arch).steps()...)
 	}
 	return []Guest{{Name: "guest", CPUs: 1, Time: vm.Exact, Boots: true, Software: []string{"bpftrace"}, RunTimeout: 30 * time.Minute,
-		Job: job(append(steps, snapshot("after", "before"))...)}}
+		Job: job(append(steps, snapshot("after", "before"))...)}, programsCopied(arch)}
+}
+
+// Programs come to functions that run as copies, and go: meanwhile the original runs of the one that is called, and
+// the one that is entered does as a copy, behind its program. Then a clone is made of what calls one that has programs.
+var programsArrive, programsThere = programsRound{name: "arriving", kinds: []string{"fentry", "fexit"}}, programsRound{name: "there", kinds: []string{"fentry", "fexit"}}
+
+// sendEntry is the system call that calls the function whose calls are known.
+func sendEntry(arch string) string { return syscallEntry(arch, "msgsnd") }
+
+func programsCopied(arch string) Guest {
+	clone := func(name string) []*wire.Step {
+		c := &wire.Cloning{Entry: sendEntry(arch), Rules: []*wire.Rule{{}}}
+		return []*wire.Step{{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{SkipRefused: true, Clones: []*wire.Cloning{c}}}}, read(name + " is live"),
+			{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 30, Run: programsWork("").GetRun()}}}}
+	}
+	both := []string{sendEntry(arch), sends}
+	steps := slices.Concat([]*wire.Step{snapshot("before", "")}, clone("first"), []*wire.Step{
+		read("first begins"), programsWork("work alone"), read("alone"),
+		programsArrive.attach(both...), read("first goes on"), programsWork("work arriving"), read("arriving"), programsArrive.detach(),
+		read("first ends"), programsWork("work left"), read("left"), unsplice("first"),
+		programsThere.attach(sends)}, clone("second"), []*wire.Step{
+		read("second begins"), programsWork("work there"), read("there"), programsThere.detach(),
+		read("second ends"), programsWork("work last"), read("last"), unsplice("second"), snapshot("after", "before")})
+	return Guest{Name: "copied", CPUs: 1, Time: vm.Exact, Boots: true, Index: true, Software: []string{"bpftrace"}, RunTimeout: 30 * time.Minute,
+		Job: job(steps...)}
 }
 
 // programsCounted reads what bpftrace counted, by its names.
@@ -119,6 +150,48 @@ func programsCounted(out []byte) (map[string]uint64, error) {
 	return all, nil
 }
 
+func mapOf(kind, function string) string { return "@" + kind + "_" + function }
+
+// programsCopied returns how many calls programs counted of what runs as a copy.
+func (t *T) programsCopied() (counted uint64) {
+	const g = "copied"
+	entered := sendEntry(t.Arch)
+	for _, w := range []struct {
+		from, to string
+		copied   bool // what is called is, and runs as a copy
+	}{{"first begins", "alone", true}, {"first goes on", "arriving", false}, {"first ends", "left", true}, {"second begins", "there", false}, {"second ends", "last", false}} {
+		came := t.came(g, w.from, w.to, symbolOf)
+		t.equal(w.to+": calls counted of "+entered, came[entered], uint64(programsCalls))
+		inCopy := uint64(0)
+		if w.copied {
+			inCopy = programsCalls
+		}
+		t.equal(w.to+": calls counted of the copy of "+sends, came[sends], inCopy)
+	}
+	for _, w := range []struct {
+		round     programsRound
+		functions []string
+		from, to  string // when we counted each call that programs did
+	}{{programsArrive, []string{entered, sends}, "first goes on", "arriving"}, {programsThere, []string{sends}, "second is live", "there"}} {
+		did := t.came(g, w.from, w.to, symbolOf)[entered]
+		bpf, err := programsCounted(t.ran(g, "detach "+w.round.name)[0])
+		t.noError(w.round.name+": what bpftrace counted", err)
+		for _, kind := range w.round.kinds {
+			for _, f := range w.functions {
+				t.equal(w.round.name+": "+kind+" of "+f+" counted", bpf[mapOf(kind, f)], did)
+				counted += bpf[mapOf(kind, f)]
+			}
+		}
+	}
+	why := map[string]string{}
+	for _, l := range t.done(g, "second grown").Clones[0].Left {
+		why[l.Function] = l.Refusal.Reason
+	}
+	t.equal("second: why "+sends+", which has programs, is not copied", why[sends], plan.Foreign.String())
+	t.equal("copied: ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
+	return counted
+}
+
 func checkPrograms(t *T) {
 	const g = "guest"
 	counted, points := uint64(0), 0
@@ -128,7 +201,7 @@ func checkPrograms(t *T) {
 		bpf, err := programsCounted(t.ran(g, "detach "+r.name)[0])
 		t.expect(r.name+": what bpftrace counted", err, "no error", gomega.Succeed())
 		t.ran(g, "work "+r.name)
-		did := uint64(2 * sentLengths)
+		did := uint64(programsCalls)
 		if r.refused {
 			t.expect(r.name+": the batch", t.result(g, "splice "+r.name).Error, "refused for a kprobe", gomega.ContainSubstring("a kprobe is registered in the function"))
 		} else {
@@ -139,15 +212,14 @@ func checkPrograms(t *T) {
 			did *= 2
 		}
 		for _, kind := range r.kinds {
-			t.equal(r.name+": "+kind+" counted", bpf["@"+kind], did)
-			counted += bpf["@"+kind]
-		}
-		for _, f := range programmed {
-			for _, kind := range r.kinds {
-				t.atLeast(r.name+": "+kind+" of "+f+" counted", float64(bpf["@"+f+"_"+kind]), 1)
+			t.equal(r.name+": "+kind+" counted", bpf[mapOf(kind, sends)], did)
+			counted += bpf[mapOf(kind, sends)]
+			for _, f := range programmed[1:] {
+				t.atLeast(r.name+": "+kind+" of "+f+" counted", float64(bpf[mapOf(kind, f)]), 1)
 			}
 		}
 	}
+	counted += t.programsCopied()
 	t.atLeast("points that were live beside programs", float64(points), 500)
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
 	t.Metrics["programs.counted"] = report.Metric{Value: float64(counted), Unit: "calls", N: 1}

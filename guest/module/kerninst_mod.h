@@ -60,6 +60,8 @@ int ki_sites_init(void);
 void ki_sites_exit(void);
 /* Does the kernel rewrite a byte of [first, last] while it runs? */
 bool ki_core_rewritten(unsigned long first, unsigned long last);
+/* Does ftrace, or is a byte of what a site is told by (ki_arch_landing())? Of modules, too. */
+bool ki_ftrace_owns(unsigned long first, unsigned long last);
 /* Is a probe forbidden there, by others than this module? */
 bool ki_core_banned(unsigned long addr);
 bool ki_module_banned(unsigned long addr);	/* in a module's text; under ki_lock */
@@ -256,6 +258,13 @@ u32 ki_arch_sites(unsigned long *to);
 unsigned long ki_arch_site_len(unsigned long site);
 /* The same question for text of modules. */
 bool ki_arch_rewritten(unsigned long first, unsigned long last);
+/*
+ * Is there a landing pad at at, KI_LANDING_LEN bytes, or what boot has left of one? In front of
+ * an ftrace site the kernel reads it to tell where the function goes on, which jumps into the
+ * middle of that site where it finds anything else (amd64: is_endbr() in bpf_jit_comp.c).
+ */
+bool ki_arch_landing(unsigned long at);
+#define KI_LANDING_LEN	4
 /*
  * Is [first, last] in what the image has behind its text that is mapped with it, and is
  * neither text nor data? Springboards may lie there.

@@ -114,11 +114,23 @@ static bool site_in(unsigned long first, unsigned long last)
 	return false;
 }
 
-/* ftrace sorts its records and searches them; no copy needed. */
+/* ftrace sorts its records and searches them; no copy needed. What marks a site is told where it is. */
+bool ki_ftrace_owns(unsigned long first, unsigned long last)
+{
+	unsigned long at;
+
+	if (ftrace_text_reserved((void *)first, (void *)last))
+		return true;
+	for (at = first - KI_LANDING_LEN + 1; at <= last; at++)
+		if (ki_arch_landing(at) &&
+		    ftrace_text_reserved((void *)at + KI_LANDING_LEN, (void *)at + KI_LANDING_LEN))
+			return true;
+	return false;
+}
+
 bool ki_core_rewritten(unsigned long first, unsigned long last)
 {
-	return site_in(first, last) ||
-	       ftrace_text_reserved((void *)first, (void *)last);
+	return site_in(first, last) || ki_ftrace_owns(first, last);
 }
 
 static bool in_banned(unsigned long addr)

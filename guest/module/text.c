@@ -245,7 +245,7 @@ static bool module_off_limits(unsigned long first, unsigned long last, unsigned 
 		return true;
 	jump_label_lock();
 	yes = jump_label_text_reserved((void *)first, (void *)last) ||
-	      ftrace_text_reserved((void *)first, (void *)last) ||
+	      ki_ftrace_owns(first, last) ||
 	      ki_arch_rewritten(first, last);
 	jump_label_unlock();
 	return yes;

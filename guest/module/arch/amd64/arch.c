@@ -24,6 +24,7 @@
 #include <linux/sort.h>
 #include <linux/static_call.h>
 #include <linux/string.h>
+#include <linux/uaccess.h>
 
 #include <asm/nops.h>
 #include <asm/page_types.h>
@@ -187,6 +188,16 @@ unsigned long ki_arch_site_len(unsigned long site)
 bool ki_arch_rewritten(unsigned long first, unsigned long last)
 {
 	return static_call_text_reserved((void *)first, (void *)last);
+}
+
+/* endbr64, its rest (gen_endbr_poison()), and that since 6.16, which has a trap in it. */
+bool ki_arch_landing(unsigned long at)
+{
+	u32 now;
+
+	if (get_kernel_nofault(now, (u32 *)at))
+		return false;
+	return now == 0xfa1e0ff3 || now == 0x001f0f66 || now == 0xd6401f0f;
 }
 
 /* Behind the text come constants. */

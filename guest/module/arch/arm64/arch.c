@@ -103,6 +103,12 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last)
 	return false;
 }
 
+/* ftrace's site is in front of a landing pad, or there is none. */
+bool ki_arch_landing(unsigned long at)
+{
+	return false;
+}
+
 /* Behind the text come constants. */
 bool ki_arch_gap(unsigned long first, unsigned long last)
 {

@@ -144,6 +144,12 @@ bool ki_arch_rewritten(unsigned long first, unsigned long last)
 	return false;
 }
 
+/* ftrace's site is in front of a landing pad, or there is none. */
+bool ki_arch_landing(unsigned long at)
+{
+	return false;
+}
+
 /*
  * The image's sections begin at multiples of 2 MiB, so that each can have its own
  * permissions: what is left behind the text is mapped like it, and is no part of what
