@@ -111,21 +111,23 @@ func programsGuests(arch string) []Guest {
 // the one that is entered does as a copy, behind its program. Then a clone is made of what calls one that has programs.
 var programsArrive, programsThere = programsRound{name: "arriving", kinds: []string{"fentry", "fexit"}}, programsRound{name: "there", kinds: []string{"fentry", "fexit"}}
 
-// sendEntry is the system call that calls the function whose calls are known.
-func sendEntry(arch string) string { return syscallEntry(arch, "msgsnd") }
+// stores is called once for each message that is received, which are as many as were sent, below that system call.
+const stores = "store_msg"
+
+func receiveEntry(arch string) string { return syscallEntry(arch, "msgrcv") }
 
 func programsCopied(arch string) Guest {
 	clone := func(name string) []*wire.Step {
-		c := &wire.Cloning{Entry: sendEntry(arch), Rules: []*wire.Rule{{}}}
+		c := &wire.Cloning{Entry: receiveEntry(arch), Rules: []*wire.Rule{{}}}
 		return []*wire.Step{{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{SkipRefused: true, Clones: []*wire.Cloning{c}}}}, read(name + " is live"),
 			{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 30, Run: programsWork("").GetRun()}}}}
 	}
-	both := []string{sendEntry(arch), sends}
+	both := []string{receiveEntry(arch), stores}
 	steps := slices.Concat([]*wire.Step{snapshot("before", "")}, clone("first"), []*wire.Step{
 		read("first begins"), programsWork("work alone"), read("alone"),
 		programsArrive.attach(both...), read("first goes on"), programsWork("work arriving"), read("arriving"), programsArrive.detach(),
 		read("first ends"), programsWork("work left"), read("left"), unsplice("first"),
-		programsThere.attach(sends)}, clone("second"), []*wire.Step{
+		programsThere.attach(stores)}, clone("second"), []*wire.Step{
 		read("second begins"), programsWork("work there"), read("there"), programsThere.detach(),
 		read("second ends"), programsWork("work last"), read("last"), unsplice("second"), snapshot("after", "before")})
 	return Guest{Name: "copied", CPUs: 1, Time: vm.Exact, Boots: true, Index: true, Software: []string{"bpftrace"}, RunTimeout: 30 * time.Minute,
@@ -155,7 +157,8 @@ func mapOf(kind, function string) string { return "@" + kind + "_" + function }
 // programsCopied returns how many calls programs counted of what runs as a copy.
 func (t *T) programsCopied() (counted uint64) {
 	const g = "copied"
-	entered := sendEntry(t.Arch)
+	entered := receiveEntry(t.Arch)
+	t.Files["programs-first.txt"], t.Files["programs-second.txt"] = composition(t.done(g, "first grown").Clones), composition(t.done(g, "second grown").Clones)
 	for _, w := range []struct {
 		from, to string
 		copied   bool // what is called is, and runs as a copy
@@ -166,13 +169,13 @@ func (t *T) programsCopied() (counted uint64) {
 		if w.copied {
 			inCopy = programsCalls
 		}
-		t.equal(w.to+": calls counted of the copy of "+sends, came[sends], inCopy)
+		t.equal(w.to+": calls counted of the copy of "+stores, came[stores], inCopy)
 	}
 	for _, w := range []struct {
 		round     programsRound
 		functions []string
 		from, to  string // when we counted each call that programs did
-	}{{programsArrive, []string{entered, sends}, "first goes on", "arriving"}, {programsThere, []string{sends}, "second is live", "there"}} {
+	}{{programsArrive, []string{entered, stores}, "first goes on", "arriving"}, {programsThere, []string{stores}, "second is live", "there"}} {
 		did := t.came(g, w.from, w.to, symbolOf)[entered]
 		bpf, err := programsCounted(t.ran(g, "detach "+w.round.name)[0])
 		t.noError(w.round.name+": what bpftrace counted", err)
@@ -187,7 +190,7 @@ func (t *T) programsCopied() (counted uint64) {
 	for _, l := range t.done(g, "second grown").Clones[0].Left {
 		why[l.Function] = l.Refusal.Reason
 	}
-	t.equal("second: why "+sends+", which has programs, is not copied", why[sends], plan.Foreign.String())
+	t.equal("second: why "+stores+", which has programs, is not copied", why[stores], plan.Foreign.String())
 	t.equal("copied: ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
 	return counted
 }
