@@ -207,21 +207,6 @@ func (e *env) staticKey() (isa.Addr, error) {
 	return found, failed
 }
 
-// landing is the landing pad, or what boot has left of it, in front of a function's ftrace site (amd64), or
-// that site.
-func (e *env) landing() (isa.Addr, error) {
-	found := e.fn.Addr
-	code := make([]byte, ktext.MostFtrace)
-	e.text.Functions("", func(f ktext.Func) bool {
-		err := e.text.Read(f.Addr, code)
-		if err == nil && e.text.Sealed(f.Addr, code) > 0 {
-			found = f.Addr
-		}
-		return found == e.fn.Addr
-	})
-	return found, nil
-}
-
 // weak opens the device without one of root's capabilities.
 func weak(capability int) func(*env) error {
 	return func(*env) error {
@@ -332,7 +317,6 @@ func (e *env) refusals(rng *rand.Rand) error {
 		refusal{"splice: a jump with something behind it", e.filled(), splice(func(_ *env, s *kdev.Splice) {
 			s.Old, s.New = append(bytes.Clone(s.Old), 0, 0, 0, 0), append(bytes.Clone(s.New), 0, 0, 0, 0)
 		})},
-		within("what the kernel finds a function's begin by", (*env).landing),
 		refusal{"open without CAP_SYS_MODULE", unix.EPERM, weak(unix.CAP_SYS_MODULE)},
 		refusal{"open without CAP_SYS_RAWIO", unix.EPERM, weak(unix.CAP_SYS_RAWIO)}))
 	if err := e.sites(); err != nil {

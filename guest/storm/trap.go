@@ -7,6 +7,7 @@ import (
 
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
+	"kerninst/agent/ktext"
 	"kerninst/agent/plan"
 )
 
@@ -42,10 +43,28 @@ var badTraps = []refusal{
 		}
 		return trap(func(_ *env, s *kdev.Splice) { s.Point = a + behindFtrace })(e)
 	}},
+	{"splice: a breakpoint in front of what ftrace rewrites, or there", unix.EACCES, trap(func(e *env, s *kdev.Splice) {
+		s.Point = e.landing()
+		s.Old, s.New = make([]byte, 4), bytes.Repeat(e.arch.Break, 4/len(e.arch.Break))
+	})},
 	{"splice: a breakpoint, and one back from a patch in which somebody sleeps", unix.EINVAL, trap(func(_ *env, s *kdev.Splice) { s.Home, s.Awake = true, false })},
 	{"splice: a breakpoint, and one back that is all of the patch", unix.EINVAL, trap(func(e *env, s *kdev.Splice) { s.Home, s.PatchLen = true, len(e.arch.Break) })},
 	{"splice: a jump, and a breakpoint back", unix.EINVAL, splice(func(_ *env, s *kdev.Splice) { s.Home = true })},
 	{"splice: a breakpoint, and all is well", 0, trap(func(*env, *kdev.Splice) {})},
+}
+
+// landing is what boot has left of a landing pad, in front of a function's ftrace site (amd64), or that site.
+func (e *env) landing() isa.Addr {
+	site := e.fn.Addr + 4 // or a part of it
+	found := site
+	code := make([]byte, ktext.MostFtrace)
+	e.text.Functions("", func(f ktext.Func) bool {
+		if e.text.Read(f.Addr, code) == nil && e.text.Sealed(f.Addr, code) > 0 {
+			found = f.Addr
+		}
+		return found == site
+	})
+	return found
 }
 
 // breakpoint is a point reached by nothing else.
