@@ -2,7 +2,9 @@ package check
 
 import (
 	"bufio"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +14,9 @@ import (
 // told are the parts of memory that the kernel gives account of. What it has besides is in
 // use by who asked for pages.
 var told = []string{"MemFree", "Buffers", "Cached", "AnonPages", "Slab", "PageTables", "KernelStack", "VmallocUsed", "Percpu"}
+
+// slabs are those that are not given back when memory is short.
+const slabs = "SUnreclaim"
 
 // Kept is what the kernel holds, in KiB, by what holds it, and how many pieces of virtual
 // memory are the module's.
@@ -40,8 +45,20 @@ func Kept() (map[string]int, error) {
 	}
 	pages -= aside
 	pieces, err := Pieces()
-	return map[string]int{"pages": pages, "SUnreclaim": all["SUnreclaim"], "VmallocUsed": all["VmallocUsed"], "Percpu": all["Percpu"],
+	return map[string]int{"pages": pages, slabs: all[slabs], "VmallocUsed": all["VmallocUsed"], "Percpu": all["Percpu"],
 		"pieces": pieces}, err
+}
+
+// Grown compares what was kept at two times, by how much each of some parts may be more. Slabs are not compared where the kernel
+// looks for leaks, which has a record of each object in one, and where KASAN keeps what was freed: Leaks asks it.
+func Grown(first, last, may map[string]int) {
+	for _, what := range slices.Sorted(maps.Keys(may)) {
+		if what == slabs && LooksForLeaks() {
+			continue
+		}
+		more := last[what] - first[what]
+		Report("kernel memory that is not given back: "+what, last[what], more <= may[what], "%d more", more)
+	}
 }
 
 // Pieces is how many pieces of virtual memory the module has asked for and not given back.

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -141,13 +139,7 @@ func everything(calls int, seed uint64) error {
 	check.Report("batches that were made", made, made > 0, "")
 	root.report("root")
 	nobody.report("nobody")
-	for _, what := range slices.Sorted(maps.Keys(halves[0])) {
-		more := halves[1][what] - halves[0][what]
-		if what == "SUnreclaim" && check.LooksForLeaks() {
-			continue // as in guest/churn
-		}
-		check.Report("kernel memory that is not given back: "+what, halves[1][what], more <= mayGrow[what], "%d more", more)
-	}
+	check.Grown(halves[0], halves[1], mayGrow)
 	if err := check.Leaks(); err != nil {
 		return err
 	}
