@@ -32,14 +32,15 @@ var scheduling = []string{"try_to_wake_up", "enqueue_task_fair", "dequeue_entity
 
 const schedstats = "/proc/sys/kernel/sched_schedstats"
 
-// What is slept for between is what lets a batch be planned and written meanwhile, now and then.
+// What is slept for between is what lets a batch be planned and written meanwhile, now and then: on a busy host that takes longer, and
+// the module stays longer the more often it has come.
 var disturbances = []disturbance{
 	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
 		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", scheduling, "static key site", 400},
 	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
 		arming, "true", "", scheduling, "static key site", 400},
 	{"unloads", "a module comes and goes while it is spliced",
-		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
+		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
 }
 
 // arming has kprobes come to functions that are spliced, and go. Whoever reads their code meanwhile

@@ -210,6 +210,7 @@ func checkPrograms(t *T) {
 		} else {
 			made := t.made(g, "splice "+r.name)
 			points += len(made)
+			t.equal(r.name+": the entry is had, whoever traces it", t.done(g, "splice "+r.name).Points[0].Refusal == nil, true)
 			t.equal(r.name+": our counter = what the workload did", t.value(g, "count "+r.name, made[0]), did)
 			t.ran(g, "rest "+r.name)
 			did *= 2

@@ -40,7 +40,7 @@ func (t *Text) Compiled(a isa.Addr, code []byte) bool {
 		i := t.Arch.Decode(code[k:], a+isa.Addr(k))
 		if i.Flow == isa.FlowCall {
 			f, known := t.Locate(i.Target)
-			return !known || slices.Contains(callers, f.Name)
+			return !known || f.Generated() || slices.Contains(callers, f.Name)
 		}
 		k += i.Len
 	}
@@ -118,7 +118,7 @@ func (t *Text) ftraceAmd64(a isa.Addr, code []byte) int {
 	if len(code) < n+5 {
 		return 0
 	}
-	if c := code[n:]; bytes.HasPrefix(c, nop5) || c[0] == 0xe8 || c[0] == jmp5 && t.generated(t.Arch.Decode(c, a+isa.Addr(n)).Target) {
+	if c := code[n:]; bytes.HasPrefix(c, nop5) || c[0] == 0xe8 || c[0] == jmp5 && t.made(a, t.Arch.Decode(c, a+isa.Addr(n)).Target) {
 		return n + 5
 	}
 	return 0
@@ -127,17 +127,31 @@ func (t *Text) ftraceAmd64(a isa.Addr, code []byte) int {
 // generators are what /proc/kallsyms has in place of a module for code that the kernel itself makes while it runs (kernel/kallsyms.c, s_show()).
 var generators = []string{"bpf", "__builtin__ftrace", "__builtin__kprobes"}
 
-// generated reports whether what is at a, which a jump leads to, is neither the kernel's nor a module's, but made while the kernel runs.
-func (t *Text) generated(a isa.Addr) bool {
+// Generated reports whether the kernel has made f while it runs, such as a trampoline: it is in no image and no module's, and
+// may be gone.
+func (f Func) Generated() bool { return slices.Contains(generators, f.Module) }
+
+// made reports whether a jump at from leads to what the kernel has made while it runs. From the kernel's own text nothing else is
+// outside of that, but where it rewrites static calls; from a module's all other modules are.
+func (t *Text) made(from, to isa.Addr) bool {
 	end, ok := t.sym.markers["_end"]
 	if !ok {
 		end = t.hi
 	}
-	if a >= t.lo && a < end {
+	switch in := (span{t.lo, end}); {
+	case in.holds(to) || t.calls().holds(from):
 		return false
+	case in.holds(from):
+		return true
 	}
-	f, known := t.Locate(a)
-	return !known || slices.Contains(generators, f.Module)
+	f, known := t.Locate(to)
+	_, m := t.code(to)
+	return (!known || f.Generated()) && m == nil
+}
+
+// calls are the trampolines of the kernel's static calls.
+func (t *Text) calls() span {
+	return span{t.sym.markers["__static_call_text_start"], t.sym.markers["__static_call_text_end"]}
 }
 
 const nopArm64 = 0xd503201f

@@ -409,9 +409,9 @@ func TestFtraceSite(t *testing.T) {
 
 // TestJumpingSite: since Linux 7.0 a site jumps to code that the kernel has made, and functions without a site to what they were linked with.
 func TestJumpingSite(t *testing.T) {
-	const lo, made, module = isa.Addr(0xffffffff81000000), isa.Addr(0xffffffffc0001000), isa.Addr(0xffffffffc0002000)
-	syms := fmt.Sprintf("%x T _stext\n%x t begin\n%x T _etext\n%x t init\n%x B _end\n%x t bpf_trampoline_1\t[bpf]\n%x t f\t[m]\n",
-		uint64(lo), uint64(lo), uint64(lo+0x1000), uint64(lo+0x2000), uint64(lo+0x3000), uint64(made), uint64(module))
+	const lo, made, module, other = isa.Addr(0xffffffff81000000), isa.Addr(0xffffffffc0001000), isa.Addr(0xffffffffc0002000), isa.Addr(0xffffffffc0004000)
+	syms := fmt.Sprintf("%x T _stext\n%x t begin\n%x T __static_call_text_start\n%x T __static_call_text_end\n%x T _etext\n%x t init\n%x B _end\n%x t bpf_trampoline_1\t[bpf]\n%x t f\t[m]\n%x t g\t[n]\n",
+		uint64(lo), uint64(lo), uint64(lo+0xf00), uint64(lo+0xf08), uint64(lo+0x1000), uint64(lo+0x2000), uint64(lo+0x3000), uint64(made), uint64(module), uint64(other))
 	x, err := ktext.New(amd64.Arch, strings.NewReader(syms), func(_ isa.Addr, b []byte) error { clear(b); return nil }, ktext.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -431,7 +431,9 @@ func TestJumpingSite(t *testing.T) {
 		{"what is freed after boot", lo, lo + 0x2010, nil, 0},
 		{"behind the kernel's last symbol", lo, lo + 0x2fff, nil, 0},
 		{"from a module to the kernel", module, lo + 0x10, nil, 0},
-		{"a module", lo, module + 0x10, nil, 0},
+		{"where a module was when symbols were read", lo, module + 0x10, nil, 5},
+		{"from a static call's trampoline to a module", lo + 0xf00, module, nil, 0},
+		{"from a module to another", module, other, nil, 0},
 	} {
 		at := c.from + isa.Addr(len(c.begin))
 		code := slices.Concat(c.begin, []byte{0xe9}, isa.ByteOrder.AppendUint32(nil, uint32(c.to-at-5)), make([]byte, 8))

@@ -44,6 +44,8 @@ func (c Class) String() string { return classNames[c] }
 // span is a run of addresses, hi excluded.
 type span struct{ lo, hi isa.Addr }
 
+func (s span) holds(a isa.Addr) bool { return s.lo <= a && a < s.hi }
+
 // Reservation is one reserved run and its reason.
 type Reservation struct {
 	Class  Class

@@ -33,8 +33,8 @@ import (
 //     key (guest/module/keys.c); and it calls the call's trampoline.
 //   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
 //     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
-//   - ftrace and live patches that come later: who calls a copy looks at the original's site first, and goes
-//     there if that is not bare (gen.Gate). A kprobe in the middle of a function that comes later does not see who
+//   - ftrace that comes later: who calls a copy looks at the original's site first, and goes
+//     there if that is not bare (gen.Gate). No live patch comes (guest/module/livepatch.c). A kprobe in the middle of a function that comes later does not see who
 //     is in the copy. Functions that are traced or probed already are not copied.
 
 // Cloning is what a clone is asked to be.
@@ -310,6 +310,8 @@ func (fn *function) carried(req Request, k int, i isa.Insn) *Refusal {
 		return refuse(MayFault, "%s has an exception-table entry, and no patch memory is in the module's text, where faults have fixups", fn.name(k))
 	case reserved && ownReserved[res.Class.String()]:
 		return reserve(res.Class.String(), "%v: %v: %s", fn.Func, res.Class, res.Why)
+	case reserved && (res.Class == ktext.StaticKey || res.Class == ktext.StaticCall) && fn.off(k) < fn.ftrace: // no copy has it
+		return reserve(res.Class.String(), "%v begins with what may be an ftrace site, and is a %v", fn.Func, res.Class)
 	case i.Flow == isa.FlowUnknown:
 		return refuse(Undecodable, "%s is not understood", fn.name(k))
 	case i.Flow == isa.FlowCall && i.Target == i.End():

@@ -574,3 +574,26 @@ func TestCloneBehindArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneColdCall: the copy of a cold half that begins with a call has that call, which is no ftrace site.
+func TestCloneColdCall(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	lo, _ := k.Text(t).Bounds()
+	at := lo + 0x8000
+	k.Add("halves", at, []byte("\x90"+split["amd64"].hot[:3]+"\x0f\x84\xf6\x00\x00\x00"+split["amd64"].hot[9:]))
+	k.Add("behind_halves", at+1+isa.Addr(len(split["amd64"].hot)), []byte("\x90"))
+	k.Add("halves.cold", at+0x100, []byte("\xe8\xfb\x0e\x00\x00\xe9\x07\xff\xff\xff")) // call next; jmp to the other call
+	k.Add("behind_cold", at+0x10a, []byte("\x90"))
+	x := k.Text(t)
+	f, err := x.Function("", "halves")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, r := cloneOf(x, f, nil)
+	if r != nil {
+		t.Fatal(r)
+	}
+	if !slices.ContainsFunc(c.Entry.Clone.Insns, func(i gen.Cloned) bool { return i.Insn.Addr == at+0x100 }) {
+		t.Error("the call is not in the copy")
+	}
+}

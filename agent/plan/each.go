@@ -55,7 +55,8 @@ func (fn *function) offsets(req Request, each Each) (out []isa.Off, r *Refusal) 
 		return fn.blocks(req.Known)
 	case EachCall:
 		return fn.where(func(k int) bool {
-			return fn.insns[k].Flow == isa.FlowCall || fn.insns[k].Flow == isa.FlowIndirectCall
+			calls := fn.insns[k].Flow == isa.FlowCall || fn.insns[k].Flow == isa.FlowIndirectCall
+			return calls && fn.off(k) >= fn.ftrace // which calls who traces
 		}), nil
 	case EachReturn:
 		return fn.returns()

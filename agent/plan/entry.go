@@ -109,11 +109,12 @@ func (fn *function) straight() int {
 			back[i.Target] = true
 		}
 	}
+	traced := fn.text.Compiled(fn.Addr, fn.code)
 	for k, i := range fn.insns {
 		switch {
 		case back[i.Addr]:
 			return k
-		case i.Flow != isa.FlowNone:
+		case i.Flow != isa.FlowNone && !(traced && fn.off(k) < fn.ftrace): // who traces comes back
 			return k + 1
 		}
 	}

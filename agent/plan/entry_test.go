@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,5 +171,50 @@ func TestExclusive(t *testing.T) {
 	}
 	if known.Exclusive(x, "", "none", 8) {
 		t.Error("a function that is not there")
+	}
+}
+
+// sites are an ftrace site of ksys_read's that somebody uses, by ISA: where it is, and what is there.
+var sites = map[string]map[isa.Off][]string{
+	"amd64":   {4: {"\xe8\x00\x00\x00\x3e", "\xe9\x00\x00\x00\x3e"}}, // a call, and a jump since Linux 7.0, to what the kernel has made
+	"arm64":   {4: {"\x00\x00\x00\x95"}},
+	"riscv64": {0: {"\x97\x02\x00\x04\xe7\x82\x42\x31"}},
+}
+
+// TestTraced: while somebody traces a function, what is behind its site is asked for as ever: its entry, its calls, and where
+// it returns, whoever has decoded it before.
+func TestTraced(t *testing.T) {
+	for arch, bySite := range sites {
+		bare := ktexttest.Load(t, arch).Text(t)
+		for off, all := range bySite {
+			for _, code := range all {
+				x := edited(t, arch, "ksys_read", off, code)
+				f, err := x.Function("", "ksys_read")
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := x.Code(f)
+				if err != nil || !x.Traced(f.Addr, b) {
+					t.Fatalf("%s: % x is not traced, %v", arch, code, err)
+				}
+				p, r := plan.Entry(x, request(x, f.Name, 0))
+				if r != nil || int(p.Offset) < x.FtraceSite(f.Addr, b) {
+					t.Errorf("%s: % x: the entry is at %v, %v", arch, code, p, r)
+				}
+				var insns []isa.Insn // as who knows nothing of sites has decoded them
+				for k := 0; k < len(b); {
+					i := x.Arch.Decode(b[k:], f.Addr+isa.Addr(k))
+					insns, k = append(insns, i), k+i.Len
+				}
+				x.KeepDecoded(f.Addr, b, insns)
+				for _, each := range []plan.Each{plan.EachCall, plan.EachReturn, plan.EachBlock} {
+					want, r := plan.OffsetsAt(bare, f, plan.Request{}, each)
+					got, other := plan.OffsetsAt(x, f, plan.Request{}, each)
+					if r != nil || other != nil || !slices.Equal(got, want) {
+						t.Errorf("%s: % x: %d: %v, %v; want %v, %v", arch, code, each, got, other, want, r)
+					}
+				}
+			}
+		}
 	}
 }

@@ -172,6 +172,9 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 		return nil, unreadable(err)
 	}
 	fn := &function{Func: f, text: text, code: code, ftrace: isa.Off(text.FtraceSite(f.Addr, code)), sealed: isa.Off(text.Sealed(f.Addr, code))}
+	if Half(f.Name) { // which nobody calls, so that it has no site, whatever it begins with
+		fn.ftrace, fn.sealed = 0, 0
+	}
 	fn.lost = -1
 	fn.insns, fn.memo = make([]isa.Insn, 0, usuallyAsked), make([]memo, 0, usuallyAsked)
 	return fn, nil
@@ -225,13 +228,13 @@ func (fn *function) next() {
 		fn.ended = true
 		return
 	}
-	if isa.Off(k) < fn.ftrace && i.Flow == isa.FlowJump {
-		i.Flow = isa.FlowCall // ftrace's: who is jumped to comes back to behind it
-	}
 	fn.add(i)
 }
 
 func (fn *function) add(i isa.Insn) {
+	if i.Addr < fn.Addr+isa.Addr(fn.ftrace) && i.Flow == isa.FlowJump {
+		i.Flow = isa.FlowCall // ftrace's: who is jumped to comes back to behind it
+	}
 	if (i.Traits&isa.Lost != 0 || fn.foreign(i)) && fn.lost < 0 {
 		fn.lost = len(fn.insns)
 	}
@@ -454,7 +457,7 @@ func (fn *function) unnamed(k int) bool {
 	s := nameless[fn.text.Arch.Name]
 	for first := k; first > 0 && fn.off(k)-fn.off(first) < s.site; first-- {
 		i, code := fn.insns[first], fn.code[fn.off(first):]
-		if i.Len == s.insn && i.Addr%s.align == 0 && i.Flow == isa.FlowNone && fn.text.FtraceSite(i.Addr, code) == int(s.site) && fn.cutOff(first) {
+		if i.Len == s.insn && i.Addr%s.align == 0 && (i.Flow == isa.FlowNone || fn.text.Compiled(i.Addr, code)) && fn.text.FtraceSite(i.Addr, code) == int(s.site) && fn.cutOff(first) {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -259,5 +260,22 @@ func TestStack(t *testing.T) {
 		if r != nil || made == 0 {
 			t.Errorf("%s: %d points, %v", arch, made, r)
 		}
+	}
+}
+
+// TestStackTraced: the stack may be walked when symbols were read while somebody traced what walks it, which leads to what cannot be read.
+func TestStackTraced(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	_, hi := k.Text(t).Bounds()
+	at := hi - 128
+	k.Add("stack_trace_save_regs", at, []byte("\xe8\xfb\xff\xff\x3e\xc3")) // call of a trampoline; ret
+	k.Kallsyms += fmt.Sprintf("%x t ftrace_trampoline\t[__builtin__ftrace]\n", uint64(at+0x3f000000))
+	x := k.Text(t)
+	req := request(x, "vfs_read", 0)
+	lo, _ := x.Bounds()
+	req.Loads = lo + 0x4200
+	req.Snippet = snippet.Snippet{Cells: []snippet.Cell{{Kind: snippet.Stacks, Records: 16, Fields: 5}}, Code: []snippet.Insn{{Op: snippet.Stack}}}
+	if p, r := plan.Entry(x, req); r != nil {
+		t.Errorf("%v, %v", p, r)
 	}
 }

@@ -79,7 +79,7 @@ func leads(text *ktext.Text, f ktext.Func, code []byte) (out []ktext.Func) {
 			op := text.Arch.Op
 			target, ok = cfg.JoinedTarget(op(code[k:], i.Addr), op(code[before:], f.Addr+isa.Addr(before)))
 		}
-		if to, known := text.Locate(target); ok && known {
+		if to, known := text.Locate(target); ok && known && !to.Generated() { // which a tracer's site leads to
 			out = append(out, to)
 		}
 		before, k = k, k+i.Len

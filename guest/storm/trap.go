@@ -56,6 +56,9 @@ var badTraps = []refusal{
 // landing is what boot has left of a landing pad, in front of a function's ftrace site (amd64), or that site.
 func (e *env) landing() isa.Addr {
 	site := e.fn.Addr + 4 // or a part of it
+	if e.arch.Name != "amd64" {
+		return site
+	}
 	found := site
 	code := make([]byte, ktext.MostFtrace)
 	e.text.Functions("", func(f ktext.Func) bool {
