@@ -21,8 +21,9 @@ import (
 // programs: BPF's programs at the begin and the ends of functions, by ftrace's trampolines and by kprobes, while each
 // instruction of these is spliced: some are there before, some come and outlive the splices. Both count each call.
 
-// programmed are functions that have programs; of the first the calls are known.
-var programmed = []string{sends, "vfs_read", "vfs_write", "try_to_wake_up", "handle_mm_fault", "do_sys_openat2"}
+// programmed are functions that have programs; of the first the calls are known. All of their instructions are spliced, but of
+// stores, which is called as often, the entry.
+var programmed = []string{sends, "vfs_read", "vfs_write", "try_to_wake_up", "handle_mm_fault", "do_sys_openat2", stores}
 
 // programsRound is what of BPF's is there, and when it comes. Only a kprobe in a function bars it from us.
 type programsRound struct {
@@ -84,8 +85,11 @@ func programsWork(name string) *wire.Step {
 const programsCalls = 2 * sentLengths
 
 func (r programsRound) steps() []*wire.Step {
-	points := []*wire.Point{entry(sends)}
+	points := []*wire.Point{entry(stores)}
 	for _, f := range programmed {
+		if f == stores {
+			continue
+		}
 		points = append(points, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	begin := []*wire.Step{r.attach(programmed...), skipping("splice "+r.name, points)}
