@@ -52,7 +52,7 @@ func (fn *function) keepsArguments(req Request, k, at int) *Refusal {
 func (fn *function) keepsArgument(k, at, argument int) *Refusal {
 	r := gen.Argument(fn.text.Arch, argument)
 	switch j := fn.insns[k]; {
-	case fn.off(k) < fn.ftrace: // calls ftrace, which keeps them
+	case fn.traceable && fn.off(k) < fn.ftrace: // calls ftrace, which keeps them
 	case j.Flow != isa.FlowNone && j.Flow != isa.FlowCond:
 		return refuse(NoArgument, "%s, before what is at %s, is %v: argument %d may be gone", fn.name(k), fn.name(at), j.Flow, argument)
 	case (j.Writes | j.Clobbers).Has(r):

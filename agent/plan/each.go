@@ -56,7 +56,7 @@ func (fn *function) offsets(req Request, each Each) (out []isa.Off, r *Refusal) 
 	case EachCall:
 		return fn.where(func(k int) bool {
 			calls := fn.insns[k].Flow == isa.FlowCall || fn.insns[k].Flow == isa.FlowIndirectCall
-			return calls && fn.off(k) >= fn.ftrace // which calls who traces
+			return calls && !(fn.traceable && fn.off(k) < fn.ftrace) // who traces is called there
 		}), nil
 	case EachReturn:
 		return fn.returns()

@@ -18,7 +18,11 @@ func Entry(text *ktext.Text, req Request) (*Plan, *Refusal) {
 	}
 	var why refusals
 	var best Request
-	last, least := fn.straight(), -1
+	last, err := fn.straight(req.Known)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	least := -1
 	fewest := fn.fewest(req)
 	for k, m := range mechanisms[text.Arch.Name] {
 		if !req.allows(m.m) || m.m == Trap && least >= 0 {
@@ -71,14 +75,14 @@ func (all refusals) usual() (out *Refusal) {
 }
 
 // Straight is the offset up to which each call of a function executes each instruction
-// exactly once; 0 if that is not known.
+// exactly once; 0 if that is not known, or there is no such.
 func (k *Functions) Straight(text *ktext.Text, module, name string) isa.Off {
 	fn, r := k.function(text, module, name)
 	if r != nil {
 		return 0
 	}
-	n := fn.straight()
-	if n == 0 {
+	n, err := fn.straight(k)
+	if n == 0 || err != nil {
 		return 0
 	}
 	return isa.Off(fn.insns[n-1].End() - fn.Addr)
@@ -99,26 +103,33 @@ func (k *Functions) Exclusive(text *ktext.Text, module, name string, off isa.Off
 	return false
 }
 
-// straight is how many instructions each call executes exactly once, from the first: to
-// the first that does anything but fall through, itself included, and to before one that
-// a jump of the function leads back to.
-func (fn *function) straight() int {
-	back := map[isa.Addr]bool{}
-	for _, i := range fn.whole() {
-		if i.Flow == isa.FlowJump || i.Flow == isa.FlowCond {
-			back[i.Target] = true
-		}
+// straight is how many instructions each call executes exactly once that whoever traces the function lets in, from the
+// first: to the first that does anything but fall through, or may fault and go on elsewhere, itself included; and to before one that
+// a jump of either half leads to, or that is behind the site of a static key, which may become a jump.
+func (fn *function) straight(known *Functions) (int, error) {
+	leads, err := fn.leaders(known)
+	if err != nil {
+		return 0, err
 	}
-	traced := fn.text.Compiled(fn.Addr, fn.code)
-	for k, i := range fn.insns {
+	faults, err := fn.text.Faults(fn.Module, fn.Addr, fn.End())
+	if err != nil {
+		return 0, err
+	}
+	ends := map[isa.Addr]bool{}
+	for _, f := range faults {
+		ends[f.Site] = true
+	}
+	for k, i := range fn.whole() {
 		switch {
-		case back[i.Addr]:
-			return k
-		case i.Flow != isa.FlowNone && !(traced && fn.off(k) < fn.ftrace): // who traces comes back
-			return k + 1
+		case leads[i.Addr]:
+			return k, nil
+		case ends[i.Addr]:
+			return k + 1, nil
+		case i.Flow != isa.FlowNone && !(fn.traceable && fn.off(k) < fn.ftrace): // who traces comes back
+			return k + 1, nil
 		}
 	}
-	return len(fn.insns)
+	return len(fn.insns), nil
 }
 
 // leastAdded is the first of those of so many instructions whose patch adds the least, if that is

@@ -218,3 +218,31 @@ func TestTraced(t *testing.T) {
 		}
 	}
 }
+
+// TestEntryBeforeKeys: no entry is behind the site of a static key, by which the kernel may jump past it one day, nor behind what
+// the other half jumps back to.
+func TestEntryBeforeKeys(t *testing.T) {
+	k := ktexttest.Load(t, "amd64")
+	links, err := k.Text(t).Links("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const moves = "\x48\x89\xf8\x48\x89\xf9\x48\x89\xfa"
+	site := links.Keys[0].Site
+	lo, _ := k.Text(t).Bounds()
+	lo += 0x8000
+	k.Add("keyed", site-9, []byte(moves+"\x0f\x1f\x44\x00\x00"+moves+"\xc3"))
+	k.Add("halves", lo, []byte(moves+moves+"\x0f\x84\x68\x00\x00\x00\xc3")) // je cold
+	k.Add("behind_halves", lo+0x19, []byte("\x90"))
+	k.Add("halves.cold", lo+0x80, []byte("\xeb\x87")) // to what is behind three moves
+	k.Add("behind_cold", lo+0x82, []byte("\x90"))
+	x := k.Text(t)
+	for name, before := range map[string]isa.Off{"keyed": 9, "halves": 9} {
+		p, r := plan.Entry(x, request(x, name, 0))
+		if r != nil {
+			t.Errorf("%s: %v", name, r)
+		} else if p.Offset >= before {
+			t.Errorf("the entry of %s is at +%#x, want one before +%#x", name, p.Offset, before)
+		}
+	}
+}

@@ -26,19 +26,21 @@ type function struct {
 	lost   int // index of the first instruction whose length is a guess
 	// rebase is set where any instruction may change what a CPU finds per-CPU memory
 	// with: a function that comes back from sleep finds it only behind the last of them.
-	rebase  bool
-	own     *isa.Marks // cached, of ownTargets
-	ftrace  isa.Off    // bytes at the start that belong to ftrace, but for
-	sealed  isa.Off    // those before it
-	facts   *Facts     // cached, of Request.Facts
-	quiet   bool       // nobody reads why something is refused: it need not be named
-	jumpsTo *string    // cached result of indirectJump
-	jumpsAt int
-	aimed   map[isa.Addr]bool // where the instructions lead themselves, once somebody has asked
-	looked  bool              // whether ownAt is known
-	ownAt   int               // cached result of ownIndirectJump
-	memo    []memo            // of each instruction
-	seenBy  *Functions        // who found its bytes to be what they were
+	rebase bool
+	own    *isa.Marks // cached, of ownTargets
+	ftrace isa.Off    // bytes at the start that belong to ftrace, but for
+	sealed isa.Off    // those before it
+	// traceable: they are ftrace's, and not what a function without a site begins with, that looks like one.
+	traceable bool
+	facts     *Facts  // cached, of Request.Facts
+	quiet     bool    // nobody reads why something is refused: it need not be named
+	jumpsTo   *string // cached result of indirectJump
+	jumpsAt   int
+	aimed     map[isa.Addr]bool // where the instructions lead themselves, once somebody has asked
+	looked    bool              // whether ownAt is known
+	ownAt     int               // cached result of ownIndirectJump
+	memo      []memo            // of each instruction
+	seenBy    *Functions        // who found its bytes to be what they were
 }
 
 // memo is what was found out of one instruction, which others ask about too.
@@ -175,6 +177,7 @@ func decode(text *ktext.Text, f ktext.Func) (*function, *Refusal) {
 	if Half(f.Name) { // which nobody calls, so that it has no site, whatever it begins with
 		fn.ftrace, fn.sealed = 0, 0
 	}
+	fn.traceable = fn.ftrace > 0 && text.Compiled(f.Addr, code)
 	fn.lost = -1
 	fn.insns, fn.memo = make([]isa.Insn, 0, usuallyAsked), make([]memo, 0, usuallyAsked)
 	return fn, nil
