@@ -19,7 +19,7 @@ import (
 )
 
 // programs: BPF's programs at the begin and the ends of functions, by ftrace's trampolines and by kprobes, while each
-// instruction of these is spliced: some are there before, some come and outlive the splices. Both count each call.
+// instruction of these is spliced: some are there before, some come and outlive the splices. Both count each call. And they come to functions that run as copies.
 
 // programmed are functions that have programs; of the first the calls are known. All of their instructions are spliced, but of
 // stores, which is called as often, the entry.

@@ -34,8 +34,8 @@ import (
 //   - A backtrace from the copy, or from what it calls: what the kernel's tables say of each
 //     original instruction, and the copy's addresses (guest/module/arch/amd64/frames.c).
 //   - ftrace that comes later: who calls a copy looks at the original's site first, and goes
-//     there if that is not bare (gen.Gate). No live patch comes (guest/module/livepatch.c). A kprobe in the middle of a function that comes later does not see who
-//     is in the copy. Functions that are traced or probed already are not copied.
+//     there if that is not bare (gen.Gate). No live patch comes (guest/module/livepatch.c). A kprobe in the
+//     middle of a function that comes later does not see who is in the copy. Functions that are traced or probed already are not copied.
 
 // Cloning is what a clone is asked to be.
 type Cloning struct {

@@ -597,3 +597,31 @@ func TestCloneColdCall(t *testing.T) {
 		t.Error("the call is not in the copy")
 	}
 }
+
+// TestCloneKeyInFront: what begins with the site of a static key, which looks like ftrace's, has no copy: that would be without it.
+func TestCloneKeyInFront(t *testing.T) {
+	for name, refused := range map[string]bool{"keyed": true, "plain": false} {
+		k := ktexttest.Load(t, "amd64")
+		links, err := k.Text(t).Links("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, _ := k.Text(t).Bounds()
+		if at += 0x8000; refused {
+			at = links.Keys[0].Site
+		}
+		code := "\x0f\x1f\x44\x00\x00" + strings.Repeat("\x48\x89\xf8", 8) + "\xc3"
+		k.Add(name, at, []byte(code))
+		k.Add("behind", at+isa.Addr(len(code)), []byte("\xc3"))
+		x := k.Text(t)
+		f, err := x.Function("", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := request(x, name, 0)
+		req.Features.Keys, req.Own = true, req.Heap.Areas()[0].Code() // where copies may have sites
+		if _, r := plan.AsClone(x, req, plan.Cloning{Functions: []ktext.Func{f}}); (r != nil) != refused {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+}
