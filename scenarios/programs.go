@@ -35,9 +35,14 @@ type programsRound struct {
 }
 
 var programsRounds = []programsRound{
-	{name: "before", kinds: []string{"fentry", "fexit"}},
+	trampolined("before"),
 	{name: "kprobed", kinds: []string{"kprobe"}, refused: true},
 	{name: "beside", kinds: []string{"fentry", "fexit", "kprobe", "kretprobe"}, behind: true},
+}
+
+// trampolined is a round whose programs ftrace's sites lead to.
+func trampolined(name string) programsRound {
+	return programsRound{name: name, kinds: []string{"fentry", "fexit"}}
 }
 
 // on is the round on an ISA. riscv64's kernel has no kprobe at an ftrace site, with which each function begins: those
@@ -113,7 +118,7 @@ func programsGuests(arch string) []Guest {
 
 // Programs come to functions that run as copies, and go: meanwhile the original runs of the one that is called, and
 // the one that is entered does as a copy, behind its program. Then a clone is made of what calls one that has programs.
-var programsArrive, programsThere = programsRound{name: "arriving", kinds: []string{"fentry", "fexit"}}, programsRound{name: "there", kinds: []string{"fentry", "fexit"}}
+var programsArrive, programsThere = trampolined("arriving"), trampolined("there")
 
 // stores is called once for each message that is received, which are as many as were sent, below that system call.
 const stores = "store_msg"
@@ -230,6 +235,6 @@ func checkPrograms(t *T) {
 	counted += t.programsCopied()
 	t.atLeast("points that were live beside programs", float64(points), 500)
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
-	t.Metrics["programs.counted"] = report.Metric{Value: float64(counted), Unit: "calls", N: 1}
+	t.Metrics["programs.counted"] = report.Metric{Value: float64(counted), Unit: "counts", N: 1}
 	t.Metrics["programs.points"] = report.Metric{Value: float64(points), Unit: "points", N: 1}
 }

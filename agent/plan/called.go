@@ -128,10 +128,10 @@ func (fn *function) nothingOnStack(req Request, at int, to isa.Addr) *Refusal {
 }
 
 // compiled reports whether a function whose types are not known is one of C: it has an
-// ftrace site, as far as bytes tell, and is a module's, which may have come without types,
-// or has a name that only compilers give.
+// ftrace site, and is a module's, which may have come without types, or has a name that
+// only compilers give.
 func (fn *function) compiled() bool {
-	return fn.ftrace > 0 && (fn.Module != "" || strings.Contains(fn.Name, "."))
+	return fn.traceable && (fn.Module != "" || strings.Contains(fn.Name, "."))
 }
 
 // past is where a jump leads that comes to a module's way to far functions: a jump through
@@ -184,7 +184,7 @@ func (fn *function) back(at int) (isa.RegSet, isa.Addr, *Refusal) {
 		free |= out
 		break
 	}
-	if fn.ftrace > 0 {
+	if fn.traceable {
 		free |= byABI[fn.text.Arch.Name]
 	}
 	return free &^ gen.Wanted(fn.text.Arch) &^ fn.text.Arch.NeverUse, by, nil

@@ -156,7 +156,7 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 	}
 	halves := append([]*function{fn}, others...)
 	for _, half := range halves {
-		if r := half.clonable(c.req, half == fn); r != nil {
+		if r := half.clonable(c.req); r != nil {
 			return r
 		}
 	}
@@ -167,7 +167,7 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 }
 
 // clonable says why a function cannot be run as a copy.
-func (fn *function) clonable(req Request, whole bool) *Refusal {
+func (fn *function) clonable(req Request) *Refusal {
 	if r := fn.learn(req); r != nil {
 		return r
 	}
@@ -183,8 +183,8 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 	if fn.dispatched() {
 		return refuse(IndirectJump, "%v jumps by a table at +%#x, to the original's code", fn.Func, fn.ownIndirectJump())
 	}
-	if whole && fn.text.Traced(fn.Addr, fn.code) {
-		return refuse(Foreign, "%v is being traced", fn.Func)
+	if !Half(fn.Name) && fn.text.Traced(fn.Addr, fn.code) {
+		return fn.calledFirst()
 	}
 	if req.Taken != nil && req.Taken(fn.Addr, fn.End()) {
 		return refuse(AlreadySpliced, "%v has splices: its copy would be without them", fn.Func)
@@ -201,6 +201,14 @@ func (fn *function) clonable(req Request, whole bool) *Refusal {
 		return r
 	}
 	return fn.readable(req)
+}
+
+// calledFirst refuses a copy, which would be without what the function begins with.
+func (fn *function) calledFirst() *Refusal {
+	if fn.traceable {
+		return refuse(Foreign, "%v is being traced", fn.Func)
+	}
+	return refuse(Foreign, "%v begins with a call, which may be that of whoever traces it", fn.Func)
 }
 
 // dispatched reports whether the function jumps by a table to code of its own.

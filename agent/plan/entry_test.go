@@ -220,7 +220,7 @@ func TestTraced(t *testing.T) {
 }
 
 // TestEntryBeforeKeys: no entry is behind the site of a static key, by which the kernel may jump past it one day, nor behind what
-// the other half jumps back to.
+// the other half jumps back to, nor behind what may fault and go on elsewhere.
 func TestEntryBeforeKeys(t *testing.T) {
 	k := ktexttest.Load(t, "amd64")
 	links, err := k.Text(t).Links("")
@@ -232,7 +232,8 @@ func TestEntryBeforeKeys(t *testing.T) {
 	lo, _ := k.Text(t).Bounds()
 	lo += 0x8000
 	k.Add("keyed", site-9, []byte(moves+"\x0f\x1f\x44\x00\x00"+moves+"\xc3"))
-	k.Add("halves", lo, []byte(moves+moves+"\x0f\x84\x68\x00\x00\x00\xc3")) // je cold
+	k.Add("faulting", links.Faults[len(links.Faults)-1].Site-9, []byte(moves+"\x48\x8b\x07"+moves+"\xc3")) // a load
+	k.Add("halves", lo, []byte(moves+moves+"\x0f\x84\x68\x00\x00\x00\xc3"))                                // je cold
 	k.Add("behind_halves", lo+0x19, []byte("\x90"))
 	k.Add("halves.cold", lo+0x80, []byte("\xeb\x87")) // to what is behind three moves
 	k.Add("behind_cold", lo+0x82, []byte("\x90"))
@@ -244,5 +245,8 @@ func TestEntryBeforeKeys(t *testing.T) {
 		} else if p.Offset >= before {
 			t.Errorf("the entry of %s is at +%#x, want one before +%#x", name, p.Offset, before)
 		}
+	}
+	if end := new(plan.Functions).Straight(x, "", "faulting"); end != 12 { // where the load ends
+		t.Errorf("faulting is straight up to +%#x, want +0xc", end)
 	}
 }

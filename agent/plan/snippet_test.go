@@ -1,12 +1,14 @@
 package plan_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/ktext"
 	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/pad"
 	"kerninst/agent/place"
@@ -263,14 +265,34 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// TestStackTraced: the stack may be walked when symbols were read while somebody traced what walks it, which leads to what cannot be read.
+// TestStackTraced: the stack may be walked when symbols were read while somebody traced what walks it: by a trampoline, which
+// cannot be read, or by all that ftrace leads to.
 func TestStackTraced(t *testing.T) {
-	k := ktexttest.Load(t, "amd64")
-	_, hi := k.Text(t).Bounds()
-	at := hi - 128
-	k.Add("stack_trace_save_regs", at, []byte("\xe8\xfb\xff\xff\x3e\xc3")) // call of a trampoline; ret
-	k.Kallsyms += fmt.Sprintf("%x t ftrace_trampoline\t[__builtin__ftrace]\n", uint64(at+0x3f000000))
-	x := k.Text(t)
+	t.Run("trampoline", func(t *testing.T) {
+		k := ktexttest.Load(t, "amd64")
+		_, hi := k.Text(t).Bounds()
+		at := hi - 128
+		k.Add("stack_trace_save_regs", at, []byte("\xe8\xfb\xff\xff\x3e\xc3")) // call of a trampoline; ret
+		k.Kallsyms += fmt.Sprintf("%x t ftrace_trampoline\t[__builtin__ftrace]\n", uint64(at+0x3f000000))
+		walksInRead(t, k.Text(t))
+	})
+	t.Run("caller", func(t *testing.T) {
+		k := ktexttest.Load(t, "amd64")
+		_, hi := k.Text(t).Bounds()
+		read, err := k.Text(t).Function("", "vfs_read")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := hi - 128
+		k.Add("stack_trace_save_regs", at, []byte("\xe8\x3b\x00\x00\x00\xc3")) // call ftrace_caller; ret
+		k.Add("ftrace_caller", at+0x40, binary.LittleEndian.AppendUint32([]byte("\xe9"), uint32(read.Addr-(at+0x45))))
+		walksInRead(t, k.Text(t))
+	})
+}
+
+// walksInRead asks for a snippet in vfs_read that walks the stack.
+func walksInRead(t *testing.T, x *ktext.Text) {
+	t.Helper()
 	req := request(x, "vfs_read", 0)
 	lo, _ := x.Bounds()
 	req.Loads = lo + 0x4200

@@ -37,7 +37,7 @@ var always = slices.Concat(tracers, programmed)
 // tracedBy are those and what they call that is not traced itself: what is, the kernel has
 // made sure comes behind that look.
 func tracedBy(text *ktext.Text) (map[isa.Addr]bool, error) {
-	return reached(text, always, func(f ktext.Func, code []byte) bool { return text.FtraceSite(f.Addr, code) == 0 })
+	return reached(text, always, func(f ktext.Func, code []byte) bool { return !text.Compiled(f.Addr, code) })
 }
 
 // tracing reports whether a function is one of always.
@@ -59,7 +59,7 @@ func (fn *function) waited() *Refusal {
 // metTracing refuses a breakpoint where tracers run.
 func (fn *function) metTracing(req Request) *Refusal {
 	met := fn.tracing()
-	if !met && fn.ftrace == 0 {
+	if !met && !fn.traceable {
 		all, err := req.Known.traced(fn.text)
 		if err != nil {
 			return unreadable(err)

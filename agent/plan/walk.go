@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 
 	"kerninst/agent/cfg"
 	"kerninst/agent/isa"
@@ -41,7 +40,7 @@ func reached(text *ktext.Text, from []string, goesOn func(ktext.Func, []byte) bo
 	out := map[isa.Addr]bool{}
 	var todo []ktext.Func
 	add := func(f ktext.Func) {
-		if !out[f.Addr] && !slices.Contains(exceptions, f.Name) && !strings.HasSuffix(f.Name, ".cold") {
+		if !out[f.Addr] && !slices.Contains(exceptions, f.Name) && !Half(f.Name) {
 			out[f.Addr] = true
 			todo = append(todo, f)
 		}
@@ -69,17 +68,22 @@ func reached(text *ktext.Text, from []string, goesOn func(ktext.Func, []byte) bo
 }
 
 // leads are the functions that a function's code calls or jumps to, itself among them if it jumps. Where a
-// way takes two instructions, as nearly each call of riscv64 does (auipc, jalr), only both together tell.
+// way takes two instructions, as nearly each call of riscv64 does (auipc, jalr), only both together tell. Who traces
+// the function is called by its site: not by the function.
 func leads(text *ktext.Text, f ktext.Func, code []byte) (out []ktext.Func) {
-	before := 0 // of the instruction in front
-	for k := 0; k+text.Arch.MinLen <= len(code); {
+	begin := 0
+	if text.Compiled(f.Addr, code) {
+		begin = text.FtraceSite(f.Addr, code)
+	}
+	before := begin // of the instruction in front
+	for k := begin; k+text.Arch.MinLen <= len(code); {
 		i := text.Arch.Decode(code[k:], f.Addr+isa.Addr(k))
 		target, ok := i.Target, i.Target != 0
 		if !ok && text.Arch.Op != nil && (i.Flow == isa.FlowIndirectCall || i.Flow == isa.FlowIndirectJump) {
 			op := text.Arch.Op
 			target, ok = cfg.JoinedTarget(op(code[k:], i.Addr), op(code[before:], f.Addr+isa.Addr(before)))
 		}
-		if to, known := text.Locate(target); ok && known && !to.Generated() { // which a tracer's site leads to
+		if to, known := text.Locate(target); ok && known && !to.Generated() { // such as what runs a program of BPF
 			out = append(out, to)
 		}
 		before, k = k, k+i.Len

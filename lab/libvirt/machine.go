@@ -42,9 +42,6 @@ var (
 )
 
 const (
-	// startLimit bounds the time until the guest runs. A libvirtd asks every
-	// QEMU that is installed for its capabilities when it is first used.
-	startLimit = 90 * time.Second
 	// checkLimit bounds Check.
 	checkLimit = 30 * time.Second
 	// leftLimit is how long it may take what a libvirtd has forked before it was lost to be QEMU.
@@ -145,7 +142,7 @@ func (b Backend) Start(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 	}
 	there, err := m.bring(ctx, s)
 	if err == nil {
-		err = m.start(ctx, there, version)
+		err = qemu.Limited(ctx, qemu.StartLimit, func(ctx context.Context) error { return m.start(ctx, there, version) })
 	}
 	if err != nil {
 		m.release()
@@ -220,8 +217,6 @@ func (m *machine) start(ctx context.Context, s vm.Spec, version qemu.Version) (e
 		return err
 	}
 	m.mute = parts.MutePowerOff
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
 	if err := m.backend.listener.keep(ctx, m.backend); err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ type Host struct {
 
 // Survey asks a libvirtd for all that decides which guests may run there.
 func (b Backend) Survey(ctx context.Context, arches []string) (*Host, error) {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, qemu.StartLimit)
 	defer cancel()
 	version, err := b.Check(ctx)
 	if err != nil {

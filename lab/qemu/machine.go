@@ -42,9 +42,6 @@ var (
 )
 
 const (
-	// startLimit bounds the time from exec to the first command, a state that is loaded
-	// included: a second, and half a minute on a host with five times the work it can do.
-	startLimit = 90 * time.Second
 	// redial is how soon QEMU's socket is tried again while QEMU starts.
 	redial = 5 * time.Millisecond
 	// stderrKept is how much of QEMU's own output is kept, in bytes.
@@ -182,7 +179,7 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 	}
 	m.results = tail.Follow(filepath.Join(s.Dir, ResultsFile), m.over)
 	m.monitor = qmp.New(m.dialer(controlSock), qmp.Options{})
-	err = m.release(ctx, s)
+	err = Limited(ctx, StartLimit, func(ctx context.Context) error { return m.release(ctx, s) })
 	go m.reap()
 	if err == nil {
 		return m, nil
@@ -216,8 +213,6 @@ func start(ctx context.Context, argv []string, s vm.Spec) (*machine, error) {
 // release connects to the paused machine, listens for its end, gives it its
 // state if it has one, and lets it run.
 func (m *machine) release(ctx context.Context, s vm.Spec) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
 	if err := m.monitor.ConnectContext(ctx); err != nil {
 		m.reason <- ""
 		return err
