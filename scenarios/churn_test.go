@@ -38,7 +38,7 @@ func TestSeeded(t *testing.T) {
 // TestChurnVariants: a variant that is none fails, whatever passes in it.
 func TestChurnVariants(t *testing.T) {
 	out := ""
-	for name, n := range map[string]int{"operations": 5, "calls that were counted exactly": 5, "points by a": 1, "points by b": 1, "unload": 1} {
+	for name, n := range map[string]int{"operations": 100, "calls that were counted exactly": 100, "points by a": 1, "points by b": 1, "unload": 1} {
 		out += fmt.Sprintf(`{"name":%q,"n":%d,"ok":true}`+"\n", name, n)
 	}
 	for _, kind := range loadKinds {

@@ -81,7 +81,7 @@ func (d disturbance) guests(arch string) []Guest {
 	for _, f := range d.functions {
 		points = append(points, &wire.Point{Module: d.module, Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	steps := []*wire.Step{snapshot("before", ""), shell("begin", d.begin())}
+	steps := []*wire.Step{textDump("dump"), planned("kernel", points[0]), snapshot("before", ""), shell("begin", d.begin())}
 	for k := range disturbedRounds {
 		s := nth("splice", k)
 		batch := skipping(s, points)
@@ -89,7 +89,7 @@ func (d disturbance) guests(arch string) []Guest {
 		if k%2 == 1 {
 			batch.GetSplice().Most = smallBatch
 		}
-		steps = append(steps, mayFail(batch), bench(nth("work", k), "null", 1), mayFail(read(nth("count", k))), mayFail(unsplice(s)))
+		steps = append(steps, mayFail(batch), mayFail(read(nth("first", k))), bench(nth("work", k), "null", 1), mayFail(read(nth("count", k))), mayFail(unsplice(s)))
 	}
 	last := skipping("last", points)
 	last.GetSplice().Most = uint32(d.most)
@@ -108,6 +108,7 @@ func (d disturbance) check(t *T) {
 	t.atLeast("times that it was done", float64(times), disturbedRounds/4)
 	t.ran(g, "at last")
 	made, refused, points, beside := 0, 0, 0, 0
+	even := t.evenOf(g, "kernel")
 	for k := range disturbedRounds {
 		res := t.Guests[g].Results[nth("splice", k)]
 		t.g.Expect(res).NotTo(gomega.BeNil(), "step splice %d has no answer", k)
@@ -118,7 +119,9 @@ func (d disturbance) check(t *T) {
 			continue
 		}
 		made++
+		t.done(g, unsplice(nth("splice", k)).Name)
 		t.equal(nth("counter = what the workload did", k), t.value(g, nth("count", k), res.Points[0]), t.benches(g, nth("work", k))[0].TotalOp)
+		even.hold(t, g, nth("first", k), nth("count", k), t.made(g, nth("splice", k)))
 		for _, p := range res.Points[1:] {
 			switch {
 			case p.Refusal == nil:
@@ -133,6 +136,7 @@ func (d disturbance) check(t *T) {
 			beside++
 		}
 	}
+	even.found(t, d.name)
 	t.atLeast("batches that were made", float64(made), 1) // how many more is for the host's load to say
 	t.atLeast("points of these", float64(points), 1)
 	t.atLeast("points, when it has stopped", float64(len(t.made(g, "last"))), 2)

@@ -44,10 +44,10 @@ func hotplugGuests(arch string) []Guest {
 	for _, f := range append([]string{"vfs_read", "copy_process"}, coming[arch]...) {
 		all = append(all, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	steps := []*wire.Step{snapshot("before", ""), shell("flip", flip)}
+	steps := []*wire.Step{textDump("dump"), planned("kernel", all[0]), snapshot("before", ""), shell("flip", flip)}
 	for k := range hotplugRounds {
 		s := nth("splice", k)
-		steps = append(steps, skipping(s, all),
+		steps = append(steps, skipping(s, all), read(nth("first", k)),
 			bench(nth("work", k), "null", 1), read(nth("count", k)), unsplice(s))
 	}
 	return []Guest{{Name: "guest", CPUs: 2, Time: vm.Host, Job: job(append(steps,
@@ -67,11 +67,12 @@ func checkHotplug(t *T) {
 	n, err := strconv.Atoi(flips[0])
 	t.expect("how often a CPU went is a number", err, "no error", gomega.Succeed())
 	t.atLeast("times that a CPU went and came", float64(n), hotplugRounds)
-	points := 0
+	points, even := 0, t.evenOf(g, "kernel")
 	for k := range hotplugRounds {
 		made := t.made(g, nth("splice", k))
 		points += len(made)
 		t.equal(nth("counter = what the workload did", k), t.value(g, nth("count", k), made[0]), t.benches(g, nth("work", k))[0].TotalOp)
+		even.hold(t, g, nth("first", k), nth("count", k), made)
 	}
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
 	var did uint64
@@ -83,6 +84,7 @@ func checkHotplug(t *T) {
 	t.equal("counter of both CPUs = what they did", t.value(g, "both", p), did)
 	t.equal("the same, when one has gone", t.value(g, "count", p), did+ofShell)
 	t.equal("ranges of text that differ at last", len(t.done(g, "at last").Text.Differing), 0)
+	even.found(t, "hotplug")
 	t.Metrics["hotplug.points"] = report.Metric{Value: float64(points), Unit: "points", N: 1}
 	t.Metrics["hotplug.flips"] = report.Metric{Value: float64(n), Unit: "flips", N: 1}
 }

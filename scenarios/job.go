@@ -47,6 +47,10 @@ func unsplice(of string) *wire.Step {
 	return &wire.Step{Name: "un" + of, Do: &wire.Step_Unsplice{Unsplice: &wire.Unsplice{Splice: of}}}
 }
 
+func textDump(name string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Dump{Dump: &wire.Dump{}}}
+}
+
 func read(name string) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Read{Read: &wire.Read{}}}
 }

@@ -57,8 +57,7 @@ func verdictJob(kernel *Answer, points int) (*wire.Job, error) {
 	for some := range slices.Chunk(all, verdictBatch) {
 		steps = append(steps, onlyPlanned(nth("plan", len(steps)-1), some))
 	}
-	dump := &wire.Step{Name: "dump", Do: &wire.Step_Dump{Dump: &wire.Dump{}}}
-	return job(append(steps, snapshot("after", "before"), dump)...), nil
+	return job(append(steps, snapshot("after", "before"), textDump("dump"))...), nil
 }
 
 // onlyPlanned asks what points of the kernel's text would get, each alone.

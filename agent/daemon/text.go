@@ -29,7 +29,7 @@ func (d *Daemon) stretches(modules []string) ([]stretch, error) {
 	if err := d.seeModules(modules); err != nil {
 		return nil, err
 	}
-	all := []stretch{{d.info.TextStart, make([]byte, d.info.TextEnd-d.info.TextStart)}}
+	all := []stretch{{d.info.TextStart, make([]byte, d.text.GapEnd()-d.info.TextStart)}} // springboards may be in the gap
 	for _, m := range modules {
 		n := len(all)
 		for _, s := range d.text.Sections(m) {

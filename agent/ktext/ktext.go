@@ -122,6 +122,12 @@ func (t *Text) Gap() (lo, hi isa.Addr) {
 	return t.hi, init
 }
 
+// GapEnd is where the kernel's own text ends, with the gap.
+func (t *Text) GapEnd() isa.Addr {
+	_, hi := t.Gap()
+	return max(t.hi, hi)
+}
+
 // Symbol returns the address of a section bound, such as _etext, or of TaintedMask.
 func (t *Text) Symbol(name string) (isa.Addr, bool) {
 	a, ok := t.sym.markers[name]

@@ -6,8 +6,8 @@ import (
 	"kerninst/agent/kdev"
 )
 
-// leaving is how long who may be in a patch has to leave it.
-const leaving = time.Minute
+// Leaving is how long who may be in a patch has to leave it.
+const Leaving = time.Minute
 
 // Left is checks of what the module has when its device was closed: nothing, so that it can be
 // unloaded, which is done.
@@ -25,7 +25,7 @@ func Left() error {
 	if err := Leaks(); err != nil {
 		return err
 	}
-	err = kdev.UnloadWhenFree(kdev.ModuleName, leaving)
+	err = kdev.UnloadWhenFree(kdev.ModuleName, Leaving)
 	Report("unload", 1, err == nil, "%v", err)
 	pieces, err := Pieces()
 	Report("pieces of virtual memory that the module has left", pieces, err == nil && pieces == 0, "%v", err)

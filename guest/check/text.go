@@ -15,7 +15,7 @@ type Text struct {
 
 // Snapshot reads all of the text, of which t knows the sites.
 func Snapshot(dev *kdev.Device, info kdev.Info, t *ktext.Text) (*Text, error) {
-	s := &Text{of: t, start: info.TextStart, before: make([]byte, info.TextEnd-info.TextStart)}
+	s := &Text{of: t, start: info.TextStart, before: make([]byte, t.GapEnd()-info.TextStart)}
 	return s, dev.Read(s.start, s.before)
 }
 

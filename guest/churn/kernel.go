@@ -21,6 +21,7 @@ import (
 	"kerninst/agent/pad"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
+	"kerninst/agent/snippet"
 	"kerninst/agent/splice"
 )
 
@@ -60,10 +61,20 @@ type kernel struct {
 	known   *plan.Functions
 	threads []*thread
 	all     plan.Set // of all threads, and nothing of two of them clashes
+	// evenly: each point is tried by the next mechanism alone, so that a small batch has some of each.
+	evenly bool
+	tried  int // how many points were tried
+	loads  snippet.Snippet
 }
 
+// loading counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
+// to, in whatever context that is.
+const loading = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
+
 // open loads the module if it is not there, and plans for each thread.
-func open(points int, seed uint64) (*kernel, error) {
+func open(points int, seed uint64) (*kernel, error) { return opened(&kernel{}, points, seed) }
+
+func opened(k *kernel, points int, seed uint64) (*kernel, error) {
 	kallsyms, err := os.ReadFile("/proc/kallsyms")
 	if err != nil {
 		return nil, err
@@ -71,7 +82,7 @@ func open(points int, seed uint64) (*kernel, error) {
 	if err := kdev.LoadOnce(kdev.ModuleFile, bytes.NewReader(kallsyms)); err != nil {
 		return nil, err
 	}
-	k := &kernel{known: &plan.Functions{}}
+	k.known = &plan.Functions{}
 	if k.dev, err = kdev.Open(); err != nil {
 		return nil, err
 	}
@@ -89,6 +100,9 @@ func (k *kernel) prepare(kallsyms []byte, points int, rng *rand.Rand) (err error
 		return err
 	}
 	if k.text, err = ktext.New(k.arch, bytes.NewReader(kallsyms), k.dev.Read, ktext.Options{}); err != nil {
+		return err
+	}
+	if k.loads, err = snippet.Parse(loading); err != nil {
 		return err
 	}
 	k.padding = pad.New(k.text)
@@ -218,8 +232,14 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	for off := 0; off < len(code) && k.all.Len() < points && len(g.plans) < mostOfOne(points); off += k.arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len {
 		req := k.request(t)
 		req.Offset = isa.Off(off)
-		if rng.IntN(8) == 0 {
+		switch k.tried++; {
+		case k.evenly:
+			req.Mechanism = ladder[k.tried%len(ladder)]
+		case rng.IntN(8) == 0:
 			req.Mechanism = ladder[rng.IntN(len(ladder))]
+		}
+		if k.tried%7 == 0 {
+			req.Snippet = k.loads
 		}
 		if p, refusal := plan.At(k.text, f, req); refusal == nil {
 			g.plans = append(g.plans, p)
@@ -231,22 +251,21 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 }
 
 // mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has.
-func (k *kernel) mechanisms() map[string]int {
-	out := map[string]int{}
+func (k *kernel) mechanisms(plans []*plan.Plan) map[string]int {
+	out := map[string]int{"any, which load": 0}
 	for _, m := range plan.Ladder(k.arch.Name) {
 		if m == plan.Quiesced && k.info.NoWindows() || m == plan.Trap && !k.info.Traps() {
 			continue
 		}
 		out[m.String()] = 0
 	}
-	for _, t := range k.threads {
-		for _, g := range t.groups {
-			for _, p := range g.plans {
-				out[p.Mechanism.String()]++
-				if p.Fault != 0 {
-					out["annex"]++
-				}
-			}
+	for _, p := range plans {
+		out[p.Mechanism.String()]++
+		if p.Fault != 0 {
+			out["annex"]++
+		}
+		if len(p.Snippet.Cells) == len(k.loads.Cells) {
+			out["any, which load"]++
 		}
 	}
 	return out

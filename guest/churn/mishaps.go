@@ -52,11 +52,12 @@ type attempt struct {
 // mishap is the first thread's batch: points by each mechanism.
 func (k *kernel) mishap() (*thread, []*plan.Plan) {
 	t := k.threads[0]
-	plans := []*plan.Plan{t.ways[0]}
-	for _, g := range t.groups {
-		plans = append(plans, g.plans...)
-	}
-	return t, plans
+	return t, append([]*plan.Plan{t.ways[0]}, t.planned()...)
+}
+
+// openEvenly opens for such a batch.
+func openEvenly(points int, seed uint64) (*kernel, error) {
+	return opened(&kernel{evenly: true}, points, seed)
 }
 
 // fails has each allocation of each call fail, one after the other: the call says so, and
@@ -310,9 +311,13 @@ func (k *kernel) failRelease(before *check.Text, points int, seed uint64) error 
 // kills has a caller killed at each step, from its first call on, of a batch that is made and
 // taken back and made: what is left when it has died is nothing. stride: only each so manyth.
 func kills(points, stride int, seed uint64) error {
-	k, err := open(points, seed)
+	k, err := openEvenly(points, seed)
 	if err != nil {
 		return err
+	}
+	_, plans := k.mishap()
+	for m, n := range k.mechanisms(plans) {
+		check.Report("points of the batch by "+m, n, n > 0, "")
 	}
 	before, err := check.Snapshot(k.dev, k.info, k.text)
 	if err := errors.Join(err, k.dev.Close()); err != nil {
@@ -384,7 +389,7 @@ func die(step string, points int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	k, err := open(points, seed)
+	k, err := openEvenly(points, seed)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,14 @@ type thread struct {
 	tally tally
 }
 
+// planned is all that the thread's functions have.
+func (t *thread) planned() (out []*plan.Plan) {
+	for _, g := range t.groups {
+		out = append(out, g.plans...)
+	}
+	return out
+}
+
 // tally is what threads and the load did, and what went wrong.
 type tally struct {
 	rounds, spliced, unspliced int
@@ -102,7 +110,9 @@ func (k *kernel) churn(l limit, seed uint64, sum *tally) error {
 		})
 	}
 	wait.Wait()
-	addTo(&sum.mechanisms, k.mechanisms())
+	for _, t := range k.threads {
+		addTo(&sum.mechanisms, k.mechanisms(t.planned()))
+	}
 	for _, t := range k.threads {
 		sum.add(&t.tally)
 		for _, g := range t.groups {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"slices"
 
@@ -209,7 +210,7 @@ func (f *fuzzer) fillSites(b []byte) {
 const spliceSize = 64 + 2*kdev.MaxPatch
 
 // spliceFields are its fields; the bytes come behind them. The point stays in a function
-// that nobody runs.
+// that nobody runs, but for those that are misplaced.
 var spliceFields = []field{{8, 8, text}, {16, 4, length}, {20, 4, length}, {24, 4, flags}, {24, 4, flags}, {32, 8, text}, {40, 8, text}, {48, 8, text},
 	{56, 4, length}, {60, 4, length}, {64, 8, count}, {64 + kdev.MaxPatch, 8, count}}
 
@@ -225,7 +226,10 @@ func fillSplice(f *fuzzer, b []byte) {
 	for k := range n {
 		s := f.arena[listAt+k*spliceSize:][:spliceSize]
 		f.splice(s)
-		if f.rng.IntN(dear) != 0 {
+		switch {
+		case f.rng.IntN(8) == 0:
+			f.misplaced(s)
+		case f.rng.IntN(dear) != 0:
 			f.spoil(s, spliceFields)
 		}
 	}
@@ -245,6 +249,21 @@ func fillSplice(f *fuzzer, b []byte) {
 		clear(f.arena[listAt+n*spliceSize : listAt2])
 		put(b[8:], (listAt2-listAt)/spliceSize, 4)
 	}
+}
+
+// nowhere is what stands nowhere in code, so that what is to replace it is never written.
+var nowhere = []byte{0xde, 0xad, 0x06, 0xde}
+
+// misplaced moves a splice to anywhere, such as into text that runs, begins in the middle of an instruction or is the
+// module's own, or to where there is none: if the module does not refuse the place it finds other bytes there.
+func (f *fuzzer) misplaced(s []byte) {
+	in, at := f.k.Info, f.address()
+	if f.rng.IntN(4) != 0 { // in the kernel's text, or up to a page behind it
+		at = uint64(in.TextStart) + f.rng.Uint64N(uint64(in.TextEnd-in.TextStart)+4096)
+	}
+	put(s[0:], at, 8)
+	put(s[20:], max(get(s[20:], 4), uint64(len(nowhere))), 4)
+	copy(s[64:64+kdev.MaxPatch], bytes.Repeat(nowhere, kdev.MaxPatch/len(nowhere)))
 }
 
 // awake says that nobody falls asleep in a patch: then a word on a stack of who sleeps, which

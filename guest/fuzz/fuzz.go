@@ -266,7 +266,7 @@ func left() error {
 	if err := dev.Close(); err != nil {
 		return err
 	}
-	err = unix.DeleteModule(kdev.ModuleName, 0)
-	check.Report("unload", 1, err == nil || s.Quarantined > 0 && err == unix.EAGAIN, "%v", err)
+	err = kdev.UnloadWhenFree(kdev.ModuleName, check.Leaving)
+	check.Report("unload", 1, err == nil, "%v", err)
 	return nil
 }

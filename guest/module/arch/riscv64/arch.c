@@ -189,10 +189,17 @@ int ki_arch_write_code(void *dst, const void *src, unsigned long len)
 	return err;
 }
 
-/* text_mutex is held by the task that stopped the machine. */
+/*
+ * text_mutex is held by the task that stopped the machine. What writes the next one asks on
+ * its way whose text that is (patch_map(): core_kernel_text(), vmalloc_to_page()), which may
+ * be what has just been written.
+ */
 int ki_arch_write_stopped(void *addr, const u8 *bytes, unsigned int len)
 {
-	return patch_insn_write(addr, bytes, len);
+	int err = patch_insn_write(addr, bytes, len);
+
+	local_flush_icache_all();
+	return err;
 }
 
 void ki_arch_sync_core(void)
