@@ -67,9 +67,9 @@ type kernel struct {
 	loads  snippet.Snippet
 }
 
-// loading counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
+// loads counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
 // to, in whatever context that is.
-const loading = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
+const loads = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
 
 // open loads the module if it is not there, and plans for each thread.
 func open(points int, seed uint64) (*kernel, error) { return opened(&kernel{}, points, seed) }
@@ -102,7 +102,7 @@ func (k *kernel) prepare(kallsyms []byte, points int, rng *rand.Rand) (err error
 	if k.text, err = ktext.New(k.arch, bytes.NewReader(kallsyms), k.dev.Read, ktext.Options{}); err != nil {
 		return err
 	}
-	if k.loads, err = snippet.Parse(loading); err != nil {
+	if k.loads, err = snippet.Parse(loads); err != nil {
 		return err
 	}
 	k.padding = pad.New(k.text)
@@ -250,9 +250,19 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	return g, nil
 }
 
+// loading is how many of some points load from memory.
+func (k *kernel) loading(plans []*plan.Plan) (n int) {
+	for _, p := range plans {
+		if len(p.Snippet.Cells) == len(k.loads.Cells) {
+			n++
+		}
+	}
+	return n
+}
+
 // mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has.
 func (k *kernel) mechanisms(plans []*plan.Plan) map[string]int {
-	out := map[string]int{"any, which load": 0}
+	out := map[string]int{}
 	for _, m := range plan.Ladder(k.arch.Name) {
 		if m == plan.Quiesced && k.info.NoWindows() || m == plan.Trap && !k.info.Traps() {
 			continue
@@ -263,9 +273,6 @@ func (k *kernel) mechanisms(plans []*plan.Plan) map[string]int {
 		out[p.Mechanism.String()]++
 		if p.Fault != 0 {
 			out["annex"]++
-		}
-		if len(p.Snippet.Cells) == len(k.loads.Cells) {
-			out["any, which load"]++
 		}
 	}
 	return out

@@ -49,6 +49,7 @@ type tally struct {
 	leaked                     int // slots that are in use when nothing is live
 	written                    int // by the module: springboards and what is moved away included
 	points, came               int
+	loading                    int // points that load from memory
 	mechanisms, victims        map[string]int
 	loads                      map[string]int
 	wrong                      []string
@@ -80,6 +81,7 @@ func (t *tally) report() {
 	check.Report("batches put off, as somebody may be in a patch yet", t.kept, t.kept <= t.rounds/4, "of %d", t.rounds)
 	check.Report("slots of patch memory that are in use when nothing is live", t.leaked, t.leaked == 0, "lines, springboards, code that was moved away and local cells")
 	check.Report("points that somebody came by", t.came, 2*t.came >= t.points, "of %d functions", t.points)
+	check.Report("points that load from memory", t.loading, t.loading > 0, "")
 	for _, m := range []struct {
 		what string
 		of   map[string]int
@@ -112,6 +114,7 @@ func (k *kernel) churn(l limit, seed uint64, sum *tally) error {
 	wait.Wait()
 	for _, t := range k.threads {
 		addTo(&sum.mechanisms, k.mechanisms(t.planned()))
+		sum.loading += k.loading(t.planned())
 	}
 	for _, t := range k.threads {
 		sum.add(&t.tally)
