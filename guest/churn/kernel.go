@@ -67,9 +67,9 @@ type kernel struct {
 	loads  snippet.Snippet
 }
 
-// loads counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
+// loadText counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
 // to, in whatever context that is.
-const loads = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
+const loadText = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
 
 // open loads the module if it is not there, and plans for each thread.
 func open(points int, seed uint64) (*kernel, error) { return opened(&kernel{}, points, seed) }
@@ -102,7 +102,7 @@ func (k *kernel) prepare(kallsyms []byte, points int, rng *rand.Rand) (err error
 	if k.text, err = ktext.New(k.arch, bytes.NewReader(kallsyms), k.dev.Read, ktext.Options{}); err != nil {
 		return err
 	}
-	if k.loads, err = snippet.Parse(loads); err != nil {
+	if k.loads, err = snippet.Parse(loadText); err != nil {
 		return err
 	}
 	k.padding = pad.New(k.text)
