@@ -61,7 +61,7 @@ type kernel struct {
 	known   *plan.Functions
 	threads []*thread
 	all     plan.Set // of all threads, and nothing of two of them clashes
-	// evenly: each point is tried by the next mechanism alone, so that a small batch has some of each.
+	// evenly: each thread has one point of a function, by the next mechanism, so that a small batch has some of each.
 	evenly bool
 	tried  int // how many points were tried
 	loads  snippet.Snippet
@@ -219,7 +219,19 @@ func (k *kernel) share(points int, rng *rand.Rand) error {
 }
 
 // mostOfOne is how many points of one function there are, so that they are of many.
-func mostOfOne(points int) int { return min(48, points/12) }
+func (k *kernel) mostOfOne(points int) int {
+	if k.evenly {
+		return 1
+	}
+	return min(48, points/12)
+}
+
+// usable are the mechanisms that this kernel lets be used.
+func (k *kernel) usable() []plan.Mechanism {
+	return slices.DeleteFunc(slices.Clone(plan.Ladder(k.arch.Name)), func(m plan.Mechanism) bool {
+		return m == plan.Quiesced && k.info.NoWindows() || m == plan.Trap && !k.info.Traps()
+	})
+}
 
 // group plans instructions of a function, one by one: what a plan takes, the next cannot.
 func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*group, error) {
@@ -227,16 +239,16 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	if err != nil {
 		return nil, err
 	}
-	ladder := plan.Ladder(k.arch.Name)
+	usable := k.usable()
 	g := &group{function: f.Name}
-	for off := 0; off < len(code) && k.all.Len() < points && len(g.plans) < mostOfOne(points); off += k.arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len {
+	for off := 0; off < len(code) && k.all.Len() < points && len(g.plans) < k.mostOfOne(points); off += k.arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len {
 		req := k.request(t)
 		req.Offset = isa.Off(off)
 		switch k.tried++; {
 		case k.evenly:
-			req.Mechanism = ladder[k.tried%len(ladder)]
+			req.Mechanism = usable[len(t.groups)%len(usable)]
 		case rng.IntN(8) == 0:
-			req.Mechanism = ladder[rng.IntN(len(ladder))]
+			req.Mechanism = usable[rng.IntN(len(usable))]
 		}
 		if k.tried%7 == 0 {
 			req.Snippet = k.loads
@@ -263,10 +275,7 @@ func (k *kernel) loading(plans []*plan.Plan) (n int) {
 // mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has.
 func (k *kernel) mechanisms(plans []*plan.Plan) map[string]int {
 	out := map[string]int{}
-	for _, m := range plan.Ladder(k.arch.Name) {
-		if m == plan.Quiesced && k.info.NoWindows() || m == plan.Trap && !k.info.Traps() {
-			continue
-		}
+	for _, m := range k.usable() {
 		out[m.String()] = 0
 	}
 	for _, p := range plans {
