@@ -140,9 +140,9 @@ func powerGuests(arch string) []Guest {
 		all = append(all, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	steps := []*wire.Step{
-		snapshot("before", ""),
+		textDump("dump"), planned("kernel", all[0]), snapshot("before", ""),
 		shell("states", "cat /sys/power/state; cat /sys/power/pm_test; [ ! -e /sys/module/suspend/parameters/pm_test_delay ] || echo 1 >/sys/module/suspend/parameters/pm_test_delay"),
-		skipping("splice", all),
+		skipping("splice", all), read("first"),
 	}
 	for k, s := range sleepsOf(arch) {
 		steps = append(steps, shell(s.name, s.command), bench(nth("work", k), "null", 2), read(nth("count", k)))
@@ -156,14 +156,16 @@ func checkPower(t *T) {
 	t.ran(g, "states")
 	points := t.made(g, "splice")
 	t.atLeast("points on the way to sleep and back", float64(len(points)), 2000)
-	p, done := points[0], uint64(0)
+	p, done, even := points[0], uint64(0), t.evenOf(g, "kernel")
 	for k, s := range sleepsOf(t.Arch) {
 		t.ran(g, s.name)
 		for _, b := range t.benches(g, nth("work", k)) {
 			done += b.TotalOp
 		}
 		t.equal(s.name+": counter = what the workload did, and a shell for each sleep", t.value(g, nth("count", k), p), done+uint64((k+1)*ofShell))
+		even.hold(t, g, "first", nth("count", k), points)
 	}
+	even.found(t, "power")
 	t.equal("CPUs that are there", strings.TrimSpace(string(t.ran(g, "cpus")[0])), "0-1")
 	t.equal("ranges of text that differ afterwards", len(t.done(g, "after").Text.Differing), 0)
 	t.Metrics["power.points"] = report.Metric{Value: float64(len(points)), Unit: "points", N: 1}
