@@ -96,8 +96,7 @@ func (d density) guests(arch string) []Guest {
 	if d.squid {
 		steps = append(steps, run("lmbench", lmbenchProgram, "2"), squidWork("drive", 5), squidPart("stop", "stop"))
 	}
-	counts := &wire.Step{Name: "counts", Do: &wire.Step_Read{Read: &wire.Read{Brief: true}}}
-	g.Job = job(append(steps, counts, unsplice("splice"), snapshot("after", "before"))...)
+	g.Job = job(append(steps, readStill("counts"), unsplice("splice"), snapshot("after", "before"))...)
 	return []Guest{g}
 }
 

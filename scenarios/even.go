@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"kerninst/agent/cfg"
@@ -11,12 +12,33 @@ import (
 )
 
 // even: of points that something else happens to meanwhile, how often control comes by is not known. But who comes to a block goes
-// through all of it, and to one of those behind it, whatever is rewritten there: what is counted of one point between two readings
-// has to be what is counted of others (see flow). One hit that is lost, or counted twice, breaks that.
+// through all of it, and to one of those behind it, whatever is rewritten there: what is counted of one point has to be what is counted
+// of others (see flow). One hit that is lost, or counted twice, breaks that. They are read while all CPUs stand still, at the begin too:
+// that is what brief steps are.
 
 // planned asks what the planner knows of the guest's kernel.
 func planned(name string, p *wire.Point) *wire.Step {
 	return &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{Points: []*wire.Point{p}, OnlyPlan: true}}}
+}
+
+// briefly has a batch be one whose counts begin while all CPUs stand still.
+func briefly(batch *wire.Step) *wire.Step {
+	batch.GetSplice().Brief = true
+	return batch
+}
+
+// readStill reads counts by their addresses.
+func readStill(name string) *wire.Step {
+	return &wire.Step{Name: name, Do: &wire.Step_Read{Read: &wire.Read{Brief: true}}}
+}
+
+// stillCounts is what such a step has read.
+func (t *T) stillCounts(guest, step string) map[uint64]uint64 {
+	res, out := t.done(guest, step), map[uint64]uint64{}
+	for k, a := range res.Addresses {
+		out[a] = res.Counts[k]
+	}
+	return out
 }
 
 // even is what was held against each other.
@@ -34,24 +56,23 @@ func (t *T) evenOf(guest, kernel string) *even {
 	return &even{flow: f, preempted: t.done(guest, kernel).Planned.GetPreempted()}
 }
 
-// between holds the counts of points between two steps that read them against each other, and returns what does not hold.
-func (e *even) between(t *T, guest, from, to string, points []*wire.PointResult) []string {
-	came := t.came(guest, from, to, func(v *wire.Value) string { return fmt.Sprint(v.Symbol, v.Offset) })
+// differing holds the counts of points against each other, and returns what does not hold.
+func (e *even) differing(came map[uint64]uint64) []string {
 	odd := []string{}
 	e.flow.counts = map[cfg.Block]uint64{}
-	for _, p := range points {
-		b, ok := e.flow.g.AtAddr(isa.Addr(p.Address))
-		if !ok || isa.Addr(p.Address) != e.flow.g.Start(b) && !e.flow.passed(b) { // a task may sleep in a call before it
+	for _, a := range slices.Sorted(maps.Keys(came)) {
+		b, ok := e.flow.g.AtAddr(isa.Addr(a))
+		if !ok || isa.Addr(a) != e.flow.g.Start(b) && !e.flow.passed(b) { // a task may sleep in a call before it
 			continue
 		}
-		n := came[fmt.Sprint(p.Symbol, p.Offset)]
+		n := came[a]
 		was, other := e.flow.counts[b]
 		e.flow.counts[b] = n
 		switch {
 		case !other:
 			continue
 		case was != n:
-			odd = append(odd, fmt.Sprintf("%s+%#x: %d, and %d before it in its block", p.Symbol, p.Offset, n, was))
+			odd = append(odd, fmt.Sprintf("%#x: %d, and %d before it in its block", a, n, was))
 		}
 		if n > 0 {
 			e.pairs++
@@ -62,10 +83,10 @@ func (e *even) between(t *T, guest, from, to string, points []*wire.PointResult)
 	return append(odd, e.flow.broken(sums)...)
 }
 
-// hold asserts that all is even between two steps, on a kernel whose tasks are in no block while counts are read.
-func (e *even) hold(t *T, guest, from, to string, points []*wire.PointResult) {
-	if odd := e.between(t, guest, from, to, points); !e.preempted {
-		t.equal(fmt.Sprintf("%s to %s: counts that are not what others say", from, to), odd[:min(10, len(odd))], []string{})
+// hold asserts that all is even that a step has read, on a kernel whose tasks are in no block meanwhile.
+func (e *even) hold(t *T, guest, step string) {
+	if odd := e.differing(t.stillCounts(guest, step)); !e.preempted {
+		t.equal(step+": counts that are not what others say", odd[:min(10, len(odd))], []string{})
 	}
 }
 

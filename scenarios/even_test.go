@@ -24,20 +24,19 @@ func TestEven(t *testing.T) {
 			t.Fatalf("%s: %d points", arch, len(points))
 		}
 		for wrong := -1; wrong < len(points); wrong++ {
-			var first, count []*wire.Value
-			for k, p := range points {
+			read := &wire.Result{}
+			for k, a := range points {
 				n := uint64(10)
 				if k == wrong {
 					n--
 				}
-				first = append(first, &wire.Value{Symbol: p.Symbol, Offset: p.Offset, Count: 5})
-				count = append(count, &wire.Value{Symbol: p.Symbol, Offset: p.Offset, Count: 5 + n})
+				read.Addresses, read.Counts = append(read.Addresses, a), append(read.Counts, n)
 			}
-			a := &Answer{Results: map[string]*wire.Result{"first": {Values: first}, "count": {Values: count}}}
+			a := &Answer{Results: map[string]*wire.Result{"count": read}}
 			for _, preempted := range []bool{false, true} {
 				e := &even{flow: f, preempted: preempted}
 				got := failure(func(fail func(string)) {
-					e.hold(NewT(arch, "", map[string]*Answer{"guest": a}, fail), "guest", "first", "count", points)
+					e.hold(NewT(arch, "", map[string]*Answer{"guest": a}, fail), "guest", "count")
 				})
 				if want := wrong >= 0 && !preempted; (got != "") != want || want && !strings.Contains(got, "counts that are not what others say") {
 					t.Errorf("%s: the %d-th of %d is wrong, preempted %v: %q", arch, wrong, len(points), preempted, got)
@@ -52,11 +51,9 @@ func TestEven(t *testing.T) {
 
 // pointsOfSum are all instructions of the longest block that leads to one other alone, to which nothing else leads, and the first of
 // that.
-func pointsOfSum(f *flow) (most []*wire.PointResult) {
-	var out []*wire.PointResult
-	point := func(a isa.Addr) {
-		out = append(out, &wire.PointResult{Symbol: "f", Offset: uint64(a), Address: uint64(a)})
-	}
+func pointsOfSum(f *flow) (most []uint64) {
+	var out []uint64
+	point := func(a isa.Addr) { out = append(out, uint64(a)) }
 	for b := range cfg.Block(f.g.Blocks()) {
 		succ := f.g.Succ(b, nil)
 		if len(succ) != 1 || succ[0] == b || !f.passed(b) || !f.closed(succ[0]) || len(f.preds.Of(succ[0])) != 1 {

@@ -61,10 +61,8 @@ type kernel struct {
 	known   *plan.Functions
 	threads []*thread
 	all     plan.Set // of all threads, and nothing of two of them clashes
-	// evenly: each thread has one point of a function, by the next mechanism, so that a small batch has some of each.
-	evenly bool
-	tried  int // how many points were tried
-	loads  snippet.Snippet
+	loads   snippet.Snippet
+	tried   int // how many points were tried
 }
 
 // loadText counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
@@ -72,9 +70,7 @@ type kernel struct {
 const loadText = "c0 sum\nc1 faults\nv0 u64 = current\nv1 u64 = load 8 v0 0 c1\nv2 u64 = load 8 0x100 0 c1\ncount c0 1"
 
 // open loads the module if it is not there, and plans for each thread.
-func open(points int, seed uint64) (*kernel, error) { return opened(&kernel{}, points, seed) }
-
-func opened(k *kernel, points int, seed uint64) (*kernel, error) {
+func open(points int, seed uint64) (*kernel, error) {
 	kallsyms, err := os.ReadFile("/proc/kallsyms")
 	if err != nil {
 		return nil, err
@@ -82,7 +78,7 @@ func opened(k *kernel, points int, seed uint64) (*kernel, error) {
 	if err := kdev.LoadOnce(kdev.ModuleFile, bytes.NewReader(kallsyms)); err != nil {
 		return nil, err
 	}
-	k.known = &plan.Functions{}
+	k := &kernel{known: &plan.Functions{}}
 	if k.dev, err = kdev.Open(); err != nil {
 		return nil, err
 	}
@@ -219,12 +215,7 @@ func (k *kernel) share(points int, rng *rand.Rand) error {
 }
 
 // mostOfOne is how many points of one function there are, so that they are of many.
-func (k *kernel) mostOfOne(points int) int {
-	if k.evenly {
-		return 1
-	}
-	return min(48, points/12)
-}
+func mostOfOne(points int) int { return min(48, points/12) }
 
 // usable are the mechanisms that this kernel lets be used.
 func (k *kernel) usable() []plan.Mechanism {
@@ -241,16 +232,13 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	}
 	usable := k.usable()
 	g := &group{function: f.Name}
-	for off := 0; off < len(code) && k.all.Len() < points && len(g.plans) < k.mostOfOne(points); off += k.arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len {
+	for off := 0; off < len(code) && k.all.Len() < points && len(g.plans) < mostOfOne(points); off += k.arch.Decode(code[off:], f.Addr+isa.Addr(off)).Len {
 		req := k.request(t)
 		req.Offset = isa.Off(off)
-		switch k.tried++; {
-		case k.evenly:
-			req.Mechanism = usable[len(t.groups)%len(usable)]
-		case rng.IntN(8) == 0:
+		if rng.IntN(8) == 0 {
 			req.Mechanism = usable[rng.IntN(len(usable))]
 		}
-		if k.tried%7 == 0 {
+		if k.tried++; k.tried%7 == 0 {
 			req.Snippet = k.loads
 		}
 		if p, refusal := plan.At(k.text, f, req); refusal == nil {
@@ -260,6 +248,21 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 		}
 	}
 	return g, nil
+}
+
+// oneOfEach gives a thread a point more by each mechanism, so that a small batch has all.
+func (k *kernel) oneOfEach(t *thread) {
+	for _, m := range k.usable() {
+		for _, name := range busy {
+			req := k.request(t)
+			req.Function, req.Mechanism = name, m
+			if p, refusal := plan.Entry(k.text, req); refusal == nil {
+				t.groups = append(t.groups, &group{function: name, plans: []*plan.Plan{p}})
+				k.all.Add(p)
+				break
+			}
+		}
+	}
 }
 
 // loading is how many of some points load from memory.

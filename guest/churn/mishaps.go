@@ -55,9 +55,13 @@ func (k *kernel) mishap() (*thread, []*plan.Plan) {
 	return t, append([]*plan.Plan{t.ways[0]}, t.planned()...)
 }
 
-// openEvenly opens for such a batch.
+// openEvenly opens for a small batch that has all mechanisms.
 func openEvenly(points int, seed uint64) (*kernel, error) {
-	return opened(&kernel{evenly: true}, points, seed)
+	k, err := open(points, seed)
+	if err == nil {
+		k.oneOfEach(k.threads[0])
+	}
+	return k, err
 }
 
 // fails has each allocation of each call fail, one after the other: the call says so, and
