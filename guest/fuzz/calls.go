@@ -220,21 +220,25 @@ const copiedSize = 24
 var copiedFields = []field{{0, 8, text}, {8, 8, text}, {16, 4, count}, {20, 4, zero}}
 
 func fillSplice(f *fuzzer, b []byte) {
-	n := 1 + f.rng.IntN(3)
+	n, copied := 1+f.rng.IntN(3), f.rng.IntN(3)
+	elsewhere := f.rng.IntN(4) == 0 // and right but for that, or nobody would look where
+	if elsewhere {
+		n, copied = 1, 0
+	}
 	put(b[0:], f.at(listAt), 8)
 	put(b[8:], uint64(n), 4)
 	for k := range n {
 		s := f.arena[listAt+k*spliceSize:][:spliceSize]
 		f.splice(s)
 		switch {
-		case f.rng.IntN(8) == 0:
+		case elsewhere:
 			f.misplaced(s)
 		case f.rng.IntN(dear) != 0:
 			f.spoil(s, spliceFields)
 		}
 	}
 	put(b[16:], f.at(listAt2), 8)
-	for k := range f.rng.IntN(3) { // what they are copies of
+	for k := range copied { // what they are copies of
 		v, c := f.victim(), f.arena[listAt2+k*copiedSize:][:copiedSize]
 		put(c[0:], uint64(v.Addr), 8)
 		put(c[8:], uint64(v.Addr)+uint64(len(v.Code)), 8)
