@@ -266,9 +266,17 @@ func (f *fuzzer) misplaced(s []byte) {
 		at = uint64(in.TextStart) + f.rng.Uint64N(uint64(in.TextEnd-in.TextStart)+4096)
 	}
 	put(s[0:], at, 8)
+	made, _, err := gen.Entry(f.k.arch, isa.Addr(at), isa.Addr(get(s[8:], 8)), freeReg[f.k.arch.Name])
+	if err == nil && get(s[24:], 4)&trap == 0 { // leads to its patch from there
+		put(s[20:], uint64(len(made)), 4)
+		copy(s[64+kdev.MaxPatch:], made)
+	}
 	put(s[20:], max(get(s[20:], 4), uint64(len(nowhere))), 4)
 	copy(s[64:64+kdev.MaxPatch], bytes.Repeat(nowhere, kdev.MaxPatch/len(nowhere)))
 }
+
+// trap has who comes to a splice trap.
+const trap = 1 << 4
 
 // awake says that nobody falls asleep in a patch: then a word on a stack of who sleeps, which
 // looks as if he did, keeps nothing. It stays said, or what such words keep would be left.
@@ -296,7 +304,7 @@ func (f *fuzzer) splice(s []byte) {
 	made, _, err := gen.Entry(arch, point, patch, freeReg[arch.Name])
 	what := uint64(0)
 	if err != nil || f.rng.IntN(4) == 0 {
-		made, what = slices.Clone(arch.Break), 1<<4
+		made, what = slices.Clone(arch.Break), trap
 		for len(made) < n {
 			made = append(made, arch.Break...)
 		}
