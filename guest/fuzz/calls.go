@@ -266,13 +266,20 @@ func (f *fuzzer) misplaced(s []byte) {
 		at = uint64(in.TextStart) + f.rng.Uint64N(uint64(in.TextEnd-in.TextStart)+4096)
 	}
 	put(s[0:], at, 8)
+	was, becomes := s[64:64+kdev.MaxPatch], s[64+kdev.MaxPatch:spliceSize]
+	n := len(nowhere) // or a longer one that leads to its patch from there
 	made, _, err := gen.Entry(f.k.arch, isa.Addr(at), isa.Addr(get(s[8:], 8)), freeReg[f.k.arch.Name])
-	if err == nil && get(s[24:], 4)&trap == 0 { // leads to its patch from there
-		put(s[20:], uint64(len(made)), 4)
-		copy(s[64+kdev.MaxPatch:], made)
+	switch {
+	case get(s[24:], 4)&trap != 0 || err != nil:
+		made = bytes.Repeat(f.k.arch.Break, n/len(f.k.arch.Break))
+	default:
+		n = max(n, len(made))
 	}
-	put(s[20:], max(get(s[20:], 4), uint64(len(nowhere))), 4)
-	copy(s[64:64+kdev.MaxPatch], bytes.Repeat(nowhere, kdev.MaxPatch/len(nowhere)))
+	put(s[20:], uint64(n), 4)
+	clear(was)
+	clear(becomes)
+	copy(was, bytes.Repeat(nowhere, n/len(nowhere)+1)[:n])
+	copy(becomes, made)
 }
 
 // trap has who comes to a splice trap.
