@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -327,62 +326,99 @@ func kills(points, stride int, seed uint64) error {
 	if err := errors.Join(err, k.dev.Close()); err != nil {
 		return err
 	}
-	killed := 0
-	for n := 1 + int(seed)%stride; ; n += stride {
-		ended, err := killAt(n, points, seed)
+	own := func(n int) (*exec.Cmd, error) { // which begins to count its steps when it has planned
+		return exec.Command("/proc/self/exe", "-points", strconv.Itoa(points), "-seed", strconv.FormatUint(seed, 10), "victim", strconv.Itoa(n)), nil
+	}
+	u, first := untouched{before}, 1+int(seed)%stride
+	if err := u.killEach("steps", first, stride, own); err != nil {
+		return err
+	}
+	if err := u.killEach("steps of the daemon", first, stride, daemon); err != nil {
+		return err
+	}
+	return check.Left()
+}
+
+// untouched is what has to be there when a caller is gone.
+type untouched struct{ *check.Text }
+
+// killEach kills a program at each so manyth step, from one on, until it comes to its end; the last has made splices.
+func (u untouched) killEach(what string, from, stride int, program func(n int) (*exec.Cmd, error)) error {
+	times := 0
+	for n := from; ; n += stride {
+		made, err := u.made()
 		if err != nil {
 			return err
 		}
-		dev, err := kdev.Open()
-		if err != nil {
-			return fmt.Errorf("open, when a caller was killed at step %d: %w", n, err)
-		}
-		differ, first, err := before.Differing(dev)
+		c, err := program(n)
 		if err != nil {
 			return err
 		}
-		s, err := dev.Stats()
-		if err != nil || differ != 0 || s.Splices != 0 || s.Spliced != s.Unspliced || s.Quarantined != 0 || s.Areas != 0 {
-			check.Report("kills: what is left", n, false, "killed at step %d: %d bytes differ, the first at %v; %+v, %v", n, differ, first, s, err)
+		ended, err := killed(c)
+		if err != nil {
+			return fmt.Errorf("%s: %d: %w", what, n, err)
 		}
-		if err := dev.Close(); err != nil {
+		now, err := u.left(what, n)
+		if err != nil {
 			return err
 		}
 		if ended {
+			check.Report("kills: splices of the last of the "+what, int(now-made), now > made, "")
 			break
 		}
-		killed++
+		times++
 	}
-	check.Report("kills: steps", killed, killed > 0, "")
-	return check.Left()
+	check.Report("kills: "+what, times, times > 0, "")
+	return nil
+}
+
+// made is how many splices there were since the module is there.
+func (u untouched) made() (uint64, error) {
+	dev, err := kdev.Open()
+	if err != nil {
+		return 0, err
+	}
+	s, err := dev.Stats()
+	return s.Spliced, errors.Join(err, dev.Close())
+}
+
+// left checks that nothing is left of who was killed at a step, and returns how many splices there were.
+func (u untouched) left(what string, n int) (uint64, error) {
+	dev, err := kdev.Open()
+	if err != nil {
+		return 0, fmt.Errorf("open, when a caller was killed at step %d: %w", n, err)
+	}
+	differ, first, err := u.Differing(dev)
+	if err != nil {
+		return 0, err
+	}
+	s, err := dev.Stats()
+	if err != nil || differ != 0 || s.Splices != 0 || s.Spliced != s.Unspliced || s.Quarantined != 0 || s.Areas != 0 {
+		check.Report("kills: what is left", n, false, "%s, killed at %d: %d bytes differ, the first at %v; %+v, %v", what, n, differ, first, s, err)
+	}
+	return s.Spliced, dev.Close()
 }
 
 // dying is how long the kernel has to end who was killed.
 const dying = time.Minute
 
-// killAt has a process make its batches and be killed at the n-th step, unless it ends before.
-func killAt(n, points int, seed uint64) (ended bool, err error) {
-	c := exec.Command("/proc/self/exe", "-points", strconv.Itoa(points), "-seed", strconv.FormatUint(seed, 10), "victim", strconv.Itoa(n))
+// killed runs a program that is to be killed at one of its steps, unless it ends before.
+func killed(c *exec.Cmd) (ended bool, err error) {
 	c.Stderr = os.Stderr
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return false, err
-	}
 	if err := c.Start(); err != nil {
 		return false, err
 	}
 	late := time.AfterFunc(dying, func() { c.Process.Kill() })
-	line, _ := bufio.NewReader(out).ReadString('\n')
 	err = c.Wait()
 	if !late.Stop() {
-		return false, fmt.Errorf("step %d: it neither ended nor died", n)
+		return false, errors.New("it neither ended nor died")
 	}
 	if err == nil {
 		return true, arm(killNth, 0)
 	}
 	ws, ok := c.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || !ws.Signaled() || ws.Signal() != syscall.SIGKILL || line != "ready\n" {
-		return false, fmt.Errorf("step %d: %w, and it said %q", n, err, line)
+	if !ok || !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
+		return false, err
 	}
 	return false, nil
 }
@@ -398,7 +434,6 @@ func die(step string, points int, seed uint64) error {
 		return err
 	}
 	t, plans := k.mishap()
-	fmt.Println("ready")
 	if err := arm(killNth, n); err != nil {
 		return err
 	}
