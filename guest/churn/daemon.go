@@ -16,7 +16,7 @@ import (
 const daemonProgram = "/sbin/kerninstd"
 
 // mostOfJob is how many points its batches have, at the most.
-const mostOfJob = 48
+const mostOfJob = 12
 
 // recording appends a record, so that there are rings.
 const recording = "c0 ring 16 1\nv0 u64 = cycles\nappend c0 v0"
