@@ -15,6 +15,10 @@ import (
 // daemonProgram is the daemon, where guests have it.
 const daemonProgram = "/sbin/kerninstd"
 
+// daemonStride: of its steps, which are some thousands, for it opens the device, reserves memory and makes rings as well, each so
+// manyth is one at which it is killed where a caller is at each.
+const daemonStride = 16
+
 // mostOfJob is how many points its batches have, at the most.
 const mostOfJob = 12
 

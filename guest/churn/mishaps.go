@@ -333,7 +333,7 @@ func kills(points, stride int, seed uint64) error {
 	if err := u.killEach("steps", first, stride, own); err != nil {
 		return err
 	}
-	if err := u.killEach("steps of the daemon", first, stride, daemon); err != nil {
+	if err := u.killEach("steps of the daemon", first, daemonStride*stride, daemon); err != nil {
 		return err
 	}
 	return check.Left()
