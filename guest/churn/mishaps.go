@@ -363,7 +363,7 @@ func (u untouched) killEach(what string, from, stride int, program func(n int) (
 			return err
 		}
 		if ended {
-			check.Report("kills: splices of the last of the "+what, int(now-made), now > made, "")
+			check.Report("splices made by who was not killed: "+what, int(now-made), now > made, "")
 			break
 		}
 		times++
