@@ -81,7 +81,7 @@ func (d disturbance) guests(arch string) []Guest {
 	for _, f := range d.functions {
 		points = append(points, &wire.Point{Module: d.module, Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	steps := []*wire.Step{textDump("dump"), planned("kernel", points[0]), snapshot("before", ""), shell("begin", d.begin())}
+	steps := append(evenSteps(points[0]), snapshot("before", ""), shell("begin", d.begin()))
 	for k := range disturbedRounds {
 		s := nth("splice", k)
 		batch := briefly(skipping(s, points))
@@ -110,7 +110,7 @@ func (d disturbance) check(t *T) {
 	made, refused, points, beside := 0, 0, 0, 0
 	var even *even // of a module that comes again elsewhere there is no graph
 	if d.module == "" {
-		even = t.evenOf(g, "kernel")
+		even = t.evenOf(g)
 	}
 	for k := range disturbedRounds {
 		res := t.Guests[g].Results[nth("splice", k)]

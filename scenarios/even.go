@@ -16,9 +16,14 @@ import (
 // of others (see flow). One hit that is lost, or counted twice, breaks that. They are read while all CPUs stand still, at the begin too:
 // that is what brief steps are.
 
-// planned asks what the planner knows of the guest's kernel.
-func planned(name string, p *wire.Point) *wire.Step {
-	return &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{Points: []*wire.Point{p}, OnlyPlan: true}}}
+// evenPlan is the step that asks what the planner knows of the guest's kernel.
+const evenPlan = "kernel"
+
+// evenSteps come before anything is spliced: a dump, and what the planner says of any point.
+func evenSteps(p *wire.Point) []*wire.Step {
+	s := splice(evenPlan, p)
+	s.GetSplice().OnlyPlan = true
+	return []*wire.Step{textDump("dump"), s}
 }
 
 // briefly has a batch be one whose counts begin while all CPUs stand still.
@@ -49,11 +54,11 @@ type even struct {
 	pairs     int  // points of blocks that somebody came by, held against another's of their block
 }
 
-// evenOf takes a guest's dump; kernel is the step that has asked what the planner knows.
-func (t *T) evenOf(guest, kernel string) *even {
+// evenOf takes what evenSteps have found in a guest.
+func (t *T) evenOf(guest string) *even {
 	f, err := t.graphOf(guest)
 	t.noError("the flow of control in the guest's kernel", err)
-	return &even{flow: f, preempted: t.done(guest, kernel).Planned.GetPreempted()}
+	return &even{flow: f, preempted: t.done(guest, evenPlan).Planned.GetPreempted()}
 }
 
 // differing holds the counts of points against each other, and returns what does not hold.

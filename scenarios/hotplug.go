@@ -44,7 +44,7 @@ func hotplugGuests(arch string) []Guest {
 	for _, f := range append([]string{"vfs_read", "copy_process"}, coming[arch]...) {
 		all = append(all, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	steps := []*wire.Step{textDump("dump"), planned("kernel", all[0]), snapshot("before", ""), shell("flip", flip)}
+	steps := append(evenSteps(all[0]), snapshot("before", ""), shell("flip", flip))
 	for k := range hotplugRounds {
 		s := nth("splice", k)
 		steps = append(steps, briefly(skipping(s, all)),
@@ -67,7 +67,7 @@ func checkHotplug(t *T) {
 	n, err := strconv.Atoi(flips[0])
 	t.expect("how often a CPU went is a number", err, "no error", gomega.Succeed())
 	t.atLeast("times that a CPU went and came", float64(n), hotplugRounds)
-	points, even := 0, t.evenOf(g, "kernel")
+	points, even := 0, t.evenOf(g)
 	for k := range hotplugRounds {
 		made := t.made(g, nth("splice", k))
 		points += len(made)

@@ -139,11 +139,11 @@ func powerGuests(arch string) []Guest {
 	for _, f := range append([]string{"vfs_read", "copy_process", "cpuhp_invoke_callback", "freeze_processes", "thaw_processes", "hibernation_snapshot", "dpm_suspend", "dpm_resume"}, slices.Concat(coming[arch], woken[arch])...) {
 		all = append(all, &wire.Point{Function: f, Each: wire.Each_INSTRUCTION})
 	}
-	steps := []*wire.Step{
-		textDump("dump"), planned("kernel", all[0]), snapshot("before", ""),
+	steps := append(evenSteps(all[0]),
+		snapshot("before", ""),
 		shell("states", "cat /sys/power/state; cat /sys/power/pm_test; [ ! -e /sys/module/suspend/parameters/pm_test_delay ] || echo 1 >/sys/module/suspend/parameters/pm_test_delay"),
 		briefly(skipping("splice", all)),
-	}
+	)
 	for k, s := range sleepsOf(arch) {
 		steps = append(steps, shell(s.name, s.command), bench(nth("work", k), "null", 2), readStill(nth("count", k)))
 	}
@@ -156,7 +156,7 @@ func checkPower(t *T) {
 	t.ran(g, "states")
 	points := t.made(g, "splice")
 	t.atLeast("points on the way to sleep and back", float64(len(points)), 2000)
-	p, done, even := points[0], uint64(0), t.evenOf(g, "kernel")
+	p, done, even := points[0], uint64(0), t.evenOf(g)
 	for k, s := range sleepsOf(t.Arch) {
 		t.ran(g, s.name)
 		for _, b := range t.benches(g, nth("work", k)) {
