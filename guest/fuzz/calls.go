@@ -222,7 +222,7 @@ var copiedFields = []field{{0, 8, text}, {8, 8, text}, {16, 4, count}, {20, 4, z
 func fillSplice(f *fuzzer, b []byte) {
 	n, copied := 1+f.rng.IntN(3), f.rng.IntN(3)
 	elsewhere := f.rng.IntN(4) == 0 // and right but for that, or nobody would look where
-	if elsewhere {
+	if f.elsewhere = elsewhere; elsewhere {
 		n, copied = 1, 0
 	}
 	put(b[0:], f.at(listAt), 8)
@@ -448,6 +448,7 @@ func (f *fuzzer) once() {
 	c := f.some()
 	b := f.arena[:c.size]
 	clear(b)
+	f.elsewhere = false
 	if c.fill != nil {
 		c.fill(f, b)
 	}
@@ -463,6 +464,9 @@ func (f *fuzzer) once() {
 	}
 	errno := ioctl(f.fd, cmd, uintptr(arg))
 	f.Answers[c.name+" "+unix.ErrnoName(errno)]++
+	if f.elsewhere {
+		f.Answers["elsewhere "+unix.ErrnoName(errno)]++
+	}
 	if errno == 0 && arg == f.at(0) && cmd == c.cmd && c.done != nil {
 		c.done(f, b)
 	}

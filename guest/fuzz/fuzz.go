@@ -29,10 +29,11 @@ type area struct {
 // fuzzer is one who calls. Several may have the same descriptor, and know nothing of what the
 // others have.
 type fuzzer struct {
-	k     *kernel
-	fd    int
-	rng   *rand.Rand
-	reach place.Window // where areas are asked for
+	elsewhere bool // the call is of a splice that is misplaced
+	k         *kernel
+	fd        int
+	rng       *rand.Rand
+	reach     place.Window // where areas are asked for
 
 	arena              []byte
 	readOnly, noAccess uint64

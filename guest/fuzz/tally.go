@@ -46,8 +46,8 @@ func (t *tally) report(who string) {
 		total += n
 		check.Report(who+": "+c.name, n, t.Answers[c.name+" "] > 0, "%s", strings.Join(said, ", "))
 	}
-	elsewhere := []int{t.Answers["splice EACCES"], t.Answers["splice EILSEQ"]}
-	check.Report(who+": splices refused for their place, or for what is there", elsewhere[0]+elsewhere[1], min(elsewhere[0], elsewhere[1]) > 0, "%d and %d", elsewhere[0], elsewhere[1])
+	place, bytes, made := t.Answers["elsewhere EACCES"], t.Answers["elsewhere EILSEQ"], t.Answers["elsewhere "]
+	check.Report(who+": splices elsewhere", place+bytes, min(place, bytes) > 0 && made == 0, "%d refused for their place, %d for what is there, %d made", place, bytes, made)
 	check.Report(who+": calls", total, true, "%d besides, such as mappings", t.Games)
 	for _, what := range slices.Sorted(maps.Keys(t.Asked)) {
 		check.Report(who+": "+what, t.Asked[what], t.Wrong[what] == 0, "%d times not refused as it must be", t.Wrong[what])
