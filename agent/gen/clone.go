@@ -63,12 +63,14 @@ type Cloned struct {
 	Gate *Gate `json:"gate,omitempty"`
 	// Last: the instruction that would be next is not the one that follows here.
 	Last bool `json:"last,omitempty"`
-	// Before is what comes before it, whoever comes there; Behind what comes behind it, on the way to the
+	// Entered is what comes before it on the way from who calls the function that begins here alone: not from what
+	// jumps here. Before is what comes before it, whoever comes there; Behind what comes behind it, on the way to the
 	// next instruction alone: when a jump is not taken, or a call has come back; Taken what comes when a
 	// conditional jump is taken.
-	Before []Inserted `json:"before,omitempty"`
-	Behind []Inserted `json:"behind,omitempty"`
-	Taken  []Inserted `json:"taken,omitempty"`
+	Entered []Inserted `json:"entered,omitempty"`
+	Before  []Inserted `json:"before,omitempty"`
+	Behind  []Inserted `json:"behind,omitempty"`
+	Taken   []Inserted `json:"taken,omitempty"`
 }
 
 // Gate has who calls a function that somebody traces, or has patched, call the original: the kernel, too,
@@ -168,7 +170,7 @@ func (c *Clone) Words() (n int) {
 		if x.Note > 0 {
 			n = max(n, x.Note+1)
 		}
-		for _, s := range slices.Concat(x.Before, x.Behind, x.Taken) {
+		for _, s := range slices.Concat(x.Entered, x.Before, x.Behind, x.Taken) {
 			n = max(n, s.Word+s.Snippet.Words())
 		}
 	}
@@ -222,7 +224,7 @@ func CloneLen(arch *isa.Arch, in Input) (int, error) {
 // addresses is how many addresses are formed at an instruction, at the most, that may take an instruction
 // less where they are near; a counter, where its address is no good number to add (see Unit), takes one more.
 func (x *Cloned) addresses() (n int) {
-	n = len(x.Links) + len(x.Before) + len(x.Behind) + len(x.Taken)
+	n = len(x.Links) + len(x.Entered) + len(x.Before) + len(x.Behind) + len(x.Taken)
 	if x.Note != 0 { // where it leads, and the cell's
 		n += 2
 	}
@@ -275,7 +277,7 @@ func (b *builder) clone(arch *isa.Arch) {
 		})
 		if now.err != nil || slices.Equal(next, offs) {
 			b.out, b.err = now.out, now.err
-			b.out.Offs = append(offs[:len(c.Insns):len(c.Insns)], now.behind)
+			b.out.Offs = append(now.starts, now.behind)
 			return
 		}
 		offs = next
@@ -288,14 +290,16 @@ func (b *builder) clone(arch *isa.Arch) {
 func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight straight, aim func(isa.Addr) isa.Addr) []int {
 	n := len(b.in.Clone.Insns)
 	offs := make([]int, 2*n)
+	b.starts = make([]int, 0, n+1)
 	moves, told := cloners[arch.Name].moves, false
 	for k := range b.in.Clone.Insns {
 		x := &b.in.Clone.Insns[k]
-		offs[k], offs[n+k] = len(b.out.Code), len(b.out.Code)
+		b.starts = append(b.starts, len(b.out.Code))
+		offs[n+k] = len(b.out.Code)
 		switch {
 		case x.Gate != nil && k > 0:
 			b.gate(arch, x.Gate)
-			offs[k], told = len(b.out.Code), false
+			told = false
 		case x.Gate != nil: // who comes by the entry has passed by the original's site
 			b.later = append(b.later, func() {
 				offs[n] = len(b.out.Code)
@@ -303,14 +307,11 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight strai
 				b.native(arch, isa.Insn{Addr: x.Insn.Addr, Len: x.Insn.Len, Flow: isa.FlowJump, Target: b.in.Patch}, x)
 			})
 		}
-		if unused(k) {
+		told = b.before(arch, x, x.Entered) && told
+		if offs[k] = len(b.out.Code); unused(k) {
 			continue
 		}
-		for _, s := range x.Before {
-			s.Free = x.Free
-			b.insert(arch, x, s)
-			told = false
-		}
+		told = b.before(arch, x, x.Before) && told
 		if !told {
 			b.state(x.Insn.Addr, 0, nil)
 		}
@@ -342,6 +343,15 @@ func (b *builder) layOut(arch *isa.Arch, unused func(k int) bool, straight strai
 		b.later[k]()
 	}
 	return offs
+}
+
+// before emits what comes before an instruction. It reports whether there is none.
+func (b *builder) before(arch *isa.Arch, x *Cloned, inserted []Inserted) bool {
+	for _, s := range inserted {
+		s.Free = x.Free
+		b.insert(arch, x, s)
+	}
+	return len(inserted) == 0
 }
 
 // gate emits what who calls a copy comes by first.

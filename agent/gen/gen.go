@@ -116,6 +116,7 @@ type builder struct {
 	unit   uint64   // what a counter adds
 	later  []func() // what is emitted behind a clone's instructions
 	behind int      // where that begins
+	starts []int    // where what is emitted for each of a clone's instructions begins
 	err    error
 }
 

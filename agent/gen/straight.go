@@ -65,8 +65,11 @@ func (c *Clone) shadowed(k int) bool {
 
 // Idle reports whether nothing is emitted for an instruction, nor inserted there.
 func Idle(arch *isa.Arch, x *Cloned) bool {
-	return x.isNop(arch) && x.Gate == nil && !x.Last && len(x.Before)+len(x.Behind) == 0
+	return x.isNop(arch) && !x.begins() && !x.Last && len(x.Before)+len(x.Behind) == 0
 }
+
+// begins reports whether something stands before an instruction that what jumps there does not come by.
+func (x *Cloned) begins() bool { return x.Gate != nil || len(x.Entered) > 0 }
 
 // jumpsOn reports whether an instruction does nothing but jump to what follows in the copy.
 func (c *Clone) jumpsOn(arch *isa.Arch, k int) bool {
@@ -74,7 +77,7 @@ func (c *Clone) jumpsOn(arch *isa.Arch, k int) bool {
 	if to == 0 {
 		return false
 	}
-	for k++; k < len(c.Insns) && c.Insns[k].Gate == nil; k++ {
+	for k++; k < len(c.Insns) && !c.Insns[k].begins(); k++ {
 		if c.Insns[k].Insn.Addr == to {
 			return true
 		}
@@ -124,7 +127,7 @@ func (c *Clone) paired(arch *isa.Arch, k int, led map[isa.Addr]bool, asked bool)
 func (c *Clone) asksRegisters() bool {
 	asks := func(s Inserted) bool { return s.Snippet.Has(snippet.Reg) }
 	return slices.ContainsFunc(c.Insns, func(x Cloned) bool {
-		return slices.ContainsFunc(x.Before, asks) || slices.ContainsFunc(x.Behind, asks) || slices.ContainsFunc(x.Taken, asks)
+		return slices.ContainsFunc(x.Entered, asks) || slices.ContainsFunc(x.Before, asks) || slices.ContainsFunc(x.Behind, asks) || slices.ContainsFunc(x.Taken, asks)
 	})
 }
 

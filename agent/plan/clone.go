@@ -99,7 +99,7 @@ func AsClone(text *ktext.Text, req Request, of Cloning) (*Cloned, *Refusal) {
 			inserts[k].Snippet = snippet.Counter()
 		}
 	}
-	c := cloning{Cloning: of, text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, out: Cloned{
+	c := cloning{Cloning: of, text: text, req: req, inserts: inserts, at: map[isa.Addr]*function{}, heads: map[*function]head{}, out: Cloned{
 		Points: make([]*Plan, len(inserts)), Why: make([]*Refusal, len(inserts)), Left: map[isa.Addr]*Refusal{}, Notes: map[isa.Addr]int{}, Uses: map[isa.Addr]int{}}}
 	for k, f := range of.Functions {
 		if r := c.add(f); r != nil && k == 0 {
@@ -125,6 +125,7 @@ type cloning struct {
 	gen     gen.Clone
 	placed  []placedInsert // in the order of their snippets in the code
 	words   int            // of cells
+	heads   map[*function]head
 	out     Cloned
 }
 
@@ -509,7 +510,12 @@ func (c *cloning) count(fn *function, k int, x *gen.Cloned) {
 	if !c.Uses || !slices.ContainsFunc(c.Functions, func(f ktext.Func) bool { return f.Addr == fn.Addr }) {
 		return
 	}
-	x.Before = append(x.Before, gen.Inserted{Number: len(c.placed), Snippet: snippet.Counter(), Word: c.words})
+	s := gen.Inserted{Number: len(c.placed), Snippet: snippet.Counter(), Word: c.words}
+	if head, _ := c.head(fn); head == ledBehind {
+		x.Entered = append(x.Entered, s)
+	} else {
+		x.Before = append(x.Before, s)
+	}
 	c.placed = append(c.placed, placedInsert{use, fn, k})
 	c.words++
 }
@@ -619,7 +625,11 @@ func (c *cloning) insert(fn *function, k int, x *gen.Cloned, inserts []int) *Ref
 		var err error
 		switch in.Where {
 		case Before:
-			x.Before = append(x.Before, s)
+			if c.enters(fn, in) && c.heads[fn] == ledBehind { // places has looked
+				x.Entered = append(x.Entered, s)
+			} else {
+				x.Before = append(x.Before, s)
+			}
 		case Behind:
 			if s.Free, err = fn.free(k + 1); err == nil {
 				x.Behind = append(x.Behind, s)
@@ -677,7 +687,7 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 			c.out.Why[n] = r
 			continue
 		}
-		k, r := fn.insertable(c.req, in, c.begin(fn))
+		k, r := c.insertable(fn, in)
 		if r != nil {
 			c.out.Why[n] = r
 			continue
@@ -688,9 +698,68 @@ func (c *cloning) places() (map[isa.Addr][]int, *Refusal) {
 	return out, nil
 }
 
+// head is what leads to a function's begin but those who call it.
+type head uint8
+
+const (
+	ledNowhere head = iota + 1
+	ledBehind       // to where the copy begins: a loop does, which is part of a call that has been entered
+	ledInto         // to where no copy tells that from a call
+)
+
+// head says what leads to a function's begin. A cold half is not called: whoever comes there enters it.
+func (c *cloning) head(fn *function) (head, error) {
+	if h := c.heads[fn]; h != 0 {
+		return h, nil
+	}
+	leads, err := fn.leaders(c.req.Known)
+	if err != nil {
+		return 0, err
+	}
+	h, begin := ledNowhere, fn.Addr+isa.Addr(c.begin(fn))
+	if leads[begin] {
+		h = ledBehind
+		if fn == c.copied[0] || begin == fn.Addr { // who is in the original's loop would come in there
+			h = ledInto
+		}
+	}
+	for a := fn.Addr; a < begin; a++ {
+		if leads[a] {
+			h = ledInto
+		}
+	}
+	if Half(fn.Name) {
+		h = ledNowhere
+	}
+	c.heads[fn] = h
+	return h, nil
+}
+
+// enters reports whether what is asked for is a function's begin, not an instruction.
+func (c *cloning) enters(fn *function, in Insert) bool {
+	return in.Entry || in.Offset == fn.ftrace && c.begin(fn) != fn.ftrace
+}
+
+// insertable is the instruction before which a snippet stands in the copy. Where a function is entered there is
+// one place alone, if a loop leads there, too.
+func (c *cloning) insertable(fn *function, in Insert) (int, *Refusal) {
+	begin := c.begin(fn)
+	if !c.enters(fn, in) {
+		return fn.insertable(c.req, in, begin, false)
+	}
+	h, err := c.head(fn)
+	if err != nil {
+		return 0, unreadable(err)
+	}
+	if h == ledInto || h == ledBehind && in.Where != Before {
+		return 0, refuse(TargetInWindow, "a jump leads to where %v starts: whether who comes there has called it is not known", fn.Func)
+	}
+	return fn.insertable(c.req, in, begin, h == ledBehind)
+}
+
 // insertable is the instruction before which a snippet stands in the copy: the one that it is asked
-// for, or, where flags would have to be saved to count there, another of the same straight run.
-func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Refusal) {
+// for, or, where flags would have to be saved to count there and it need not stay, another of the same straight run.
+func (fn *function) insertable(req Request, in Insert, begin isa.Off, stays bool) (int, *Refusal) {
 	req.Snippet, req.Offset = in.Snippet, in.Offset
 	if in.Entry {
 		req.Offset = begin
@@ -732,7 +801,7 @@ func (fn *function) insertable(req Request, in Insert, begin isa.Off) (int, *Ref
 	if r == nil && fn.excludes(at, in.Where) {
 		r = refuse(ExclusiveSequence, "%s is in an exclusive sequence", fn.name(at))
 	}
-	if r != nil || in.Where != Before || !req.Snippet.OnlyCounts() {
+	if r != nil || stays || in.Where != Before || !req.Snippet.OnlyCounts() {
 		return at, r
 	}
 	return fn.cheapest(at)

@@ -625,3 +625,83 @@ func TestCloneKeyInFront(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneLoopInFront: who calls a function that begins with a loop is counted once, not at each turn. Where that is not known,
+// nobody is.
+func TestCloneLoopInFront(t *testing.T) {
+	const (
+		site = "\x0f\x1f\x44\x00\x00"
+		loop = "\xff\xcf\x75\xfc\xc3" // dec %edi; jne to it; ret
+		into = "\xff\xcf\x75\xf7\xc3" // to the site
+	)
+	for name, c := range map[string]struct {
+		code  string
+		first bool
+		had   bool
+	}{
+		"called":           {site + loop, false, true},
+		"entered":          {site + loop, true, false},
+		"without a site":   {loop, false, false},
+		"the site is led":  {site + into, false, false},
+		"no loop, entered": {site + "\xff\xcf\x90\x90\xc3", true, true},
+	} {
+		k := ktexttest.Load(t, "amd64")
+		lo, _ := k.Text(t).Bounds()
+		outer, inner := lo+0x8000, lo+0x8100
+		k.Add("outer", outer, []byte("\x48\x83\xec\x08\x90\xe8\xf6\x00\x00\x00\x48\x83\xc4\x08\xc3")) // sub; nop; call inner; add; ret
+		k.Add("behind_outer", outer+15, []byte("\x90"))
+		k.Add("inner", inner, []byte(c.code))
+		k.Add("behind_inner", inner+isa.Addr(len(c.code)), []byte("\x90"))
+		x := k.Text(t)
+		var both []ktext.Func
+		for _, name := range []string{"outer", "inner"} {
+			f, err := x.Function("", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			both = append(both, f)
+		}
+		f := both[1]
+		begin := isa.Off(len(c.code) - len(loop))
+		if c.first {
+			both = both[1:]
+		}
+		made, r := plan.AsClone(x, request(x, "inner", 0), plan.Cloning{Functions: both, Uses: true, Inserts: []plan.Insert{
+			{Func: f, Entry: true}, {Func: f, Offset: begin}, {Func: f, Entry: true, Where: plan.Behind}}})
+		if r != nil {
+			t.Fatalf("%s: %v", name, r)
+		}
+		if (made.Why[0] == nil) != c.had || made.Why[1] != nil {
+			t.Errorf("%s: the entry: %v, the instruction: %v", name, made.Why[0], made.Why[1])
+		}
+		if made.Why[0] != nil && made.Why[0].Reason != plan.TargetInWindow {
+			t.Errorf("%s: %v", name, made.Why[0])
+		}
+		if (made.Why[2] == nil) != (name == "no loop, entered") {
+			t.Errorf("%s: behind it: %v", name, made.Why[2])
+		}
+		if name != "called" {
+			continue
+		}
+		entry, turn := made.Points[0].Patch, made.Points[1].Patch
+		var back, call isa.Addr
+		for at := 0; at < len(made.Entry.Code); {
+			i := x.Arch.Decode(made.Entry.Code[at:], made.Entry.Patch+isa.Addr(at))
+			switch {
+			case i.Len == 0:
+				t.Fatalf("%s: at %#x of % x", name, at, made.Entry.Code)
+			case i.Flow == isa.FlowCond && i.Target < i.Addr && i.Target >= made.Entry.Patch:
+				back = i.Target
+			case i.Flow == isa.FlowCall:
+				call = i.Target
+			}
+			at += i.Len
+		}
+		if back != turn || call >= entry || turn <= entry {
+			t.Errorf("the loop's turns come to %v, who calls to %v; the entry is counted at %v, the turns at %v", back, call, entry, turn)
+		}
+		if at, ok := made.Entry.Returns(entry + 1); !ok || at != inner+isa.Addr(begin)+2 {
+			t.Errorf("what is called where it is entered comes back to %v", at)
+		}
+	}
+}
