@@ -66,7 +66,7 @@ type following struct {
 }
 
 var followings = []following{
-	{"diagnosed", "elapsed", 6, elapsedIn},
+	{"diagnosed", "elapsed", 7, elapsedIn},
 	{"virtual", "virtual", 5, virtualIn},
 }
 
@@ -208,28 +208,25 @@ type threads struct {
 	Concurrency, Virtual float64
 }
 
-// levels are what the detective found in a guest; filed as it said it, also of a guest that is not right.
+// levels are what the detective found in a guest, also in one where something went wrong then.
 func (t *T) levels(guest string) (found []level) {
-	for _, r := range t.Guests[guest].Results["levels"].GetRuns() {
-		t.Files[guest+".json"] = append(r.Stdout, r.Stderr...)
-	}
-	text := t.ran(guest, "levels")[0]
-	t.Files[guest+".json"] = text
-	t.cpuTaken(guest)
-	t.noError(guest+": levels", json.Unmarshal(text, &found))
+	runs := t.Guests[guest].Results["levels"].GetRuns()
+	t.atLeast(guest+": detectives", float64(len(runs)), 1)
+	t.Files[guest+".json"], t.Files[guest+".txt"] = runs[0].Stdout, runs[0].Stderr
+	t.noError(guest+": levels", json.Unmarshal(runs[0].Stdout, &found))
 	t.atLeast(guest+": levels", float64(len(found)), 1)
 	return found
 }
 
-// cpuTaken files how long the detective had a CPU, with kinst and the daemon, and how long it was there: what it says last.
+// cpuTaken holds that the detective came to its end while the clients asked, and files how long the detective had a CPU, with kinst and the daemon, and how long it was there: what it says last.
 func (t *T) cpuTaken(guest string) {
 	var had, there float64
+	t.ran(guest, "levels")
 	said := t.Guests[guest].Results["levels"].GetRuns()[0].Stderr
 	_, err := fmt.Sscanf(string(said[max(0, bytes.LastIndex(said, []byte("detective: "))):]), "detective: %f s of CPU in %f s", &had, &there)
 	t.noError(guest+": the time that the detective had a CPU", err)
 	t.Metrics["study."+guest+".cpu"] = report.Metric{Value: had, Unit: "s", N: 1}
 	t.Metrics["study."+guest+".there"] = report.Metric{Value: there, Unit: "s", N: 1}
-	t.Files[guest+".txt"] = said
 }
 
 // checks -----------------------------------------------------------------------
@@ -248,6 +245,7 @@ func (s squidStudy) check(t *T) {
 	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
 		if guest != profileGuest && guest != unaskedGuest {
 			t.part(func() { found[guest] = t.levels(guest) })
+			t.part(func() { t.cpuTaken(guest) })
 		}
 	}
 	var profile callProfile
@@ -297,9 +295,22 @@ func (t *T) sameWay(guest string, found []level, p callProfile) {
 			most := mostOf(seen)
 			t.equal(fmt.Sprintf("%s: what %s spends most time in", guest, orAll(l.Function)), withoutModule(l.Next), most)
 			at = p.next(at, most)
+		} else {
+			t.endsAt(guest, l, seen, float64(p.sum(at)))
 		}
 	}
 	t.wentDown(guest, len(found), leastLevels)
+}
+
+// endsAt holds that there is no further way down from a level, seen from outside, either: the detective follows what has half of
+// a function's time, and no task in its sleep.
+func (t *T) endsAt(guest string, l level, seen map[string]uint64, all float64) {
+	most := mostOf(seen)
+	if in, sleeps := strings.CutPrefix(l.Why, "it sleeps, in "); sleeps {
+		t.equal(fmt.Sprintf("%s: in what %s sleeps", guest, orAll(l.Function)), withoutModule(in), most)
+		return
+	}
+	t.atMost(fmt.Sprintf("%s: the part that %s has of the time of %s, where it ends: %s", guest, most, orAll(l.Function), l.Why), float64(seen[most])/max(all, 1), clear/2)
 }
 
 func (t *T) wentDown(guest string, levels, least int) {

@@ -78,3 +78,37 @@ func TestParts(t *testing.T) {
 		t.Errorf("nothing is wrong: %q", got)
 	}
 }
+
+// TestSameWay: a way down that the profile has not, that ends before what has most of the time, or that is short, is seen.
+func TestSameWay(t *testing.T) {
+	next := func(names ...string) (found []level) {
+		for k, name := range names {
+			l := level{Function: name, Why: "nothing that it calls has half of its time"}
+			if k+1 < len(names) {
+				l.Next, l.Why = names[k+1], ""
+			}
+			found = append(found, l)
+		}
+		return found
+	}
+	asleep := next("", "__x64_sys_read", "find")
+	asleep[2].Why = "it sleeps, in schedule"
+	for name, c := range map[string]struct {
+		found []level
+		wrong string
+	}{
+		"the profile's":        {next("", "__x64_sys_read", "find"), "levels that the detective went down"},
+		"another":              {next("", "__x64_sys_write", "copy"), "what system calls spends most time in"},
+		"ends at a call":       {next("", "__x64_sys_read"), "the part that find has of the time of __x64_sys_read, where it ends"},
+		"sleeps in what is no": {asleep, "in what find sleeps"},
+	} {
+		got := failure(func(fail func(string)) {
+			x := NewT("amd64", "", nil, fail)
+			x.Grid = &report.Grid{}
+			x.sameWay("virtual", c.found, pretended())
+		})
+		if !strings.Contains(got, c.wrong) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
