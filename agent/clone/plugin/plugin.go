@@ -23,6 +23,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 )
 
 // Plugin is what is called. Nil functions are not.
@@ -52,6 +54,8 @@ type Routine struct {
 	Source  string   `json:"source,omitempty"` // FILE:LINE, where debugging information was asked for
 	Blocks  []*Block `json:"blocks"`
 	Syscall *Syscall `json:"-"`
+
+	parts []*Routine // of it that lie elsewhere
 }
 
 // Block is a basic block: who runs its first instruction runs all of them. Calls end none.
@@ -153,16 +157,35 @@ func (s *Syscall) Insert(action string) *Point { return s.Routines[0].Insert(act
 // Insert does an action where the routine is entered.
 func (r *Routine) Insert(action string) *Point { return insert(r, 0, true, before, action) }
 
-// Returns does an action before each of the routine's ways out.
+// Returns does an action on each of the routine's ways out, those of its parts that lie elsewhere too: before what returns,
+// or jumps to another routine, and where a conditional jump to another routine is taken.
 func (r *Routine) Returns(action string) (all []*Point) {
-	for _, b := range r.Blocks {
-		for _, i := range b.Insns {
-			if i.Kind == Return || i.Kind == IndirectJump || i.Kind == Jump && i.To != "" {
-				all = append(all, i.Insert(action))
+	halves := append([]*Routine{r}, r.parts...)
+	for _, half := range halves {
+		for _, b := range half.Blocks {
+			for _, i := range b.Insns {
+				switch i.Kind {
+				case Return, IndirectJump:
+					all = append(all, i.Insert(action))
+				case Jump:
+					if i.leaves(halves) {
+						all = append(all, i.Insert(action))
+					}
+				case Conditional:
+					if i.leaves(halves) {
+						all = append(all, i.Taken(action))
+					}
+				}
 			}
 		}
 	}
 	return all
+}
+
+// leaves reports whether a jump leads to none of a routine's halves.
+func (i *Insn) leaves(halves []*Routine) bool {
+	to, _, _ := strings.Cut(i.To, "+")
+	return !i.Inside && !slices.ContainsFunc(halves, func(r *Routine) bool { return r.Name == to })
 }
 
 // Insert does an action once for each time that the block is run.
@@ -234,8 +257,14 @@ func run(p Plugin, r io.Reader, w io.Writer) error {
 }
 
 func (p Plugin) visit(s *Syscall) {
+	var whole *Routine
 	for _, r := range s.Routines {
 		r.Syscall = s
+		if !r.Part {
+			whole, r.parts = r, nil
+		} else if whole != nil {
+			whole.parts = append(whole.parts, r)
+		}
 		for _, b := range r.Blocks {
 			b.Routine = r
 			for _, i := range b.Insns {
