@@ -46,6 +46,9 @@ type Env struct {
 	// Lacks says what a kernel has none of, by ModulesKey: scenarios that need it fail, the
 	// others run.
 	Lacks map[string]error
+	// Missing says why software or taps cannot be had, by their keys: guests that ask for them fail,
+	// the others run.
+	Missing map[string]error
 	// Index is the kernel's, for guests that ask for it.
 	Index images.File
 	// Known is the same, read.
@@ -154,16 +157,30 @@ func (env *Env) lacking(guests []Guest) error {
 	return nil
 }
 
+// missing says what a guest needs and cannot have.
+func (env *Env) missing(g Guest) error {
+	for _, name := range append(slices.Clone(g.Software), TapsKey(g.Taps)) {
+		if err := env.Missing[name]; err != nil {
+			return fmt.Errorf("guest %s: %w", g.Name, err)
+		}
+	}
+	return nil
+}
+
 func (env *Env) start(s Scenario, guests []Guest) (pending []*runner.Pending) {
 	var requests []runner.Request
 	for _, g := range guests {
 		requests = append(requests, env.request(s, g, len(guests)))
 	}
-	if s.Timed {
+	if s.Timed && !slices.ContainsFunc(guests, func(g Guest) bool { return env.missing(g) != nil }) {
 		return env.Runner.StartInTurn(env.Ctx, requests)
 	}
 	for i, q := range requests {
 		g := guests[i]
+		if err := env.missing(g); err != nil {
+			pending = append(pending, env.Runner.Without(q, err))
+			continue
+		}
 		if g.Make == nil {
 			pending = append(pending, env.Runner.Start(env.Ctx, q))
 			continue

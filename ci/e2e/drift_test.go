@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"kerninst/images"
 	"kerninst/lab/repro"
+	"kerninst/lab/status"
 )
 
 // A locked version that the mirror does not have any more, here one that it never
@@ -51,5 +53,33 @@ func TestLockedVersionIsGone(t *testing.T) {
 	if drift == "" || drift != gone+used || !strings.Contains(string(text), "lock file: "+drift+"\n") {
 		t.Errorf("drift %q, busybox-static %s in use; the mirror had %s when it was locked: %s", m.Image.Drift, used, found[1], text)
 	}
+	t.Run("software", func(t *testing.T) { softwareIsGone(t, s, src, lock) })
 	s.clean(t)
+}
+
+// softwareIsGone: a guest for which something of Debian's cannot be had, here as it is another file than the locked one, fails,
+// and says so; the other scenarios run.
+func softwareIsGone(t *testing.T, s store, src string, lock []byte) {
+	line, out := regexp.MustCompile(`(?m)^(squid \S+ arm64 \d+) \S+`), t.TempDir()
+	if !line.Match(lock) {
+		t.Fatalf("%s has no %v", images.LockFile, line)
+	}
+	must(t, os.WriteFile(filepath.Join(src, images.LockFile), line.ReplaceAll(lock, []byte("$1 "+strings.Repeat("0", 64))), 0o644))
+	cmd := exec.Command(filepath.Join(src, "bin", "lab"), "run", "--arch", "arm64", "--scenario", "boot,squid", "--out", out)
+	cmd.Env = append(append(os.Environ(), s.env...), "MIRROR=")
+	text, err := cmd.CombinedOutput()
+	var failed *exec.ExitError
+	if !errors.As(err, &failed) || failed.ExitCode() != status.ExitLabFailed {
+		t.Fatalf("%v: %s", err, text)
+	}
+	got := map[string]status.Status{}
+	for _, s := range results(t, out, "arm64").Scenarios {
+		got[s.Name] = s.Status
+		if s.Name == "squid" && (s.Failure == nil || !strings.Contains(s.Failure.Summary, "guest drive: squid cannot be had: ")) {
+			t.Errorf("%+v", s.Failure)
+		}
+	}
+	if got["boot"] != status.Passed || got["squid"] != status.LabFailed || len(got) != 2 {
+		t.Errorf("%v: %s", got, text)
+	}
 }

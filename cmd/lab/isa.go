@@ -178,12 +178,9 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 	if err != nil {
 		return nil, none, nil, err
 	}
-	software, err := broughtSoftware(ctx, opts, list)
-	if err != nil {
-		return nil, none, nil, err
-	}
-	taps, err := tapped(ctx, opts, list)
-	if err != nil {
+	missing := map[string]error{}
+	software, taps := broughtSoftware(ctx, opts, list, missing), tapped(ctx, opts, list, missing)
+	if err := ctx.Err(); err != nil {
 		return nil, none, nil, err
 	}
 	modules, lacks, err := f.loadedBy(ctx, img, opts, list)
@@ -206,7 +203,7 @@ func (f *runFlags) environment(ctx context.Context, list []scenarios.Scenario) (
 		same += " --kernel " + qemu.Quote([]string{f.kernel})
 	}
 	env := &scenarios.Env{
-		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Taps: taps, Modules: modules, Lacks: lacks,
+		Arch: f.arch, Release: img.Release, Ctx: ctx, Time: vm.Time(f.time), Runner: runner.New(r), Programs: programs, Software: software, Taps: taps, Modules: modules, Lacks: lacks, Missing: missing,
 		Kernel: images.File{Path: scenarios.KernelPath, Mode: 0o444, Source: img.Kernel},
 		Types:  sync.OnceValues(func() (*ktypes.Types, error) { return typesOf(img) }),
 		Keep:   f.keep, Keeps: f.host == "",
@@ -284,24 +281,27 @@ func addedPrograms(ctx context.Context, opts images.Options, list []scenarios.Sc
 	return out, nil
 }
 
-// broughtSoftware is what guests bring along of Debian's.
-func broughtSoftware(ctx context.Context, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
+// broughtSoftware is what guests bring along of Debian's; what cannot be had is missing.
+func broughtSoftware(ctx context.Context, opts images.Options, list []scenarios.Scenario, missing map[string]error) map[string][]images.File {
 	out := map[string][]images.File{}
 	for _, s := range list {
 		for _, g := range s.Guests(opts.Arch) {
 			for _, name := range g.Software {
+				if _, done := out[name]; done {
+					continue
+				}
 				var err error
 				if out[name], err = images.Software(ctx, opts, name); err != nil {
-					return nil, err
+					missing[name] = fmt.Errorf("%s cannot be had: %w", name, err)
 				}
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
-// tapped are the modules that SystemTap makes of guests' scripts.
-func tapped(ctx context.Context, opts images.Options, list []scenarios.Scenario) (map[string][]images.File, error) {
+// tapped are the modules that SystemTap makes of guests' scripts; likewise.
+func tapped(ctx context.Context, opts images.Options, list []scenarios.Scenario, missing map[string]error) map[string][]images.File {
 	out := map[string][]images.File{}
 	for _, s := range list {
 		for _, g := range s.Guests(opts.Arch) {
@@ -311,11 +311,11 @@ func tapped(ctx context.Context, opts images.Options, list []scenarios.Scenario)
 			}
 			var err error
 			if out[key], err = images.SystemTap(ctx, opts, g.Taps); err != nil {
-				return nil, err
+				missing[key] = fmt.Errorf("SystemTap's modules cannot be had: %w", err)
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // loadedBy are the files with which guests load the modules that they ask for, and

@@ -158,6 +158,13 @@ func (r *Runner) StartInTurn(ctx context.Context, list []Request) []*Pending {
 // to give.
 var ErrNotAsked = errors.New("the guest that its job depends on did not pass")
 
+// Without is a guest that does not run, for want of something.
+func (r *Runner) Without(q Request, why error) *Pending {
+	p := &Pending{done: make(chan struct{}), guest: &Guest{Request: q, Err: why}}
+	close(p.done)
+	return p
+}
+
 // StartAfter asks for a guest whose job is made of what another one said.
 func (r *Runner) StartAfter(ctx context.Context, first *Pending, job func(*Guest) (*wire.Job, error), q Request) *Pending {
 	p := &Pending{done: make(chan struct{}), guest: &Guest{Request: q}}
