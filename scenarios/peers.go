@@ -500,7 +500,9 @@ func checkPeers(t *T, all []question, installed bool) {
 		t.Grid.Lines = append(t.Grid.Lines, line)
 	}
 	t.Metrics["peers.answers"] = report.Metric{Value: float64(answers), Unit: "answers", N: 1}
-	t.part(func() { t.equal("answers that are there, or not, and for reasons that are not known", surprises, []string{}) })
+	t.part(func() {
+		t.equal("answers that are there, or not, and for reasons that are not known", surprises, []string{})
+	})
 	for _, q := range all {
 		t.part(func() { t.judge(q, rows[q.name]) })
 	}

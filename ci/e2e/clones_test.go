@@ -162,6 +162,9 @@ func TestChosen(t *testing.T) { scenario(t, "chosen", 4, []string{"amd64"}) }
 // which that is asked, on each ISA.
 func TestClonesAnswers(t *testing.T) { scenario(t, "clones-answers-slice", 25, []string{"arm64"}) }
 
+// TestClonesTold: a warning in a copy is the original's, and kernel threads run copies.
+func TestClonesTold(t *testing.T) { scenario(t, "clones-told", 5, arches) }
+
 // TestClonesLeft: who sleeps in a clone keeps it, nobody else does, and what has kprobes is not copied.
 func TestClonesLeft(t *testing.T) { scenario(t, "clones-left", 20, []string{"amd64"}) }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * peer.c - one probe of the kernel's own with the smallest useful handler, or many
- * of them, to compare with.
+ * of them, to compare with; and something that warns.
  *
  *   insmod peer.ko addr=0xffffffff81234567 [offset=4]     kprobe
  *   insmod peer.ko kind=kprobes addrs=0x...,0x...         many, each with its own count
@@ -10,6 +10,10 @@
  *   insmod peer.ko kind=ftrace function=NAME              its entry
  *   insmod peer.ko kind=ftrace function=NAME delay=200 addr=0x... size=N
  *                                                         the same, and what calls it from there waits
+ *   insmod peer.ko kind=warned                            nothing, but of warned
+ *   echo 7 >/sys/module/peer/parameters/warned; cat /sys/module/peer/parameters/warned
+ *                                                         what comes of a number; of 7, with
+ *                                                         a warning
  *   cat /sys/module/peer/parameters/hits
  *   cat /proc/peer                                        of many: address, hits (of
  *                                                         records 0: they are in hits
@@ -43,7 +47,7 @@ MODULE_PARM_DESC(offset, "bytes to add to addr");
 
 static char *kind = "kprobe";
 module_param(kind, charp, 0400);
-MODULE_PARM_DESC(kind, "kprobe, kprobes, records, kretprobe or ftrace");
+MODULE_PARM_DESC(kind, "kprobe, kprobes, records, kretprobe, ftrace or warned");
 
 #define MANY 65536
 static unsigned long addrs[MANY];
@@ -266,6 +270,54 @@ static void unregister_ftrace_peer(void)
 	ftrace_free_filter(&tracer);
 }
 
+/*
+ * Where the kernel warns, it goes on: what is computed before and behind it must be there
+ * in the registers. Not inline, nor of constants: it has a name in the warning.
+ */
+static noinline unsigned long peer_warned(unsigned long n, unsigned long by)
+{
+	unsigned long sum = n;
+
+	while (n > 1) {
+		sum = sum * by + n;
+		n = n & 1 ? 3 * n + 1 : n / 2;
+		if (WARN_ON(n == 22)) /* 7's next */
+			sum ^= by << 20;
+	}
+	return sum;
+}
+
+static unsigned long came;
+
+static int warned_set(const char *val, const struct kernel_param *kp)
+{
+	unsigned long n;
+	int err = kstrtoul(val, 0, &n);
+
+	if (err || !n || n > 1000)
+		return err ?: -EINVAL;
+	came = peer_warned(n, READ_ONCE(many) + 31);
+	return 0;
+}
+
+static int warned_get(char *buf, const struct kernel_param *kp)
+{
+	return sysfs_emit(buf, "%lu\n", came);
+}
+
+static const struct kernel_param_ops warned_ops = { .set = warned_set, .get = warned_get };
+module_param_cb(warned, &warned_ops, NULL, 0600);
+MODULE_PARM_DESC(warned, "a number up to 1000, and what comes of it; there is a warning on 7's way");
+
+static int register_nothing(void)
+{
+	return 0;
+}
+
+static void unregister_nothing(void)
+{
+}
+
 static const struct peer {
 	const char *kind;
 	int (*begin)(void);
@@ -276,6 +328,7 @@ static const struct peer {
 	{ "records", register_record_peers, unregister_record_peers },
 	{ "kretprobe", register_kretprobe_peer, unregister_kretprobe_peer },
 	{ "ftrace", register_ftrace_peer, unregister_ftrace_peer },
+	{ "warned", register_nothing, unregister_nothing },
 };
 
 static const struct peer *peer;
@@ -284,7 +337,7 @@ static int __init peer_init(void)
 {
 	int i;
 
-	if (!addr && !many) {
+	if (!addr && !many && strcmp(kind, "warned")) {
 		pr_err("peer: say which instruction: addr=0x..., or addrs=0x...,0x...\n");
 		return -EINVAL;
 	}
@@ -292,7 +345,7 @@ static int __init peer_init(void)
 		if (!strcmp(kind, peers[i].kind))
 			peer = &peers[i];
 	if (!peer) {
-		pr_err("peer: kind=%s is not known: kprobe, kprobes, records, kretprobe or ftrace\n", kind);
+		pr_err("peer: kind=%s is not known: kprobe, kprobes, records, kretprobe, ftrace or warned\n", kind);
 		return -EINVAL;
 	}
 	return peer->begin();
