@@ -16,6 +16,9 @@ import (
 // on in the original. The function is a module's (guest/module/peer): there is nothing of the kernel's own that warns
 // whenever it is asked to.
 //
+// On riscv64 that function has no copy, which is said: to leave one takes a register, and where a module's function warns none is
+// known to be free.
+//
 // And kernel threads run copies: each read of vm.stat_refresh is a work on each CPU.
 
 const (
@@ -33,7 +36,7 @@ func clonesTold() Scenario {
 		for _, p := range points {
 			p.Mechanism = plan.Clone.String()
 		}
-		return splice(name, points...)
+		return skipping(name, points)
 	}
 	works := fmt.Sprintf("n=0; while [ $n -lt %d ]; do read x </proc/sys/vm/stat_refresh; n=$((n + 1)); done; true", toldThread)
 	return Scenario{Name: "clones-told", Title: "a warning in a copy is the original's, and kernel threads run copies", Labels: []string{"hazards", "proof"},
@@ -69,6 +72,11 @@ func checkClonesTold(t *T) {
 	points, counts := t.done(g, "warned").Points, t.came(g, "none", "counted", specOf)
 	had := map[uint64]bool{}
 	for _, p := range points {
+		if t.Arch == "riscv64" {
+			t.equal(p.Spec+" has no copy", p.Refusal.GetReason(), plan.NoDeadRegister.String())
+			had[toldMost], had[uint64(back)] = true, true
+			continue
+		}
 		t.point(g, p)
 		t.atMost(p.Spec+": how often it was come by, of turns in the copy", float64(counts[p.Spec]), float64(turns))
 		had[counts[p.Spec]] = true

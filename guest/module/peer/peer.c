@@ -282,7 +282,7 @@ static noinline unsigned long peer_warned(unsigned long n, unsigned long by)
 		sum = sum * by + n;
 		n = n & 1 ? 3 * n + 1 : n / 2;
 		if (WARN_ON(n == 22)) /* 7's next */
-			sum ^= by << 20;
+			sum ^= READ_ONCE(delay) + 0x55; /* into a register that is free before */
 	}
 	return sum;
 }
