@@ -98,7 +98,8 @@ func cloneScenarios() []Scenario {
 			Labels: strings.Fields(label), Guests: func(arch string) []Guest { return s.guests(arch) }, Check: func(t *T) { s.check(t) }}
 	}
 	return []Scenario{one("clones-slice", "measure proof", clonedSlice), one("clones", "clones-long proof", clonedWhole), one("clones-ablation", "clones-long proof", clonedAblation), one("clones-apache", "clones-long proof", clonedApache),
-		clonesLeft(), clonesTold(), clonesExecve(), storm("clones-storm", "hazards proof", cloneStorm{3, 10 * time.Minute}), storm("clones-storm-long", "clones-long proof", cloneStorm{120, 2 * time.Hour})}
+		clonesLeft(), clonesTold(), clonesExecve(), storm("clones-storm", "hazards proof", cloneStorm{3, 10 * time.Minute, false}),
+		storm("clones-storm-variants", "clones-long proof", cloneStorm{3, 10 * time.Minute, true}), storm("clones-storm-long", "clones-long proof", cloneStorm{120, 2 * time.Hour, false})}
 }
 
 // exploredGuest is where clones of the system calls grow, with nothing inserted, to all that the operations execute. The

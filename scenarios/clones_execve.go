@@ -33,6 +33,9 @@ const (
 	execveOther  = "do_sys_openat2"
 )
 
+// leastCovered is which part of what is seen below execve is by ways that are in the clone as a whole, and so counted.
+const leastCovered = 0.5
+
 // leastOpened are so many files that the other process has opened most of them: what is executed opens three each time.
 const leastOpened = 500
 
@@ -105,6 +108,7 @@ func (t *T) execveAllocations(guest string) {
 	t.noError(guest+": what is in the clone", err)
 	few, many := t.came(guest, "begin", "between", symbolOf), t.came(guest, "between", "end", symbolOf)
 	found, all := 0, uint64(0)
+	var whole [2]uint64 // of all ways below execve, of few programs and of many
 	for _, name := range allocators {
 		if !slices.ContainsFunc(grown.Functions, func(f string) bool { return f == name }) {
 			continue
@@ -122,13 +126,17 @@ func (t *T) execveAllocations(guest string) {
 					roots[t.addressIn(g, r.Name)] = true
 				}
 			}
-			seen[k] = calledBelow(t.Guests[g].Calls, roots, inside, t.addressIn(g, name))
+			at := t.addressIn(g, name)
+			seen[k] = calledBelow(t.Guests[g].Calls, roots, inside, at)
+			whole[k] += calledBelow(t.Guests[g].Calls, roots, nil, at)
 		}
 		t.equal(fmt.Sprintf("%s: calls of %s on behalf of %d execves, counted", guest, name, execveMany-execveFew), many[name]-few[name], seen[1]-seen[0])
 		all += many[name] - few[name]
 	}
 	t.atLeast(guest+": allocators in the clone", float64(found), 2)
 	t.atLeast(guest+": allocations of an execve", float64(all)/(execveMany-execveFew), 5)
+	t.Metrics["clones.execve."+slug(guest)+".covered"] = report.Metric{Value: float64(all) / float64(whole[1]-whole[0]), Unit: "ratio", N: int(whole[1] - whole[0])}
+	t.atLeast(guest+": part of all that these allocators were called for below execve", float64(all)/float64(whole[1]-whole[0]), leastCovered)
 	t.Metrics["clones.execve."+slug(guest)] = report.Metric{Value: float64(all) / (execveMany - execveFew), Unit: "calls/execve", N: execveMany - execveFew}
 }
 
@@ -147,7 +155,7 @@ func (t *T) came(guest, from, to string, name func(*wire.Value) string) map[stri
 func symbolOf(v *wire.Value) string { return v.Symbol }
 
 // calledBelow is how often a function was called by a way on which, from one of the roots on, there are functions of some
-// alone, without interrupts and faults.
+// alone (nil: of any), without interrupts and faults.
 func calledBelow(tree *oracle.Call, roots, inside map[uint64]bool, function uint64) (calls uint64) {
 	tree.Walk(func(path []*oracle.Call) {
 		last := path[len(path)-1]
@@ -155,7 +163,7 @@ func calledBelow(tree *oracle.Call, roots, inside map[uint64]bool, function uint
 			return
 		}
 		k := slices.IndexFunc(path, func(c *oracle.Call) bool { return roots[c.Addr] })
-		if k >= 0 && !slices.ContainsFunc(path[k:], func(c *oracle.Call) bool { return c.Exception || !inside[c.Addr] }) {
+		if k >= 0 && !slices.ContainsFunc(path[k:], func(c *oracle.Call) bool { return c.Exception || inside != nil && !inside[c.Addr] }) {
 			calls += last.Calls
 		}
 	})

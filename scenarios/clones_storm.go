@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,9 +45,16 @@ until [ -e /run/ended.1 ] && [ -e /run/ended.2 ] && [ -e /run/ended.3 ]; do slee
 echo >/run/never; echo >/run/never; killall cat
 for k in $(seq 100); do pidof cat yes >/dev/null || break; sleep 0.1; done; sleep 1; cat /run/turned`
 
+// Who looks with the kernel's own walk finds nobody in what was a copy, for which there is no name.
+const (
+	cloneWalk   = `cat /proc/[0-9]*/task/*/stack 2>/dev/null`
+	leastWalked = 50
+)
+
 type cloneStorm struct {
 	rounds   int
 	patience time.Duration
+	variants bool // of the kernel, instead of Debian's as it boots here
 }
 
 // clones reports whether a round clones a call: others each time.
@@ -54,7 +62,20 @@ func (s cloneStorm) clones(round int, call string) bool {
 	return (slices.Index(stormCalls, call)+round)%3 != 0
 }
 
-func (s cloneStorm) guests(arch string) []Guest {
+func (s cloneStorm) guests(arch string) (out []Guest) {
+	if !s.variants {
+		return []Guest{s.guest(arch, "storm")}
+	}
+	for _, v := range variants(arch) {
+		g := s.guest(arch, v.name)
+		g.Append, g.CPU, g.CPUs = v.append, v.cpu, v.cpus
+		g.Job.Steps = append([]*wire.Step{shell("holds", v.holds)}, g.Job.Steps...)
+		out = append(out, g)
+	}
+	return out
+}
+
+func (s cloneStorm) guest(arch, name string) Guest {
 	steps := []*wire.Step{snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"), shell("load", cloneLoad)}
 	rules := [][]*wire.Rule{nil, {{}}, {{Each: wire.Each_BLOCK}}}
 	for k := range s.rounds {
@@ -76,13 +97,33 @@ func (s cloneStorm) guests(arch string) []Guest {
 			steps = append(steps, unsplice(name))
 		}
 	}
-	steps = append(steps, shell("end", endCloneLoad), snapshot("after", "before"), module("unload", wire.Module_UNLOAD),
+	steps = append(steps, shell("end", endCloneLoad), shell("walked", cloneWalk), snapshot("after", "before"), module("unload", wire.Module_UNLOAD),
 		shell("taints behind", "cat /proc/sys/kernel/tainted"))
-	return []Guest{{Name: "storm", CPUs: 2, Time: vm.Host, Index: true, RunTimeout: s.patience, Job: job(steps...)}}
+	return Guest{Name: name, CPUs: 2, Time: vm.Host, Index: true, RunTimeout: s.patience, Job: job(steps...)}
 }
 
 func (s cloneStorm) check(t *T) {
-	const g = "storm"
+	var all stormed
+	for _, g := range slices.Sorted(maps.Keys(t.Guests)) {
+		if s.variants {
+			t.ran(g, "holds")
+		}
+		all = all.and(s.checkGuest(t, g))
+	}
+	t.Metrics["clones.storm.functions"] = report.Metric{Value: float64(all.functions), Unit: "functions", N: all.rounds}
+	t.Metrics["clones.storm.sleepers"] = report.Metric{Value: float64(all.asleep), Unit: "tasks", N: all.rounds}
+	t.Metrics["clones.storm.turned"] = report.Metric{Value: float64(all.turned), Unit: "times", N: all.rounds}
+	t.Metrics["clones.storm.rounds"] = report.Metric{Value: float64(all.rounds), Unit: "rounds", N: len(t.Guests)}
+}
+
+// stormed is what there was of it.
+type stormed struct{ rounds, functions, asleep, turned int }
+
+func (s stormed) and(o stormed) stormed {
+	return stormed{s.rounds + o.rounds, s.functions + o.functions, s.asleep + o.asleep, s.turned + o.turned}
+}
+
+func (s cloneStorm) checkGuest(t *T, g string) stormed {
 	functions, came, asleep := 0, uint64(0), 0
 	for k := range s.rounds {
 		name := fmt.Sprintf("clones %d", k)
@@ -103,12 +144,12 @@ func (s cloneStorm) check(t *T) {
 	turned, err := strconv.Atoi(strings.TrimSpace(string(t.ran(g, "end")[0])))
 	t.noError("how often tracepoints were turned", err)
 	t.atLeast("times that tracepoints were turned on and off", float64(turned), float64(s.rounds))
+	walked := string(t.ran(g, "walked")[0])
+	t.atLeast("addresses on the stacks of all tasks", float64(strings.Count(walked, "[<0>]")), leastWalked)
+	t.equal("addresses without a name on the stacks of all tasks", strings.Count(walked, "[<0>] 0x"), 0)
 	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.atLeast("functions that were copied, all rounds together", float64(functions), float64(20*s.rounds))
 	t.atLeast("arrivals in clones", float64(came), float64(1000*s.rounds/2))
-	t.Metrics["clones.storm.functions"] = report.Metric{Value: float64(functions), Unit: "functions", N: s.rounds}
-	t.Metrics["clones.storm.sleepers"] = report.Metric{Value: float64(asleep), Unit: "tasks", N: s.rounds}
-	t.Metrics["clones.storm.turned"] = report.Metric{Value: float64(turned), Unit: "times", N: s.rounds}
-	t.Metrics["clones.storm.rounds"] = report.Metric{Value: float64(s.rounds), Unit: "rounds", N: 1}
+	return stormed{s.rounds, functions, asleep, turned}
 }

@@ -90,6 +90,8 @@ var scenarioProofs = []scenarioProof{
 	{"clones-execve", "exact", "clones.execve.other", nil},
 	{"clones-left", "exact", "clones.left.sleepers", nil},
 	{"clones-storm", "exact", "clones.storm.turned", []class{{"rounds", "clones.storm.rounds", nil}}},
+	{"clones-told", "exact", "clones.told.blocks", nil},
+	{"clones-storm-variants", "exact", "clones.storm.turned", []class{{"rounds", "clones.storm.rounds", nil}}},
 	{"clones-storm-long", "exact", "clones.storm.turned", []class{{"rounds", "clones.storm.rounds", nil}}},
 	{"beside", "exact", "beside.spliced", nil},
 	{"batch", "exact", "batch.points", nil},
