@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -702,6 +703,49 @@ func TestCloneLoopInFront(t *testing.T) {
 		}
 		if at, ok := made.Entry.Returns(entry + 1); !ok || at != inner+isa.Addr(begin)+2 {
 			t.Errorf("what is called where it is entered comes back to %v", at)
+		}
+	}
+}
+
+// TestCloneOwnHalf: of two functions that share a name each has its own cold half in its copy; where no jump tells which that is,
+// there is no copy.
+func TestCloneOwnHalf(t *testing.T) {
+	const cold = "\x48\x89\xd8\xe9\x08\xff\xff\xff" // mov; jmp to the other call
+	for name, second := range map[string]string{"told": cold, "not told": "\x48\x89\xd8\xc3"} {
+		k := ktexttest.Load(t, "amd64")
+		lo, _ := k.Text(t).Bounds()
+		hot := split["amd64"].hot
+		for n, half := range []string{cold, second} {
+			at, jump := lo+0x8000+isa.Addr(n)*0x400, "\x0f\x84\xf6\x00\x00\x00"
+			if half != cold {
+				jump = "\x66\x0f\x1f\x44\x00\x00"
+			}
+			k.Add("halves", at, []byte("\x90"+hot[:3]+jump+hot[9:]))
+			k.Add(fmt.Sprint("behind_hot", n), at+1+isa.Addr(len(hot)), []byte("\x90"))
+			k.Add("halves.cold", at+0x100, []byte(half))
+			k.Add(fmt.Sprint("behind_cold", n), at+0x100+isa.Addr(len(half)), []byte("\x90"))
+		}
+		x := k.Text(t)
+		for n := range 2 {
+			f, err := x.Function("", fmt.Sprintf("halves#%d", n+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, r := plan.AsClone(x, request(x, "halves", 0), plan.Cloning{Functions: []ktext.Func{f}})
+			if n == 1 && name == "not told" {
+				if r == nil || r.Reason != plan.AmbiguousFunction {
+					t.Errorf("%s: %v", name, r)
+				}
+				continue
+			}
+			if r != nil {
+				t.Fatal(r)
+			}
+			own := slices.ContainsFunc(c.Entry.Clone.Insns, func(i gen.Cloned) bool { return i.Insn.Addr == f.Addr+0x100 })
+			other := slices.ContainsFunc(c.Entry.Clone.Insns, func(i gen.Cloned) bool { return i.Insn.Addr == lo+0x8500-isa.Addr(n)*0x400 })
+			if !own || other {
+				t.Errorf("%s: the copy of %v has its own cold half: %v, the other's: %v", name, f, own, other)
+			}
 		}
 	}
 }
