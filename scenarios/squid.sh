@@ -12,7 +12,7 @@ disk() {
 	mkdir $dev || { echo "this kernel has no null_blk" >&2; exit 1; }
 	echo 1 >$dev/memory_backed && echo "$1" >$dev/size && echo 4096 >$dev/blocksize &&
 	echo 2 >$dev/irqmode && echo 100000 >$dev/completion_nsec && echo 1 >$dev/power || exit
-	/usr/sbin/mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 /dev/squid || exit
+	/usr/sbin/mke2fs -q -F -t ext4 -O ${3:-dir_index} -E lazy_itable_init=0,lazy_journal_init=0 /dev/squid || exit
 	mkdir -p $store && mount -t ext4 -o ${2:-dirsync} /dev/squid $store && chown nobody $store || exit
 	grep " $store " /proc/mounts
 }

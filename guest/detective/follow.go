@@ -282,11 +282,26 @@ func (d *detective) leads(functions []string, kinds ...string) (out []site, err 
 		return nil, err
 	}
 	for _, p := range a.Points {
-		if p.Refusal == nil && (p.LeadsTo != "" || p.LeadsBy != "") {
+		if p.LeadsTo == "" && p.LeadsBy == "" {
+			continue
+		}
+		if p.Refusal == nil {
 			out = append(out, site{p.Spec, p.LeadsTo, p.LeadsBy})
+		} else if spec, ok := behindStatic(p); ok {
+			out = append(out, site{spec: spec, to: p.LeadsTo})
 		}
 	}
 	return out, nil
+}
+
+// behindStatic is the place behind a static call, which the kernel rewrites, so that nothing else can be there: who calls comes by
+// behind it. Only amd64 has such, of five bytes.
+func behindStatic(p ask.Point) (spec string, ok bool) {
+	at := strings.LastIndexByte(p.Spec, ':')
+	if !strings.Contains(p.Refusal.Detail, "static call site") || !strings.HasPrefix(p.Instruction, "call ") || p.LeadsTo == "" || at < 0 {
+		return "", false
+	}
+	return fmt.Sprintf("%s:%d", p.Spec[:at], p.Offset+5), true
 }
 
 // called are the functions that sites called in one window. Who calls by a register says whom

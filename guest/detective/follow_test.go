@@ -243,3 +243,19 @@ func TestRests(t *testing.T) {
 		}
 	}
 }
+
+// TestBehindStatic: a static call is counted behind it, and nothing else that is refused is.
+func TestBehindStatic(t *testing.T) {
+	p := ask.Point{Spec: "kinst::security_file_free:74", Offset: 74, Instruction: "call 0xffffffff811df500", LeadsTo: "hook", Refusal: &ask.Refusal{Detail: "security_file_free+0x4a (call …): static call site: rewritten when the call changes"}}
+	if spec, ok := behindStatic(p); spec != "kinst::security_file_free:79" || !ok {
+		t.Errorf("%q, %v", spec, ok)
+	}
+	jumps, elsewhere, key := p, p, p
+	jumps.Instruction, elsewhere.LeadsTo = "jmp 0xffffffff811df500", ""
+	key.Refusal = &ask.Refusal{Detail: "static key site: rewritten when the key changes"}
+	for _, q := range []ask.Point{jumps, elsewhere, key} {
+		if spec, ok := behindStatic(q); ok {
+			t.Errorf("%+v: %s", q, spec)
+		}
+	}
+}
