@@ -121,8 +121,9 @@ func (s cloneStorm) check(t *T) {
 // inCopies is how many of the addresses that the kernel found on stacks are of no code of its own.
 func inCopies(walked string) int { return len(patchedAddress.FindAllString(walked, -1)) }
 
-// patchedAddress is what the kernel calls patch memory: nothing, or what the module calls its parts.
-var patchedAddress = regexp.MustCompile(`(?m)^\[<0>\] (0x|kerninst_patches\+|ki_annex\+|.*\[kerninst\])`)
+// patchedAddress is what the kernel calls patch memory: nothing, or what the module calls its parts. (arm64's walk ends at 0x1 on
+// the stack of a thread that runs.)
+var patchedAddress = regexp.MustCompile(`(?m)^\[<0>\] (0xffff|kerninst_patches\+|ki_annex\+|.*\[kerninst\])`)
 
 // stormed is what there was of it.
 type stormed struct{ rounds, functions, asleep, turned int }
