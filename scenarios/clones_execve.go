@@ -36,8 +36,12 @@ const (
 // leastCovered is which part of what is seen below execve is by ways that are in the clone as a whole, and so counted.
 const leastCovered = 0.5
 
-// leastOpened are so many files that the other process has opened most of them: what is executed opens three each time.
-const leastOpened = 500
+// leastOpened are so many files that the other process has opened most of them: what is executed opens three each time, of which
+// there are less than a hundred.
+const leastOpened = 250
+
+// execveClone is how large the clone may become, in bytes: on amd64 all that is executed takes some 300 KiB.
+const execveClone = 448 << 10
 
 // allocators are the kernel's, by the names they have since 6.10 and had before.
 var allocators = []string{"__kmalloc_noprof", "__kmalloc_cache_noprof", "kmem_cache_alloc_noprof", "__kmalloc", "kmalloc_trace", "kmem_cache_alloc"}
@@ -64,7 +68,7 @@ func execveGuests(arch string) (out []Guest) {
 	opens := run("", lmbenchProgram, "-whole", "-roomy", "2", "OpenClose").GetRun()
 	step := func(name string) *wire.Step { return &wire.Step{Name: name, Do: &wire.Step_Run{Run: opens}} }
 	cloned := func(name string, cpus int, begins, ends []*wire.Step) Guest {
-		c := &wire.Cloning{Entry: syscallEntry(arch, "execve"), Rules: []*wire.Rule{{}}}
+		c := &wire.Cloning{Entry: syscallEntry(arch, "execve"), Rules: []*wire.Rule{{}}, Most: execveClone}
 		return Guest{Name: name, CPUs: cpus, Time: vm.Exact, Index: true, RunTimeout: 20 * time.Minute, Job: job(slices.Concat(
 			[]*wire.Step{script(execveFile, execveScript)}, begins, []*wire.Step{
 				{Name: "clone", Do: &wire.Step_Splice{Splice: &wire.Splice{SkipRefused: true, Clones: []*wire.Cloning{c}}}},
