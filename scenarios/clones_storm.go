@@ -160,7 +160,7 @@ func (s cloneStorm) checkGuest(t *T, g string) stormed {
 	t.atLeast("addresses on the stacks of all tasks", float64(strings.Count(walked, "[<0>]")), leastWalked)
 	kept := t.done(g, "unlast").PatchMemory.GetKept()
 	t.Files["clones-storm-"+g+".walked.txt"] = []byte(walked)
-	t.equal("somebody is in a copy, as who walks all stacks sees it, and as the module does", inCopies(walked) > 0, kept > 0)
+	t.equal("somebody is in a copy of which the module keeps nothing", inCopies(walked) > 0 && kept == 0, false) // who was kept may have gone
 	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.atLeast("functions that were copied, all rounds together", float64(functions), float64(20*s.rounds))

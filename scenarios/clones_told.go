@@ -70,6 +70,7 @@ func checkClonesTold(t *T) {
 	turns, back := toldTurns()
 	t.equal("warnings", len(said), 2*(toldMost-back)) // by the line, and by the registers
 	points := t.done(g, "warned").Points
+	t.atLeast("blocks of what warns", float64(len(points)), 3)
 	if t.Arch == "riscv64" {
 		for _, p := range points {
 			t.equal(p.Spec+" has no copy", p.Refusal.GetReason(), plan.NoDeadRegister.String())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kerninst/agent/ask"
+	"kerninst/agent/ktext"
 )
 
 type options struct {
@@ -298,7 +299,7 @@ func (d *detective) leads(functions []string, kinds ...string) (out []site, err 
 // behind it. Only amd64 has such, of five bytes.
 func behindStatic(p ask.Point) (spec string, ok bool) {
 	at := strings.LastIndexByte(p.Spec, ':')
-	if !strings.Contains(p.Refusal.Detail, "static call site") || !strings.HasPrefix(p.Instruction, "call ") || p.LeadsTo == "" || at < 0 {
+	if !strings.Contains(p.Refusal.Detail, ktext.StaticCall.String()) || !strings.HasPrefix(p.Instruction, "call ") || p.LeadsTo == "" || at < 0 {
 		return "", false
 	}
 	return fmt.Sprintf("%s:%d", p.Spec[:at], p.Offset+5), true
