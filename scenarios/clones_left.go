@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"kerninst/agent/plan"
@@ -10,7 +11,9 @@ import (
 	"kerninst/lab/vm"
 )
 
-// clones-left: whoever sleeps in a clone that was undone keeps it, and whoever has come by, and sleeps now elsewhere,
+// clones-left: whoever sleeps in a clone that is undone goes on in the originals, and keeps nothing, be it that he waits for
+// a byte, a program or a time, or that a tracer has where he returns to. Of clones that do not say where he would go on
+// he keeps those that he sleeps in, and whoever has come by, and sleeps now elsewhere,
 // keeps nothing, whatever its stack has of it still. Meanwhile nobody gets a kprobe into what is run as a copy. On the stacks of sixty programs that were begun while their
 // system calls ran as clones there is something, but where each of them sleeps nobody goes back to that. No live patch is
 // let in while there are clones, or somebody sleeps in one: it would not see him. Before and afterwards one is.
@@ -21,25 +24,35 @@ const (
 	// Their shells have read and executed before they sleep.
 	leftBegin = `exec >/dev/null 2>&1 </dev/null; k=0; while [ $k -lt 60 ]; do sh -c 'read x </proc/version; exec sleep 9999' & k=$((k + 1)); done
 until [ $(pidof sleep | wc -w) = 60 ]; do sleep 0.1; done; sleep 0.2`
-	leftCount  = `pidof sleep | wc -w`
-	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left; cat 0<>/run/left >/run/left.read & sleep 0.2`
+	leftCount = `pidof sleep | wc -w`
+	// One waits for a byte, one for a program, which waits for a time, and tells what became of that.
+	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left; rm -f /run/left.*; cat 0<>/run/left >/run/left.read &
+(sh -c 'echo $$ >/run/left.pid; exec sleep 8888'; echo $? >/run/left.waited) & sleep 0.2`
+	leftSleep  = "clock_nanosleep"
+	leftTraced = `cd /sys/kernel/tracing; echo ` + leftProbed + ` >set_ftrace_filter; echo function_graph >current_tracer`
+	leftTrace  = "mount -t tracefs tracefs /sys/kernel/tracing 2>&1; " + leftTraced
+	leftNop    = `cd /sys/kernel/tracing; echo nop >current_tracer; echo >set_ftrace_filter`
 	leftPatch  = `busybox insmod /lib/kerninst/patched.ko 2>&1; read -r line </proc/cmdline; echo "${line%% *}"`
 	// It goes when all tasks have gone back to the old functions.
 	leftUnpatch = leftPatch + `; echo 0 >/sys/kernel/livepatch/patched/enabled; until busybox rmmod patched 2>/dev/null; do sleep 0.2; done`
-	leftWake    = `echo woken >/run/left; until [ -s /run/left.read ]; do sleep 0.1; done; cat /run/left.read; killall cat; sleep 0.2`
+	leftWake    = `echo woken >/run/left; kill $(cat /run/left.pid); until [ -s /run/left.read ] && [ -s /run/left.waited ]; do sleep 0.1; done
+cat /run/left.read /run/left.waited; killall cat; sleep 0.2`
 )
 
 func clonesLeft() Scenario {
 	const work = `cat /proc/version; (:); sh -c 'read x </proc/version; exec sleep 0.01'`
-	clones := func(arch, name string) []*wire.Step {
+	clones := func(arch, name string, stay bool) []*wire.Step {
 		sp := &wire.Splice{SkipRefused: true, Brief: true}
-		for _, call := range []string{"read", "write", "openat", "execve", "mmap", "close", "clone", "wait4"} {
-			sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Most: 48 << 10})
+		for _, call := range leftCalls {
+			if name == "passed" && slices.Contains(leftSleeps, call) {
+				continue
+			}
+			sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Most: 48 << 10, NoResuming: stay})
 		}
 		return []*wire.Step{{Name: name, Do: &wire.Step_Splice{Splice: sp}},
 			{Name: name + " grown", Do: &wire.Step_Grow{Grow: &wire.Grow{Splice: name, Rounds: 4, Run: &wire.Run{Argv: []string{"/bin/sh", "-c", work}}}}}}
 	}
-	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that was undone keeps it, and nobody else does", Labels: []string{"hazards", "proof"},
+	return Scenario{Name: "clones-left", Title: "who sleeps in a clone that is undone goes on in the originals", Labels: []string{"hazards", "proof"},
 		Guests: func(arch string) []Guest {
 			patch := func(name, script string) (steps []*wire.Step) {
 				if arch == "amd64" { // of Debian's, only this kernel has live patches
@@ -49,17 +62,23 @@ func clonesLeft() Scenario {
 			}
 			steps := append(patch("patched first", leftUnpatch), snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"))
 			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))
-			steps = append(steps, clones(arch, "passed")...)
+			steps = append(steps, clones(arch, "passed", true)...)
 			steps = append(steps, patch("patched beside", leftPatch)...)
 			steps = append(steps, kprobes("barred", "blocks"), unkprobes("barred"), shell("begin", leftBegin), unsplice("passed"), shell("asleep", leftCount),
 				kprobes("let in", "blocks"))
-			steps = append(steps, clones(arch, "beside")...)
+			steps = append(steps, clones(arch, "beside", false)...)
 			steps = append(steps, unsplice("beside"), unkprobes("let in"))
-			steps = append(steps, clones(arch, "slept")...)
+			steps = append(steps, clones(arch, "slept", true)...)
 			steps = append(steps, shell("inside", leftInside), unsplice("slept"))
 			steps = append(steps, patch("patched asleep", leftPatch)...)
 			steps = append(steps, shell("wake", leftWake))
-			steps = append(steps, clones(arch, "last")...)
+			steps = append(steps, clones(arch, "back", false)...)
+			steps = append(steps, shell("inside back", leftInside), unsplice("back"))
+			steps = append(steps, patch("patched back", leftUnpatch)...)
+			steps = append(steps, shell("wake back", leftWake), shell("trace", leftTrace))
+			steps = append(steps, clones(arch, "traced", false)...)
+			steps = append(steps, shell("inside traced", leftInside), unsplice("traced"), shell("wake traced", leftWake), shell("nop", leftNop))
+			steps = append(steps, clones(arch, "last", false)...)
 			steps = append(steps, unsplice("last"))
 			steps = append(steps, patch("patched last", leftUnpatch)...)
 			steps = append(steps, shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
@@ -75,23 +94,47 @@ func checkClonesLeft(t *T) {
 	for _, step := range []string{"asleep", "still"} {
 		t.equal(step+": programs asleep", string(t.ran(g, step)[0]), "60\n")
 	}
-	t.equal("what a task read that slept in a clone meanwhile", string(t.ran(g, "wake")[0]), "woken\n")
+	for _, step := range []string{"wake", "wake back", "wake traced"} { // 143: by signal 15
+		t.equal(step+": what tasks read and waited for that slept in clones meanwhile", string(t.ran(g, step)[0]), "woken\n143\n")
+	}
 	t.equal("bytes that stay for programs that have come by", kept("unpassed"), uint64(0))
-	t.atLeast("bytes that stay for the one that sleeps there", float64(kept("unslept")), 1)
+	t.equal("bytes that stay for those that sleep there", kept("unslept"), t.leftBytes("slept grown", append(leftSleeps, "read")...))
+	t.equal("bytes that stay for those that go on in the originals", kept("unback"), uint64(0))
+	t.equal("likewise, one with a tracer's address where it returns to", kept("untraced"), uint64(0))
+	t.notCopied("traced grown", plan.Foreign)
 	t.equal("bytes that stay when it has woken", kept("unlast"), uint64(0))
 	t.atLeast("blocks of a function that is copied", float64(t.leftProbes("barred", false)), 10)
 	t.leftProbes("let in", true)
-	t.notCopied("beside grown")
+	t.notCopied("beside grown", plan.Foreign)
 	if t.Arch == "amd64" {
 		t.leftPatched("first", true)
 		t.leftPatched("beside", false)
 		t.leftPatched("asleep", false)
+		t.leftPatched("back", true)
 		t.leftPatched("last", true)
 	}
 	t.untouched("", g)
 	t.equal("the module has gone", t.result(g, "unload").Error, "")
 	t.Metrics["clones.left.sleepers"] = report.Metric{Value: leftSleepers, Unit: "tasks", N: 1}
 	t.Metrics["clones.left.kept"] = report.Metric{Value: float64(kept("unslept")), Unit: "bytes", N: 1}
+}
+
+// leftCalls are the system calls that are cloned, and leftSleeps those in which the sixty would be, and their shell.
+var (
+	leftSleeps = []string{"wait4", leftSleep}
+	leftCalls  = append([]string{"read", "write", "openat", "execve", "mmap", "close", "clone"}, leftSleeps...)
+)
+
+// leftBytes is how long the clones of some of them are together, each a piece of code.
+func (t *T) leftBytes(step string, calls ...string) (n uint64) {
+	for _, c := range t.done("left", step).Clones {
+		for _, call := range calls {
+			if c.Entry == syscallEntry(t.Arch, call) {
+				n += uint64(c.Bytes)
+			}
+		}
+	}
+	return n
 }
 
 // leftPatched looks whether a live patch was let in.
@@ -101,8 +144,8 @@ func (t *T) leftPatched(when string, in bool) {
 	t.equal(when+": it is refused", strings.Contains(said, "Device or resource busy"), !in)
 }
 
-// notCopied holds that the clone of read has no copy of what has kprobes, whose original it calls, and says so.
-func (t *T) notCopied(step string) {
+// notCopied holds that the clone of read has no copy of what has kprobes or is traced, whose original it calls, and says why.
+func (t *T) notCopied(step string, want plan.Reason) {
 	c := t.done("left", step).Clones[0]
 	t.equal(c.Entry+": has a copy of what has kprobes", contains(c.Functions, leftProbed), false)
 	t.atLeast(c.Entry+": functions in it", float64(len(c.Functions)), 2)
@@ -112,7 +155,7 @@ func (t *T) notCopied(step string) {
 			why = l.Refusal.Reason
 		}
 	}
-	t.equal(leftProbed+" has no copy", why, plan.Foreign.String())
+	t.equal(step+": "+leftProbed+" has no copy", why, want.String())
 }
 
 // leftProbes looks whether the kernel takes kprobes at blocks behind a function's begin, of which it returns how many

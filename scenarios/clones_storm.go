@@ -59,6 +59,9 @@ type cloneStorm struct {
 	variants bool // of the kernel, instead of Debian's as it boots here
 }
 
+// stay reports whether who sleeps in a round's clones when they are undone keeps them; else he goes on in the originals.
+func (s cloneStorm) stay(round int) bool { return round%3 == 2 }
+
 // clones reports whether a round clones a call: others each time.
 func (s cloneStorm) clones(round int, call string) bool {
 	return (slices.Index(stormCalls, call)+round)%3 != 0
@@ -85,7 +88,7 @@ func (s cloneStorm) guest(arch, name string) Guest {
 		sp := &wire.Splice{SkipRefused: true, Brief: true}
 		for _, call := range stormCalls {
 			if s.clones(k, call) {
-				sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Rules: rules[k%len(rules)], Most: 24 << 10})
+				sp.Clones = append(sp.Clones, &wire.Cloning{Entry: syscallEntry(arch, call), Rules: rules[k%len(rules)], Most: 24 << 10, NoResuming: s.stay(k)})
 			}
 		}
 		found := read(name + " found")
@@ -116,6 +119,23 @@ func (s cloneStorm) check(t *T) {
 	t.Metrics["clones.storm.sleepers"] = report.Metric{Value: float64(all.asleep), Unit: "tasks", N: all.rounds}
 	t.Metrics["clones.storm.turned"] = report.Metric{Value: float64(all.turned), Unit: "times", N: all.rounds}
 	t.Metrics["clones.storm.rounds"] = report.Metric{Value: float64(all.rounds), Unit: "rounds", N: len(t.Guests)}
+}
+
+// mostAlike is how many addresses may stay that look the same when they are signed, of which nobody knows whether they are: of
+// arm64's one in 2,048 does.
+var mostAlike = map[string]float64{"arm64": 2}
+
+// walkedBy is what the kernel found on the stacks of tasks with a name.
+func walkedBy(walked, name string) (out string) {
+	of := ""
+	for line := range strings.Lines(walked) {
+		if !strings.HasPrefix(line, "[") {
+			of = strings.TrimSuffix(line, ":\n")
+		} else if of == name {
+			out += line
+		}
+	}
+	return out
 }
 
 // inCopies is how many of the addresses that the kernel found on stacks are of no code of its own.
@@ -149,8 +169,16 @@ func (s cloneStorm) checkGuest(t *T, g string) stormed {
 			t.equal(name+": what who slept in it has read", string(t.ran(g, name+" waker")[0]), "woken\n")
 			walked := string(t.ran(g, name+" asleep")[0])
 			t.Files["clones-storm-"+g+".asleep.txt"] = []byte(walked)
-			t.atLeast(name+": addresses of copies on the stacks of all tasks", float64(inCopies(walked)), 1)
-			t.atLeast(name+": bytes that stay for who sleeps in it", float64(undone.PatchMemory.GetKept()), 1)
+			if s.stay(k) {
+				t.atLeast(name+": addresses of copies on the stacks of all tasks", float64(inCopies(walked)), 1)
+				t.atLeast(name+": bytes that stay for who sleeps in it", float64(undone.PatchMemory.GetKept()), 1)
+				continue
+			}
+			if s.variants || k > 2 { // who was preempted in one may have gone to sleep there since; somebody may have stayed
+				walked = walkedBy(walked, "head")
+			}
+			t.atLeast(name+": addresses on stacks", float64(strings.Count(walked, "[<0>]")), 5)
+			t.atMost(name+": addresses of copies on stacks, of which all go on in the originals", float64(inCopies(walked)), mostAlike[t.Arch])
 		}
 	}
 	turned, err := strconv.Atoi(strings.TrimSpace(string(t.ran(g, "end")[0])))

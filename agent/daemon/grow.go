@@ -170,7 +170,7 @@ func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 func (g *growing) asked(of *plan.Cloning) {
 	of.Functions = slices.Clone(g.functions)
 	of.Links, of.Never, of.Notes, of.Uses = g.links, g.never, !g.grown, !g.grown
-	of.Blind, of.Called = g.spec.NoLiveness, g.spec.NoInlining
+	of.Blind, of.Called, of.Stay = g.spec.NoLiveness, g.spec.NoInlining, g.spec.NoResuming
 	of.Most = g.most()
 }
 

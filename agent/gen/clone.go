@@ -35,6 +35,8 @@ type Clone struct {
 	// counter in a routine of its own, that is called.
 	Blind  bool `json:"blind,omitempty"`
 	Called bool `json:"called,omitempty"`
+	// Stay has it say nothing of where who sleeps in it goes on when it is undone.
+	Stay bool `json:"stay,omitempty"`
 }
 
 // Cloned is one instruction of a clone.
@@ -109,6 +111,13 @@ type Site struct {
 	Off      int `json:"off"`
 	Orig, To isa.Addr
 	Entry    isa.Addr `json:"entry,omitempty"` // of a static key, that in the kernel's table; 0: it may fault
+}
+
+// Resume is an offset of a clone at which a task may sleep, where a call comes back to, or what may fault begins, and
+// where in the original all is as it is there. Each of a clone is behind the one before.
+type Resume struct {
+	Off int      `json:"off"`
+	To  isa.Addr `json:"to"`
 }
 
 // LongestSite is the most that SiteLen says.
@@ -525,10 +534,30 @@ func (b *builder) site(x *Cloned, to, entry isa.Addr, aim func(isa.Addr) isa.Add
 		s.To = 0
 	}
 	b.out.Sites = append(b.out.Sites, s)
+	if entry == 0 {
+		b.resumes(x.Insn.Addr)
+	}
+}
+
+// resumes notes that who sleeps where the next byte is may as well go on at an instruction of the original.
+func (b *builder) resumes(to isa.Addr) {
+	off := len(b.out.Code)
+	if n := len(b.out.Resumes); b.in.Clone == nil || b.in.Clone.Stay || n > 0 && b.out.Resumes[n-1].Off == off {
+		return // of two at one place, between which nothing is, either is right
+	}
+	b.out.Resumes = append(b.out.Resumes, Resume{off, to})
 }
 
 // native emits what an instruction is that leads where it says. A call comes back into the clone.
 func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
+	b.led(arch, i, x)
+	if i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall { // who is called may sleep
+		b.resumes(x.Insn.End())
+	}
+}
+
+// led is native, of which nobody asks what is behind it.
+func (b *builder) led(arch *isa.Arch, i isa.Insn, x *Cloned) {
 	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing | isa.Exclusive // which matter to who takes an instruction away alone
 	if i.Flow == isa.FlowNone && i.Traits&isa.PCRel == 0 && i.Rel32 == 0 { // most are the same anywhere
 		b.emit(x.Bytes, 0, nil)

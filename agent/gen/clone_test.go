@@ -2,6 +2,8 @@ package gen
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -359,9 +361,87 @@ func showClone(t *testing.T, b *strings.Builder, a *isa.Arch, what string, in In
 	for _, s := range out.Sites {
 		fmt.Fprintf(b, "  at %d: of %v, to %v, entry %v\n", s.Off, s.Orig, s.To, s.Entry)
 	}
+	for _, r := range out.Resumes {
+		fmt.Fprintf(b, "  who sleeps at %d goes on at %v\n", r.Off, r.To)
+	}
 	for _, s := range out.States {
 		fmt.Fprintln(b, stateText(a, s))
 	}
+}
+
+// TestResumes: it is said of each call of a clone's functions where in the original who comes back from it goes on, of what may
+// fault where it stands there, and of nothing else. Routines that count are called, too, and nobody sleeps in these.
+func TestResumes(t *testing.T) {
+	for name, cases := range map[string]func(*isa.Arch) []cloneCase{"amd64": cloneCasesAmd64, "arm64": cloneCasesArm64, "riscv64": cloneCasesRiscv64} {
+		a, err := all.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		ablated(cases(a), func(c cloneCase, blind, called bool) {
+			in := made(t, a, c.code, clonedAt, c.change)
+			in.Clone.LSE, in.Clone.Blind, in.Clone.Called = true, blind, called
+			out, err := Patch(a, in)
+			if err != nil {
+				t.Fatalf("%s: %s: %v", name, c.what, err)
+			}
+			want := resumesOf(a, in, out, !called)
+			calls += len(want)
+			if !maps.Equal(want, byOff(out.Resumes)) || !slices.IsSortedFunc(out.Resumes, func(r, s Resume) int { return r.Off - s.Off }) {
+				t.Errorf("%s: %s: %v, want %v", name, c.what, out.Resumes, want)
+			}
+			in.Clone.Stay = true
+			if out, err := Patch(a, in); err != nil || len(out.Resumes) > 0 {
+				t.Errorf("%s: %s: who is to stay goes on at %v: %v", name, c.what, out.Resumes, err)
+			}
+		})
+		if calls < 8 {
+			t.Errorf("%s: %d places at which somebody may sleep", name, calls)
+		}
+	}
+}
+
+func byOff(all []Resume) map[int]isa.Addr {
+	out := map[int]isa.Addr{}
+	for _, r := range all {
+		out[r.Off] = r.To
+	}
+	return out
+}
+
+// resumesOf finds what Resumes should say, by decoding the clone: what calls there belongs to the instruction whose code it
+// is in or, behind all of these, to the only one that calls.
+func resumesOf(a *isa.Arch, in Input, out Output, calls bool) map[int]isa.Addr {
+	want := map[int]isa.Addr{}
+	for _, s := range out.Sites {
+		if s.Entry == 0 {
+			want[s.Off] = s.Orig
+		}
+	}
+	inside := func(at int) bool {
+		return slices.ContainsFunc(out.Pieces, func(p Piece) bool { return at >= p.Off && at < p.Off+p.Len })
+	}
+	of := func(at int) (to isa.Addr) {
+		k, _ := slices.BinarySearch(out.Offs, at+1) // the last that begins there: of others nothing is emitted
+		if k <= len(in.Clone.Insns) {
+			return in.Clone.Insns[k-1].Insn.End()
+		}
+		for _, x := range in.Clone.Insns {
+			if f := x.Insn.Flow; f == isa.FlowCall || f == isa.FlowIndirectCall || x.Call != 0 {
+				to = x.Insn.End()
+			}
+		}
+		return to
+	}
+	for at := 0; at < len(out.Code); {
+		i := a.Decode(out.Code[at:], in.Patch+isa.Addr(at))
+		end := at + i.Len
+		if (i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall) && !inside(at) && calls {
+			want[end] = of(at)
+		}
+		at = end
+	}
+	return want
 }
 
 // TestOutOfLine: a routine that counts overwrites nothing of what it returns by, though the function needs that no more.

@@ -101,11 +101,12 @@ type Output struct {
 	Begin   int // offset of the snippet: behind the instructions that lead up to it
 	Start   int // offset of the displaced instructions behind it, of the way to them, or of the return
 	States  []State
-	Home    bool    // the last instruction is a breakpoint, which has to lead to Back
-	Annex   Annex   // if Input.Annex asks for one
-	Pieces  []Piece // what is inserted in a clone, in the order in which it lies there
-	Sites   []Site  // of a clone, likewise
-	Offs    []int   // of a clone, where each of Insns begins, and where what is behind all of them does
+	Home    bool     // the last instruction is a breakpoint, which has to lead to Back
+	Annex   Annex    // if Input.Annex asks for one
+	Pieces  []Piece  // what is inserted in a clone, in the order in which it lies there
+	Sites   []Site   // of a clone, likewise
+	Resumes []Resume // likewise
+	Offs    []int    // of a clone, where each of Insns begins, and where what is behind all of them does
 }
 
 // builder appends instructions and keeps count; the first error stops it.
@@ -272,6 +273,18 @@ func Slot(arch *isa.Arch, s snippet.Snippet, code int) int {
 		return generators[arch.Name].counter
 	}
 	return max(code, 8*s.Words())
+}
+
+// Spills is how many registers and flag words a snippet saves before an instruction of a clone, where some are free.
+func Spills(arch *isa.Arch, s snippet.Snippet, f Features, i isa.Insn, free isa.RegSet) (int, error) {
+	in := Input{Patch: i.Addr + farOff, Cell: i.Addr + 2*farOff, Features: f, Clone: &Clone{}}
+	b := &builder{in: in}
+	b.inline(arch, &Cloned{Insn: i}, Inserted{Snippet: s, Free: free}, State{}, 0)
+	spilled := 0
+	for _, p := range b.out.Pieces {
+		spilled += p.Spilled
+	}
+	return spilled, b.err
 }
 
 // Patch generates the code of a patch.

@@ -94,7 +94,12 @@ type Splice struct {
 	Span int
 	// Copied is the kernel text that the patch is a copy of, from and up to where: no kprobe is let in there.
 	Copied [][2]isa.Addr
+	// Resumes says where who sleeps in the patch goes on when it is undone; ascending.
+	Resumes []Resume
 }
+
+// Resume is an address in a patch at which a task may sleep, and one of the original's at which all is as it is there.
+type Resume struct{ From, To isa.Addr }
 
 // Stats of the module.
 type Stats struct {
@@ -551,6 +556,7 @@ func (d *Device) Splice(batch []Splice) ([]uint32, error) {
 	}
 	ks := make([]kiSplice, len(batch))
 	var copied []kiCopied
+	var resumes []kiResume
 	for i, s := range batch {
 		k, ok := s.encode()
 		if !ok {
@@ -560,12 +566,21 @@ func (d *Device) Splice(batch []Splice) ([]uint32, error) {
 		for _, c := range s.Copied {
 			copied = append(copied, kiCopied{Start: uint64(c[0]), End: uint64(c[1]), Splice: uint32(i)})
 		}
+		if len(resumes)+len(s.Resumes) > MaxResumes {
+			continue // who sleeps there stays until he goes by himself
+		}
+		for _, r := range s.Resumes {
+			resumes = append(resumes, kiResume{From: uint64(r.From), To: uint64(r.To), Splice: uint32(i)})
+		}
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	in := kiBatch{Splices: address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), N: uint32(len(ks)), NCopied: uint32(len(copied))}
+	in := kiBatch{Splices: address(&pin, (*byte)(unsafe.Pointer(&ks[0]))), N: uint32(len(ks)), NCopied: uint32(len(copied)), NResumes: uint32(len(resumes))}
 	if len(copied) > 0 {
 		in.Copied = address(&pin, (*byte)(unsafe.Pointer(&copied[0])))
+	}
+	if len(resumes) > 0 {
+		in.Resumes = address(&pin, (*byte)(unsafe.Pointer(&resumes[0])))
 	}
 	if err := d.call("splice", iocSplice, unsafe.Pointer(&in)); err != nil {
 		return nil, blame(err, in.Failed, in.N)

@@ -1,7 +1,7 @@
 package kdev
 
 // ABIVersion is the version of the module's interface that this package speaks.
-const ABIVersion = 17
+const ABIVersion = 18
 
 // Limits of the module's calls.
 const (
@@ -44,6 +44,8 @@ const (
 	siteKey   = 2
 	// MaxSites is the most of one piece of code.
 	MaxSites = 1024
+	// MaxResumes is the most of a batch.
+	MaxResumes = 1 << 20
 )
 
 // Flags of a splice, of an undo and of a read.
@@ -121,8 +123,12 @@ type (
 	kiBatch struct {
 		Splices           uint64
 		N, Failed         uint32
-		Copied            uint64
-		NCopied, Reserved uint32
+		Copied, Resumes   uint64
+		NCopied, NResumes uint32
+	}
+	kiResume struct {
+		From, To         uint64
+		Splice, Reserved uint32
 	}
 	kiCopied struct {
 		Start, End       uint64
@@ -182,7 +188,7 @@ const (
 	iocAreaFree = 0x4008ce02
 	iocRead     = 0x4020ce03
 	iocCode     = 0x4030ce04
-	iocSplice   = 0xc020ce05
+	iocSplice   = 0xc028ce05
 	iocUndo     = 0xc018ce06
 	iocStats    = 0x8038ce07
 	iocMoment   = 0xc058ce08

@@ -23,7 +23,7 @@ func goLayout() []string {
 	for name, v := range map[string]any{
 		"ki_info": kiInfo{}, "ki_area": kiArea{}, "ki_area_free": kiAreaFree{},
 		"ki_read": kiRead{}, "ki_code": kiCode{}, "ki_frame": kiFrame{}, "ki_site": kiSite{}, "ki_splice": kiSplice{},
-		"ki_batch": kiBatch{}, "ki_copied": kiCopied{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
+		"ki_batch": kiBatch{}, "ki_copied": kiCopied{}, "ki_resume": kiResume{}, "ki_undo": kiUndo{}, "ki_stats": kiStats{},
 		"ki_cells": kiCells{}, "ki_range": kiRange{}, "ki_inside": kiInside{}, "ki_moment": kiMoment{},
 		"ki_ring": kiRing{}, "ki_wait": kiWait{},
 	} {
@@ -134,6 +134,7 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SITE_FAULT":         fmt.Sprintf("%du", siteFault),
 		"KI_SITE_KEY":           fmt.Sprintf("%du", siteKey),
 		"KI_MAX_SITES":          fmt.Sprintf("%du", MaxSites),
+		"KI_MAX_RESUMES":        fmt.Sprintf("(%du << 20)", MaxResumes>>20),
 		"KI_SPLICE_WINDOW":      shift(spliceWindow),
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),
 		"KI_SPLICE_CODE":        shift(spliceCode),

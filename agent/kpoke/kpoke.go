@@ -147,7 +147,7 @@ func (p *Poker) Splice(batch []splice.Splice) error {
 	}
 	in := make([]kdev.Splice, len(batch))
 	for i, s := range batch {
-		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Awake: s.Awake, Trap: s.Trap, Home: s.Home, Fault: s.Fault, Original: s.Original, Annex: s.Annex, AnnexLen: s.AnnexLen, Span: s.Span, Copied: s.Copied}
+		in[i] = kdev.Splice{Point: s.Point, Patch: s.Patch, PatchLen: s.PatchLen, Old: s.Old, New: s.New, Window: s.Window, Springboard: s.Springboard, Code: s.Code, Awake: s.Awake, Trap: s.Trap, Home: s.Home, Fault: s.Fault, Original: s.Original, Annex: s.Annex, AnnexLen: s.AnnexLen, Span: s.Span, Copied: s.Copied, Resumes: resumes(s)}
 	}
 	end := p.point()
 	ids, err := p.dev.Splice(in)
@@ -159,6 +159,15 @@ func (p *Poker) Splice(batch []splice.Splice) error {
 		batch[i].ID = ids[i]
 	}
 	return nil
+}
+
+// resumes are a patch's, by address.
+func resumes(s splice.Splice) []kdev.Resume {
+	out := make([]kdev.Resume, len(s.Resumes))
+	for k, r := range s.Resumes {
+		out[k] = kdev.Resume{From: s.Patch + isa.Addr(r.Off), To: r.To}
+	}
+	return out
 }
 
 // blame names the member of a batch that the module says is to blame.

@@ -24,8 +24,9 @@ import (
 //
 //   - Another CPU, an interrupt or an NMI while the entry is written: as at any splice. The copy is
 //     whole before. Who has entered the original goes on there, and is not counted.
-//   - A task that sleeps, or is preempted, in the copy, or returns into it from what it calls: the
-//     copy stays as long as any stack has an address in it (guest/module/quiesce.c).
+//   - A task that sleeps, or is preempted, in the copy, or returns into it from what it calls: when the clone is
+//     undone it goes on in the original, where that is known (gen.Resume); else the copy stays as long as any stack
+//     has an address in it (guest/module/quiesce.c).
 //   - A fault: as in the original. Of an instruction that has a fixup, the copy has one, too: the copy of that.
 //   - A trap (BUG, WARN): control goes back to the original before it, so that the kernel finds it
 //     by its address; what follows it is run there, up to the function's return, uncounted.
@@ -53,8 +54,8 @@ type Cloning struct {
 	// Never are functions that were left out before, for what will not change.
 	Never map[isa.Addr]*Refusal
 	Most  int // bytes of it; 0: as many as there is room for
-	// Blind and Called have the generator do without what it knows: see gen.Clone.
-	Blind, Called bool
+	// Blind, Called and Stay have the generator do without what it knows: see gen.Clone.
+	Blind, Called, Stay bool
 }
 
 // Insert is a snippet that is asked for at a point of a function that is cloned.
@@ -442,7 +443,7 @@ func (c *cloning) make() *Refusal {
 
 // lay makes the list of instructions, with what is inserted before each.
 func (c *cloning) lay() *Refusal {
-	c.gen.Begins, c.gen.LSE, c.gen.Blind, c.gen.Called = map[isa.Addr]isa.Addr{}, c.req.Features.LSE, c.Cloning.Blind, c.Cloning.Called
+	c.gen.Begins, c.gen.LSE, c.gen.Blind, c.gen.Called, c.gen.Stay = map[isa.Addr]isa.Addr{}, c.req.Features.LSE, c.Cloning.Blind, c.Cloning.Called, c.Cloning.Stay
 	before, r := c.places()
 	if r != nil {
 		return r
@@ -822,7 +823,7 @@ func (fn *function) insertable(req Request, in Insert, begin isa.Off, stays bool
 	if r != nil || stays || in.Where != Before || !req.Snippet.OnlyCounts() {
 		return at, r
 	}
-	return fn.cheapest(at)
+	return fn.cheapest(req, at)
 }
 
 // excludes reports whether what is inserted at an instruction would be in an exclusive sequence, or on the way
@@ -853,22 +854,31 @@ func (fn *function) splits(at int, w Where) *Refusal {
 	return nil
 }
 
-// cheapest is the nearest instruction that runs as often as one and before which the flags are free.
-func (fn *function) cheapest(at int) (int, *Refusal) {
+// cheapest is, of the instructions that run as often as one, the nearest of those before which the snippet saves the fewest
+// registers and flags.
+func (fn *function) cheapest(req Request, at int) (int, *Refusal) {
 	others, err := fn.equivalents(at)
 	if err != nil {
 		return 0, unreadable(err)
 	}
+	best, least := at, -1
 	for _, k := range append([]int{at}, others...) {
+		if k != at && (fn.memo[k].exclusive || k > 0 && fn.insns[k-1].Traits&isa.Shadow != 0) {
+			continue
+		}
 		free, err := fn.free(k)
 		if err != nil {
 			return 0, unreadable(err)
 		}
-		if free.Has(fn.text.Arch.Flags) && !fn.memo[k].exclusive && (k == 0 || fn.insns[k-1].Traits&isa.Shadow == 0) {
-			return k, nil
+		n, err := gen.Spills(fn.text.Arch, req.Snippet, req.Features, fn.insns[k], free)
+		if err == nil && (least < 0 || n < least) {
+			best, least = k, n
+		}
+		if least == 0 {
+			break
 		}
 	}
-	return at, nil
+	return best, nil
 }
 
 // point describes a snippet in a clone as if it were a splice of its own.
@@ -913,7 +923,7 @@ func (p *Plan) checkClone(arch *isa.Arch) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(out.Code, p.Code) || !slices.Equal(out.Sites, p.Sites) {
+	if !bytes.Equal(out.Code, p.Code) || !slices.Equal(out.Sites, p.Sites) || !slices.Equal(out.Resumes, p.Resumes) {
 		return fmt.Errorf("the code at %v is not the clone that it is said to be", p.Patch)
 	}
 	return nil

@@ -749,3 +749,43 @@ func TestCloneOwnHalf(t *testing.T) {
 		}
 	}
 }
+
+// TestCloneCheapest: a counter stands where it saves no more than where it was asked for, and less where it can.
+func TestCloneCheapest(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+		x := ktexttest.Load(t, arch).Text(t)
+		asked, stood, seen := 0, 0, 0
+		x.Functions("", func(f ktext.Func) bool {
+			if seen++; seen%5 != 0 { // all take long
+				return true
+			}
+			bare, r := cloneOf(x, f, nil)
+			if r != nil {
+				return true
+			}
+			var in []plan.Insert
+			for _, i := range bare.Entry.Clone.Insns {
+				in = append(in, plan.Insert{Func: f, Offset: isa.Off(i.Insn.Addr - f.Addr), Snippet: snippet.Counter()})
+			}
+			c, r := plan.AsClone(x, request(x, f.Name, 0), plan.Cloning{Functions: []ktext.Func{f}, Inserts: in})
+			if r != nil {
+				return true
+			}
+			for k, p := range c.Points {
+				if p == nil {
+					continue
+				}
+				i := bare.Entry.Clone.Insns[k]
+				own, err := gen.Spills(x.Arch, snippet.Counter(), gen.Features{LSE: bare.Entry.Clone.LSE}, i.Insn, i.Free)
+				if err != nil || p.Spilled > own {
+					t.Errorf("%s: %v: %d are saved, %d where it was asked for: %v", arch, i.Insn.Addr, p.Spilled, own, err)
+				}
+				asked, stood = asked+own, stood+p.Spilled
+			}
+			return true
+		})
+		if stood >= asked {
+			t.Errorf("%s: %d are saved, %d where counters were asked for", arch, stood, asked)
+		}
+	}
+}

@@ -225,10 +225,12 @@ type Plan struct {
 	// Clone is what Code is, if it is a clone: clone.go.
 	Clone *gen.Clone `json:"clone,omitempty"`
 	// In is the clone in which Code is, at Patch: nothing is written at Point.
-	In     *Plan      `json:"-"`
-	Sites  []gen.Site `json:"sites,omitempty"` // of a clone
-	pieces []gen.Piece
-	offs   []int // gen.Output.Offs
+	In    *Plan      `json:"-"`
+	Sites []gen.Site `json:"sites,omitempty"` // of a clone
+	// Resumes says where who sleeps in a clone that is undone goes on.
+	Resumes []gen.Resume `json:"resumes,omitempty"`
+	pieces  []gen.Piece
+	offs    []int // gen.Output.Offs
 }
 
 // Board is a springboard: bytes of the kernel's text that nothing runs, with a jump

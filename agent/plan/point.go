@@ -542,7 +542,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		Snippet: req.Snippet, Locals: in.Locals, Loads: loads(req), Task: in.Task, Preempt: in.Features.Preempted && req.Snippet.Has(snippet.Clock), Slot: gen.Slot(arch, req.Snippet, len(out.Code)),
 		Displaced: fn.described(w, req.Terse), Original: clone(in.Bytes),
 		Free: in.Free, Back: in.Back, Added: added, Spilled: out.Spilled, Liveness: fn.source(), Window: w.count > 1, Home: out.Home, States: out.States,
-		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk, Clone: in.Clone, pieces: out.Pieces, Sites: out.Sites, offs: out.Offs,
+		Fault: fault, Annex: annexOf(in, out), Called: in.Called, Thunk: in.Thunk, Clone: in.Clone, pieces: out.Pieces, Sites: out.Sites, Resumes: out.Resumes, offs: out.Offs,
 	}
 	if in.Clone != nil { // for all that is inserted
 		p.Loads, p.Task, p.Preempt = in.Loads, in.Task, in.Features.Preempted

@@ -89,7 +89,9 @@ type Splice struct {
 	Span int
 	// Copied is the kernel text that the patch is a copy of, from and up to where.
 	Copied [][2]isa.Addr
-	ID     uint32 // set by Poker.Splice
+	// Resumes says where whoever sleeps in the patch when it is undone goes on.
+	Resumes []gen.Resume
+	ID      uint32 // set by Poker.Splice
 }
 
 // BatchError names the member of a batch that could not be done.

@@ -486,10 +486,10 @@ func writes(plans []*plan.Plan, moved []*plan.Eviction) (batch []Splice, of []*p
 		// the module loads with waits for no fault, and of what else may fault, the annex's
 		// is waited for.
 		s := Splice{Point: p.Point, Old: p.Old, New: p.New, Patch: p.Patch, PatchLen: len(p.Code), Window: p.Window, Awake: p.Fault == 0 && !p.Called && p.Clone == nil, Trap: p.Mechanism == plan.Trap, Home: p.Home}
-		s.Copied = p.Clone.Copied()
+		s.Copied, s.Resumes = p.Clone.Copied(), p.Resumes
 		if b := p.Board; b != nil {
 			board := s
-			board.Copied = nil
+			board.Copied, board.Resumes = nil, nil
 			board.Point, board.Old, board.New, board.Springboard, board.Code = b.Addr, b.Old, b.New, true, b.Whole
 			batch, of = append(batch, board), append(of, p)
 		}

@@ -694,6 +694,7 @@ type Cloning struct {
 	// stand where they are inserted. Each is saved, or called, then.
 	NoLiveness    bool `protobuf:"varint,8,opt,name=no_liveness,json=noLiveness,proto3" json:"no_liveness,omitempty"`
 	NoInlining    bool `protobuf:"varint,9,opt,name=no_inlining,json=noInlining,proto3" json:"no_inlining,omitempty"`
+	NoResuming    bool `protobuf:"varint,10,opt,name=no_resuming,json=noResuming,proto3" json:"no_resuming,omitempty"` // who sleeps in it when it is undone stays, and does not go on in the originals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -787,6 +788,13 @@ func (x *Cloning) GetNoLiveness() bool {
 func (x *Cloning) GetNoInlining() bool {
 	if x != nil {
 		return x.NoInlining
+	}
+	return false
+}
+
+func (x *Cloning) GetNoResuming() bool {
+	if x != nil {
+		return x.NoResuming
 	}
 	return false
 }
@@ -4469,7 +4477,7 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\x05brief\x18\b \x01(\bR\x05brief\x12.\n" +
 	"\x06clones\x18\t \x03(\v2\x16.kerninst.wire.CloningR\x06clones\x12\x16\n" +
 	"\x06choose\x18\n" +
-	" \x01(\bR\x06choose\"\x96\x02\n" +
+	" \x01(\bR\x06choose\"\xb7\x02\n" +
 	"\aCloning\x12\x16\n" +
 	"\x06module\x18\x01 \x01(\tR\x06module\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12)\n" +
@@ -4481,7 +4489,10 @@ const file_agent_wire_wire_proto_rawDesc = "" +
 	"\vno_liveness\x18\b \x01(\bR\n" +
 	"noLiveness\x12\x1f\n" +
 	"\vno_inlining\x18\t \x01(\bR\n" +
-	"noInlining\"I\n" +
+	"noInlining\x12\x1f\n" +
+	"\vno_resuming\x18\n" +
+	" \x01(\bR\n" +
+	"noResuming\"I\n" +
 	"\x03Led\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x0e\n" +

@@ -36,8 +36,8 @@ var calls = []call{
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 4, flags}, {28, 4, zero}}},
 	{name: "code", cmd: 0x4030ce04, size: 48, weight: 24, fill: fillCode,
 		fields: []field{{0, 8, text}, {8, 8, user}, {16, 8, length}, {24, 8, user}, {32, 8, user}, {40, 4, count}, {44, 4, count}}},
-	{name: "splice", cmd: 0xc020ce05, size: 32, weight: 20, fill: fillSplice, done: haveSplices,
-		fields: []field{{0, 8, user}, {8, 4, count}, {16, 8, user}, {24, 4, count}, {28, 4, zero}}},
+	{name: "splice", cmd: 0xc028ce05, size: 40, weight: 20, fill: fillSplice, done: haveSplices,
+		fields: []field{{0, 8, user}, {8, 4, count}, {16, 8, user}, {24, 8, user}, {32, 4, count}, {36, 4, count}}},
 	{name: "undo", cmd: 0xc018ce06, size: 24, weight: 20, fill: fillUndo, done: lostSplices,
 		fields: []field{{0, 8, user}, {8, 4, count}, {16, 4, flags}, {20, 4, zero}}},
 	{name: "stats", cmd: 0x8038ce07, size: 56, weight: 8},
@@ -54,6 +54,7 @@ const (
 	arenaLen = 1 << 20
 	listAt   = 64 << 10
 	listAt2  = 128 << 10
+	listAt3  = 192 << 10
 	bytesAt  = 256 << 10
 )
 
@@ -247,12 +248,39 @@ func fillSplice(f *fuzzer, b []byte) {
 		if f.rng.IntN(dear) != 0 {
 			f.spoil(c, copiedFields)
 		}
-		put(b[24:], uint64(k+1), 4)
+		put(b[32:], uint64(k+1), 4)
 	}
+	f.resumes(b, n)
 	if f.long() { // what is behind them is nothing
 		clear(f.arena[listAt+n*spliceSize : listAt2])
 		put(b[8:], (listAt2-listAt)/spliceSize, 4)
 	}
+}
+
+// resumeSize is that of struct ki_resume, and resumeFields are its fields.
+const resumeSize = 24
+
+var resumeFields = []field{{0, 8, text}, {8, 8, text}, {16, 4, count}, {20, 4, zero}}
+
+// resumes says of some of n splices where who sleeps in their patches goes on: anywhere in a function that nobody runs.
+func (f *fuzzer) resumes(b []byte, n int) {
+	put(b[24:], f.at(listAt3), 8)
+	all := 0
+	for k := range n {
+		s := f.arena[listAt+k*spliceSize:][:spliceSize]
+		for off := 4 * f.rng.IntN(4); off < 64 && f.rng.IntN(3) != 0; off += 4 + 4*f.rng.IntN(8) {
+			v, r := f.victim(), f.arena[listAt3+all*resumeSize:][:resumeSize]
+			put(r[0:], get(s[8:], 8)+uint64(off), 8)
+			put(r[8:], uint64(v.Addr)+uint64(f.rng.IntN(len(v.Code)))&^3, 8)
+			put(r[16:], uint64(k), 4)
+			put(r[20:], 0, 4)
+			if f.rng.IntN(dear) == 0 {
+				f.spoil(r, resumeFields)
+			}
+			all++
+		}
+	}
+	put(b[36:], uint64(all), 4)
 }
 
 // nowhere is what stands nowhere in code, so that what is to replace it is never written.

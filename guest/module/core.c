@@ -254,13 +254,14 @@ static long do_splice(void __user *arg)
 {
 	struct ki_splice __user *list;
 	struct ki_copied *copied = NULL;
+	struct ki_resume *resumes = NULL;
 	struct ki_splice *s;
 	struct ki_batch b;
 	int err;
 
 	if (copy_from_user(&b, arg, sizeof(b)))
 		return -EFAULT;
-	if (!b.n || b.n > KI_MAX_BATCH || b.n_copied > KI_MAX_COPIED || b.reserved)
+	if (!b.n || b.n > KI_MAX_BATCH || b.n_copied > KI_MAX_COPIED || b.n_resumes > KI_MAX_RESUMES)
 		return -EINVAL;
 	list = u64_to_user_ptr(b.splices);
 	s = ki_try_err(vmemdup_user(list, array_size(b.n, sizeof(*s))));
@@ -268,20 +269,23 @@ static long do_splice(void __user *arg)
 		return PTR_ERR(s);
 	if (b.n_copied)
 		copied = ki_try_err(vmemdup_user(u64_to_user_ptr(b.copied), array_size(b.n_copied, sizeof(*copied))));
-	if (IS_ERR(copied)) {
-		kvfree(s);
-		return PTR_ERR(copied);
-	}
+	if (!IS_ERR(copied) && b.n_resumes)
+		resumes = ki_try_err(vmemdup_user(u64_to_user_ptr(b.resumes), array_size(b.n_resumes, sizeof(*resumes))));
+	err = PTR_ERR_OR_ZERO(IS_ERR(copied) ? (void *)copied : (void *)resumes);
 	b.failed = b.n;
 	ki_step();
-	err = name_splices(list, s, b.n);
+	if (!err)
+		err = name_splices(list, s, b.n);
 	ki_step();
 	if (!err) {
 		mutex_lock(&ki_lock);
-		err = ki_text_splice(s, b.n, copied, b.n_copied, &b.failed);
+		err = ki_text_splice(&(struct ki_text_batch){ s, copied, resumes, b.n, b.n_copied, b.n_resumes }, &b.failed);
 		mutex_unlock(&ki_lock);
 	}
-	kvfree(copied);
+	if (!IS_ERR(resumes))
+		kvfree(resumes);
+	if (!IS_ERR(copied))
+		kvfree(copied);
 	kvfree(s);
 	if (err && copy_to_user(arg, &b, sizeof(b)))
 		return -EFAULT;

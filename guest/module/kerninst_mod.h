@@ -137,8 +137,14 @@ bool ki_text_windows(void);
 bool ki_text_unbar(void);
 /* Is anything run as a copy, or was anybody in a copy that was undone when stacks were last looked at? */
 bool ki_text_copies(void);
-/* c may be NULL: none of nc. */
-int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed);
+/* Splices, of which n_copied say what they are copies of, and n_resumes where whoever sleeps in these goes on. */
+struct ki_text_batch {
+	struct ki_splice *splices;
+	const struct ki_copied *copied;
+	const struct ki_resume *resumes;
+	u32 n, n_copied, n_resumes;
+};
+int ki_text_splice(const struct ki_text_batch *b, u32 *failed);
 int ki_text_undo(const u32 *ids, u32 n, u32 flags, u32 *failed);
 /* Code, of which n frames are said, and n_sites that it has; the code of these changes. */
 struct ki_text_code {
@@ -175,6 +181,8 @@ struct ki_ranges {
 	/* Does it matter whether somebody is in there? */
 	bool (*asked)(const struct interval_tree_node *node);
 	void (*found)(struct interval_tree_node *node, const struct task_struct *t, bool asleep);
+	/* Where whoever would go on at v in there may as well go on elsewhere; 0: nowhere. NULL: nobody does. */
+	unsigned long (*resumes)(const struct interval_tree_node *node, unsigned long v);
 };
 /* On return, every CPU has left each patch that no text leads to any more. */
 void ki_quiesce(void);
@@ -335,6 +343,11 @@ unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n);
 /* A word of a stack as an address, without what the ISA adds to it. */
 unsigned long ki_arch_strip(unsigned long word);
+/*
+ * Has a task that does not run go on at `to` where a word says another address: one of its stack, which ends at
+ * `end`, or one that is in no frame (end is 0). Where it is not known how that is to be said, the word stays.
+ */
+void ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to, unsigned long end);
 
 /* arch/<isa>/trap.c */
 /* A breakpoint. It is written over the begin of an instruction, which is no shorter. */

@@ -92,19 +92,26 @@ FIELD(ki_splice, span, 60, 4);
 FIELD(ki_splice, old, 64, 24);
 FIELD(ki_splice, new, 88, 24);
 
-SIZE(ki_batch, 32);
+SIZE(ki_batch, 40);
 FIELD(ki_batch, splices, 0, 8);
 FIELD(ki_batch, n, 8, 4);
 FIELD(ki_batch, failed, 12, 4);
 FIELD(ki_batch, copied, 16, 8);
-FIELD(ki_batch, n_copied, 24, 4);
-FIELD(ki_batch, reserved, 28, 4);
+FIELD(ki_batch, resumes, 24, 8);
+FIELD(ki_batch, n_copied, 32, 4);
+FIELD(ki_batch, n_resumes, 36, 4);
 
 SIZE(ki_copied, 24);
 FIELD(ki_copied, start, 0, 8);
 FIELD(ki_copied, end, 8, 8);
 FIELD(ki_copied, splice, 16, 4);
 FIELD(ki_copied, reserved, 20, 4);
+
+SIZE(ki_resume, 24);
+FIELD(ki_resume, from, 0, 8);
+FIELD(ki_resume, to, 8, 8);
+FIELD(ki_resume, splice, 16, 4);
+FIELD(ki_resume, reserved, 20, 4);
 
 SIZE(ki_undo, 24);
 FIELD(ki_undo, ids, 0, 8);
@@ -176,7 +183,7 @@ IOCTL(KI_IOC_AREA, 0xc038ce01);
 IOCTL(KI_IOC_AREA_FREE, 0x4008ce02);
 IOCTL(KI_IOC_READ, 0x4020ce03);
 IOCTL(KI_IOC_CODE, 0x4030ce04);
-IOCTL(KI_IOC_SPLICE, 0xc020ce05);
+IOCTL(KI_IOC_SPLICE, 0xc028ce05);
 IOCTL(KI_IOC_UNDO, 0xc018ce06);
 IOCTL(KI_IOC_STATS, 0x8038ce07);
 IOCTL(KI_IOC_MOMENT, 0xc058ce08);

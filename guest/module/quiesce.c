@@ -12,7 +12,9 @@
  *     it. Its stack holds an address in the patch, or what a tracer keeps that
  *     has put its own address there, and ki_stacks_scan() looks
  *     for one while all CPUs are stopped, so that no task can move from "asleep
- *     and not waited for" to "awake and not on its stack" in between.
+ *     and not waited for" to "awake and not on its stack" in between. Where it is
+ *     known which address in the original is as good, it has that then (JIFL's way
+ *     back, section 3.5 of its paper, for those that are not there to take it).
  * The scan is conservative: any word counts. A stale one costs memory until
  * the next scan, never a crash. It may be there as long as its task sleeps, for days:
  * an interrupt in the patch left it, or what was called from there, and the task sleeps in a
@@ -89,32 +91,86 @@ static bool scan_words(const struct ki_ranges *r, const unsigned long *w, unsign
 	return false;
 }
 
-/* What the function graph tracer has put its own address in the place of. */
-static void scan_graph(const struct ki_ranges *r, struct task_struct *t, bool asleep)
+/* What words of the task at hand have been, and are; of so many more than one is in a copy. All CPUs stand still. */
+#define RESUMED_MAX	64
+static struct resumed {
+	unsigned long was, is;
+} resumed[RESUMED_MAX];
+static unsigned int n_resumed;
+
+/*
+ * A task goes on where words say, up to where its stack ends, when it runs again: it does so in the originals of
+ * what it sleeps in, as far as these resume. Of a copy, registers and stack are then as they are there, so that a word
+ * may change alone. A word that is no such address but looks like one is an old one, or is there to be shown.
+ */
+static __no_sanitize_address void resume_words(const struct ki_ranges *r, unsigned long *w, unsigned long n,
+					       const struct task_struct *t, unsigned long end)
+{
+	struct interval_tree_node *node;
+	unsigned long was, v, to;
+
+	for (; n--; w++) {
+		was = *w;
+		v = ki_arch_strip(was);
+		for (node = interval_tree_iter_first(r->tree, v, v); node;
+		     node = interval_tree_iter_next(node, v, v)) {
+			to = r->resumes(node, v);
+			if (to)
+				ki_arch_readdress(t, w, to, end);
+		}
+		if (*w != was && n_resumed < ARRAY_SIZE(resumed))
+			resumed[n_resumed++] = (struct resumed){ was, *w };
+	}
+}
+
+/* A register that a task gets back may have one of these, by which it goes nowhere: schedule() asks who has called it. */
+static void resume_saved(unsigned long *w, unsigned int n)
+{
+	unsigned int k;
+
+	for (; n--; w++)
+		for (k = 0; k < n_resumed; k++)
+			if (*w == resumed[k].was)
+				*w = resumed[k].is;
+}
+
+/* Words that are in no frame, and what is asked of those. */
+typedef void (*other_words)(const struct ki_ranges *r, unsigned long *w, struct task_struct *t, bool asleep);
+
+static void scan_other(const struct ki_ranges *r, unsigned long *w, struct task_struct *t, bool asleep)
+{
+	scan_words(r, w, 1, t, asleep);
+}
+
+static void resume_other(const struct ki_ranges *r, unsigned long *w, struct task_struct *t, bool asleep)
+{
+	resume_words(r, w, 1, t, 0);
+}
+
+/*
+ * What the function graph tracer has put its own address in the place of; and the same of kretprobes, and of what
+ * else hooks returns as they do.
+ */
+static void each_other(const struct ki_ranges *r, struct task_struct *t, bool asleep, other_words look)
 {
 #ifdef CONFIG_FUNCTION_GRAPH_TRACER
 	struct ftrace_ret_stack *e;
 	int i;
 
 	for (i = 0; t->ret_stack && (e = ftrace_graph_get_ret_stack(t, i)); i++)
-		scan_words(r, &e->ret, 1, t, asleep);
+		look(r, &e->ret, t, asleep);
 #endif
-}
-
-/* The same of kretprobes, and of what else hooks returns as they do. */
-static void scan_hooks(const struct ki_ranges *r, struct task_struct *t, bool asleep)
-{
 #ifdef CONFIG_RETHOOK
 	struct rethook_node *h;
 
 	llist_for_each_entry(h, t->rethooks.first, llist)
-		scan_words(r, &h->ret_addr, 1, t, asleep);
+		look(r, &h->ret_addr, t, asleep);
 #endif
 #if defined(CONFIG_KRETPROBES) && !defined(CONFIG_KRETPROBE_ON_RETHOOK)
 	struct kretprobe_instance *k;
 
 	llist_for_each_entry(k, t->kretprobe_instances.first, llist)
-		scan_words(r, (unsigned long *)&k->ret_addr, 1, t, asleep);
+		look(r, (unsigned long *)&k->ret_addr, t, asleep);
 #endif
 }
 
@@ -155,11 +211,21 @@ unsigned long ki_function_of(unsigned long addr)
 	return addr - 1 - off;
 }
 
+/* It is on its stack: the stopper thread of a CPU. A shadow of a stack would have to be changed as well. */
+static bool runs(const struct task_struct *t)
+{
+#ifdef CONFIG_SMP
+	if (READ_ONCE(t->on_cpu))
+		return true;
+#endif
+	return t == current || IS_ENABLED(CONFIG_SHADOW_CALL_STACK);
+}
+
 static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
 {
+	const unsigned long *words, *saved = NULL;
 	unsigned long stack, sp, end;
-	const unsigned long *words;
-	unsigned int n = 0;
+	unsigned int n, n_saved = 0;
 	void *base;
 	bool on;
 
@@ -168,20 +234,26 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 		return;		/* dead, and off its stack */
 	stack = (unsigned long)base;
 	end = stack_end(t, stack);
-	sp = ki_arch_saved(t, &words, &n);
-	if (t == ki_caller.task)
-		sp = ki_caller.frame;	/* who asks is not in a patch below that */
-	else if (n)
-		scan_words(r, words, n, t, asleep);
-	/* These have what is in no frame, as others' addresses are there instead. */
-	scan_graph(r, t, asleep);
-	scan_hooks(r, t, asleep);
+	sp = ki_arch_saved(t, &saved, &n_saved);
+	if (t == ki_caller.task) {
+		sp = ki_caller.frame;	/* who asks is not in a patch below that, */
+		n_saved = 0;		/* and its registers are there */
+	}
 	on = sp >= stack && sp < stack + THREAD_SIZE;
 	if (!on)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
 	words = (unsigned long *)sp;
 	n = sp < end ? (end - sp) / sizeof(long) : 0;
+	if (r->resumes && !runs(t)) {
+		n_resumed = 0;
+		each_other(r, t, asleep, resume_other);
+		resume_words(r, (unsigned long *)sp, n, t, end);
+		resume_saved((unsigned long *)saved, n_saved);
+	}
+	scan_words(r, saved, n_saved, t, asleep);
+	/* These have what is in no frame, as others' addresses are there instead. */
+	each_other(r, t, asleep, scan_other);
 	if (scan_words(r, words, n, NULL, asleep) && !(asleep && on && ki_arch_returns(t, elsewhere, r)))
 		scan_words(r, words, n, t, asleep);
 	put_task_stack(t);

@@ -78,8 +78,15 @@ struct live {
 	bool making;			/* in the batch that is being made */
 	bool retired;
 	bool held;			/* the last scan found a task inside */
+	struct resume *resumes;		/* ascending by from */
+	u32 n_resumes;
 	u32 n_copied;
 	struct kprobe_blacklist_entry copied[];	/* kernel text that the patch is a copy of */
+};
+
+/* As ki_resume. */
+struct resume {
+	unsigned long from, to;
 };
 
 static struct rb_root_cached points = RB_ROOT_CACHED;
@@ -489,6 +496,7 @@ static void forget_patch(struct live *l)
 	if (l->s.fault)
 		ki_annex_remove(l->s.fault);
 	module_put(l->owner);
+	kvfree(l->resumes);
 	kvfree_rcu(l, rcu);
 }
 
@@ -529,47 +537,77 @@ static int set_copied(struct live *l, const struct ki_copied *c)
 	return 0;
 }
 
-/* The first nc of c are of this one. */
-static int admit_new(const struct ki_splice *s, const struct ki_copied *c, u32 nc, struct live **l)
+/* Whether anybody is ever sent there is looked at when he is. */
+static int set_resumes(struct live *l, const struct ki_resume *r, u32 n)
+{
+	u32 k;
+
+	if (!n)
+		return 0;
+	l->resumes = ki_try(kvmalloc_array(n, sizeof(*l->resumes), GFP_KERNEL));
+	if (!l->resumes)
+		return -ENOMEM;
+	l->n_resumes = n;
+	for (k = 0; k < n; k++) {
+		if (r[k].reserved || (k ? r[k].from <= r[k - 1].from : r[k].from < l->s.patch) ||
+		    r[k].from - l->s.patch >= l->s.patch_len || !IS_ALIGNED(r[k].from | r[k].to, ki_arch_insn_align))
+			return -EINVAL;
+		l->resumes[k] = (struct resume){ r[k].from, r[k].to };
+	}
+	return 0;
+}
+
+/* The first of what b has left, as many as it says, are of this one. */
+static int admit_new(const struct ki_splice *s, const struct ki_text_batch *b, struct live **l)
 {
 	int err;
 
-	*l = new_live(s, nc);
+	*l = new_live(s, b->n_copied);
 	if (!*l)
 		return -ENOMEM;
-	err = set_copied(*l, c);
+	err = set_copied(*l, b->copied);
+	if (!err)
+		err = set_resumes(*l, b->resumes, b->n_resumes);
 	if (!err)
 		err = admit(*l);
-	if (err)
+	if (err) {
+		kvfree((*l)->resumes);
 		kvfree(*l);
+	}
 	return err;
 }
 
-static int admit_all(const struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc,
-		     struct live **l, u32 *failed)
+static int admit_all(struct ki_text_batch b, struct live **l, u32 *failed)
 {
-	u32 i, of;
+	struct ki_text_batch of = {};
+	u32 i;
 	int err;
 
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < b.n; i++) {
 		*failed = i;
-		err = check_form(&s[i]);
+		err = check_form(&b.splices[i]);
 		if (err)
 			goto back;
-		for (of = 0; of < nc && c[of].splice == i; of++)
+		of.copied = b.copied + of.n_copied;
+		of.resumes = b.resumes + of.n_resumes;
+		b.n_copied -= of.n_copied;
+		b.n_resumes -= of.n_resumes;
+		b.copied = of.copied;
+		b.resumes = of.resumes;
+		for (of.n_copied = 0; of.n_copied < b.n_copied && b.copied[of.n_copied].splice == i; of.n_copied++)
 			;
-		err = admit_new(&s[i], c, of, &l[i]);
+		for (of.n_resumes = 0; of.n_resumes < b.n_resumes && b.resumes[of.n_resumes].splice == i; of.n_resumes++)
+			;
+		err = admit_new(&b.splices[i], &of, &l[i]);
 		if (err)
 			goto back;
-		c += of;
-		nc -= of;
 		l[i]->index = i;
 		l[i]->making = true;
 		ki_step();
 		cond_resched();
 	}
-	*failed = n;
-	if (!nc)
+	*failed = b.n;
+	if (b.n_copied == of.n_copied && b.n_resumes == of.n_resumes)
 		return 0;
 	err = -EINVAL;	/* they are of no splice, or in no order */
 back:
@@ -1006,10 +1044,47 @@ static void found_task(struct interval_tree_node *node, const struct task_struct
 	l->held = true;
 }
 
+/* Text where an instruction begins that is the original's, or a splice's first. */
+static bool is_whole(unsigned long addr)
+{
+	struct interval_tree_node *node;
+
+	for (node = interval_tree_iter_first(&points, addr, addr); node;
+	     node = interval_tree_iter_next(node, addr, addr))
+		if (node->start != addr)
+			return false;
+	return is_text(addr);
+}
+
+/*
+ * All CPUs stand still. Of what nobody comes to any more, where a task that sleeps there goes on is found by
+ * where it would; what is there is the original, or leads to what is as good.
+ */
+static unsigned long resume_at(const struct interval_tree_node *node, unsigned long v)
+{
+	const struct live *l = container_of(node, struct part, node)->of;
+	u32 lo = 0, hi = l->retired ? l->n_resumes : 0;
+
+	/* Of a live patch's own text it is asked who sleeps there before that goes, and in the copy nobody was found. */
+	if (l->owner && is_livepatch_module(l->owner))
+		return 0;
+	while (lo < hi) {
+		u32 mid = (lo + hi) / 2;
+
+		if (l->resumes[mid].from == v)
+			return is_whole(l->resumes[mid].to) ? l->resumes[mid].to : 0;
+		if (l->resumes[mid].from < v)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return 0;
+}
+
 /* Frees the retired patches that nobody is in. */
 static void reap(void)
 {
-	const struct ki_ranges r = { .tree = &patches, .asked = asked, .found = found_task };
+	struct ki_ranges r = { .tree = &patches, .asked = asked, .found = found_task };
 	struct live *l, *next;
 	bool all;
 
@@ -1018,15 +1093,19 @@ static void reap(void)
 	ki_step();
 	ki_quiesce();
 	ki_step();
-	list_for_each_entry(l, &retired, link)
+	list_for_each_entry(l, &retired, link) {
 		l->held = false;
+		if (l->n_resumes)
+			r.resumes = resume_at;
+	}
 	holder = (struct ki_text_holder){};
 	all = ki_stacks_scan(&r);
 	ki_step();
 	quarantined = 0;
 	list_for_each_entry_safe(l, next, &retired, link) {
 		if (l->held || (!all && !(l->s.flags & KI_SPLICE_AWAKE))) {
-			quarantined += l->s.patch_len + l->s.annex_len;
+			if (!(l->s.flags & KI_SPLICE_SPRINGBOARD))	/* whose patch is its point's */
+				quarantined += l->s.patch_len + l->s.annex_len;
 			continue;
 		}
 		list_del(&l->link);
@@ -1060,22 +1139,23 @@ static void made(struct live **l, u32 n)
 	}
 }
 
-int ki_text_splice(struct ki_splice *s, u32 n, const struct ki_copied *c, u32 nc, u32 *failed)
+int ki_text_splice(const struct ki_text_batch *b, u32 *failed)
 {
-	struct live **l = ki_try(kvcalloc(n, sizeof(*l), GFP_KERNEL));
+	struct live **l = ki_try(kvcalloc(b->n, sizeof(*l), GFP_KERNEL));
+	u32 n = b->n;
 	bool poked;
 	int err;
 
 	if (!l)
 		return -ENOMEM;
-	if (nc && ki_patch_comes()) {
+	if (b->n_copied && ki_patch_comes()) {
 		err = -EBUSY;
-		*failed = c[0].splice;
+		*failed = b->copied[0].splice;
 		goto out;
 	}
 	if (retired_faults)
 		reap();		/* mostly nobody is there any more */
-	err = admit_all(s, n, c, nc, l, failed);
+	err = admit_all(*b, l, failed);
 	if (err)
 		goto out;
 	err = apply_all(l, n, failed, &poked);

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define KI_ABI_VERSION	17u
+#define KI_ABI_VERSION	18u
 
 /*
  * Longest replaced run of bytes at a point: a jump, and breakpoints up to the end of what
@@ -321,6 +321,22 @@ struct ki_copied {
 #define KI_MAX_COPIED	65536u
 
 /*
+ * Of a splice of a batch whose patch is a copy of functions: at `from`, in the patch, where a call of it returns to or
+ * where it may fault, all is as it is in the original at `to`. So whoever sleeps in the patch when nothing leads there
+ * any more is sent back: his stack has `to` for `from` then, and the patch is nobody's. That is not done where `to` is
+ * no text any more, or a live patch's, or in the middle of what is spliced, nor, on arm64, where it is not known how his
+ * return address was signed: he stays in the patch, as he does without these.
+ */
+struct ki_resume {
+	__u64 from, to;
+	__u32 splice;		/* its index in the batch; entries are in the order of these, and ascend by `from` */
+	__u32 reserved;
+};
+
+/* Most of one batch. */
+#define KI_MAX_RESUMES	(1u << 20)
+
+/*
  * A batch is applied whole or not at all, in the order of the list. On error
  * `failed` is the index of the splice that could not be made (or n when no
  * single one is to blame).
@@ -329,7 +345,8 @@ struct ki_copied {
  *             byte beyond len that must be zero, a jump that leads neither to
  *             the patch nor to a springboard for it, a fault outside the patch,
  *             or outside its second part if it has one, or of an instruction
- *             that the kernel expects none of
+ *             that the kernel expects none of, or text that is copied, or where
+ *             whoever sleeps goes on, that is not as said above
  * ENOSPC      too many splices with faults
  * ERANGE      the patch, or its second part, is not in the code of an own area
  * EACCES      not kernel text, or text that must not be changed: freed or
@@ -353,9 +370,10 @@ struct ki_batch {
 	__u64 splices;		/* user pointer to n struct ki_splice, in/out */
 	__u32 n;
 	__u32 failed;		/* out */
-	__u64 copied;		/* user pointer to n_copied struct ki_copied */
+	__u64 copied;		/* user pointers: to n_copied struct ki_copied, */
+	__u64 resumes;		/* and to n_resumes struct ki_resume */
 	__u32 n_copied;
-	__u32 reserved;
+	__u32 n_resumes;
 };
 
 /* ki_undo.flags */
@@ -369,7 +387,8 @@ struct ki_batch {
 /*
  * Undo, newest splice first whatever the order of the list, all or nothing.
  * On return (without KI_UNDO_NO_WAIT) no CPU and no runnable task is inside
- * the patches any more. A patch in which some task sleeps is quarantined:
+ * the patches any more. Tasks that sleep in one go back to where its original is (ki_resume).
+ * A patch in which some task sleeps all the same is quarantined:
  * ki_stats counts it, and KI_IOC_CODE answers EBUSY there until it is empty.
  *
  * ENOENT  no such splice        EINVAL  the same one twice

@@ -482,6 +482,12 @@ unsigned long ki_arch_strip(unsigned long word)
 	return word;
 }
 
+void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to,
+					     unsigned long end)
+{
+	*word = to;
+}
+
 /*
  * By the tables of the kernel's unwinder, as live patching asks who is in a function
  * (arch_stack_walk_reliable()): they are of functions in assembler, too.

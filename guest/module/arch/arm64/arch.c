@@ -204,25 +204,24 @@ unsigned long ki_arch_strip(unsigned long word)
  *
  * What was not made by a compiler may call without a record, and what called that is not found then.
  * So of each function something is asked before the call that makes one: that stores x29 and x30, and
- * lets x29 point to them.
+ * lets x29 point to them: so far above sp, in bytes, or it is negative.
  */
-static bool records(unsigned long addr)
+static int record_of(unsigned long at, unsigned long addr)
 {
-	unsigned long at = ki_function_of(addr);
 	int stored = -1;
 	u32 insn;
 
 	for (; at && at + 4 <= addr; at += 4) {
 		if (get_kernel_nofault(insn, (u32 *)at))
-			return false;
+			return -1;
 		if ((insn & 0xffc07fff) == 0xa9807bfd)		/* stp x29, x30, [sp, #n]! */
 			stored = 0;
 		else if ((insn & 0xffe07fff) == 0xa9007bfd)	/* stp x29, x30, [sp, #n], n >= 0 */
 			stored = (insn >> 15 & 63) * 8;
 		else if ((insn & 0xffc003ff) == 0x910003fd && (insn >> 10 & 0xfff) == stored)	/* add x29, sp, #n */
-			return true;
+			return stored;
 	}
-	return false;
+	return -1;
 }
 
 bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
@@ -242,13 +241,73 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 		lr = ki_arch_strip(READ_ONCE_NOCHECK(record[1]));
 		if (lr >= (unsigned long)__entry_text_start && lr < (unsigned long)__entry_text_end)
 			entries++;
-		else if (!elsewhere(arg, lr) || !records(lr))
+		else if (!elsewhere(arg, lr) || record_of(ki_function_of(lr), lr) < 0)
 			return false;
 		low = fp + 16;
 		fp = READ_ONCE_NOCHECK(record[0]);
 	}
 	return false;
 }
+
+#ifdef CONFIG_ARM64_PTR_AUTH_KERNEL
+/* pacia1716 (Arm ARM C6.2.254). In order with what switches keys. */
+static __always_inline unsigned long sign(unsigned long addr, unsigned long with)
+{
+	register unsigned long x17 asm("x17") = addr;
+	register unsigned long x16 asm("x16") = with;
+
+	asm volatile("hint #8" : "+r" (x17) : "r" (x16));
+	return x17;
+}
+
+/*
+ * What a return address was signed with that has become the one to `to`: sp, where what was called began. It is in that
+ * one's record, beside the caller's x29, and how far above sp that is the caller says, where `to` is in; 0: it is in none.
+ */
+static __no_sanitize_address unsigned long signed_with(const struct task_struct *t, const unsigned long *word,
+						       unsigned long to, unsigned long end)
+{
+	unsigned long at = (unsigned long)word, size, off, fp;
+	int n;
+
+	if (at <= (unsigned long)task_stack_page(t) || at >= end || !kallsyms_lookup_size_offset(to - 1, &size, &off))
+		return 0;
+	n = record_of(to - 1 - off, to);
+	fp = word[-1];
+	return n >= 0 && fp < end && fp > at + n ? fp - n : 0;
+}
+
+/*
+ * With the task's key. Some addresses look the same when they are signed: one that is, and looks as if it were not, stays,
+ * and so does what is signed in a way that is not known. No function is begun with one key and left with another.
+ */
+static __no_sanitize_address unsigned long signed_again(const struct task_struct *t, const unsigned long *word,
+							unsigned long to, unsigned long end)
+{
+	unsigned long was = *word, addr = ki_arch_strip(was), with = signed_with(t, word, to, end), same = 0;
+	struct ptrauth_keys_kernel keys = t->thread.keys_kernel;
+
+	if (with) {
+		ptrauth_keys_switch_kernel(&keys);
+		same = sign(addr, with);
+		to = was == addr ? to : sign(to, with);
+		ptrauth_keys_switch_kernel(&current->thread.keys_kernel);
+	}
+	return (same == was) == (was == addr) ? was : to;
+}
+
+void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to,
+					     unsigned long end)
+{
+	*word = system_supports_address_auth() ? signed_again(t, word, to, end) : to;
+}
+#else
+void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to,
+					     unsigned long end)
+{
+	*word = to;
+}
+#endif
 
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
 			    unsigned int *n)

@@ -234,6 +234,12 @@ unsigned long ki_arch_strip(unsigned long word)
 	return word;
 }
 
+void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to,
+					     unsigned long end)
+{
+	*word = to;
+}
+
 /*
  * Below where s0 points a function keeps where it returns to, and below that its caller's s0
  * (arch/riscv/kernel/stacktrace.c). Who handles a system call or an exception returns to what is
