@@ -61,14 +61,17 @@ type squidStudy struct {
 // following is a guest in which the detective goes down from system calls, and by which time.
 type following struct {
 	guest, by string
-	rest      int                       // times as long as a question took, where it rests: as it asks for as long as the clients do
 	in        func(*oracle.Call) uint64 // what the profile has of it
 }
 
 var followings = []following{
-	{"diagnosed", "elapsed", 6, elapsedIn},
-	{"virtual", "virtual", 5, virtualIn},
+	{"diagnosed", "elapsed", elapsedIn},
+	{"virtual", "virtual", virtualIn},
 }
+
+// studyRest is for how many times as long as a question took the detective rests, where it does: so it asks for as long as the
+// clients do.
+const studyRest = 6
 
 func elapsedIn(c *oracle.Call) uint64 { return c.NS }
 func virtualIn(c *oracle.Call) uint64 { return c.Insns }
@@ -178,10 +181,11 @@ func (s squidStudy) guests(arch string) []Guest {
 		guests = append(guests, planted)
 	}
 	for _, w := range s.followings {
-		if !s.rests {
-			w.rest = 0
+		rest := 0
+		if s.rests {
+			rest = studyRest
 		}
-		guests = append(guests, studied(w.guest, store{}, s.requests, follows(w.by, w.rest)))
+		guests = append(guests, studied(w.guest, store{}, s.requests, follows(w.by, rest)))
 	}
 	for _, r := range s.remedies {
 		g := studied(r.name, r.store, remedyRequests, squidPart("levels", "detective", "-window", remedyWindow, "-from", syscallEntry(arch, "openat"), "-deep", "1"))
