@@ -472,7 +472,7 @@ func (d *Daemon) planAgain(ctx context.Context, grow []*growing) (*set, []*plan.
 		}
 	}
 	if k := slices.IndexFunc(c.said, func(s *wire.Clone) bool { return s.Refusal != nil }); err == nil && k >= 0 {
-		if err = errors.New(c.said[k].Refusal.Detail); full(c.said[k], plan.MemoryFull, plan.PatchTooLong) {
+		if err = errors.New(c.said[k].Refusal.Detail); full(c.said[k], plan.MemoryFull, plan.SitesFull, plan.PatchTooLong) {
 			err = fmt.Errorf("%w: %w", errFull, err)
 		}
 	}
@@ -513,8 +513,14 @@ func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
 			some = grow
 			continue
 		}
-		k := slices.IndexFunc(said, func(s *wire.Clone) bool { return full(s, plan.MemoryFull) })
-		if k < 0 || !d.more() && !d.share(grow, said, &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail}) {
+		k := slices.IndexFunc(said, func(s *wire.Clone) bool { return full(s, plan.MemoryFull, plan.SitesFull) })
+		if k < 0 {
+			return nil
+		}
+		if full(said[k], plan.MemoryFull) && d.more() {
+			continue
+		}
+		if !d.share(grow, said, &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail}) {
 			return nil
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"kerninst/agent/isa"
+	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
+	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
 	"kerninst/agent/wire"
@@ -214,5 +216,33 @@ func TestShare(t *testing.T) {
 	}
 	if got := int(made.said[0].Bytes + made.said[1].Bytes); got > room || got < room/2 {
 		t.Errorf("clones of %d bytes in a room of %d", got, room)
+	}
+}
+
+// TestFitSites: of a clone that has more of what the kernel's side knows by its address than it can, functions are left out.
+func TestFitSites(t *testing.T) {
+	names := []string{"ksys_read", "pmu_msr_read"} // which has some of both
+	for _, c := range []struct {
+		most place.Sites
+		both int
+		in   int
+	}{
+		{place.Sites{Faults: 100, Keys: 100}, 100, 2},
+		{place.Sites{Faults: 0, Keys: 100}, 100, 1},
+		{place.Sites{Faults: 100, Keys: 0}, 100, 1},
+		{place.Sites{Faults: 100, Keys: 100}, 1, 1},
+	} {
+		d := planning(t, "amd64")
+		d.known = &plan.Functions{}
+		d.info.Features |= kdev.FeatureSited | kdev.FeatureKeys
+		d.splicer.Heap().LimitSites(c.most, c.both)
+		g := growingOf(t, d, names, nil)
+		made, _, err := d.replan(t.Context(), []*growing{g})
+		if err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if got := made.said[0]; len(g.functions) != c.in || got.Full != (c.in < len(names)) {
+			t.Errorf("%+v: %v, %v are left out", c, namesOf(g.functions), namesOf(g.leftOut))
+		}
 	}
 }

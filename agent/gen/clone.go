@@ -186,9 +186,26 @@ func (c *Clone) Words() (n int) {
 	return n
 }
 
+// Sites is how many of its instructions may fault and go on elsewhere, and how many are static keys' sites; none has none.
+func (c *Clone) Sites() (faults, keys int) {
+	if c == nil {
+		return 0, 0
+	}
+	for _, x := range c.Insns {
+		switch {
+		case x.Key != nil && x.Key.Entry != 0:
+			keys++
+		case x.Fixup != 0:
+			faults++
+		}
+	}
+	return faults, keys
+}
+
 // Sited reports whether a clone has sites; none has not.
 func (c *Clone) Sited() bool {
-	return c != nil && slices.ContainsFunc(c.Insns, func(x Cloned) bool { return x.Fixup != 0 || x.Key != nil && x.Key.Entry != 0 })
+	faults, keys := c.Sites()
+	return faults+keys > 0
 }
 
 // Copied is what a clone is a copy of, from and up to where, in that order.

@@ -44,6 +44,9 @@ const (
 	siteKey   = 2
 	// MaxSites is the most of one piece of code.
 	MaxSites = 1024
+	// AnnexFaults is the most of all code that may fault, splices' instructions among it, and MaxKeys of static keys.
+	AnnexFaults = 1024
+	MaxKeys     = 4096
 	// MaxResumes is the most of a batch.
 	MaxResumes = 1 << 20
 )

@@ -134,6 +134,8 @@ func TestConstantsAreTheHeaders(t *testing.T) {
 		"KI_SITE_FAULT":         fmt.Sprintf("%du", siteFault),
 		"KI_SITE_KEY":           fmt.Sprintf("%du", siteKey),
 		"KI_MAX_SITES":          fmt.Sprintf("%du", MaxSites),
+		"KI_ANNEX_FAULTS":       fmt.Sprintf("%du", AnnexFaults),
+		"KI_MAX_KEYS":           fmt.Sprintf("%du", MaxKeys),
 		"KI_MAX_RESUMES":        fmt.Sprintf("(%du << 20)", MaxResumes>>20),
 		"KI_SPLICE_WINDOW":      shift(spliceWindow),
 		"KI_SPLICE_SPRINGBOARD": shift(spliceSpringboard),

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"kerninst/agent/isa"
@@ -204,6 +205,7 @@ type Heap struct {
 	evicted []Evicted // in order
 	gaps    []int     // of each, the most bytes in one piece that no springboard has
 	locals  Locals
+	sites   sites
 	room    []Window // where pages may be made
 	make    func(a isa.Addr) (*Area, error)
 }
@@ -227,6 +229,7 @@ func byAddr(r *Area, a isa.Addr) int { return cmp.Compare(r.Addr, a) }
 // made in a copy.
 func (h *Heap) Copy() *Heap {
 	c := &Heap{boards: slices.Clone(h.boards), evicted: slices.Clone(h.evicted), gaps: slices.Clone(h.gaps)}
+	c.sites = sites{h.sites.most, h.sites.piece, maps.Clone(h.sites.taken)}
 	c.locals = Locals{h.locals.addr, slices.Clone(h.locals.words), h.locals.low}
 	for _, r := range h.areas {
 		area := *r
@@ -344,6 +347,7 @@ func (h *Heap) Free(a isa.Addr, n int) bool {
 		}
 	}
 	r.set(first, lines(n), dirty)
+	delete(h.sites.taken, a)
 	return true
 }
 

@@ -417,6 +417,9 @@ func (c *cloning) make() *Refusal {
 		r.Takes = c.req.most
 		return r
 	}
+	if r := c.tooManySites(first); r != nil {
+		return r
+	}
 	entry, _, r := first.planAt(c.req, at)
 	if r != nil {
 		return r
@@ -439,6 +442,17 @@ func (c *cloning) make() *Refusal {
 		c.out.Points[p.insert] = c.point(entry, p, piece)
 	}
 	return nil
+}
+
+// tooManySites says why the kernel's side could not know all of the clone's sites beside those of other patches.
+func (c *cloning) tooManySites(first *function) *Refusal {
+	faults, keys := c.gen.Sites()
+	left, both, limited := c.req.Heap.SitesLeft()
+	if !limited || faults <= left.Faults && keys <= left.Keys && faults+keys <= both {
+		return nil
+	}
+	return refuse(SitesFull, "the clone from %v has %d instructions that may fault and %d sites of static keys, and %d and %d are left, %d for one clone: have fewer functions in it, or undo others",
+		first.Func, faults, keys, left.Faults, left.Keys, both)
 }
 
 // lay makes the list of instructions, with what is inserted before each.

@@ -131,6 +131,7 @@ const (
 	MemoryFull                  // patch memory is taken by other splices
 	Recursion                   // the snippet would run itself
 	StackArguments              // what is jumped to may have arguments on the stack
+	SitesFull                   // the kernel's side knows no more places in patches by their addresses
 )
 
 var reasonNames = [...]string{
@@ -140,7 +141,7 @@ var reasonNames = [...]string{
 	"no dead register", "out of reach", "already spliced", "foreign probe", "unsupported mechanism",
 	"ambiguous function", "unreadable", "no atomic instruction", "needs a spill", "patch too long",
 	"bad snippet", "no argument here", "no springboard", "patch memory full", "recursion",
-	"stack arguments",
+	"stack arguments", "sites full",
 }
 
 func (r Reason) String() string {
