@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"kerninst/agent/clone/plugin"
 )
@@ -100,18 +101,30 @@ func layOut(dir, name string, source []byte) error {
 	return nil
 }
 
+// patience is how long a plugin may take for an answer: of all functions that a kernel has it takes seconds.
+var patience = 5 * time.Minute
+
+var errSlow = errors.New("does it loop?")
+
 // run gives a plugin its input. What it says on stderr goes where ours does.
 func (p *Program) run(ctx context.Context, in *plugin.Input, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	defer cancel()
 	b, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, p.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(b), out, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("the plugin has failed: %w", err))
+	cmd.WaitDelay = time.Second // for what it has begun itself, and that has its stdout
+	err = cmd.Run()
+	switch {
+	case err == nil:
+		return nil
+	case context.Cause(ctx) == errSlow:
+		return fmt.Errorf("the plugin has given no answer in %v: %w", patience, errSlow)
 	}
-	return nil
+	return errors.Join(ctx.Err(), fmt.Errorf("the plugin has failed: %w", err))
 }
 
 // Ask is what a plugin wants inserted.
