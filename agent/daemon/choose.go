@@ -120,7 +120,7 @@ func (d *Daemon) unchosen(g *group, c *plan.Cloned, copied func(isa.Addr) *plan.
 			continue
 		}
 		one, res, err := d.plan(g.chosen.points[k], &plan.Set{}, true)
-		if one != nil || err != nil || res.Refusal.GetReason() == plan.MemoryFull.String() {
+		if one != nil || err != nil || slices.Contains([]string{plan.MemoryFull.String(), plan.SitesFull.String()}, res.Refusal.GetReason()) {
 			return c.Why[n], err
 		}
 		g.chosen.refused[k] = res

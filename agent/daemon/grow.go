@@ -500,8 +500,12 @@ func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
 		}
 		var long []*growing
 		for k, g := range some {
-			if full(said[k], plan.PatchTooLong) && len(g.functions) > 1 {
-				g.shorten(d.pathsOf(g), &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail})
+			why := plan.MemoryFull
+			if full(said[k], plan.SitesFull) {
+				why = plan.SitesFull
+			}
+			if full(said[k], plan.PatchTooLong, plan.SitesFull) && len(g.functions) > 1 {
+				g.shorten(d.pathsOf(g), &plan.Refusal{Reason: why, Detail: said[k].Refusal.Detail})
 				long = append(long, g)
 			}
 		}
@@ -513,14 +517,8 @@ func (d *Daemon) fit(ctx context.Context, grow []*growing) error {
 			some = grow
 			continue
 		}
-		k := slices.IndexFunc(said, func(s *wire.Clone) bool { return full(s, plan.MemoryFull, plan.SitesFull) })
-		if k < 0 {
-			return nil
-		}
-		if full(said[k], plan.MemoryFull) && d.more() {
-			continue
-		}
-		if !d.share(grow, said, &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail}) {
+		k := slices.IndexFunc(said, func(s *wire.Clone) bool { return full(s, plan.MemoryFull) })
+		if k < 0 || !d.more() && !d.share(grow, said, &plan.Refusal{Reason: plan.MemoryFull, Detail: said[k].Refusal.Detail}) {
 			return nil
 		}
 	}

@@ -224,18 +224,16 @@ func TestFitSites(t *testing.T) {
 	names := []string{"ksys_read", "pmu_msr_read"} // which has some of both
 	for _, c := range []struct {
 		most place.Sites
-		both int
 		in   int
 	}{
-		{place.Sites{Faults: 100, Keys: 100}, 100, 2},
-		{place.Sites{Faults: 0, Keys: 100}, 100, 1},
-		{place.Sites{Faults: 100, Keys: 0}, 100, 1},
-		{place.Sites{Faults: 100, Keys: 100}, 1, 1},
+		{place.Sites{Faults: 100, Keys: 100}, 2},
+		{place.Sites{Faults: 0, Keys: 100}, 1},
+		{place.Sites{Faults: 100, Keys: 0}, 1},
 	} {
 		d := planning(t, "amd64")
 		d.known = &plan.Functions{}
 		d.info.Features |= kdev.FeatureSited | kdev.FeatureKeys
-		d.splicer.Heap().LimitSites(c.most, c.both)
+		d.splicer.Heap().LimitSites(c.most)
 		g := growingOf(t, d, names, nil)
 		made, _, err := d.replan(t.Context(), []*growing{g})
 		if err != nil {

@@ -57,7 +57,7 @@ func (d *Daemon) prepare() error {
 		return err
 	}
 	d.splicer.ReservePages(place.PageRoom(d.arch, d.info.TextStart))
-	d.splicer.Heap().LimitSites(place.Sites{Faults: kdev.AnnexFaults, Keys: kdev.MaxKeys}, kdev.MaxSites)
+	d.splicer.Heap().LimitSites(place.Sites{Faults: kdev.AnnexFaults, Keys: kdev.MaxKeys})
 	err := d.splicer.ReserveAnnex()
 	if err != nil && !errors.Is(err, unix.ENOSPC) {
 		return err

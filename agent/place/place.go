@@ -229,7 +229,7 @@ func byAddr(r *Area, a isa.Addr) int { return cmp.Compare(r.Addr, a) }
 // made in a copy.
 func (h *Heap) Copy() *Heap {
 	c := &Heap{boards: slices.Clone(h.boards), evicted: slices.Clone(h.evicted), gaps: slices.Clone(h.gaps)}
-	c.sites = sites{h.sites.most, h.sites.piece, maps.Clone(h.sites.taken)}
+	c.sites = sites{h.sites.most, maps.Clone(h.sites.taken)}
 	c.locals = Locals{h.locals.addr, slices.Clone(h.locals.words), h.locals.low}
 	for _, r := range h.areas {
 		area := *r

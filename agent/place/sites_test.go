@@ -10,14 +10,14 @@ import (
 func TestSites(t *testing.T) {
 	h := &place.Heap{}
 	h.Add(place.NewArea(1, 0x1000, 0x2000, 4096))
-	if _, _, limited := h.SitesLeft(); limited {
+	if _, limited := h.SitesLeft(); limited {
 		t.Error("there is a limit, of which nobody has spoken")
 	}
-	h.LimitSites(place.Sites{Faults: 10, Keys: 20}, 8)
+	h.LimitSites(place.Sites{Faults: 10, Keys: 20})
 	left := func(h *place.Heap, want place.Sites) {
 		t.Helper()
-		if got, both, limited := h.SitesLeft(); got != want || both != 8 || !limited {
-			t.Errorf("%v are left, %d of both, want %v", got, both, want)
+		if got, limited := h.SitesLeft(); got != want || !limited {
+			t.Errorf("%v are left, want %v", got, want)
 		}
 	}
 	h.Take(0x1000, 64)

@@ -74,7 +74,7 @@ func (fn *function) goesOn(k int) (bool, error) {
 var placed = map[Reason]bool{
 	ReservedText: true, ControlFlow: true, PCRelative: true, PrivilegedInsn: true, ExclusiveSequence: true,
 	MayFault: true, TooShort: true, TargetInWindow: true, NoDeadRegister: true, OutOfReach: true,
-	AlreadySpliced: true, NeedsSpill: true, NoSpringboard: true,
+	AlreadySpliced: true, NeedsSpill: true, NoSpringboard: true, SitesFull: true,
 }
 
 // byBlock plans a snippet that only counts at the nearest instruction that runs as often

@@ -447,12 +447,12 @@ func (c *cloning) make() *Refusal {
 // tooManySites says why the kernel's side could not know all of the clone's sites beside those of other patches.
 func (c *cloning) tooManySites(first *function) *Refusal {
 	faults, keys := c.gen.Sites()
-	left, both, limited := c.req.Heap.SitesLeft()
-	if !limited || faults <= left.Faults && keys <= left.Keys && faults+keys <= both {
+	left, limited := c.req.Heap.SitesLeft()
+	if !limited || faults <= left.Faults && keys <= left.Keys {
 		return nil
 	}
-	return refuse(SitesFull, "the clone from %v has %d instructions that may fault and %d sites of static keys, and %d and %d are left, %d for one clone: have fewer functions in it, or undo others",
-		first.Func, faults, keys, left.Faults, left.Keys, both)
+	return refuse(SitesFull, "the clone from %v has %d instructions that may fault and %d sites of static keys, and %d and %d are left: have fewer functions in it, or undo others",
+		first.Func, faults, keys, left.Faults, left.Keys)
 }
 
 // lay makes the list of instructions, with what is inserted before each.

@@ -555,7 +555,7 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 		if !req.Heap.Take(in.Patch, p.Slot) { // it is no longer than what Peek was asked for
 			return nil, refuse(ReasonInvalid, "the plan for %s takes %d bytes at %v, which are not free", fn.name(w.first), p.Slot, in.Patch)
 		}
-		req.Heap.TakeSites(in.Patch, p.sites())
+		req.Heap.TakeSites(in.Patch, p.Sited())
 		if board != nil {
 			req.Heap.TakeBoard(board.Addr, len(board.New))
 		}
@@ -572,8 +572,8 @@ func (fn *function) build(req Request, w window) (*Plan, *Refusal) {
 	return p, nil
 }
 
-// sites are those of a plan's patch.
-func (p *Plan) sites() (s place.Sites) {
+// Sited are the places in a plan's patch that the kernel's side knows by their addresses.
+func (p *Plan) Sited() (s place.Sites) {
 	if s.Faults, s.Keys = p.Clone.Sites(); p.Fault != 0 {
 		s.Faults++
 	}
@@ -606,7 +606,7 @@ func (fn *function) fault(req Request, in gen.Input, out gen.Output) (isa.Addr, 
 	if !bytes.HasPrefix(code[start:], in.Bytes[:first.Len]) {
 		return 0, refuse(MayFault, "%v+%#x has an exception-table entry and is another instruction in a patch", fn.Func, isa.Off(first.Addr-fn.Addr))
 	}
-	if left, _, limited := req.Heap.SitesLeft(); limited && left.Faults <= 0 {
+	if left, limited := req.Heap.SitesLeft(); limited && left.Faults <= 0 {
 		return 0, refuse(SitesFull, "%v+%#x may fault, and the kernel's side knows no more instructions in patches that do: undo some", fn.Func, isa.Off(first.Addr-fn.Addr))
 	}
 	return at + isa.Addr(start), nil

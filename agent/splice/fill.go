@@ -50,6 +50,7 @@ func (s *Splicer) fill(gone []*Live, moved []evicted) {
 func (s *Splicer) leave(p *plan.Plan) {
 	w := p.Slots(false)[0]
 	if s.trap(w) != nil && s.heap.Take(w.Lo, int(w.Size())) {
+		s.heap.TakeSites(w.Lo, p.Sited())
 		s.asleep = append(s.asleep, w)
 	}
 }

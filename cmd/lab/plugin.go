@@ -309,7 +309,7 @@ func (r *pluginRun) measure(ctx context.Context, clones []*wire.Clone) error {
 // flushed is how many functions were left out of a clone for want of room.
 func flushed(c *wire.Clone) (n int) {
 	for _, l := range c.Left {
-		if l.Refusal.GetReason() == plan.MemoryFull.String() {
+		if r := l.Refusal.GetReason(); r == plan.MemoryFull.String() || r == plan.SitesFull.String() {
 			n++
 		}
 	}

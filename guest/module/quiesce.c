@@ -132,6 +132,8 @@ static void resume_saved(unsigned long *w, unsigned int n)
 		for (k = 0; k < n_resumed; k++)
 			if (*w == resumed[k].was)
 				*w = resumed[k].is;
+			else if (*w == ki_arch_strip(resumed[k].was))
+				*w = ki_arch_strip(resumed[k].is);
 }
 
 /* Words that are in no frame, and what is asked of those. */

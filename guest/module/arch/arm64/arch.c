@@ -204,16 +204,17 @@ unsigned long ki_arch_strip(unsigned long word)
  *
  * What was not made by a compiler may call without a record, and what called that is not found then.
  * So of each function something is asked before the call that makes one: that stores x29 and x30, and
- * lets x29 point to them: so far above sp, in bytes, or it is negative.
+ * lets x29 point to them: so far above sp, in bytes, or it is negative. From `at` on it is looked for, and that is then behind it.
  */
-static int record_of(unsigned long at, unsigned long addr)
+static int record_of(unsigned long *at, unsigned long addr)
 {
 	int stored = -1;
 	u32 insn;
 
-	for (; at && at + 4 <= addr; at += 4) {
-		if (get_kernel_nofault(insn, (u32 *)at))
+	while (*at && *at + 4 <= addr) {
+		if (get_kernel_nofault(insn, (u32 *)*at))
 			return -1;
+		*at += 4;
 		if ((insn & 0xffc07fff) == 0xa9807bfd)		/* stp x29, x30, [sp, #n]! */
 			stored = 0;
 		else if ((insn & 0xffe07fff) == 0xa9007bfd)	/* stp x29, x30, [sp, #n], n >= 0 */
@@ -227,7 +228,7 @@ static int record_of(unsigned long at, unsigned long addr)
 bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, unsigned long addr),
 		     const void *arg)
 {
-	unsigned long fp = t->thread.cpu_context.fp, low = t->thread.cpu_context.sp, lr;
+	unsigned long fp = t->thread.cpu_context.fp, low = t->thread.cpu_context.sp, lr, at;
 	unsigned long last = (unsigned long)&task_pt_regs(t)->stackframe;
 	const unsigned long *record;
 	unsigned int entries = 0;
@@ -241,7 +242,7 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 		lr = ki_arch_strip(READ_ONCE_NOCHECK(record[1]));
 		if (lr >= (unsigned long)__entry_text_start && lr < (unsigned long)__entry_text_end)
 			entries++;
-		else if (!elsewhere(arg, lr) || record_of(ki_function_of(lr), lr) < 0)
+		else if (!elsewhere(arg, lr) || (at = ki_function_of(lr), record_of(&at, lr)) < 0)
 			return false;
 		low = fp + 16;
 		fp = READ_ONCE_NOCHECK(record[0]);
@@ -260,9 +261,56 @@ static __always_inline unsigned long sign(unsigned long addr, unsigned long with
 	return x17;
 }
 
+/* Jumps, calls and returns, of any kind. */
+static bool branches(u32 insn)
+{
+	return (insn & 0x7c000000) == 0x14000000 || (insn & 0xff000000) == 0x54000000 ||
+	       (insn & 0x7c000000) == 0x34000000 || (insn & 0xfe000000) == 0xd6000000;
+}
+
+static bool calls(u32 insn)
+{
+	return insn >> 26 == 0x25 || (insn & 0xfffffc1f) == 0xd63f0000;	/* bl, blr */
+}
+
+/* add or sub to sp, of a register or a constant, and and or orr of one. */
+static bool writes_sp(u32 insn)
+{
+	return (insn & 0xbf00001f) == 0x9100001f || (insn & 0xbfe0001f) == 0x8b20001f ||
+	       (insn & 0xdf80001f) == 0x9200001f;
+}
+
+/*
+ * How far above sp, in bytes, the record of a function that begins at `at` is where it has called, before `to`; negative:
+ * not known. Behind the record, and before the first jump, a prologue may make more room, and where the function
+ * returns that is given back; what else moves sp, such as alloca(), is not followed.
+ */
+static int above_sp(unsigned long at, unsigned long to)
+{
+	unsigned long begin = at;
+	int n = record_of(&at, to);
+	bool prologue = true;
+	u32 insn;
+
+	for (; n >= 0 && at + 4 <= to; at += 4) {
+		if (get_kernel_nofault(insn, (u32 *)at) || (prologue && (insn & 0xffe0001f) == 0xd4200000))	/* brk */
+			return -1;
+		if (prologue && (insn & 0xff8003ff) == 0xd10003ff) {	/* sub sp, sp, #n */
+			n += (insn >> 10 & 0xfff) << (insn >> 22 & 1 ? 12 : 0);
+		} else if (writes_sp(insn) && (insn & 0xff8003ff) != 0x910003ff) {	/* add sp, sp, #n */
+			return -1;
+		} else if (prologue && branches(insn)) {
+			prologue = false;
+			if (ki_text_spliced(begin, at))
+				return -1;
+		}
+	}
+	return n;
+}
+
 /*
  * What a return address was signed with that has become the one to `to`: sp, where what was called began. It is in that
- * one's record, beside the caller's x29, and how far above sp that is the caller says, where `to` is in; 0: it is in none.
+ * one's record, beside the caller's x29, and how far above sp that is the caller says, where `to` is in; 0: not known.
  */
 static __no_sanitize_address unsigned long signed_with(const struct task_struct *t, const unsigned long *word,
 						       unsigned long to, unsigned long end)
@@ -272,28 +320,34 @@ static __no_sanitize_address unsigned long signed_with(const struct task_struct 
 
 	if (at <= (unsigned long)task_stack_page(t) || at >= end || !kallsyms_lookup_size_offset(to - 1, &size, &off))
 		return 0;
-	n = record_of(to - 1 - off, to);
+	n = above_sp(to - 1 - off, to);
 	fp = word[-1];
 	return n >= 0 && fp < end && fp > at + n ? fp - n : 0;
 }
 
 /*
- * With the task's key. Some addresses look the same when they are signed: one that is, and looks as if it were not, stays,
- * and so does what is signed in a way that is not known. No function is begun with one key and left with another.
+ * Where a call returns to is signed, with the task's key: one that is understood is signed again. Some addresses look the
+ * same when they are signed, so one of these that looks as if it were not stays, and may be one that goes nowhere: on the stack
+ * of who sleeps that keeps nothing. What tracers keep, and where who waits for a page goes on, is not signed.
+ * No function is begun with one key and left with another.
  */
 static __no_sanitize_address unsigned long signed_again(const struct task_struct *t, const unsigned long *word,
 							unsigned long to, unsigned long end)
 {
-	unsigned long was = *word, addr = ki_arch_strip(was), with = signed_with(t, word, to, end), same = 0;
+	unsigned long was = *word, addr = ki_arch_strip(was), with, same;
 	struct ptrauth_keys_kernel keys = t->thread.keys_kernel;
+	u32 insn;
 
-	if (with) {
-		ptrauth_keys_switch_kernel(&keys);
-		same = sign(addr, with);
-		to = was == addr ? to : sign(to, with);
-		ptrauth_keys_switch_kernel(&current->thread.keys_kernel);
-	}
-	return (same == was) == (was == addr) ? was : to;
+	if (!end || get_kernel_nofault(insn, (u32 *)(addr - 4)) || !calls(insn))
+		return was == addr ? to : was;
+	with = was == addr ? 0 : signed_with(t, word, to, end);
+	if (!with)
+		return was;
+	ptrauth_keys_switch_kernel(&keys);
+	same = sign(addr, with);
+	to = sign(to, with);
+	ptrauth_keys_switch_kernel(&current->thread.keys_kernel);
+	return same == was ? to : was;
 }
 
 void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsigned long *word, unsigned long to,
