@@ -101,9 +101,9 @@ func checkClonesLeft(t *T) {
 	}
 	t.equal("bytes that stay for programs that have come by", kept("unpassed"), uint64(0))
 	for _, step := range []string{"back", "traced"} {
-		t.leftBytes(step + " grown")
+		t.leftBytes(step)
 	}
-	t.atLeast("bytes that stay for those that sleep there", float64(kept("unslept")), float64(t.leftBytes("slept grown")))
+	t.atLeast("bytes that stay for those that sleep there", float64(kept("unslept")), float64(t.leftBytes("slept")))
 	t.equal("bytes that stay for those that go on in the originals", kept("unback"), uint64(0))
 	t.equal("likewise, one with a tracer's address where it returns to", kept("untraced"), uint64(0))
 	t.notCopied("traced grown", plan.Foreign)
@@ -129,22 +129,23 @@ func checkClonesLeft(t *T) {
 var (
 	leftSleeps = []string{"wait4", leftSleep}
 	leftPolls  = []string{"poll", "ppoll"}
-	leftCalls  = slices.Concat([]string{"read", "write", "openat", "execve", "mmap", "close", "clone"}, leftSleeps, leftPolls)
+	// leftIn are those in whose clones somebody sleeps. riscv64's of a time leads out of the copy where no register is known to be free.
+	leftIn = map[string][]string{
+		"amd64": {"read", "poll", "wait4", leftSleep}, "arm64": {"read", "ppoll", "wait4", leftSleep}, "riscv64": {"read", "ppoll", "wait4"},
+	}
+	leftCalls = slices.Concat([]string{"read", "write", "openat", "execve", "mmap", "close", "clone"}, leftSleeps, leftPolls)
 )
 
 // leftBytes is how long the clones are together in which somebody sleeps, each a piece of code; of each there is one.
 func (t *T) leftBytes(step string) (n uint64) {
-	bytes := map[string]uint64{}
-	for _, c := range t.done("left", step).Clones {
-		bytes[c.Entry] = uint64(c.Bytes)
+	bytes, why := map[string]uint64{}, map[string]string{}
+	for _, c := range slices.Concat(t.done("left", step).Clones, t.done("left", step+" grown").Clones) {
+		bytes[c.Entry], why[c.Entry] = uint64(c.Bytes), c.Refusal.GetDetail()
 	}
-	polls := leftPolls[0]
-	if t.Arch != "amd64" {
-		polls = leftPolls[1]
-	}
-	for _, call := range append([]string{"read", polls}, leftSleeps...) {
-		of := bytes[syscallEntry(t.Arch, call)]
-		t.atLeast(fmt.Sprintf("%s: bytes of the clone of %s", step, call), float64(of), 100)
+	for _, call := range leftIn[t.Arch] {
+		entry := syscallEntry(t.Arch, call)
+		of := bytes[entry]
+		t.atLeast(fmt.Sprintf("%s: bytes of the clone of %s (%s)", step, call, why[entry]), float64(of), 100)
 		n += of
 	}
 	return n

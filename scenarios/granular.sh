@@ -23,7 +23,7 @@ bpftrace() {
 	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"; } >/run/program.bt
 	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536
 	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
-	[ -s /run/bench ] || { head -c 2000 /run/said >&2; exit 1; }
+	[ -s /run/bench ] || { tail -c 2000 /run/said >&2; exit 1; }
 	cat /run/bench && echo -- && sed -n 's/^@\[\(.*\)\]: /\1 /p' $answer
 	grep -i -e lost -e warn -e attach /run/said >&2
 	sleep 3 # what is put off when probes go comes meanwhile
