@@ -489,7 +489,7 @@ func full(c *wire.Clone, reasons ...plan.Reason) bool {
 	return c.Refusal != nil && slices.ContainsFunc(reasons, func(r plan.Reason) bool { return c.Refusal.Reason == r.String() })
 }
 
-// fit leaves functions out of clones that take more than they may, or all together than there is: until none does, or
+// fit leaves functions out of clones that take more than they may, or have more sites than are left, or take all together more than there is: until none does, or
 // has but the one that is entered. What else a clone is refused for is said when it is planned. Which take more than
 // they may is found without the others, for to plan them all takes long.
 func (d *Daemon) fit(ctx context.Context, grow []*growing) error {

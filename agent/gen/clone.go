@@ -567,14 +567,14 @@ func (b *builder) resumes(to isa.Addr) {
 
 // native emits what an instruction is that leads where it says. A call comes back into the clone.
 func (b *builder) native(arch *isa.Arch, i isa.Insn, x *Cloned) {
-	b.led(arch, i, x)
+	b.leading(arch, i, x)
 	if i.Flow == isa.FlowCall || i.Flow == isa.FlowIndirectCall { // who is called may sleep
 		b.resumes(x.Insn.End())
 	}
 }
 
-// led is native, of which nobody asks what is behind it.
-func (b *builder) led(arch *isa.Arch, i isa.Insn, x *Cloned) {
+// leading is native without what is to be known of where a call comes back to.
+func (b *builder) leading(arch *isa.Arch, i isa.Insn, x *Cloned) {
 	i.Traits &^= isa.Privileged | isa.Shadow | isa.Landing | isa.Exclusive // which matter to who takes an instruction away alone
 	if i.Flow == isa.FlowNone && i.Traits&isa.PCRel == 0 && i.Rel32 == 0 { // most are the same anywhere
 		b.emit(x.Bytes, 0, nil)
