@@ -80,6 +80,7 @@ func apacheSuite(samples, requests int, patience time.Duration, rivals ...string
 		samples: samples, seen: apacheSeen(), executed: apacheSeenRequests, come: true, patience: patience,
 		software: []string{"apache"}, begins: apacheBegins(""), ends: []*wire.Step{apachePart("stop", "stop")},
 		argv:    []string{"/bin/sh", apacheFile, "work", strconv.Itoa(samples), strconv.Itoa(requests), strconv.Itoa(apacheProcesses)},
+		load:    []string{"/bin/sh", apacheFile, "ask", strconv.Itoa(apacheLoadRequests), strconv.Itoa(apacheProcesses)},
 		rivals:  rivals,
 		also:    func(t *T) { t.apacheShare() },
 		limits:  apacheLimits,
@@ -116,7 +117,7 @@ var apacheLimits = []granularLimit{
 
 // apacheApart is the part that others find otherwise at most: who takes longer has other processes
 // ready when a request comes, and more interrupts.
-var apacheApart = map[string]float64{toolKprobe: 0.25, toolOptprobe: 0.25, toolBpftrace: 0.25, toolFtrace: 0.25}
+var apacheApart = map[string]float64{toolClone: 0.25, toolKprobe: 0.25, toolOptprobe: 0.25, toolBpftrace: 0.25, toolFtrace: 0.25}
 
 // apacheDocument is what the script's file has in it: lines with where they begin.
 func apacheDocument() []byte {

@@ -60,15 +60,14 @@ type clonedSuite struct {
 	whose  string // operations, for people
 	calls  []string
 	kinds  []cloneKind
-	load   []string // what is run to find what the workload executes
-	memory int      // in MiB; 0: the usual
-	least  int      // functions that are copied
+	memory int // in MiB; 0: the usual
+	least  int // functions that are copied
 }
 
 // clonedOperations are some of LMbench's, and their system calls.
 func clonedOperations(kinds []cloneKind, patience time.Duration, operations, calls string) clonedSuite {
 	s := clonedSuite{granularSuite: lmbenchSuite(2, 0, patience, strings.Fields(operations)...), whose: "LMbench's operations", calls: strings.Fields(calls), kinds: kinds}
-	s.load, s.rivals, s.sampled, s.least = s.argv, []string{}, nil, 100
+	s.rivals, s.sampled, s.least = []string{}, nil, 100
 	return s
 }
 
@@ -83,7 +82,7 @@ var (
 	clonedWhole    = func() clonedSuite {
 		s := clonedOperations(cloneKinds, 2*time.Hour, "Null Read Write Stat Fstat OpenClose Select100 SigInstall SigCatch PipeLatency ForkExit",
 			"getppid read write newstat newfstat newfstatat openat close select pselect6 rt_sigaction kill rt_sigreturn clone clone3 vfork execve exit_group wait4")
-		s.rivals, s.memory, s.least = []string{toolKprobe}, 2048, 1000
+		s.rivals, s.memory, s.least = []string{toolKprobe}, clonedMemory, 1000
 		return s
 	}()
 )
@@ -105,6 +104,9 @@ func cloneScenarios() []Scenario {
 // exploredGuest is where clones of the system calls grow, with nothing inserted, to all that the operations execute. The
 // others begin alike, and have their clones whole from the begin.
 const exploredGuest = "explored"
+
+// clonedMemory is for copies of all that many system calls execute, in MiB.
+const clonedMemory = 2048
 
 // clonedLoad is how often the operations are run at the most to find what they execute.
 const clonedLoad = 40

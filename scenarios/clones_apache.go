@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -24,9 +23,8 @@ var clonedRooms = []int{64, 32, 16, 8, 4}
 var apacheClonedMost = map[string]float64{"nothing": 1.03, "monitored": 1.04, "counted": 1.06, "traced": 1.4, "blocks": 1.2}
 
 var clonedApache = func() clonedSuite {
-	s := clonedSuite{granularSuite: apacheSuite(2, apacheClonedRequests, 2*time.Hour), whose: "requests of Apache", memory: 2048, least: 1000}
+	s := clonedSuite{granularSuite: apacheSuite(2, apacheClonedRequests, 2*time.Hour), whose: "requests of Apache", memory: clonedMemory, least: 1000}
 	s.rivals, s.known = []string{}, nil
-	s.load = []string{"/bin/sh", apacheFile, "ask", strconv.Itoa(apacheLoadRequests), strconv.Itoa(apacheProcesses)}
 	for _, k := range cloneKinds {
 		k.limit = map[string]float64{"amd64": apacheClonedMost[k.name]}
 		s.kinds = append(s.kinds, k)

@@ -71,6 +71,7 @@ type granularSuite struct {
 	software   []string
 	begins     []*wire.Step // before anything is measured
 	argv       []string     // of the workload
+	load       []string     // runs all that it executes; what clones grow to
 	ends       []*wire.Step
 	rivals     []string          // mechanisms beside splices; none: all
 	unasked    map[string]string // why not all is asked of these mechanisms, by granularity
@@ -105,7 +106,7 @@ func (s granularSuite) work(name string) *wire.Step { return run(name, s.argv...
 // has are the mechanisms, splices first.
 func (s granularSuite) has() (out []rival) {
 	for _, m := range rivals {
-		if m.name != toolSplice {
+		if m.name != toolSplice && m.name != toolClone {
 			lacks := m.lacks
 			m.lacks = func(arch string, g granularity) string { return cmp.Or(lacks(arch, g), s.unasked[g.name]) }
 		}
@@ -136,7 +137,7 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 	if operations == nil {
 		s.operations = allOps()
 	}
-	s.seen = s.work("work")
+	s.seen, s.load = s.work("work"), append([]string{lmbenchProgram, "-whole", "-roomy", "1"}, operations...)
 	s.sampled = func(samples int) granularSuite { return lmbenchSuite(samples, executed, patience, operations...) }
 	return s
 }
@@ -144,11 +145,17 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 var (
 	// The rarest operation of the first is done 768 times in a sample, with one that is not counted
 	// in three; of the other once.
-	granularSlice = lmbenchSuite(2, 3*768, 20*time.Minute, strings.Fields("Null Read Write Fstat")...)
+	granularSlice = uncloned(lmbenchSuite(2, 3*768, 20*time.Minute, strings.Fields(fewOperations)...))
 	granularWhole = unslowed(lmbenchSuite(2, 3, time.Hour))
 )
 
-// unslowed is a suite of which nobody but splices is asked for blocks: with 45,000 kprobes, which the kernel keeps in 64 lists, it
+// uncloned is a suite without clones, which clones-slice has of the same operations.
+func uncloned(s granularSuite) granularSuite {
+	s.rivals = []string{toolKprobe, toolOptprobe, toolFtrace, toolBpftrace}
+	return s
+}
+
+// unslowed is a suite of which none of the kernel's probes is asked for blocks: with 45,000 kprobes, which the kernel keeps in 64 lists, it
 // looks through hundreds at each arrival, and a guest had not come to its end after 77 minutes of a CPU.
 func unslowed(s granularSuite) granularSuite {
 	sampled := s.sampled
@@ -193,6 +200,7 @@ func granularGuests(arch string, s granularSuite) []Guest {
 	if arch == "amd64" {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
+	out = append(out, s.cloned(arch)...)
 	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
 }
 
@@ -200,6 +208,38 @@ func granularGuests(arch string, s granularSuite) []Guest {
 func (s granularSuite) observed() Guest {
 	return Guest{Name: "seen", CPUs: 1, Time: vm.Exact, Oracle: true, Executed: s.executed, RunTimeout: s.patience, Software: s.software,
 		Job: job(slices.Concat(s.begins, []*wire.Step{s.seen}, s.ends)...)}
+}
+
+// cloned are a guest in which clones of the system calls that are made grow to what is executed on behalf of these, and one
+// that has them with each granularity in turn; none if clones are not asked for.
+func (s granularSuite) cloned(arch string) []Guest {
+	m := s.rival(toolClone)
+	if m.guest == "" {
+		return nil
+	}
+	all := clonedSuite{granularSuite: s, memory: clonedMemory}
+	return []Guest{
+		all.guest(exploredGuest, "seen", func(seen *Answer) ([]*wire.Step, error) {
+			entries, err := syscallsSeen(arch, seen)
+			return all.explore(entries), err
+		}),
+		all.guest(m.guest, exploredGuest, func(explored *Answer) ([]*wire.Step, error) {
+			steps := []*wire.Step{s.work("bare")}
+			for _, g := range granularities {
+				more, err := kindOf(g).steps(clonedSuite{granularSuite: s.of(g)}, explored)
+				if err != nil {
+					return nil, err
+				}
+				steps = append(steps, more...)
+			}
+			return steps, nil
+		}),
+	}
+}
+
+// kindOf is what is inserted in clones for a granularity.
+func kindOf(g granularity) cloneKind {
+	return cloneKinds[slices.IndexFunc(cloneKinds, func(k cloneKind) bool { return k.name == g.name })]
 }
 
 // asks reports whether a guest has a mechanism that is asked for.

@@ -29,6 +29,7 @@ type rival struct {
 }
 
 const (
+	toolClone    = "clone"
 	toolKprobe   = "kprobe"
 	toolOptprobe = "optprobe"
 	toolFtrace   = "ftrace"
@@ -39,6 +40,7 @@ func never(string, granularity) string { return "" }
 
 var rivals = []rival{
 	{name: toolSplice, guest: "spliced", lacks: never},
+	{name: toolClone, guest: "cloned", lacks: never},
 	{name: toolKprobe, guest: "kprobed", of: ofKprobes, lacks: never},
 	{name: toolOptprobe, guest: "optprobed", of: ofKprobes, lacks: func(arch string, _ granularity) string {
 		if arch != "amd64" {
@@ -217,16 +219,20 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 		value(r.of[k])
 	}
 	jumps := report.GridCell{Why: "not the kernel's to make jumps of"}
-	if m.name == toolOptprobe {
+	points := float64(len(set.points))
+	switch m.name {
+	case toolOptprobe:
 		n := t.optimised(g, set)
 		file(m.name+".optimised", n, "points")
 		jumps = report.GridCell{Value: &n}
+	case toolClone:
+		points = float64(len(t.clonedFound(g)))
 	}
-	file(m.name+".points", float64(len(set.points)), "points")
+	file(m.name+".points", points, "points")
 	file(m.name+".geomean", r.mean, "x")
 	file(m.name+".geomean.every", r.every, "x")
 	asked := func(mean bool) {
-		if l := limitIn(s.limits, g.name, m.name); l.asked[t.Arch] > 0 && (m.name == toolSplice) == mean {
+		if l := limitIn(s.limits, g.name, m.name); l.asked[t.Arch] > 0 && judgedByBare(m.name) == mean {
 			value(l.asked[t.Arch])
 		} else {
 			cells = append(cells, report.GridCell{Why: "nothing is asked of it"})
@@ -242,7 +248,7 @@ func (t *T) granularCells(s granularSuite, g granularity, m rival) (cells []repo
 		cells = append(cells, report.GridCell{Why: "splices add less than what differs by itself"})
 	}
 	asked(false)
-	value(float64(len(set.points)))
+	value(points)
 	return append(cells, jumps)
 }
 
@@ -256,12 +262,15 @@ func (t *T) optimised(g granularity, set granularSet) float64 {
 }
 
 // granularLimit bounds a figure of a granularity and a mechanism: what operations take, times bare,
-// if it is of splices, or else what it adds, times what splices add at the same places. What is
+// if it is of splices or clones, or else what it adds, times what splices add at the same places. What is
 // asked of it is in the table, and asserted.
 type granularLimit struct {
 	granularity, rival string
 	asked              map[string]float64
 }
+
+// judgedByBare reports whether it is of what operations take that something is asked, and not of what it adds.
+func judgedByBare(mechanism string) bool { return mechanism == toolSplice || mechanism == toolClone }
 
 func each(amd64, arm64, riscv64 float64) map[string]float64 {
 	return map[string]float64{"amd64": amd64, "arm64": arm64, "riscv64": riscv64}
@@ -272,6 +281,9 @@ var granularLimits = []granularLimit{
 	{"counted", toolSplice, each(1.12, 1.12, 1.12)},
 	{"traced", toolSplice, each(1.25, 1.25, 1.25)},
 	{"blocks", toolSplice, each(1.6, 1.9, 2.2)},
+	{"monitored", toolClone, each(1.04, 1.04, 1.04)},
+	{"traced", toolClone, each(1.2, 1.2, 1.2)},
+	{"blocks", toolClone, each(1.25, 1.55, 1.65)},
 	{"counted", toolKprobe, each(100, 80, 80)},
 	{"blocks", toolKprobe, each(100, 80, 80)},
 	{"traced", toolKprobe, each(30, 30, 30)},
@@ -303,8 +315,8 @@ func (t *T) granularLimit(l granularLimit, m rival) {
 	}
 	switch {
 	case limit == 0 || m.lacks(t.Arch, granularityOf(l.granularity)) != "":
-	case l.rival == toolSplice:
-		t.atMost(l.granularity+": geometric mean with splices, times bare", figure(".geomean"), limit)
+	case judgedByBare(l.rival):
+		t.atMost(l.granularity+": geometric mean with "+l.rival+"s, times bare", figure(".geomean"), limit)
 	default:
 		t.atLeast(l.granularity+": added by "+l.rival+"s, of what splices add at the same places", figure(".over-splice"), limit)
 	}
@@ -359,6 +371,26 @@ func (t *T) probesFound(guest string, g granularity) map[uint64]uint64 {
 	}
 	for _, v := range t.done(guest, "un"+g.name).Values {
 		out[at[v.Spec]] += v.Count
+	}
+	return out
+}
+
+// clonedFound is how often each place in a copy was come by, by where it is in the original, from the begin of the kernel's text
+// on, all copies of it together.
+func (t *T) clonedFound(g granularity) map[uint64]uint64 {
+	type place struct{ at, offset uint64 }
+	found, begin, out, at := t.done("cloned", g.name+".read"), t.Guests["cloned"].Hello.TextStart, map[uint64]uint64{}, map[string]place{}
+	for _, p := range t.made("kprobed", g.at) {
+		at[p.Symbol] = place{p.Address - t.Guests["kprobed"].Hello.TextStart, p.Offset}
+	}
+	for k, a := range found.Addresses {
+		out[a-begin] += found.Counts[k]
+	}
+	for _, v := range found.Values {
+		t.equal(g.name+": records of clones at "+v.Spec+" that were lost", v.Dropped+v.Holes, uint64(0))
+		if p, ok := at[v.Symbol]; ok && v.Offset == p.offset {
+			out[p.at] += v.Count
+		}
 	}
 	return out
 }
@@ -429,7 +461,7 @@ const leastShared = 0.95
 // hundred of what comes by its blocks. Where all takes many times as long there are more interrupts.
 // Optprobes count while it is waited for them to be made, too, and bpftrace what it does itself when
 // it begins and ends.
-var mostApart = map[string]float64{toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15, toolFtrace: 0.1}
+var mostApart = map[string]float64{toolClone: 0.1, toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15, toolFtrace: 0.1}
 
 // granularApart lists the places that come into it at which another mechanism found another number,
 // those first that are furthest apart: what it found more, what splices found, place.
@@ -488,6 +520,10 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 		}
 	}
 	switch {
+	case m.name == toolClone:
+		theirs := t.clonedFound(g)
+		t.clonedPart(s, g, ours, theirs)
+		judge(byFunction(theirs, names), func(string) bool { return true })
 	case m.name == toolFtrace:
 		functions, records := t.ftraceFound(g)
 		t.equal(g.name+": functions that ftrace follows", functions, uint64(len(set.functions)))
@@ -511,6 +547,24 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 		judge(byFunction(theirs, names), func(string) bool { return true })
 	}
 }
+
+// clonedPart holds that clones count nothing that does not happen, and most of what system calls do: what comes by a place on
+// somebody else's behalf, such as an interrupt's, they leave out.
+func (t *T) clonedPart(s granularSuite, g granularity, ours, theirs map[uint64]uint64) {
+	var all, counted, more uint64
+	for at, n := range ours { // a clone may have more places than can be spliced
+		all += n
+		counted += min(n, theirs[at])
+		more += max(n, theirs[at]) - n
+	}
+	t.Metrics[g.name+".clone.part"] = report.Metric{Value: 100 * float64(counted) / float64(all), Unit: "%", N: 1}
+	t.Metrics[g.name+".clone.apart"] = report.Metric{Value: 100 * float64(more) / float64(all), Unit: "%", N: 1}
+	t.atLeast(g.name+": part of what splices count that clones count", float64(counted)/float64(all), leastCloned)
+	t.atMost(g.name+": part that clones count beyond what splices do", float64(more)/float64(all), s.apart[toolClone])
+}
+
+// leastCloned is that part at least.
+const leastCloned = 0.5
 
 // sum is how often all places of a set were come by, of what was found from the begin of the kernel's text on.
 func (s granularSet) sum(found map[uint64]uint64) (n uint64) {

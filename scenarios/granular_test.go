@@ -94,20 +94,21 @@ func TestShared(t *testing.T) {
 
 // Each limit holds at what is asked, and not beyond; what nothing is asked of is not judged.
 func TestGranularLimits(t *testing.T) {
+	asked := lmbenchSuite(2, 1, 0)
 	for _, l := range slices.Concat(granularLimits, apacheLimits) {
 		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
 			limit := l.asked[arch]
 			figure, worse := ".geomean", 1.01
-			if l.rival != toolSplice {
+			if !judgedByBare(l.rival) {
 				figure, worse = ".over-splice", 0.99
 			}
 			for _, v := range []float64{limit, limit * worse} {
 				got := failure(func(fail func(string)) {
 					x := NewT(arch, "", nil, fail)
 					x.Metrics[l.granularity+"."+l.rival+figure] = report.Metric{Value: v}
-					x.granularLimit(l, granularSlice.rival(l.rival))
+					x.granularLimit(l, asked.rival(l.rival))
 				})
-				if judged := limit > 0 && granularSlice.rival(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
+				if judged := limit > 0 && asked.rival(l.rival).lacks(arch, granularityOf(l.granularity)) == ""; (got != "") != (v != limit && judged) {
 					t.Errorf("%s, %s of %s at %v: %q", arch, l.granularity, l.rival, v, got)
 				}
 			}
@@ -121,7 +122,7 @@ func TestGranularLimits(t *testing.T) {
 // TestGranularLimitMissing: a figure that something is asked of has to be there.
 func TestGranularLimitMissing(t *testing.T) {
 	for _, l := range granularLimits {
-		got := failure(func(fail func(string)) { NewT("amd64", "", nil, fail).granularLimit(l, granularSlice.rival(l.rival)) })
+		got := failure(func(fail func(string)) { NewT("amd64", "", nil, fail).granularLimit(l, lmbenchSuite(2, 1, 0).rival(l.rival)) })
 		if !strings.Contains(got, "no such figure") {
 			t.Errorf("%s of %s: %q", l.granularity, l.rival, got)
 		}

@@ -293,10 +293,12 @@ func TestMatrixInterrupted(t *testing.T) {
 	}
 }
 
-// What has come out is there for who looks on the way, and is kept if the lab is killed.
+// What has come out is there for who looks on the way, and is kept if the lab is killed. With four of each
+// some cell is still to come whenever the first has passed, in whatever order and however slowly: who hangs at boot is
+// given up after seconds, and may be before one guest has passed.
 func TestMatrixKilled(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	cmd := exec.Command(lab, "matrix", "--arch", "riscv64", "--scenario", "refuse,fault-boot-hang", "--out", out)
+	cmd := exec.Command(lab, "matrix", "--arch", "riscv64", "--scenario", "refuse,fault-boot-hang", "--seed", "1-4", "--out", out)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, cmd.Start())
 	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
@@ -309,7 +311,7 @@ func TestMatrixKilled(t *testing.T) {
 		must(t, err)
 		return slices.ContainsFunc(doc.Cells, func(c matrix.CellRecord) bool { return c.Status == status.Passed })
 	}
-	eventually(t, "a cell of two has passed", passed)
+	eventually(t, "a cell of eight has passed", passed)
 	must(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 	if _ = cmd.Wait(); cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by itself: %v", cmd.ProcessState)
