@@ -197,12 +197,16 @@ func granularGuests(arch string, s granularSuite) []Guest {
 	}
 	bpf := &out[len(out)-1]
 	bpf.Software, bpf.Boots, bpf.Index = append([]string{"bpftrace"}, s.software...), true, false // as in peers
+	bpf.Memory = bpftraceMemory
 	if arch == "amd64" {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
 	out = append(out, s.cloned(arch)...)
 	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
 }
+
+// bpftraceMemory is for bpftrace, which takes more than a gigabyte to compile a program for two thousand functions, in MiB.
+const bpftraceMemory = 4096
 
 // observed is a guest of which an observer outside tells what it has executed, of what is often.
 func (s granularSuite) observed() Guest {

@@ -122,7 +122,9 @@ func TestGranularLimits(t *testing.T) {
 // TestGranularLimitMissing: a figure that something is asked of has to be there.
 func TestGranularLimitMissing(t *testing.T) {
 	for _, l := range granularLimits {
-		got := failure(func(fail func(string)) { NewT("amd64", "", nil, fail).granularLimit(l, lmbenchSuite(2, 1, 0).rival(l.rival)) })
+		got := failure(func(fail func(string)) {
+			NewT("amd64", "", nil, fail).granularLimit(l, lmbenchSuite(2, 1, 0).rival(l.rival))
+		})
 		if !strings.Contains(got, "no such figure") {
 			t.Errorf("%s of %s: %q", l.granularity, l.rival, got)
 		}

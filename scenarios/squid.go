@@ -173,6 +173,18 @@ func (t *T) servedBy(guest string, requests int) *proxied {
 	return p
 }
 
+// requested holds what clients have asked for and how, which whatever looks at Squid leaves as it is.
+func (t *T) requested(guest string, p *proxied, requests int) {
+	t.equal(guest+": requests", p.asked, 2*squidClients*requests)
+	for _, ph := range squidPhases {
+		got, what := p.phases[ph.name], guest+": "+ph.name
+		t.g.Expect(got).NotTo(gomega.BeNil(), "%s: no such phase", what)
+		t.atLeast(what+": hits of a request", got["hits/req"], ph.least)
+		t.atMost(what+": hits of a request", got["hits/req"], ph.most)
+		t.atLeast(what+": time of a request", got["ns/op"], (1-ph.most)*squidDelay*1e6)
+	}
+}
+
 // squidPhases are the benchmark's, and which part of a phase's requests hits the store.
 var squidPhases = []struct {
 	name        string
@@ -182,14 +194,7 @@ var squidPhases = []struct {
 // checkProxied holds what was measured against what was asked for: every document was
 // right, or the program had ended with an error.
 func (t *T) checkProxied(guest string, p *proxied, requests int) {
-	t.equal(guest+": requests", p.asked, 2*squidClients*requests)
-	for _, ph := range squidPhases {
-		got, what := p.phases[ph.name], guest+": "+ph.name
-		t.g.Expect(got).NotTo(gomega.BeNil(), "%s: no such phase", what)
-		t.atLeast(what+": hits of a request", got["hits/req"], ph.least)
-		t.atMost(what+": hits of a request", got["hits/req"], ph.most)
-		t.atLeast(what+": time of a request", got["ns/op"], (1-ph.most)*squidDelay*1e6)
-	}
+	t.requested(guest, p, requests)
 	// Each document that misses is a file.
 	t.atLeast(guest+": files in the store", p.files, 0.9*1.4*float64(squidClients*requests))
 	t.atLeast(guest+": writes to the disk", p.disk[0], p.files)

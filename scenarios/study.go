@@ -85,6 +85,9 @@ func follows(by string, rest int) *wire.Step {
 // is, who does not come.
 const profileGuest, unaskedGuest = "profile", "unasked"
 
+// plantedGuest has a delay in one function.
+const plantedGuest = "planted"
+
 const detectivePackage = "guest/detective"
 
 // Who only looks at opens needs fewer requests, and so does a profile.
@@ -176,7 +179,7 @@ func (s squidStudy) guests(arch string) []Guest {
 		guests = append(guests, studied(unaskedGuest, store{}, s.requests, run("wait", "/bin/sleep", "60")))
 	}
 	if s.planted {
-		planted := studied("planted", store{}, plantedRequests)
+		planted := studied(plantedGuest, store{}, plantedRequests)
 		planted.Job, planted.After, planted.Make = nil, profileGuest, plantedJob(arch)
 		guests = append(guests, planted)
 	}
@@ -193,6 +196,17 @@ func (s squidStudy) guests(arch string) []Guest {
 		guests = append(guests, g)
 	}
 	return guests
+}
+
+// requestsOf are those of a client, in each phase, in a studied guest.
+func (s squidStudy) requestsOf(guest string) int {
+	switch {
+	case guest == plantedGuest:
+		return plantedRequests
+	case slices.ContainsFunc(s.remedies, func(r remedy) bool { return r.name == guest }):
+		return remedyRequests
+	}
+	return s.requests
 }
 
 // level is one of guest/detective's.
@@ -250,6 +264,9 @@ const unchanged = 0.15
 func (s squidStudy) check(t *T) {
 	found := map[string][]level{}
 	for _, guest := range slices.Sorted(maps.Keys(t.Guests)) {
+		if guest != profileGuest {
+			t.part(func() { t.requested(guest, t.proxied(guest), s.requestsOf(guest)) })
+		}
 		if guest != profileGuest && guest != unaskedGuest {
 			t.part(func() { found[guest] = t.levels(guest) })
 			t.part(func() { t.cpuTaken(guest) })
@@ -271,7 +288,7 @@ func (s squidStudy) check(t *T) {
 	}
 	if s.planted {
 		profile.in = virtualIn
-		t.part(func() { t.foundPlanted(found["planted"], profile) }, "planted", profileGuest)
+		t.part(func() { t.foundPlanted(found[plantedGuest], profile) }, plantedGuest, profileGuest)
 	}
 	for _, r := range s.remedies {
 		t.part(func() { t.remedy(r, found[r.name]) }, r.name)

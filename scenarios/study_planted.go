@@ -215,7 +215,7 @@ func plantedJob(arch string) func(*Answer) (*wire.Job, error) {
 		if len(argv) == 2 {
 			return nil, fmt.Errorf("in no function of the profile a delay of %d µs would have the most time", plantedDelay)
 		}
-		return studied("planted", store{}, plantedRequests, squidPart("plant", argv...), follows("virtual", 0), squidPart("unplant", "unplant")).Job, nil
+		return studied(plantedGuest, store{}, plantedRequests, squidPart("plant", argv...), follows("virtual", 0), squidPart("unplant", "unplant")).Job, nil
 	}
 }
 
@@ -226,17 +226,17 @@ func (t *T) foundPlanted(found []level, p callProfile) {
 	for _, d := range all {
 		words = append(words, fmt.Sprintf("%s > %s (%d calls)", d.function, d.callee, d.calls))
 	}
-	said := strings.Fields(string(t.ran("planted", "plant")[0]))
+	said := strings.Fields(string(t.ran(plantedGuest, "plant")[0]))
 	text, err := json.MarshalIndent(struct {
 		Drawn, Planted []string
 		Why            string // others were not
-	}{words, said, string(t.done("planted", "plant").Runs[0].Stderr)}, "", " ")
-	t.noError("planted", err)
+	}{words, said, string(t.done(plantedGuest, "plant").Runs[0].Stderr)}, "", " ")
+	t.noError(plantedGuest, err)
 	t.Files["planted-drawn.json"] = text
 	t.Metrics["study.planted.of"] = report.Metric{Value: float64(of), Unit: "functions", N: 1}
 	t.atLeast("functions that the seed draws from", float64(of), 2)
 	k := slices.IndexFunc(all, func(d delayed) bool { return len(said) == 2 && d.function == said[0] && d.callee == said[1] })
 	t.atLeast("functions that were drawn, of which one was planted", float64(k), 0)
-	t.wentDown("planted", len(found), 2)
+	t.wentDown(plantedGuest, len(found), 2)
 	t.equal("the function that was drawn, and delayed", withoutModule(found[len(found)-1].Function), all[k].function)
 }
