@@ -137,7 +137,7 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 	if operations == nil {
 		s.operations = allOps()
 	}
-	s.seen, s.load = s.work("work"), append([]string{lmbenchProgram, "-whole", "-roomy", "1"}, operations...)
+	s.seen, s.load = s.work("work"), s.argv
 	s.sampled = func(samples int) granularSuite { return lmbenchSuite(samples, executed, patience, operations...) }
 	return s
 }

@@ -21,6 +21,7 @@ bpftrace() {
 	hook=$1 action=$2; shift 2
 	rm -f $answer /run/bench
 	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"; } >/run/program.bt
+	ulimit -n 65536 # each function's program is a file
 	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536
 	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
 	[ -s /run/bench ] || { tail -c 2000 /run/said >&2; exit 1; }

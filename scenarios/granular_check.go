@@ -522,6 +522,7 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 	switch {
 	case m.name == toolClone:
 		theirs := t.clonedFound(g)
+		t.ran(exploredGuest, "grown")
 		t.composed(g.name, t.done(m.guest, g.name).Clones)
 		t.clonedPart(s, g, ours, theirs)
 		judge(byFunction(theirs, names), func(string) bool { return true })
