@@ -252,9 +252,12 @@ func TestPlugin(t *testing.T) {
 	if calls < 3000 || each < 20 || each > 120 || each != float64(int(each)) {
 		t.Errorf("%d calls of %v instructions each", calls, each)
 	}
-	a = call(t, nil, "plugin", "run", pluginExamples+"branches/main.go", "--arch", "amd64", "--syscall", "read", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=10", "count=200")
+	a = call(t, nil, "plugin", "run", pluginExamples+"branches/main.go", "--arch", "amd64", "--syscall", "read", "--inline", "--copies", "../../scenarios/copies/amd64.copies", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=10", "count=200")
 	if m := regexp.MustCompile(`^(\d+) conditional jumps, (\d+) of them come to, (\d+) taken nearly always\n +(2\d\d) taken +\d+ not  __x64_sys_read: `).FindStringSubmatch(a.stdout); a.code != status.ExitPassed || m == nil {
 		t.Error(a)
+	}
+	if line := regexp.MustCompile(`(?m): fdget_pos\+0x\w+  je \w+  fs/file\.c:\d+$`); !line.MatchString(a.stdout) { // of inlined functions alone lines are known there
+		t.Errorf("no line of the source: %v", a)
 	}
 	dir := t.TempDir()
 	file := func(name, text string) string {
