@@ -151,7 +151,7 @@ func (d *Daemon) pointsOf(grow []*growing) (out []*wire.Point) {
 					out = append(out, &wire.Point{Module: one.Module, Function: one.Function, Mechanism: one.Mechanism, Within: one.Within, Actions: one.Actions, Entry: true})
 					continue
 				}
-				for _, half := range plan.Halves(d.text, f.Module, one.Function) {
+				for _, half := range plan.HalvesOf(d.text, f, d.known) {
 					offsets, r := d.offsets(&wire.Point{Module: f.Module, Each: rule.Each}, half)
 					if r != nil {
 						continue

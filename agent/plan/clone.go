@@ -153,8 +153,8 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 	if r != nil {
 		return r
 	}
-	if len(others) > 1 {
-		others = fn.joined(others)
+	if own := fn.joined(others); len(own) > 0 {
+		others = own
 	}
 	if len(others) > 1 {
 		return refuse(AmbiguousFunction, "%v: which cold half is its own is not known", fn.Func)
@@ -172,18 +172,14 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 }
 
 // joined are those of several functions' cold halves that are this one's: the two halves of a function jump to each other, and to no
-// other's. All of them, if that tells of none.
+// other's.
 func (fn *function) joined(others []*function) []*function {
 	jumps := func(from, to *function) bool {
 		return slices.ContainsFunc(from.whole(), func(i isa.Insn) bool {
 			return (i.Flow == isa.FlowJump || i.Flow == isa.FlowCond) && i.Target >= to.Addr && i.Target < to.End()
 		})
 	}
-	own := slices.DeleteFunc(slices.Clone(others), func(o *function) bool { return !jumps(fn, o) && !jumps(o, fn) })
-	if len(own) == 0 {
-		return others
-	}
-	return own
+	return slices.DeleteFunc(slices.Clone(others), func(o *function) bool { return !jumps(fn, o) && !jumps(o, fn) })
 }
 
 // clonable says why a function cannot be run as a copy.

@@ -746,6 +746,13 @@ func TestCloneOwnHalf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			halves := []string{fmt.Sprintf("halves#%d", n+1), fmt.Sprintf("halves.cold#%d", n+1)}
+			if n == 1 && name == "not told" {
+				halves = halves[:1]
+			}
+			if got := plan.HalvesOf(x, f, &plan.Functions{}); !slices.Equal(got, halves) {
+				t.Errorf("%s: halves of %v: %q, want %q", name, f, got, halves)
+			}
 			c, r := plan.AsClone(x, request(x, "halves", 0), plan.Cloning{Functions: []ktext.Func{f}})
 			if n == 1 && name == "not told" {
 				if r == nil || r.Reason != plan.AmbiguousFunction {

@@ -90,6 +90,29 @@ func Halves(text *ktext.Text, module, name string) []string {
 	return []string{name, name + cold}
 }
 
+// HalvesOf is Halves by the names that choose one of several functions: of one of those that share a name, or whose halves do, its
+// own is there if a jump tells which that is, and none if not.
+func HalvesOf(text *ktext.Text, f ktext.Func, known *Functions) []string {
+	one := text.Known(f)
+	out := []string{one.Known()}
+	fn, r := known.located(text, f)
+	if r != nil {
+		return out
+	}
+	others, _, r := fn.others(known)
+	if r != nil {
+		return out
+	}
+	own := fn.joined(others)
+	if len(own) == 0 && one.Nth == 0 {
+		own = others // which may be come to by a table
+	}
+	if len(own) == 1 {
+		out = append(out, text.Known(own[0].Func).Known())
+	}
+	return out
+}
+
 // others are the other halves of a function. Where several functions share such a half's name,
 // all of them are, as nothing says which is this one's; a refusal comes with the name that it is of.
 func (fn *function) others(known *Functions) (out []*function, name string, r *Refusal) {

@@ -44,7 +44,11 @@ func (d *describer) routines(name string) (out []*plugin.Routine, err error) {
 	if strings.Contains(name, ":") {
 		return nil, nil
 	}
-	for _, half := range plan.Halves(d.text, "", name) {
+	whole, err := d.text.Function("", name)
+	if err != nil {
+		return nil, err
+	}
+	for _, half := range plan.HalvesOf(d.text, whole, d.known) {
 		f, err := d.text.Function("", half)
 		if err != nil {
 			return nil, err
