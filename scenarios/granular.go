@@ -76,6 +76,7 @@ type granularSuite struct {
 	rivals     []string          // mechanisms beside splices; none: all
 	unasked    map[string]string // why not all is asked of these mechanisms, by granularity
 	limits     []granularLimit
+	nothing    map[string]float64 // that clones with nothing inserted take at the most, times bare
 	also       func(t *T)
 	// answers checks what the workload printed besides times; nil: nothing.
 	answers func(t *T, guest, step string, text []byte)
@@ -131,7 +132,7 @@ func lmbenchSuite(samples int, executed uint64, patience time.Duration, operatio
 	s := granularSuite{
 		name: "granularities", operations: operations, unit: unitOf, samples: samples, executed: executed, patience: patience,
 		argv:   append([]string{lmbenchProgram, "-whole", "-roomy", strconv.Itoa(samples)}, operations...),
-		limits: granularLimits, often: often, apart: mostApart,
+		limits: granularLimits, nothing: each(1.03, 1.03, 1.03), often: often, apart: mostApart,
 		known: []knownCalls{{planted, uint64(1440 * (samples + 1)), uint64(1441 * (samples + 1)), 0, shells}},
 	}
 	if operations == nil {
@@ -228,7 +229,11 @@ func (s granularSuite) cloned(arch string) []Guest {
 			return all.explore(entries), err
 		}),
 		all.guest(m.guest, exploredGuest, func(explored *Answer) ([]*wire.Step, error) {
-			steps := []*wire.Step{s.work("bare")}
+			nothing, err := cloneKinds[0].steps(clonedSuite{granularSuite: s}, explored)
+			if err != nil {
+				return nil, err
+			}
+			steps := append([]*wire.Step{s.work("bare")}, nothing...)
 			for _, g := range granularities {
 				more, err := kindOf(g).steps(clonedSuite{granularSuite: s.of(g)}, explored)
 				if err != nil {

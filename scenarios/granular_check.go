@@ -159,6 +159,9 @@ func checkGranular(t *T, s granularSuite) {
 			}
 		}
 	}
+	if s.rival(toolClone).guest != "" {
+		t.part(func() { t.clonedNothing(s) }, "cloned")
+	}
 	for _, g := range granularities {
 		t.part(func() { t.granularCounts(s.of(g), g) }, "kprobed", "spliced")
 		for _, m := range s.has()[1:] {
@@ -547,6 +550,28 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 		t.granularApart(s, g, m, ours, theirs, names)
 		file(otherwise(ours, theirs, s.often))
 		judge(byFunction(theirs, names), func(string) bool { return true })
+	}
+}
+
+// clonedNothing is a column of what operations take in clones with nothing inserted.
+func (t *T) clonedNothing(s granularSuite) {
+	k := cloneKinds[0]
+	r := t.granularRun(s, "cloned", k.name+".work")
+	var cells []report.GridCell
+	for _, of := range append(r.of, r.mean, s.nothing[t.Arch], r.every) {
+		cells = append(cells, report.GridCell{Value: &of})
+	}
+	if s.nothing[t.Arch] == 0 {
+		cells[len(r.of)+1] = report.GridCell{Why: "nothing is asked of it"}
+	}
+	for len(cells) < len(t.Grid.Lines) {
+		cells = append(cells, report.GridCell{Why: k.title})
+	}
+	t.granularColumn(k.title+", "+toolClone, cells)
+	t.composed(k.name, t.done("cloned", k.name).Clones)
+	t.Metrics[k.name+".clone.geomean"] = report.Metric{Value: r.mean, Unit: "x", Better: "lower", N: s.samples}
+	if most := s.nothing[t.Arch]; most > 0 {
+		t.atMost(k.title+": geometric mean with clones, times bare", r.mean, most)
 	}
 }
 
