@@ -219,6 +219,22 @@ func inVain(t *testing.T, arch string) {
 	}
 }
 
+// contended: two programs write to one pipe on two CPUs, byte by byte. Each write takes the pipe's lock, and gives it back; who does that
+// in vain, as somebody waits for it, does it the long way.
+func contended(t *testing.T, arch string) {
+	t.Helper()
+	a := call(t, nil, "plugin", "run", pluginExamples+"locks/main.go", "--arch", arch, "--cpus", "2", "--time", "host", "--syscall", "write",
+		"--run", "(dd if=/dev/zero bs=1 count=20000 & dd if=/dev/zero bs=1 count=20000) 2>/dev/null | cat >/dev/null")
+	times, vain := map[string]string{}, map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^ *(\d+) times, (\d+) in vain  \S+: (mutex_lock|mutex_unlock|__mutex_unlock_slowpath\.isra\.0)\+`).FindAllStringSubmatch(a.stdout, -1) {
+		times[m[3]], vain[m[3]] = m[1], m[2]
+	}
+	if a.code != status.ExitPassed || times["mutex_lock"] != "40000" || times["mutex_unlock"] != "40000" || vain["mutex_lock"] == "0" ||
+		vain["mutex_unlock"] == "0" || vain["mutex_unlock"] != times["__mutex_unlock_slowpath.isra.0"] {
+		t.Errorf("%s: %v", arch, a)
+	}
+}
+
 // TestPlugins: what two of them insert and are told, on each ISA.
 func TestPlugins(t *testing.T) {
 	t.Parallel()
@@ -229,6 +245,9 @@ func TestPlugins(t *testing.T) {
 			}
 			if arch != "amd64" || *full {
 				inVain(t, arch)
+			}
+			if arch == "amd64" {
+				contended(t, arch)
 			}
 			t.Logf("proof plugins %s 1", arch)
 		})

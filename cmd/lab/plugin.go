@@ -26,6 +26,7 @@ import (
 	"kerninst/lab/report"
 	"kerninst/lab/runner"
 	"kerninst/lab/status"
+	"kerninst/lab/vm"
 )
 
 // pluginFlags are those of `lab plugin run`.
@@ -39,6 +40,7 @@ type pluginFlags struct {
 	argv      []string
 	shell     string
 	seed      uint64
+	time      string
 	timeout   time.Duration
 	rounds    uint32
 	most      uint32
@@ -89,6 +91,7 @@ func pluginRunCommand() *cobra.Command {
 	c.Flags().Uint32Var(&f.ringKiB, "ring", 1024, "`KIB` of records of a trace that each CPU has room for until they are read: a power of two")
 	c.Flags().BoolVar(&f.inline, "inline", false, "tell the plugin lines of the source, of the kernel's debugging information (see lab inline)")
 	c.Flags().BoolVar(&f.json, "json", false, "print what each point has found, as a document for machines, and not the plugin's report")
+	c.Flags().StringVar(&f.time, "time", string(vm.Exact), "exact, or host: with several --cpus these run beside each other then, and contend")
 	f.addOwn(c.Flags(), 1)
 	return c
 }
@@ -120,6 +123,7 @@ func (f *pluginFlags) check() error {
 type pluginRun struct {
 	*pluginFlags
 	arch    string
+	mode    vm.Time
 	program *plugins.Program
 	image   *images.Image
 	runner  *runner.Runner
@@ -136,12 +140,16 @@ func (f *pluginFlags) run(ctx context.Context) error {
 	if err := f.check(); err != nil {
 		return usage(err)
 	}
+	mode, err := parseTime(f.time)
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "lab-plugin-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	r := &pluginRun{pluginFlags: f, arch: arch}
+	r := &pluginRun{pluginFlags: f, arch: arch, mode: mode}
 	if r.inline {
 		if r.copied, err = r.known.about(ctx, &r.common, r.arch, true, nil); err != nil {
 			return err
@@ -351,7 +359,7 @@ func (r *pluginRun) lines() (func(string, uint64) string, error) {
 
 // guest does a job in a guest that begins as the others do; see, if it is not nil, gets each record as it comes.
 func (r *pluginRun) guest(ctx context.Context, name string, see func(*wire.Record), steps ...*wire.Step) (map[string]*wire.Result, error) {
-	q := runner.Request{Name: name, CPUs: 1, Time: "exact", Job: &wire.Job{Schema: 1, Steps: steps}, See: see}
+	q := runner.Request{Name: name, CPUs: 1, Time: r.mode, Job: &wire.Job{Schema: 1, Steps: steps}, See: see}
 	if _, err := r.runner.Plan(ctx, q, dryRunDir); err != nil {
 		return nil, usage(err)
 	}
