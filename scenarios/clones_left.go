@@ -12,7 +12,7 @@ import (
 )
 
 // clones-left: whoever sleeps in a clone that is undone goes on in the originals, and keeps nothing, be it that he waits for
-// a byte, a program or a time, reading, polling or waiting, over a fault in the midst of a copy of memory, or that a tracer has where he returns to. Of clones that do not say where he would go on
+// a byte, a program or a time, reading, polling or waiting, or that a tracer has where he returns to. Of clones that do not say where he would go on
 // he keeps those that he sleeps in, and whoever has come by, and sleeps now elsewhere,
 // keeps nothing, whatever its stack has of it still. Meanwhile nobody gets a kprobe into what is run as a copy. On the stacks of sixty programs that were begun while their
 // system calls ran as clones there is something, but where each of them sleeps nobody goes back to that. No live patch is
@@ -25,14 +25,10 @@ const (
 	leftBegin = `exec >/dev/null 2>&1 </dev/null; k=0; while [ $k -lt 60 ]; do sh -c 'read x </proc/version; exec sleep 9999' & k=$((k + 1)); done
 until [ $(pidof sleep | wc -w) = 60 ]; do sleep 0.1; done; sleep 0.2`
 	leftCount = `pidof sleep | wc -w`
-	leftLate  = "/run/late.data"
-	leftData  = `busybox head -c 8192 /bin/busybox >` + leftLate + "; "
-	// One waits for a byte, one for a byte or a time, one for a program, which waits for a time, and tells what became of
-	// that; and one reads into memory that is not there yet.
-	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left /run/polled; rm -f /run/left.* /run/late.come; cat 0<>/run/left >/run/left.read &
+	// One waits for a byte, one for a byte or a time, one for a program, which waits for a time, and tells what became of that.
+	leftInside = `exec >/dev/null 2>&1 </dev/null; [ -p /run/left ] || mkfifo /run/left /run/polled; rm -f /run/left.*; cat 0<>/run/left >/run/left.read &
 (read -t 9999 x 0<>/run/polled; echo "$x" >/run/left.polled) &
-(sh -c 'echo $$ >/run/left.pid; exec sleep 8888'; echo $? >/run/left.waited) &
-$1 ` + leftLate + ` /run/late.come >/run/left.late & sleep 0.3`
+(sh -c 'echo $$ >/run/left.pid; exec sleep 8888'; echo $? >/run/left.waited) & sleep 0.2`
 	leftSleep  = "clock_nanosleep"
 	leftTraced = `cd /sys/kernel/tracing; echo ` + leftProbed + ` >set_ftrace_filter; echo function_graph >current_tracer`
 	leftTrace  = "mount -t tracefs tracefs /sys/kernel/tracing 2>&1; " + leftTraced
@@ -40,17 +36,13 @@ $1 ` + leftLate + ` /run/late.come >/run/left.late & sleep 0.3`
 	leftPatch  = `busybox insmod /lib/kerninst/patched.ko 2>&1; read -r line </proc/cmdline; echo "${line%% *}"`
 	// It goes when all tasks have gone back to the old functions.
 	leftUnpatch = leftPatch + `; echo 0 >/sys/kernel/livepatch/patched/enabled; until busybox rmmod patched 2>/dev/null; do sleep 0.2; done`
-	leftWake    = `echo woken >/run/left; echo polled >/run/polled; kill $(cat /run/left.pid); : >/run/late.come
-for f in read polled waited late; do until [ -s /run/left.$f ]; do sleep 0.1; done; cat /run/left.$f; done; killall cat; sleep 0.2`
+	leftWake    = `echo woken >/run/left; echo polled >/run/polled; kill $(cat /run/left.pid)
+until [ -s /run/left.read ] && [ -s /run/left.polled ] && [ -s /run/left.waited ]; do sleep 0.1; done
+cat /run/left.read /run/left.polled /run/left.waited; killall cat; sleep 0.2`
 )
 
-const latePackage = "guest/late"
-
 func clonesLeft() Scenario {
-	work := ProgramPath(latePackage) + " " + leftLate + `; cat /proc/version; (:); echo x | (read -t 1 x); sh -c 'read x </proc/version; exec sleep 0.01'`
-	inside := func(name string) *wire.Step {
-		return run(name, "/bin/sh", "-c", leftInside, "sh", ProgramPath(latePackage))
-	}
+	const work = `cat /proc/version; (:); echo x | (read -t 1 x); sh -c 'read x </proc/version; exec sleep 0.01'`
 	clones := func(arch, name string, stay bool) []*wire.Step {
 		sp := &wire.Splice{SkipRefused: true, Brief: true}
 		for _, call := range leftCalls {
@@ -71,7 +63,6 @@ func clonesLeft() Scenario {
 				return steps
 			}
 			steps := append(patch("patched first", leftUnpatch), snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"))
-			steps = append(steps, shell("data", leftData+ProgramPath(latePackage)+" "+leftLate))
 			steps = append(steps, skipping("blocks", []*wire.Point{{Function: leftProbed, Each: wire.Each_BLOCK}}), unsplice("blocks"))
 			steps = append(steps, clones(arch, "passed", true)...)
 			steps = append(steps, patch("patched beside", leftPatch)...)
@@ -80,23 +71,26 @@ func clonesLeft() Scenario {
 			steps = append(steps, clones(arch, "beside", false)...)
 			steps = append(steps, unsplice("beside"), unkprobes("let in"))
 			steps = append(steps, clones(arch, "slept", true)...)
-			steps = append(steps, inside("inside"), unsplice("slept"))
+			steps = append(steps, shell("inside", leftInside), unsplice("slept"))
 			steps = append(steps, patch("patched asleep", leftPatch)...)
 			steps = append(steps, shell("wake", leftWake))
 			steps = append(steps, clones(arch, "back", false)...)
-			steps = append(steps, inside("inside back"), unsplice("back"))
+			steps = append(steps, shell("inside back", leftInside), unsplice("back"))
 			steps = append(steps, patch("patched back", leftUnpatch)...)
 			steps = append(steps, shell("wake back", leftWake), shell("trace", leftTrace))
 			steps = append(steps, clones(arch, "traced", false)...)
-			steps = append(steps, inside("inside traced"), unsplice("traced"), shell("wake traced", leftWake), shell("nop", leftNop))
+			steps = append(steps, shell("inside traced", leftInside), unsplice("traced"), shell("wake traced", leftWake), shell("nop", leftNop))
 			steps = append(steps, clones(arch, "last", false)...)
 			steps = append(steps, unsplice("last"))
 			steps = append(steps, patch("patched last", leftUnpatch)...)
 			steps = append(steps, shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
 				module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))
-			return []Guest{{Name: "left", CPUs: 1, Programs: []string{latePackage}, Time: vm.Exact, Index: true, Job: job(steps...)}}
+			return []Guest{{Name: "left", CPUs: 1, Time: vm.Exact, Index: true, Job: job(steps...)}, late(arch)}
 		},
-		Check: checkClonesLeft}
+		Check: func(t *T) {
+			checkClonesLeft(t)
+			checkLate(t)
+		}}
 }
 
 func checkClonesLeft(t *T) {
@@ -105,10 +99,8 @@ func checkClonesLeft(t *T) {
 	for _, step := range []string{"asleep", "still"} {
 		t.equal(step+": programs asleep", string(t.ran(g, step)[0]), "60\n")
 	}
-	data := string(t.ran(g, "data")[0])
-	t.equal("what is read late", strings.HasPrefix(data, "8192 "), true)
 	for _, step := range []string{"wake", "wake back", "wake traced"} { // 143: by signal 15
-		t.equal(step+": what tasks read and waited for that slept in clones meanwhile", string(t.ran(g, step)[0]), "woken\npolled\n143\n"+data)
+		t.equal(step+": what tasks read and waited for that slept in clones meanwhile", string(t.ran(g, step)[0]), "woken\npolled\n143\n")
 	}
 	t.equal("bytes that stay for programs that have come by", kept("unpassed"), uint64(0))
 	for _, step := range []string{"back", "traced"} {

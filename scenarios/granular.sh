@@ -26,7 +26,7 @@ bpftrace() {
 	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
 	[ -s /run/bench ] || { tail -c 2000 /run/said >&2; exit 1; }
 	cat /run/bench && echo -- && sed -n 's/^@\[\(.*\)\]: /\1 /p' $answer
-	grep -i -e lost -e warn -e attach /run/said >&2
+	grep -i -e lost -e warn -e attach /run/said | cut -c1-200 | tail -n 50 >&2 # it shows the whole program with each
 	sleep 3 # what is put off when probes go comes meanwhile
 }
 
