@@ -162,3 +162,21 @@ func TestMeanSample(t *testing.T) {
 		t.Errorf("%v, want 100", got)
 	}
 }
+
+// TestClonedPart: what clones leave out is not counted, and what they have more is told apart, where splices have the place.
+func TestClonedPart(t *testing.T) {
+	ours := map[uint64]uint64{1: 100, 2: 200, 3: 100}
+	for _, tt := range []struct {
+		theirs     map[uint64]uint64
+		part, more float64
+	}{
+		{map[uint64]uint64{1: 100, 2: 200, 3: 100}, 1, 0},
+		{map[uint64]uint64{1: 100, 9: 500}, 0.25, 0},
+		{map[uint64]uint64{1: 140, 2: 100}, 0.5, 0.1},
+		{nil, 0, 0},
+	} {
+		if part, more := clonedPart(ours, tt.theirs); part != tt.part || more != tt.more {
+			t.Errorf("%v: %v, %v more", tt.theirs, part, more)
+		}
+	}
+}
