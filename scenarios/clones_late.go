@@ -46,6 +46,7 @@ func checkLate(t *T) {
 	t.equal("what is read", strings.HasPrefix(plain, "8192 "), true)
 	for _, name := range []string{"stays", "goes back"} {
 		c := t.done(lateGuest, name+" grown").Clones[0]
+		t.Files["clones-late-"+slug(name)+".txt"] = composition([]*wire.Clone{c})
 		in := 0
 		for _, f := range lateCopies[t.Arch] {
 			if contains(c.Functions, f) {

@@ -7,10 +7,12 @@
  */
 #include <linux/bitops.h>
 #include <linux/errno.h>
+#include <linux/ptrace.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/task_stack.h>
 #include <linux/uaccess.h>
 #include <linux/string.h>
+#include <linux/version.h>
 
 #include <asm/barrier.h>
 #include <asm/cpufeature.h>
@@ -325,6 +327,52 @@ static __no_sanitize_address unsigned long signed_with(const struct task_struct 
 	return n >= 0 && fp < end && fp > at + n ? fp - n : 0;
 }
 
+/* The registers that who was interrupted in the kernel gets back, one of which is at a word; NULL: that is in none. */
+static __no_sanitize_address const struct pt_regs *interrupted(const struct task_struct *t, const unsigned long *word,
+							       unsigned long at, unsigned long end)
+{
+	const struct pt_regs *regs = (const void *)word - at;
+
+	if ((unsigned long)regs < (unsigned long)task_stack_page(t) || (unsigned long)(regs + 1) > end)
+		return NULL;
+	return regs->sp == (unsigned long)(regs + 1) && !user_mode(regs) ? regs : NULL;	/* kernel_entry puts them on the stack */
+}
+
+/*
+ * Might what was called, and returns to an address, have signed that one before it came to pc? Copies of memory do not,
+ * and are one piece of code. What a register has led to, or is longer, may have.
+ */
+static bool signs(unsigned long addr, unsigned long pc)
+{
+	unsigned long at;
+	u32 insn;
+
+	if (get_kernel_nofault(insn, (u32 *)(addr - 4)) || insn >> 26 != 0x25)	/* bl */
+		return true;
+	at = addr - 4 + (sign_extend64(insn, 25) << 2);
+	if (pc < at || pc - at > PAGE_SIZE || ki_text_spliced(at, pc))
+		return true;
+	for (; at < pc; at += 4)
+		if (get_kernel_nofault(insn, (u32 *)at) || (insn & ~0x40u) == 0xd503233f)	/* paciasp, pacibsp */
+			return true;
+	return false;
+}
+
+/*
+ * Is a word that looks as if it was not signed none that is? Where who was interrupted goes on is not, wherever the
+ * kernel keeps it, and x30 is not in what does not sign it.
+ */
+static __no_sanitize_address bool plain(const struct task_struct *t, const unsigned long *word, unsigned long end)
+{
+	const struct pt_regs *regs = interrupted(t, word, offsetof(struct pt_regs, regs[30]), end);
+
+	if (regs)
+		return !signs(*word, regs->pc);
+	return interrupted(t, word, offsetof(struct pt_regs, pc), end) ||
+	       (LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0) &&	/* since then it has no address */
+		interrupted(t, word, offsetof(struct pt_regs, stackframe) + sizeof(long), end));
+}
+
 /*
  * Where a call returns to is signed, with the task's key: one that is understood is signed again. Some addresses look the
  * same when they are signed, so one of these that looks as if it were not stays, and may be one that goes nowhere: on the stack
@@ -338,7 +386,7 @@ static __no_sanitize_address unsigned long signed_again(const struct task_struct
 	struct ptrauth_keys_kernel keys = t->thread.keys_kernel;
 	u32 insn;
 
-	if (!end || get_kernel_nofault(insn, (u32 *)(addr - 4)) || !calls(insn))
+	if (!end || get_kernel_nofault(insn, (u32 *)(addr - 4)) || !calls(insn) || (was == addr && plain(t, word, end)))
 		return was == addr ? to : was;
 	with = was == addr ? 0 : signed_with(t, word, to, end);
 	if (!with)
