@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"strings"
 
 	"kerninst/agent/wire"
@@ -20,10 +21,9 @@ const (
 	lateEnd     = `: >/run/late.come; until [ -s /run/late.said ]; do sleep 0.1; done; cat /run/late.said; sleep 0.2`
 )
 
-// lateCopies are functions with the instructions over which a task sleeps that reads into memory that is not there.
-var lateCopies = map[string][]string{
-	"amd64": {"rep_movs_alternative", "_copy_to_iter"}, "arm64": {"__arch_copy_to_user"}, "riscv64": {"fallback_scalar_usercopy", "__asm_copy_to_user"},
-}
+// lateCopies are functions with the instructions over which a task sleeps that reads into memory that is not there. On
+// riscv64 no clone has them: what calls them warns, where no register is known to be free, so he sleeps in the originals.
+var lateCopies = map[string][]string{"amd64": {"rep_movs_alternative", "_copy_to_iter"}, "arm64": {"__arch_copy_to_user"}}
 
 func late(arch string) Guest {
 	program := ProgramPath(latePackage)
@@ -47,13 +47,10 @@ func checkLate(t *T) {
 	for _, name := range []string{"stays", "goes back"} {
 		c := t.done(lateGuest, name+" grown").Clones[0]
 		t.Files["clones-late-"+slug(name)+".txt"] = composition([]*wire.Clone{c})
-		in := 0
-		for _, f := range lateCopies[t.Arch] {
-			if contains(c.Functions, f) {
-				in++
-			}
+		if copies, ok := lateCopies[t.Arch]; ok {
+			in := slices.ContainsFunc(copies, func(f string) bool { return contains(c.Functions, f) })
+			t.equal(name+": what copies to a program is in the clone: "+strings.Join(c.Functions, " "), in, true)
 		}
-		t.atLeast(name+": functions that copy to a program, of those in the clone: "+strings.Join(c.Functions, " "), float64(in), 1)
 		t.equal(name+": what was read late", string(t.ran(lateGuest, name+" ends")[0]), plain)
 	}
 	t.atLeast("bytes that stay for who sleeps over a fault", float64(t.done(lateGuest, "unstays").PatchMemory.GetKept()), 100)
