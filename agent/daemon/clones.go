@@ -64,6 +64,18 @@ func (c *clones) grew() {
 	c.said, c.growing, c.made = append(said, c.said[len(c.made):]...), growing, nil
 }
 
+// whole is the function that one of this name is, or is a half of.
+func (d *Daemon) whole(module, name string) (ktext.Func, error) {
+	f, err := d.text.Function(module, name)
+	if err == nil {
+		return plan.WholeOf(d.text, f, d.known)
+	}
+	if plan.Half(name) { // of several halves of the name it is one
+		return d.text.Function(module, plan.Hot(name))
+	}
+	return f, err
+}
+
 // groups are the clones that points ask for, in the order of their first points, and those that
 // grow. A point whose function is not there gets a result that says so.
 func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.PointResult) (out []*group) {
@@ -76,7 +88,7 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 		if !cloned(p) {
 			continue
 		}
-		f, err := d.text.Function(p.Module, plan.Hot(p.Function))
+		f, err := d.whole(p.Module, p.Function)
 		first := f
 		if err == nil && p.Within != "" {
 			first, err = d.entered(p.Within)

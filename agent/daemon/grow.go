@@ -627,11 +627,11 @@ func (d *Daemon) pathsOf(g *growing) map[isa.Addr]uint64 {
 // wholeOf is the function that an address is in, or that whose cold half it is in.
 func (d *Daemon) wholeOf(a isa.Addr) (ktext.Func, bool) {
 	f, ok := d.text.Locate(a)
-	if hot := plan.Hot(f.Name); ok && hot != f.Name {
-		whole, err := d.text.Function(f.Module, hot)
-		return whole, err == nil
+	if !ok {
+		return f, false
 	}
-	return f, ok
+	f, err := plan.WholeOf(d.text, f, d.known)
+	return f, err == nil
 }
 
 // coldest are its functions but the one that is entered: first the paths that were used least, and of those the latest.

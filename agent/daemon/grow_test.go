@@ -11,6 +11,7 @@ import (
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
 	"kerninst/agent/ktext"
+	"kerninst/agent/ktext/ktexttest"
 	"kerninst/agent/place"
 	"kerninst/agent/plan"
 	"kerninst/agent/splice"
@@ -241,6 +242,46 @@ func TestFitSites(t *testing.T) {
 		}
 		if got := made.said[0]; len(g.functions) != c.in || got.Full != (c.in < len(names)) {
 			t.Errorf("%+v: %v, %v are left out", c, namesOf(g.functions), namesOf(g.leftOut))
+		}
+	}
+}
+
+// TestOwnHalf: of two functions that share a name, and so do their cold halves, a point in either half is in its own clone, and
+// a rule for each block has points in both.
+func TestOwnHalf(t *testing.T) {
+	// test; je cold; jmp +5; int3*5; call next; ret, and: mov; jmp to the call
+	const hot, cold = "\x48\x85\xff\x0f\x84\xf7\x00\x00\x00\xeb\x05\xcc\xcc\xcc\xcc\xcc\xe8\xeb\x0f\x00\x00\xc3", "\x48\x89\xd8\xe9\x08\xff\xff\xff"
+	k := ktexttest.Load(t, "amd64")
+	lo, _ := k.Text(t).Bounds()
+	for n := range 2 {
+		at := lo + 0x8000 + isa.Addr(n)*0x400
+		k.Add("halves", at, []byte(hot))
+		k.Add(fmt.Sprint("behind_hot", n), at+isa.Addr(len(hot)), []byte("\x90"))
+		k.Add("halves.cold", at+0x100, []byte(cold))
+		k.Add(fmt.Sprint("behind_cold", n), at+0x100+isa.Addr(len(cold)), []byte("\x90"))
+	}
+	x := k.Text(t)
+	d := &Daemon{arch: x.Arch, text: x, known: &plan.Functions{}}
+	for n := 1; n <= 2; n++ {
+		g := growingOf(t, d, []string{fmt.Sprintf("halves#%d", n)}, nil)
+		g.spec.Rules = []*wire.Rule{{Each: wire.Each_BLOCK}}
+		points := d.pointsOf([]*growing{g})
+		in := map[string]int{}
+		for _, p := range points {
+			in[p.Function]++
+		}
+		results := make([]*wire.PointResult, len(points))
+		groups := d.groups(points, []*growing{g}, results)
+		if in[fmt.Sprintf("halves#%d", n)] == 0 || in[fmt.Sprintf("halves.cold#%d", n)] == 0 || len(in) != 2 {
+			t.Errorf("points of halves#%d are in %v", n, in)
+		}
+		if len(groups) != 1 || len(groups[0].points) != len(points) || len(groups[0].functions) != 1 {
+			t.Errorf("halves#%d: %+v", n, groups)
+		}
+		for _, r := range results {
+			if r != nil {
+				t.Errorf("halves#%d: %v", n, r)
+			}
 		}
 	}
 }

@@ -113,6 +113,24 @@ func HalvesOf(text *ktext.Text, f ktext.Func, known *Functions) []string {
 	return out
 }
 
+// WholeOf is the function that the compiler has made a cold half of, and any other itself. Of several that share its name it is
+// that of which HalvesOf has it.
+func WholeOf(text *ktext.Text, f ktext.Func, known *Functions) (ktext.Func, error) {
+	if !Half(f.Name) {
+		return f, nil
+	}
+	one, err := text.Function(f.Module, Hot(f.Name))
+	var same *ktext.NotFound
+	if errors.As(err, &same) {
+		for _, a := range same.Same {
+			if h, _ := text.Locate(a); slices.Contains(HalvesOf(text, h, known)[1:], text.Known(f).Known()) {
+				return h, nil
+			}
+		}
+	}
+	return one, err
+}
+
 // others are the other halves of a function. Where several functions share such a half's name,
 // all of them are, as nothing says which is this one's; a refusal comes with the name that it is of.
 func (fn *function) others(known *Functions) (out []*function, name string, r *Refusal) {
