@@ -12,7 +12,6 @@
 #include <linux/sched/task_stack.h>
 #include <linux/uaccess.h>
 #include <linux/string.h>
-#include <linux/version.h>
 
 #include <asm/barrier.h>
 #include <asm/cpufeature.h>
@@ -327,15 +326,19 @@ static __no_sanitize_address unsigned long signed_with(const struct task_struct 
 	return n >= 0 && fp < end && fp > at + n ? fp - n : 0;
 }
 
-/* The registers that who was interrupted in the kernel gets back, one of which is at a word; NULL: that is in none. */
+/*
+ * The registers that who was interrupted in the kernel gets back, one of which is at a word; NULL: that is in none. They are
+ * on the stack, right below where it was, as kernel_entry has put them.
+ */
 static __no_sanitize_address const struct pt_regs *interrupted(const struct task_struct *t, const unsigned long *word,
 							       unsigned long at, unsigned long end)
 {
 	const struct pt_regs *regs = (const void *)word - at;
 
-	if ((unsigned long)regs < (unsigned long)task_stack_page(t) || (unsigned long)(regs + 1) > end)
+	if (!IS_ALIGNED((unsigned long)regs, 16) || (unsigned long)regs < (unsigned long)task_stack_page(t) ||
+	    (unsigned long)(regs + 1) > end)
 		return NULL;
-	return regs->sp == (unsigned long)(regs + 1) && !user_mode(regs) ? regs : NULL;	/* kernel_entry puts them on the stack */
+	return regs->sp == (unsigned long)(regs + 1) && !user_mode(regs) ? regs : NULL;
 }
 
 /*
@@ -359,18 +362,21 @@ static bool signs(unsigned long addr, unsigned long pc)
 }
 
 /*
- * Is a word that looks as if it was not signed none that is? Where who was interrupted goes on is not, wherever the
- * kernel keeps it, and x30 is not in what does not sign it.
+ * Is a word that looks as if it was not signed none that is? Where who was interrupted goes on is not: that is in a register,
+ * and until 6.13 in a record beside these, which comes later. And x30 is not in what does not sign it, for who sleeps over
+ * a fault: who was preempted may have been about to.
  */
-static __no_sanitize_address bool plain(const struct task_struct *t, const unsigned long *word, unsigned long end)
+static __no_sanitize_address bool plain(const struct task_struct *t, const unsigned long *word, unsigned long to,
+					unsigned long end)
 {
 	const struct pt_regs *regs = interrupted(t, word, offsetof(struct pt_regs, regs[30]), end);
 
 	if (regs)
-		return !signs(*word, regs->pc);
-	return interrupted(t, word, offsetof(struct pt_regs, pc), end) ||
-	       (LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0) &&	/* since then it has no address */
-		interrupted(t, word, offsetof(struct pt_regs, stackframe) + sizeof(long), end));
+		return !READ_ONCE(t->on_rq) && !signs(*word, regs->pc);
+	if (interrupted(t, word, offsetof(struct pt_regs, pc), end))
+		return true;
+	regs = interrupted(t, word, offsetof(struct pt_regs, stackframe) + sizeof(long), end);
+	return !KI_SINCE(6, 13) && regs && regs->pc == to && word[-1] == regs->regs[29];
 }
 
 /*
@@ -386,7 +392,7 @@ static __no_sanitize_address unsigned long signed_again(const struct task_struct
 	struct ptrauth_keys_kernel keys = t->thread.keys_kernel;
 	u32 insn;
 
-	if (!end || get_kernel_nofault(insn, (u32 *)(addr - 4)) || !calls(insn) || (was == addr && plain(t, word, end)))
+	if (!end || get_kernel_nofault(insn, (u32 *)(addr - 4)) || !calls(insn) || (was == addr && plain(t, word, to, end)))
 		return was == addr ? to : was;
 	with = was == addr ? 0 : signed_with(t, word, to, end);
 	if (!with)
