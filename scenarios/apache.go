@@ -98,10 +98,12 @@ func apaches() []Scenario {
 	few := apacheSuite(2, 16, 20*time.Minute, toolKprobe)
 	why := "not asked of few requests, for they take minutes: the scenario apache does"
 	few.unasked = map[string]string{"traced": why, "blocks": why}
+	all := apacheSuite(3, 500, 3*time.Hour)
+	all.bpftraced = bpftraceMemory
 	const title = "Apache asked by ab, with system calls, calls and blocks counted and calls traced, by splices and by "
 	return []Scenario{
 		few.scenario("apache-slice", title+"kprobes; few requests", "measure proof"),
-		apacheSuite(3, 500, 3*time.Hour).scenario("apache", title+"others' probes: throughput and latency", "proof"),
+		all.scenario("apache", title+"others' probes: throughput and latency", "proof"),
 	}
 }
 

@@ -68,6 +68,7 @@ type granularSuite struct {
 	executed   uint64        // so often at least
 	come       bool          // of blocks on the way, only those that are executed as often
 	patience   time.Duration // host time of a guest
+	bpftraced  int           // MiB of the guest with bpftrace; 0: the usual
 	software   []string
 	begins     []*wire.Step // before anything is measured
 	argv       []string     // of the workload
@@ -148,7 +149,11 @@ var (
 	// The rarest operation of the first is done 768 times in a sample, with one that is not counted
 	// in three; of the other once.
 	granularSlice = uncloned(lmbenchSuite(2, 3*768, 20*time.Minute, strings.Fields(fewOperations)...))
-	granularWhole = unslowed(lmbenchSuite(2, 3, time.Hour))
+	granularWhole = func() granularSuite {
+		s := unslowed(lmbenchSuite(2, 3, time.Hour))
+		s.bpftraced = bpftraceMemory
+		return s
+	}()
 )
 
 // uncloned is a suite without clones, which clones-slice has of the same operations.
@@ -199,7 +204,7 @@ func granularGuests(arch string, s granularSuite) []Guest {
 	}
 	bpf := &out[len(out)-1]
 	bpf.Software, bpf.Boots, bpf.Index = append([]string{"bpftrace"}, s.software...), true, false // as in peers
-	bpf.Memory = bpftraceMemory
+	bpf.Memory = s.bpftraced
 	if arch == "amd64" {
 		out = append(out, guest("optprobed", "kprobed", s.optprobed))
 	}
@@ -207,7 +212,7 @@ func granularGuests(arch string, s granularSuite) []Guest {
 	return slices.DeleteFunc(out, func(g Guest) bool { return g.After == "kprobed" && !s.asks(g.Name) })
 }
 
-// bpftraceMemory is for bpftrace, which takes more than a gigabyte to compile a program for two thousand functions, in MiB.
+// bpftraceMemory is for bpftrace, in MiB, which takes more than a gigabyte to compile a program for two thousand functions.
 const bpftraceMemory = 4096
 
 // observed is a guest of which an observer outside tells what it has executed, of what is often.
@@ -224,6 +229,7 @@ func (s granularSuite) cloned(arch string) []Guest {
 		return nil
 	}
 	all := clonedSuite{granularSuite: s, memory: clonedMemory}
+	all.patience *= 2 // it is run many times, and planned each time
 	return []Guest{
 		all.guest(exploredGuest, "seen", func(seen *Answer) ([]*wire.Step, error) {
 			if s.calls != nil {

@@ -357,12 +357,13 @@ func (r *pluginRun) lines() (func(string, uint64) string, error) {
 	}, nil
 }
 
-// pluginPatience is for a guest, in host time: what a workload executes is found by running it many times.
-const pluginPatience = time.Hour
+// pluginPatience is what a guest has in host time besides its workloads: what these execute is found by running them many times,
+// and planned each time.
+const pluginPatience = 20 * time.Minute
 
 // guest does a job in a guest that begins as the others do; see, if it is not nil, gets each record as it comes.
 func (r *pluginRun) guest(ctx context.Context, name string, see func(*wire.Record), steps ...*wire.Step) (map[string]*wire.Result, error) {
-	q := runner.Request{Name: name, CPUs: 1, Time: r.mode, Job: &wire.Job{Schema: 1, Steps: steps}, See: see, RunTimeout: pluginPatience}
+	q := runner.Request{Name: name, CPUs: 1, Time: r.mode, Job: &wire.Job{Schema: 1, Steps: steps}, See: see, RunTimeout: pluginPatience + time.Duration(r.rounds)*r.timeout}
 	if _, err := r.runner.Plan(ctx, q, dryRunDir); err != nil {
 		return nil, usage(err)
 	}

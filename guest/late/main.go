@@ -60,7 +60,13 @@ func late(file string, until []string) error {
 		if err != nil {
 			return fmt.Errorf("userfaultfd: %w", err)
 		}
-		go func() { came <- missing.comes(until[0]) }()
+		go func() {
+			err := missing.comes(until[0])
+			if err != nil {
+				unix.Close(missing.fd) // or who reads sleeps for ever
+			}
+			came <- err
+		}()
 	}
 	n, err := unix.Read(int(f.Fd()), memory)
 	if err := errors.Join(err, <-came); err != nil {
