@@ -153,7 +153,7 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 	if r != nil {
 		return r
 	}
-	if own := fn.joined(others); len(own) > 0 {
+	if own := fn.joined(others); len(own) > 0 || len(others) == 1 && c.text.Known(f).Nth > 0 { // one may be another's
 		others = own
 	}
 	if len(others) > 1 {
@@ -175,11 +175,25 @@ func (c *cloning) add(f ktext.Func) *Refusal {
 // other's.
 func (fn *function) joined(others []*function) []*function {
 	jumps := func(from, to *function) bool {
-		return slices.ContainsFunc(from.whole(), func(i isa.Insn) bool {
-			return (i.Flow == isa.FlowJump || i.Flow == isa.FlowCond) && i.Target >= to.Addr && i.Target < to.End()
-		})
+		return slices.ContainsFunc(from.jumpTargets(), func(a isa.Addr) bool { return a >= to.Addr && a < to.End() })
 	}
 	return slices.DeleteFunc(slices.Clone(others), func(o *function) bool { return !jumps(fn, o) && !jumps(o, fn) })
+}
+
+// jumpTargets are where its jumps lead, those of two instructions among them.
+func (fn *function) jumpTargets() (out []isa.Addr) {
+	all, far := fn.whole(), fn.text.Arch.Far
+	for k, i := range all {
+		switch {
+		case i.Flow == isa.FlowJump || i.Flow == isa.FlowCond:
+			out = append(out, i.Target)
+		case i.Flow == isa.FlowIndirectJump && far != nil && k > 0:
+			if to, _, ok := far(fn.code[all[k-1].Addr-fn.Addr:], all[k-1].Addr); ok {
+				out = append(out, to)
+			}
+		}
+	}
+	return out
 }
 
 // clonable says why a function cannot be run as a copy.
