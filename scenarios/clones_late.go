@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"strings"
 
 	"kerninst/agent/wire"
@@ -48,7 +49,9 @@ func checkLate(t *T) {
 		t.Files["clones-late-"+slug(name)+".txt"] = composition([]*wire.Clone{c})
 		t.atLeast(name+": functions in the clone", float64(len(c.Functions)), 2)
 		if copies, ok := lateCopies[t.Arch]; ok {
-			t.equal(name+": "+copies+" is in the clone: "+strings.Join(c.Functions, " "), contains(c.Functions, copies), true)
+			// Newer kernels' arm64 has instructions in it that are not understood (FEAT_MOPS): there he sleeps in the original.
+			left := !t.before(6, 13) && slices.ContainsFunc(c.Left, func(l *wire.Left) bool { return l.Function == copies })
+			t.equal(name+": "+copies+" is in the clone: "+strings.Join(c.Functions, " "), left || contains(c.Functions, copies), true)
 		}
 		t.equal(name+": what was read late", string(t.ran(lateGuest, name+" ends")[0]), plain)
 	}
