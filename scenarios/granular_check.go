@@ -12,6 +12,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"kerninst/agent/isa"
 	"kerninst/agent/wire"
 	"kerninst/lab/measure"
 	"kerninst/lab/report"
@@ -383,24 +384,49 @@ func (t *T) probesFound(guest string, g granularity) map[uint64]uint64 {
 	return out
 }
 
-// clonedFound is how often each place in a copy was come by, by where it is in the original, from the begin of the kernel's text
-// on, all copies of it together.
+// clonedFound is how often each place in a copy was come by, by where splices are in the original, from the begin of the kernel's
+// text on, all copies together. A function's begin is counted at the cheapest point there, which is not the same in a copy.
 func (t *T) clonedFound(g granularity) map[uint64]uint64 {
-	type place struct{ at, offset uint64 }
-	found, begin, out, at := t.done("cloned", g.name+".read"), t.Guests["cloned"].Hello.TextStart, map[uint64]uint64{}, map[string]place{}
-	for _, p := range t.made("kprobed", g.at) {
-		at[p.Symbol] = place{p.Address - t.Guests["kprobed"].Hello.TextStart, p.Offset}
-	}
+	found, begin, out := t.done("cloned", g.name+".read"), t.Guests["cloned"].Hello.TextStart, map[uint64]uint64{}
+	of := t.placesOf(g)
 	for k, a := range found.Addresses {
-		out[a-begin] += found.Counts[k]
+		out[of(a-begin)] += found.Counts[k]
+	}
+	at := map[string]uint64{}
+	for _, p := range t.made("kprobed", g.at) {
+		at[p.Symbol] = p.Address - t.Guests["kprobed"].Hello.TextStart
 	}
 	for _, v := range found.Values {
 		t.equal(g.name+": records of clones at "+v.Spec+" that were lost", v.Dropped+v.Holes, uint64(0))
-		if p, ok := at[v.Symbol]; ok && v.Offset == p.offset {
-			out[p.at] += v.Count
+		if place, ok := at[v.Symbol]; ok {
+			out[place] += v.Count
 		}
 	}
 	return out
+}
+
+// placesOf says where a splice is for what is at an address: there, if each block has one, or else where one is in its function.
+func (t *T) placesOf(g granularity) func(at uint64) uint64 {
+	if g.at == atBlocks {
+		return func(at uint64) uint64 { return at }
+	}
+	text := t.Guests["seen"].Text
+	lo, _ := text.Bounds()
+	function := func(at uint64) isa.Addr {
+		f, _ := text.Locate(lo + isa.Addr(at)) // or what is nobody's
+		return f.Addr
+	}
+	places := map[isa.Addr]uint64{}
+	for _, p := range t.made("kprobed", g.at) {
+		at := p.Address - t.Guests["kprobed"].Hello.TextStart
+		places[function(at)] = at
+	}
+	return func(at uint64) uint64 {
+		if place, ok := places[function(at)]; ok {
+			return place
+		}
+		return at
+	}
 }
 
 // ftraceFound is how many functions the function tracer followed, and how many records there were of them.
