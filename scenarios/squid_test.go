@@ -86,3 +86,26 @@ func TestSquidCheck(t *testing.T) {
 		})
 	}
 }
+
+// TestRequested: fewer requests, or others, than were asked for are seen.
+func TestRequested(t *testing.T) {
+	phases := func(hits, ns float64) map[string]map[string]float64 {
+		return map[string]map[string]float64{"miss": {"hits/req": 0, "ns/op": ns}, "mixed": {"hits/req": hits, "ns/op": ns}}
+	}
+	const long = 2 * squidDelay * 1e6
+	for name, tt := range map[string]struct {
+		p  proxied
+		ok bool
+	}{
+		"as asked":      {proxied{asked: 2 * squidClients * 10, phases: phases(0.5, long)}, true},
+		"fewer":         {proxied{asked: 2*squidClients*10 - 1, phases: phases(0.5, long)}, false},
+		"no hits":       {proxied{asked: 2 * squidClients * 10, phases: phases(0, long)}, false},
+		"all hit":       {proxied{asked: 2 * squidClients * 10, phases: phases(1, long)}, false},
+		"nobody waited": {proxied{asked: 2 * squidClients * 10, phases: phases(0.5, 1)}, false},
+		"no phase":      {proxied{asked: 2 * squidClients * 10}, false},
+	} {
+		if got := failure(func(fail func(string)) { NewT("amd64", "", nil, fail).requested("guest", &tt.p, 10) }); (got == "") != tt.ok {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

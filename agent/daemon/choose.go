@@ -37,7 +37,7 @@ func (d *Daemon) choose(all []*wire.Point) ([]*wire.Point, map[isa.Addr]*chosen)
 	out, of := slices.Clone(all), map[isa.Addr]*chosen{}
 	unfit := map[isa.Addr]bool{}
 	for k, p := range all {
-		f, err := d.whole(p.Module, p.Function)
+		f, err := d.hot(p.Module, p.Function)
 		switch {
 		case p.SameAs != "" || p.Text > 0:
 			return all, nil // which functions they are in is known too late

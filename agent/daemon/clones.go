@@ -64,8 +64,8 @@ func (c *clones) grew() {
 	c.said, c.growing, c.made = append(said, c.said[len(c.made):]...), growing, nil
 }
 
-// whole is the function that one of this name is, or is a half of.
-func (d *Daemon) whole(module, name string) (ktext.Func, error) {
+// hot is the function that one of this name is, or is a half of.
+func (d *Daemon) hot(module, name string) (ktext.Func, error) {
 	f, err := d.text.Function(module, name)
 	if err == nil {
 		return plan.WholeOf(d.text, f, d.known)
@@ -88,7 +88,7 @@ func (d *Daemon) groups(all []*wire.Point, grow []*growing, results []*wire.Poin
 		if !cloned(p) {
 			continue
 		}
-		f, err := d.whole(p.Module, p.Function)
+		f, err := d.hot(p.Module, p.Function)
 		first := f
 		if err == nil && p.Within != "" {
 			first, err = d.entered(p.Within)

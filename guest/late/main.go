@@ -53,9 +53,9 @@ func late(file string, until []string) error {
 	}
 	memory[0] = 1 // it is there
 	came := make(chan error, 1)
-	came <- nil
-	if len(until) > 0 {
-		<-came
+	if len(until) == 0 {
+		came <- nil
+	} else {
 		missing, err := withhold(memory[page:])
 		if err != nil {
 			return fmt.Errorf("userfaultfd: %w", err)
@@ -103,7 +103,7 @@ func (m *missing) comes(until string) error {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond) // see above
+		time.Sleep(10 * time.Millisecond) // a shell makes the file, in its own time
 	}
 }
 
