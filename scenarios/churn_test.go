@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -35,23 +36,38 @@ func TestSeeded(t *testing.T) {
 	}
 }
 
-// TestChurnVariants: a variant that is none fails, whatever passes in it.
+// TestChurnVariants: a variant that is none fails, whatever passes in it, and so does one in which less is done than has to be.
 func TestChurnVariants(t *testing.T) {
-	out := ""
-	for name, n := range map[string]int{"operations": 100, "calls that were counted exactly": 100, "points by a": 1, "points by b": 1, "unload": 1} {
-		out += fmt.Sprintf(`{"name":%q,"n":%d,"ok":true}`+"\n", name, n)
-	}
+	t.Setenv("PROOF_TIME", "10m")
+	enough := map[string]int{"operations": 10000, "calls that were counted exactly": 1000, "unload": 1}
 	for _, kind := range loadKinds {
-		out += fmt.Sprintf(`{"name":"load: %s","n":1,"ok":true}`+"\n", kind)
+		enough["load: "+kind] = 50
+	}
+	for _, m := range churnMechanisms("amd64", "preempt") {
+		enough["points by "+m], enough["live and come by, by "+m] = 1, 1
 	}
 	ran := func(s string, exit int32) *wire.Result {
 		return &wire.Result{Runs: []*wire.RunResult{{Stdout: []byte(s), Exit: exit}}}
 	}
-	for exit, want := range map[int32]string{0: "", 1: "holds"} {
+	check := func(n map[string]int, exit int32) string {
+		out := ""
+		for name, n := range n {
+			out += fmt.Sprintf(`{"name":%q,"n":%d,"ok":true}`+"\n", name, n)
+		}
 		a := &Answer{Results: map[string]*wire.Result{"holds": ran("", exit), "turns": ran("", 0), "churn": ran(out, 0), "taints": ran("0", 0), "taints behind": ran("0", 0), "after": {Text: &wire.TextDiff{}}}}
-		got := failure(func(fail func(string)) { checkChurnVariants(NewT("amd64", "", map[string]*Answer{"preempt": a}, fail)) })
-		if (got == "") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("holds ends with %d: %q", exit, got)
+		return failure(func(fail func(string)) { checkChurnVariants(NewT("amd64", "", map[string]*Answer{"preempt": a}, fail)) })
+	}
+	if got := check(enough, 0); got != "" {
+		t.Error(got)
+	}
+	if got := check(enough, 1); !strings.Contains(got, "holds") {
+		t.Errorf("holds ends with 1: %q", got)
+	}
+	for name := range enough {
+		less := maps.Clone(enough)
+		less[name]--
+		if check(less, 0) == "" {
+			t.Errorf("%s: %d pass", name, less[name])
 		}
 	}
 }

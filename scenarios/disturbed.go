@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -11,9 +12,9 @@ import (
 	"kerninst/lab/vm"
 )
 
-// rewrites, arms, unloads: while batches are written and undone, windows among them, the kernel
-// rewrites sites beside what they write, kprobes come and go there, or a module that they are in
-// comes and goes. A batch is made whole, or refused whole with what was in its way.
+// rewrites, arms, traces, attaches, unloads: while batches are written and undone, windows among them, the kernel
+// rewrites sites beside what they write, kprobes, tracers or BPF's programs come and go there, or a module that they
+// are in comes and goes. A batch is made whole, or refused whole with what was in its way.
 
 // disturbance is something that another does again and again meanwhile.
 type disturbance struct {
@@ -21,6 +22,7 @@ type disturbance struct {
 	again       string   // shell: once; it succeeds if it did it
 	atLast      string   // shell: what must hold when it has stopped
 	module      string   // that the points are in
+	software    []string // Debian's, that it takes
 	functions   []string // each instruction of these
 	beside      string   // class of text that some of their instructions must have
 	most        int      // points of a batch
@@ -36,11 +38,15 @@ const schedstats = "/proc/sys/kernel/sched_schedstats"
 // the module stays longer the more often it has come.
 var disturbances = []disturbance{
 	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
-		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", scheduling, "static key site", 400},
+		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", nil, scheduling, "static key site", 400},
 	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
-		arming, "true", "", scheduling, "static key site", 400},
+		arming, "true", "", nil, scheduling, "static key site", 400},
+	{"traces", "the kernel's tracers come to what is spliced, and go, while it is spliced",
+		tracing, "[ ! -s /sys/kernel/tracing/enabled_functions ]", "", nil, scheduling, "ftrace site", 400},
+	{"attaches", "BPF's programs come to what is spliced, and go, while it is spliced",
+		attaching(), "[ ! -s /sys/kernel/tracing/enabled_functions ]", "", []string{"bpftrace"}, scheduling, "ftrace site", 400},
 	{"unloads", "a module comes and goes while it is spliced",
-		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))", "grep -q " + someModule + " /proc/modules", someModule, moduleFunctions, "", 400},
+		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))", "grep -q " + someModule + " /proc/modules", someModule, nil, moduleFunctions, "", 400},
 }
 
 // arming has kprobes come to functions that are spliced, and go. Whoever reads their code meanwhile
@@ -49,6 +55,19 @@ var disturbances = []disturbance{
 const arming = `{ cd /sys/kernel/tracing; for f in try_to_wake_up enqueue_task_fair set_next_entity; do for o in 4 5 8 9 12 13 16 19 20 24 28 36 44 52; do
 	[ $((RANDOM % 2)) = 0 ] || echo "p:arms/$f$o $f+$o" >>kprobe_events; done; done
 	echo 1 >events/arms/enable && sleep 0.0$((RANDOM % 9)) && echo 0 >events/arms/enable && echo >kprobe_events && sleep 0.$((RANDOM % 6)); }`
+
+// tracing has calls of the functions traced, by one tracer and the other.
+var tracing = `{ cd /sys/kernel/tracing; for f in ` + strings.Join(scheduling, " ") + `; do echo $f >>set_ftrace_filter; done 2>/dev/null
+	for t in function function_graph; do echo $t >current_tracer && sleep 0.0$((RANDOM % 9)) && echo nop >current_tracer || exit; done; }`
+
+// attaching has BPF's programs at the begins and ends of some, while /bin/true runs.
+func attaching() string {
+	var program strings.Builder
+	for _, f := range []string{"try_to_wake_up", "enqueue_task_fair", "set_next_entity"} {
+		fmt.Fprintf(&program, "fentry:%s { @ = count(); } fexit:%[1]s { @ = count(); } ", f)
+	}
+	return "/usr/bin/bpftrace -e '" + program.String() + "' -c /bin/true"
+}
 
 // disturbedRounds are the batches. Each other one is small: it is planned before anything has come.
 const (
@@ -93,7 +112,7 @@ func (d disturbance) guests(arch string) []Guest {
 	}
 	last := skipping("last", points)
 	last.GetSplice().Most = uint32(d.most)
-	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast),
+	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Software: d.software, Boots: d.software != nil, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast),
 		last, unsplice("last"), snapshot("after", "before"))...)}
 	if d.module != "" {
 		guest.Modules = []string{d.module}

@@ -33,7 +33,7 @@ func loads() []Scenario {
 // thatLoad are the variants whose CPU has atomic additions: without them a snippet
 // that does more than count is refused.
 func thatLoad(arch string) []variant {
-	return slices.DeleteFunc(variants(arch), func(v variant) bool { return v.cpu != "" })
+	return slices.DeleteFunc(variants(arch), func(v variant) bool { return v.noLSE })
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"time"
 
 	"kerninst/agent/near"
 	"kerninst/agent/wire"
@@ -76,7 +77,21 @@ func (d *Daemon) snapshot(name string, s *wire.Snapshot, res *wire.Result) error
 			return err
 		}
 	}
-	return nil
+	return d.settled(before[0], now[0], res.Text)
+}
+
+// turning is how long it takes to turn a static key, at the most: on a slow host all CPUs of a guest are told.
+const turning = 20 * time.Millisecond
+
+// settled adds to out the sites of the kernel's own text that it rewrites itself, and that are not as its state demands.
+func (d *Daemon) settled(before, now stretch, out *wire.TextDiff) error {
+	wrong, err := d.text.Unsettled(func() { time.Sleep(turning) }) // of what the kernel writes in text nothing tells
+	for _, a := range wrong[:min(len(wrong), maxRanges-len(out.Differing))] {
+		at := int(a - now.at)
+		end := at + d.text.Arch.Decode(now.text[at:], a).Len
+		out.Differing = append(out.Differing, &wire.Range{Address: uint64(a), Before: before.text[at:end], After: now.text[at:end]})
+	}
+	return err
 }
 
 // compare adds to out in what two copies of one stretch differ. What the kernel rewrites itself is told byte by byte:

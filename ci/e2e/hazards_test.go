@@ -42,6 +42,7 @@ func TestWaits(t *testing.T) { scenario(t, "waits", 60, []string{"amd64"}) }
 // where functions begin and end (on amd64 their trampolines look for a landing pad).
 func TestRewrites(t *testing.T) { scenario(t, "rewrites", 10, []string{"amd64"}) }
 func TestArms(t *testing.T)     { scenario(t, "arms", 10, []string{"amd64"}) }
+func TestTraces(t *testing.T)   { scenario(t, "traces", 10, []string{"arm64"}) }
 func TestPrograms(t *testing.T) { scenario(t, "programs", 60, []string{"amd64"}) }
 func TestUnloads(t *testing.T)  { scenario(t, "unloads", 10, []string{"riscv64"}) }
 

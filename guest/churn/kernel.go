@@ -47,6 +47,10 @@ var busy = []string{
 	"seq_read_iter", "proc_reg_read_iter", "show_map_vma", "cap_capable", "security_file_permission", "fdget_pos", "__fdget_pos", "close_fd", "alloc_fd", "do_fcntl", "vfs_statx", "cp_new_stat", "wp_page_copy", "finish_fault", "do_fault",
 }
 
+// reaching are functions that the load runs, in which what reaches for a program's memory stands early: such an access may
+// fault, so that it has a patch where a fault is come back from.
+var reaching = []string{"strncpy_from_user", "strnlen_user"}
+
 // threads splice, each with patch memory of its own: the module does their calls in turn.
 const threads = 3
 
@@ -62,7 +66,8 @@ type kernel struct {
 	threads []*thread
 	all     plan.Set // of all threads, and nothing of two of them clashes
 	loads   snippet.Snippet
-	tried   int // how many points were tried
+	annexed bool // the first thread has patches for what may fault
+	tried   int  // how many points were tried
 }
 
 // loadText counts, and reads memory: the task's, which is there, and what is not, so that the patch is left by a fault and come back
@@ -143,9 +148,11 @@ func (k *kernel) thread(poker *kpoke.Poker, n int, rng *rand.Rand) (*thread, err
 			return nil, err
 		}
 		t.splicer.ReservePages(place.PageRoom(k.arch, lo))
-		if err := t.splicer.ReserveAnnex(); err != nil && !errors.Is(err, unix.ENOSPC) {
+		err := t.splicer.ReserveAnnex()
+		if err != nil && !errors.Is(err, unix.ENOSPC) {
 			return nil, err
 		}
+		k.annexed = err == nil
 		_ = t.splicer.ReserveLocal() // cells that all CPUs share will do
 	}
 	t.victim = &victims[n]
@@ -183,13 +190,13 @@ type group struct {
 	came     bool // somebody came by one of them
 }
 
-// share gives each busy function to one of the threads, until there are so many points. Of a
-// mechanism that the ladder seldom comes to, it has every eighth point tried first.
+// share gives each busy function to one of the threads, until there are so many points, and those that reach for a
+// program's memory to the first. Of a mechanism that the ladder seldom comes to, it has every eighth point tried first.
 func (k *kernel) share(points int, rng *rand.Rand) error {
 	names := slices.Clone(busy)
 	rng.Shuffle(len(names), func(a, b int) { names[a], names[b] = names[b], names[a] })
 	n := 0
-	for _, name := range names {
+	for m, name := range append(slices.Clone(reaching), names...) {
 		if k.all.Len() >= points {
 			break
 		}
@@ -198,6 +205,9 @@ func (k *kernel) share(points int, rng *rand.Rand) error {
 			continue // this kernel has none
 		}
 		t := k.threads[n%threads]
+		if m < len(reaching) {
+			t = k.threads[0]
+		}
 		g, err := k.group(t, f, points, rng)
 		if err != nil {
 			return err
@@ -275,11 +285,15 @@ func (k *kernel) loading(plans []*plan.Plan) (n int) {
 	return n
 }
 
-// mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has.
+// mechanisms is how many points there are of each, also of those that this kernel lets be used and nobody has. An annex is for
+// what may fault, and a mechanism's besides.
 func (k *kernel) mechanisms(plans []*plan.Plan) map[string]int {
 	out := map[string]int{}
 	for _, m := range k.usable() {
 		out[m.String()] = 0
+	}
+	if k.annexed {
+		out["annex"] = 0
 	}
 	for _, p := range plans {
 		out[p.Mechanism.String()]++

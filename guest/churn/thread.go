@@ -49,8 +49,9 @@ type tally struct {
 	leaked                     int // slots that are in use when nothing is live
 	written                    int // by the module: springboards and what is moved away included
 	points, came               int
-	loading                    int // points that load from memory
-	mechanisms, victims        map[string]int
+	loading                    int            // points that load from memory
+	mechanisms, passed         map[string]int // points by each; those live, that somebody came by
+	victims                    map[string]int
 	loads                      map[string]int
 	wrong                      []string
 }
@@ -69,6 +70,7 @@ func (t *tally) add(o *tally) {
 	t.exact, t.stirred, t.kept, t.asleep = t.exact+o.exact, t.stirred+o.stirred, t.kept+o.kept, t.asleep+o.asleep
 	t.leaked += o.leaked
 	addTo(&t.victims, o.victims)
+	addTo(&t.passed, o.passed)
 	t.wrong = append(t.wrong, o.wrong...)
 }
 
@@ -85,7 +87,7 @@ func (t *tally) report() {
 	for _, m := range []struct {
 		what string
 		of   map[string]int
-	}{{"points by ", t.mechanisms}, {"victims by ", t.victims}, {"load: ", t.loads}} {
+	}{{"points by ", t.mechanisms}, {"live and come by, by ", t.passed}, {"victims by ", t.victims}, {"load: ", t.loads}} {
 		for name, n := range m.of {
 			check.Report(m.what+name, n, n > 0, "")
 		}
@@ -211,6 +213,18 @@ func (t *thread) count(l *splice.Live, each int) error {
 	return nil
 }
 
+// passed notes which of a group's points somebody came by.
+func (t *thread) passed(g *group) {
+	var came []*plan.Plan
+	for _, l := range t.live[g] {
+		if l.Came() {
+			came = append(came, l.Plan)
+		}
+	}
+	g.came = g.came || len(came) > 0
+	addTo(&t.tally.passed, t.k.mechanisms(came))
+}
+
 // takeBack undoes groups, and the victim, if it is live.
 func (t *thread) takeBack(groups []*group, victim *splice.Live) error {
 	var gone []*splice.Live
@@ -219,7 +233,7 @@ func (t *thread) takeBack(groups []*group, victim *splice.Live) error {
 		gone, before = append(gone, victim), victim.Words()[0]
 	}
 	for _, g := range groups {
-		g.came = g.came || slices.ContainsFunc(t.live[g], (*splice.Live).Came)
+		t.passed(g)
 		gone = append(gone, t.live[g]...)
 	}
 	t.callers.stir()
@@ -246,8 +260,8 @@ func (t *thread) takeBack(groups []*group, victim *splice.Live) error {
 // freed when the device is closed, which is when the load has ended.
 func (t *thread) undoAll() error {
 	t.tally.unspliced += len(t.splicer.Live())
-	for g, live := range t.live {
-		g.came = g.came || slices.ContainsFunc(live, (*splice.Live).Came)
+	for g := range t.live {
+		t.passed(g)
 	}
 	if err := t.splicer.Undo(t.splicer.Live()); err != nil {
 		return err

@@ -126,7 +126,7 @@ bool ki_annex_own(unsigned long addr, unsigned long len)
 	       addr - (unsigned long)ki_annex + len <= KI_ANNEX_LEN + KI_ARCH_ARENA;
 }
 
-int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
+static int add_like(unsigned long insn, unsigned long original, unsigned long to)
 {
 	const struct exception_table_entry *like = search_exception_tables(original);
 	unsigned long fixup;
@@ -141,6 +141,17 @@ int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
 	if (!ki_in_reach(fixup, tables, sizeof(tables)) || !ki_in_reach(insn, tables, sizeof(tables)))
 		return -ERANGE;
 	return add(insn, fixup, like);
+}
+
+/* Whose entry it is may be a module that goes meanwhile, if nothing is spliced in it yet: free_module() waits for RCU. */
+int ki_annex_add(unsigned long insn, unsigned long original, unsigned long to)
+{
+	int err;
+
+	preempt_disable();
+	err = add_like(insn, original, to);
+	preempt_enable();
+	return err;
 }
 
 /* Nobody can be at the instruction any more. */

@@ -70,6 +70,19 @@ static inline void vm_flags_mod(struct vm_area_struct *vma, vm_flags_t set, vm_f
 }
 #endif
 
+/*
+ * Whether it has given its CPU away by a call, to sleep, as tasks-RCU asks: who was preempted, though he was about to
+ * sleep, is still queued. Since 6.12 who sleeps may be, too, for the fair server's sake (task_is_runnable()).
+ */
+static inline bool ki_asleep(const struct task_struct *t)
+{
+#if KI_SINCE(6, 12)
+	if (READ_ONCE(t->se.sched_delayed))
+		return true;
+#endif
+	return !READ_ONCE(t->on_rq);
+}
+
 /* 6.13; hrtimer_init() went with 6.15. A macro, as stable kernels may get the function, too. */
 #if !KI_SINCE(6, 13)
 #define hrtimer_setup(timer, run, clock, mode)		\

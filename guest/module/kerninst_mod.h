@@ -338,9 +338,9 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 		     const void *arg);
 /* Where the function begins that an address is in, behind a call; 0: in none that is known as it is. */
 unsigned long ki_function_of(unsigned long addr);
-/* Registers of a task that does not run: where they are, how many, its sp. */
+/* Registers of a task that does not run: where they are, how many, which is its pc (none: it is on the stack), its sp. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
-			    unsigned int *n);
+			    unsigned int *n, const unsigned long **pc);
 /* A word of a stack as an address, without what the ISA adds to it. */
 unsigned long ki_arch_strip(unsigned long word);
 /*

@@ -225,7 +225,7 @@ static bool runs(const struct task_struct *t)
 
 static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
 {
-	const unsigned long *words, *saved = NULL;
+	const unsigned long *words, *saved = NULL, *pc = NULL;
 	unsigned long stack, sp, end;
 	unsigned int n, n_saved = 0;
 	void *base;
@@ -236,7 +236,7 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 		return;		/* dead, and off its stack */
 	stack = (unsigned long)base;
 	end = stack_end(t, stack);
-	sp = ki_arch_saved(t, &saved, &n_saved);
+	sp = ki_arch_saved(t, &saved, &n_saved, &pc);
 	if (t == ki_caller.task) {
 		sp = ki_caller.frame;	/* who asks is not in a patch below that, */
 		n_saved = 0;		/* and its registers are there */
@@ -249,6 +249,8 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 	n = sp < end ? (end - sp) / sizeof(long) : 0;
 	if (r->resumes && !runs(t)) {
 		n_resumed = 0;
+		if (pc)		/* on no stack, and signed by nobody */
+			resume_other(r, (unsigned long *)pc, t, asleep);
 		each_other(r, t, asleep, resume_other);
 		resume_words(r, (unsigned long *)sp, n, t, end);
 		resume_saved((unsigned long *)saved, n_saved);
@@ -297,12 +299,9 @@ static int scan_all(void *arg)
 	int cpu;
 
 	rcu_read_lock();
-	/*
-	 * As tasks-RCU asks: who was preempted, though he was about to sleep, is still
-	 * queued. All CPUs are stopped, so it stays as it is.
-	 */
+	/* All CPUs are stopped, so who sleeps goes on sleeping. */
 	for_each_process_thread(p, t) {
-		scan_task(s->r, t, !READ_ONCE(t->on_rq));
+		scan_task(s->r, t, ki_asleep(t));
 		s->seen += !t->exit_state;	/* one that ends may be counted no more */
 	}
 	rcu_read_unlock();

@@ -170,7 +170,7 @@ static unsigned long name_hash(const char *name)
 	return full_name_hash(NULL, name, strlen(name));
 }
 
-/* Hashes them, into `to` if it is not NULL. */
+/* Hashes them, into `to` if it is not NULL: no more than were found before, as modules come and go. */
 static u32 hash_names(unsigned long *to)
 {
 	char name[KSYM_NAME_LEN];
@@ -181,6 +181,8 @@ static u32 hash_names(unsigned long *to)
 		for (at = banned[i].start; at < banned[i].end; at += max(size - off, 1ul)) {
 			if (!kallsyms_lookup_size_offset(at, &size, &off))
 				break;
+			if (to && n == name_count)
+				return n;
 			if (to && !lookup_symbol_name(at, name))
 				to[n] = name_hash(name);
 			n++;

@@ -306,6 +306,36 @@ static int check_text(struct live *l, const struct live *host)
 	return 0;
 }
 
+/* The module in whose text it is. Only compared: it may go at once. */
+static const struct module *text_of(unsigned long addr)
+{
+	const struct module *m;
+
+	preempt_disable();	/* __module_text_address() walks modules under RCU */
+	m = __module_text_address(addr);
+	preempt_enable();
+	return m;
+}
+
+/*
+ * What is run as a copy is barred to kprobes for as long as the splice is live. The kernel takes what it bars in a module off its
+ * list when that goes: so it is the image's, or of the module that the splice holds.
+ */
+static bool stays(unsigned long addr, const struct module *owner)
+{
+	return core_kernel_text(addr) || (owner && text_of(addr) == owner);
+}
+
+static bool copies_stay(const struct live *l)
+{
+	u32 k;
+
+	for (k = 0; k < l->n_copied; k++)
+		if (!stays(l->copied[k].start_addr, l->owner) || !stays(l->copied[k].end_addr - 1, l->owner))
+			return false;
+	return true;
+}
+
 /* --- admitting --- */
 
 /*
@@ -452,7 +482,7 @@ static int admit(struct live *l)
 	err = check_text(l, host);
 	if (err)
 		return err;
-	err = check_target(l);
+	err = copies_stay(l) ? check_target(l) : -EINVAL;
 	if (!err && l->s.fault)
 		err = ki_annex_add(l->s.fault, l->s.original, 0);
 	if (err)
@@ -509,24 +539,12 @@ static void forget_all(struct live **l, u32 n)
 	}
 }
 
-static bool is_text(unsigned long addr)
-{
-	bool yes;
-
-	if (core_kernel_text(addr))
-		return true;
-	preempt_disable();	/* __module_text_address() walks modules under RCU */
-	yes = __module_text_address(addr);
-	preempt_enable();
-	return yes;
-}
-
 static int set_copied(struct live *l, const struct ki_copied *c)
 {
 	u32 k;
 
 	for (k = 0; k < l->n_copied; k++) {
-		if (c[k].reserved || c[k].start >= c[k].end || !is_text(c[k].start) || !is_text(c[k].end - 1))
+		if (c[k].reserved || c[k].start >= c[k].end)
 			return -EINVAL;
 		/* Written in the original alone: who runs the copy would ask nobody about our breakpoints. */
 		if (ki_traps_rewrite(c[k].start, c[k].end - 1))
@@ -1053,7 +1071,7 @@ static bool is_whole(unsigned long addr)
 	     node = interval_tree_iter_next(node, addr, addr))
 		if (node->start != addr)
 			return false;
-	return is_text(addr);
+	return core_kernel_text(addr) || text_of(addr);
 }
 
 /*

@@ -49,17 +49,21 @@ type machine struct {
 }
 
 var (
-	usual   = machine{name: "instructions", holds: "true"}
-	nokaslr = machine{name: "nokaslr", append: "nokaslr", holds: "grep -qw nokaslr /proc/cmdline"}
+	usual = machine{name: "instructions", holds: "true"}
 )
 
-// machines are the unusual ones. Only amd64's kernel can preempt itself.
+// nokaslr is one whose kernel lies where it was linked.
+func nokaslr(at string) machine {
+	return machine{name: "nokaslr", append: "nokaslr", holds: "grep -q '^" + at + " . _text$' /proc/kallsyms"}
+}
+
+// machines are the unusual ones. Only amd64's kernel can preempt itself, and riscv64's always lies where it was linked.
 var machines = map[string][]machine{
-	"amd64": {nokaslr,
+	"amd64": {nokaslr("ffffffff81000000"),
 		{name: "preempt", append: "preempt=full", holds: "grep -qF '(full)' /sys/kernel/debug/sched/preempt"},
 		{name: "pti", append: "pti=on", holds: "dmesg | grep -q 'page tables isolation: enabled'"}},
-	"arm64":   {nokaslr, {name: "cortex-a72", cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo", noLSE: true}},
-	"riscv64": {nokaslr},
+	"arm64":   {nokaslr("ffff800080000000"), {name: "cortex-a72", cpu: "cortex-a72", holds: "! grep -qw atomics /proc/cpuinfo", noLSE: true}},
+	"riscv64": {{name: "sifive-u54", cpu: "sifive-u54", holds: "grep -q '^isa.*: rv64' /proc/cpuinfo && ! grep -q -e sstc -e zb /proc/cpuinfo"}},
 }
 
 var trials = []trial{

@@ -337,7 +337,7 @@ static int __init peer_init(void)
 {
 	int i;
 
-	if (!addr && !many && strcmp(kind, "warned")) {
+	if (!addr && !many && strcmp(kind, "warned") && strcmp(kind, "ftrace")) {
 		pr_err("peer: say which instruction: addr=0x..., or addrs=0x...,0x...\n");
 		return -EINVAL;
 	}

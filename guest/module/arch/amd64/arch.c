@@ -515,7 +515,7 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 
 /* Callee-saved registers are on the stack, above the saved stack pointer. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
-			    unsigned int *n)
+			    unsigned int *n, const unsigned long **pc)
 {
 	return t->thread.sp;
 }

@@ -372,7 +372,7 @@ static __no_sanitize_address bool plain(const struct task_struct *t, const unsig
 	const struct pt_regs *regs = interrupted(t, word, offsetof(struct pt_regs, regs[30]), end);
 
 	if (regs)
-		return !READ_ONCE(t->on_rq) && !signs(*word, regs->pc);
+		return ki_asleep(t) && !signs(*word, regs->pc);
 	if (interrupted(t, word, offsetof(struct pt_regs, pc), end))
 		return true;
 	regs = interrupted(t, word, offsetof(struct pt_regs, stackframe) + sizeof(long), end);
@@ -418,9 +418,10 @@ void __no_sanitize_address ki_arch_readdress(const struct task_struct *t, unsign
 #endif
 
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
-			    unsigned int *n)
+			    unsigned int *n, const unsigned long **pc)
 {
 	*words = (unsigned long *)&t->thread.cpu_context;
 	*n = sizeof(t->thread.cpu_context) / sizeof(long);
+	*pc = (unsigned long *)&t->thread.cpu_context.pc;
 	return t->thread.cpu_context.sp;
 }

@@ -336,9 +336,10 @@ bool ki_arch_returns(struct task_struct *t, bool (*elsewhere)(const void *arg, u
 
 /* ra, sp and the callee-saved s0 to s11. */
 unsigned long ki_arch_saved(struct task_struct *t, const unsigned long **words,
-			    unsigned int *n)
+			    unsigned int *n, const unsigned long **pc)
 {
 	*words = &t->thread.ra;
 	*n = 2 + ARRAY_SIZE(t->thread.s);
+	*pc = &t->thread.ra;
 	return t->thread.sp;
 }
