@@ -43,7 +43,7 @@ func TestChurnVariants(t *testing.T) {
 	for _, kind := range loadKinds {
 		enough["load: "+kind] = 50
 	}
-	for _, m := range churnMechanisms("amd64", "preempt") {
+	for _, m := range churnMechanisms("amd64", true) {
 		enough["points by "+m], enough["live and come by, by "+m] = 1, 1
 	}
 	ran := func(s string, exit int32) *wire.Result {

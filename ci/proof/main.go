@@ -8,7 +8,7 @@
 // for a wrong call. What went wrong is said on standard error.
 //
 // A proof is a scenario with the label "proof", a test that does all of its work
-// with -full, or a fuzz target. To add one, add a row to its table. A name of which
+// with -full, a kernel that is not the locked one, or a fuzz target. To add one, add a row to its table. A name of which
 // others are extensions means them all, if there is none of that name itself ("fuzz").
 package main
 
@@ -147,6 +147,9 @@ func proofs(how fuzzing) (out []proof) {
 	}
 	for _, x := range testProofs {
 		out = append(out, proof{x.name, true, x.prove})
+	}
+	for _, k := range kernelProofs {
+		out = append(out, proof{"kernels-" + k.version, true, k.prove})
 	}
 	for _, f := range fuzzers {
 		out = append(out, proof{f.name, f.each(), func(p proof, arch string, seed uint64) []line { return []line{f.prove(p, arch, seed, how)} }})

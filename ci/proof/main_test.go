@@ -170,3 +170,28 @@ func TestNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestPassed: a kernel has passed when each scenario that was asked for has.
+func TestPassed(t *testing.T) {
+	for _, tt := range []struct {
+		text   string
+		n      uint64
+		result status.Status
+	}{
+		{`[{"status": "passed", "scenarios": [{"name": "a", "status": "passed"}, {"name": "b", "status": "passed"}]}]`, 2, status.Passed},
+		{`[{"status": "passed", "scenarios": [{"name": "a", "status": "passed"}]}]`, 1, status.Failed},
+		{`[{"status": "crashed", "scenarios": [{"name": "a", "status": "passed"}, {"name": "b", "status": "crashed"}]}]`, 1, status.Crashed},
+		{`[{"status": "lab_failed", "scenarios": [{"name": "a", "status": "passed"}, {"name": "b", "status": "passed"}]}]`, 2, status.LabFailed},
+		{`[]`, 0, status.LabFailed},
+		{``, 0, status.LabFailed},
+	} {
+		if n, result := passed([]byte(tt.text), []string{"a", "b"}); n != tt.n || result != tt.result {
+			t.Errorf("%s: %d, %s", tt.text, n, result)
+		}
+	}
+	for _, name := range othersScenarios {
+		if _, err := scenarios.Select(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
