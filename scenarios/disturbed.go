@@ -42,9 +42,9 @@ var disturbances = []disturbance{
 	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
 		arming, "true", "", nil, scheduling, "static key site", 400},
 	{"traces", "the kernel's tracers come to what is spliced, and go, while it is spliced",
-		tracing, "[ ! -s /sys/kernel/tracing/enabled_functions ]", "", nil, scheduling, "ftrace site", 400},
+		tracing, untraced, "", nil, scheduling, "ftrace site", 400},
 	{"attaches", "BPF's programs come to what is spliced, and go, while it is spliced",
-		attaching(), "[ ! -s /sys/kernel/tracing/enabled_functions ]", "", []string{"bpftrace"}, scheduling, "ftrace site", 400},
+		attaching(), untraced, "", []string{"bpftrace"}, scheduling, "ftrace site", 400},
 	{"unloads", "a module comes and goes while it is spliced",
 		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))", "grep -q " + someModule + " /proc/modules", someModule, nil, moduleFunctions, "", 400},
 }
@@ -55,6 +55,9 @@ var disturbances = []disturbance{
 const arming = `{ cd /sys/kernel/tracing; for f in try_to_wake_up enqueue_task_fair set_next_entity; do for o in 4 5 8 9 12 13 16 19 20 24 28 36 44 52; do
 	[ $((RANDOM % 2)) = 0 ] || echo "p:arms/$f$o $f+$o" >>kprobe_events; done; done
 	echo 1 >events/arms/enable && sleep 0.0$((RANDOM % 9)) && echo 0 >events/arms/enable && echo >kprobe_events && sleep 0.$((RANDOM % 6)); }`
+
+// untraced holds that nothing is left of them. Such a file's size is none, whatever is in it.
+const untraced = `[ -z "$(cat /sys/kernel/tracing/enabled_functions)" ]`
 
 // tracing has calls of the functions traced, by one tracer and the other.
 var tracing = `{ cd /sys/kernel/tracing; for f in ` + strings.Join(scheduling, " ") + `; do echo $f >>set_ftrace_filter; done 2>/dev/null

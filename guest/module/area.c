@@ -484,6 +484,7 @@ int ki_area_free(u32 id)
 }
 
 /*
+ * Behind ki_text_undo_all(), which has just looked what is left.
  * Patches are in areas, mostly of their own session, and write cells and rings of that one.
  * Nobody has mapped any: a mapping holds the device open.
  */
@@ -492,7 +493,7 @@ void ki_area_free_unused(void)
 	struct area *a, *next;
 
 	list_for_each_entry_safe(a, next, &areas, link)
-		if (!(has_code(a) && ki_text_in_use(a->addr, a->code_len)) &&
+		if (!(has_code(a) && ki_text_has(a->addr, a->code_len)) &&
 		    !ki_text_left_of(a->session))
 			drop(a);
 }

@@ -159,7 +159,8 @@ int ki_text_write_code(const struct ki_text_code *c);
 void ki_text_forget_sites(unsigned long addr, unsigned long len);
 /* Is any point in [first, last]? */
 bool ki_text_spliced(unsigned long first, unsigned long last);
-/* Is any patch in the range live, or possibly still being executed? */
+/* Is any patch in the range live, or possibly still being executed? The second looks first who has left. */
+bool ki_text_has(unsigned long addr, unsigned long len);
 bool ki_text_in_use(unsigned long addr, unsigned long len);
 /* Is anything left that was spliced since the device was opened so often? */
 bool ki_text_left_of(u32 session);

@@ -1432,12 +1432,17 @@ bool ki_text_left_of(u32 session)
 
 /* --- code --- */
 
+bool ki_text_has(unsigned long addr, unsigned long len)
+{
+	return interval_tree_iter_first(&patches, addr, addr + len - 1);
+}
+
 bool ki_text_in_use(unsigned long addr, unsigned long len)
 {
-	if (!interval_tree_iter_first(&patches, addr, addr + len - 1))
+	if (!ki_text_has(addr, len))
 		return false;
 	reap();
-	return interval_tree_iter_first(&patches, addr, addr + len - 1);
+	return ki_text_has(addr, len);
 }
 
 static bool good_frames(unsigned long addr, unsigned long len, const struct ki_frame *f, u32 n)
