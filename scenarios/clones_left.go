@@ -85,7 +85,7 @@ func clonesLeft() Scenario {
 			steps = append(steps, patch("patched last", leftUnpatch)...)
 			steps = append(steps, shell("still", leftCount), shell("end", "killall sleep"), snapshot("after", "before"),
 				module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))
-			return []Guest{{Name: "left", CPUs: 1, Time: vm.Exact, Index: true, Job: job(steps...)}, late(arch), switched(arch)}
+			return append([]Guest{{Name: "left", CPUs: 1, Time: vm.Exact, Index: true, Job: job(steps...)}, late(arch)}, switched(arch)...)
 		},
 		Check: func(t *T) {
 			checkClonesLeft(t)

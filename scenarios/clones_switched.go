@@ -15,19 +15,25 @@ const (
 	switchedEnd   = `killall sleep; while pidof sleep >/dev/null; do sleep 0.1; done`
 )
 
-// switches are what every task sleeps in.
-var switches = map[string]string{"amd64": "__schedule", "arm64": "__switch_to", "riscv64": "__schedule"}
+// switches are what every task sleeps in, on the ISAs that it is about.
+var switches = map[string]string{"arm64": "__switch_to", "riscv64": "__schedule"}
 
-func switched(arch string) Guest {
+func switched(arch string) []Guest {
+	if switches[arch] == "" {
+		return nil
+	}
 	c := &wire.Cloning{Entry: switches[arch], Rules: []*wire.Rule{{}}}
-	return Guest{Name: switchedGuest, CPUs: 1, Time: vm.Exact, Index: true, Job: job(
+	return []Guest{{Name: switchedGuest, CPUs: 1, Time: vm.Exact, Index: true, Job: job(
 		snapshot("before", ""), shell("taints", "cat /proc/sys/kernel/tainted"),
 		&wire.Step{Name: "cloned", Do: &wire.Step_Splice{Splice: &wire.Splice{Clones: []*wire.Cloning{c}}}},
 		shell("begin", switchedBegin), read("switches"), unsplice("cloned"), shell("end", switchedEnd),
-		snapshot("after", "before"), module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))}
+		snapshot("after", "before"), module("unload", wire.Module_UNLOAD), shell("taints behind", "cat /proc/sys/kernel/tainted"))}}
 }
 
 func checkSwitched(t *T) {
+	if switches[t.Arch] == "" {
+		return
+	}
 	c := t.done(switchedGuest, "cloned").Clones[0]
 	t.Files["clones-switched.txt"] = composition([]*wire.Clone{c})
 	t.equal("programs that sleep where they gave the CPU away", string(t.ran(switchedGuest, "begin")[0]), "20\n")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/onsi/gomega"
 
@@ -61,12 +62,12 @@ const untraced = `[ -z "$(cat /sys/kernel/tracing/enabled_functions)" ]`
 
 // tracing has calls of the functions traced, by one tracer and the other.
 var tracing = `{ cd /sys/kernel/tracing; for f in ` + strings.Join(scheduling, " ") + `; do echo $f >>set_ftrace_filter; done 2>/dev/null
-	for t in function function_graph; do echo $t >current_tracer && sleep 0.0$((RANDOM % 9)) && echo nop >current_tracer || exit; done; }`
+	grep -qv '^#' set_ftrace_filter && for t in function function_graph; do echo $t >current_tracer && sleep 0.0$((RANDOM % 9)) && echo nop >current_tracer || break; done && ! grep -qv nop current_tracer; }`
 
 // attaching has BPF's programs at the begins and ends of some, while /bin/true runs.
 func attaching() string {
 	var program strings.Builder
-	for _, f := range []string{"try_to_wake_up", "enqueue_task_fair", "set_next_entity"} {
+	for _, f := range []string{"try_to_wake_up", "enqueue_task_fair"} {
 		fmt.Fprintf(&program, "fentry:%s { @ = count(); } fexit:%[1]s { @ = count(); } ", f)
 	}
 	return "/usr/bin/bpftrace -e '" + program.String() + "' -c /bin/true"
@@ -74,8 +75,9 @@ func attaching() string {
 
 // disturbedRounds are the batches. Each other one is small: it is planned before anything has come.
 const (
-	disturbedRounds = 12
-	smallBatch      = 20
+	disturbedPatience = 20 * time.Minute // bpftrace begins slowly
+	disturbedRounds   = 12
+	smallBatch        = 20
 )
 
 func disturbed() (out []Scenario) {
@@ -115,7 +117,7 @@ func (d disturbance) guests(arch string) []Guest {
 	}
 	last := skipping("last", points)
 	last.GetSplice().Most = uint32(d.most)
-	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Software: d.software, Boots: d.software != nil, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast),
+	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Software: d.software, Boots: d.software != nil, RunTimeout: disturbedPatience, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast),
 		last, unsplice("last"), snapshot("after", "before"))...)}
 	if d.module != "" {
 		guest.Modules = []string{d.module}

@@ -68,7 +68,7 @@ const (
 	Taken
 	// Orphan: nothing is seen to lead here, and it is no padding.
 	Orphan
-	// Split: begins only because a call ends before it.
+	// Split: a call ends before it. Others may lead there, too.
 	Split
 	// Unknown: holds an instruction that did not decode.
 	Unknown

@@ -378,8 +378,11 @@ func (t *Text) Site(lo, hi isa.Addr) (Reservation, bool, error) {
 	return r, ok, nil
 }
 
-// longestRewritten is the longest instruction at a site of a static key or call, in bytes.
-const longestRewritten = 5
+// longestRewritten is the longest instruction at a site of a static key or call, in bytes: a conditional jump's.
+const longestRewritten = 6
+
+// callSite is how long what is at a static call's is but for that.
+const callSite = 5
 
 // Rewrites reports whether the byte at a is of an instruction that the kernel itself rewrites while it runs, at a site of a
 // static key or a static call. Code is text from start on, in which a lies, of a moment at which nobody else had written there:
@@ -393,9 +396,9 @@ func (t *Text) Rewrites(a, start isa.Addr, code []byte) (bool, error) {
 		if !ok || r.Lo != lo || r.Class != StaticKey && r.Class != StaticCall {
 			continue
 		}
-		end := lo + longestRewritten // of a call, of which a return and four traps may be there
-		if r.Class == StaticKey {
-			end = t.Arch.Decode(code[lo-start:], lo).End()
+		end := t.Arch.Decode(code[lo-start:], lo).End()
+		if r.Class == StaticCall { // of which a return and four traps may be there
+			end = max(end, lo+callSite)
 		}
 		if a < end {
 			return true, nil
@@ -437,7 +440,7 @@ func (t *Text) siteIn(x *tables, lo, hi isa.Addr) (Reservation, bool) {
 		why   string
 	}{
 		{x.keys, t.siteSize(), StaticKey, "rewritten when the key changes"},
-		{x.calls, 5, StaticCall, "rewritten when the call changes"},
+		{x.calls, callSite, StaticCall, "rewritten when the call changes"},
 		{x.bugs, t.siteSize(), Bug, "its address identifies the report"},
 		{x.faults, 1, Exception, "faults are resolved by its address"},
 	} {

@@ -64,7 +64,8 @@ func (t *Text) demands() (out []demand, err error) {
 	lo, hi, err := t.kernelTable(staticCalls)
 	if err == nil && lo != 0 {
 		err = t.eachEntry(staticCalls, lo, hi, func(at isa.Addr, b []byte) {
-			out = append(out, calledBy{rel(at, b, 0), rel(at, b, 4) &^ callFlags})
+			key := rel(at, b, 4)
+			out = append(out, calledBy{rel(at, b, 0), key &^ callFlags, key&callTail != 0})
 		})
 	}
 	return slices.DeleteFunc(out, func(d demand) bool { return d.at() < t.lo || d.at() >= t.hi }), err
@@ -84,24 +85,41 @@ func (k Key) holds(t *Text) (bool, error) {
 	return slices.Contains(keyNops[t.Arch.Name], code), err
 }
 
-// calledBy is a site of a static call, and its key, which has the function.
-type calledBy struct{ site, key isa.Addr }
+// calledBy is a site of a static call, its key, which has the function, and whether the site does not come back.
+type calledBy struct {
+	site, key isa.Addr
+	tail      bool
+}
 
 func (c calledBy) at() isa.Addr { return c.site }
 
-// holds: who calls nothing has a nop there, or returns; who calls what returns zero may have that instead.
+// What is at a site of a static call that comes back, where it calls nothing, and what may be there instead of a call of what
+// returns zero: a register is cleared, as written until 6.1 and since.
+var (
+	callsNothing = []string{"\x0f\x1f\x44\x00\x00"}
+	returnsZero  = []string{"\x66\x66\x48\x31\xc0", "\x2e\x2e\x2e\x31\xc0"}
+)
+
 func (c calledBy) holds(t *Text) (bool, error) {
-	f, err := t.word(c.key, 8)
+	word, err := t.word(c.key, 8)
 	if err != nil {
 		return false, err
 	}
-	in, _, err := t.rewritten(c.site)
-	switch in.Flow {
-	case isa.FlowCall, isa.FlowJump, isa.FlowCond:
+	f := isa.Addr(word)
+	in, code, err := t.rewritten(c.site)
+	leaves := in.Flow == isa.FlowJump || in.Flow == isa.FlowCond
+	switch {
+	case f != 0 && in.Target == f && (leaves && c.tail || in.Flow == isa.FlowCall && !c.tail):
+		return true, err
+	case f != 0:
+		return !c.tail && slices.Contains(returnsZero, code) && t.isCalled("__static_call_return0", f), err
+	case !c.tail:
+		return slices.Contains(callsNothing, code), err
+	case leaves: // to what returns
 		to, _ := t.Locate(in.Target)
-		return in.Target == isa.Addr(f) || f == 0 && strings.HasSuffix(to.Name, "return_thunk"), err
+		return strings.HasSuffix(to.Name, "return_thunk") || to.Name == "__static_call_return", err
 	}
-	return f == 0 || t.isCalled("__static_call_return0", isa.Addr(f)), err
+	return in.Flow == isa.FlowReturn, err
 }
 
 // isCalled reports whether an address is that of a function.

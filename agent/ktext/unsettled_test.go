@@ -18,6 +18,7 @@ type turning struct {
 	site, target           isa.Addr // of the key
 	key                    isa.Addr
 	call, callKey, callees isa.Addr
+	entry                  isa.Addr // the word of the call's that says which key, and whether it comes back
 }
 
 func turn(t *testing.T, arch string, off bool) *turning {
@@ -43,7 +44,8 @@ func turn(t *testing.T, arch string, off bool) *turning {
 	}
 	k.Write(jumps+8, isa.ByteOrder.AppendUint64(nil, uint64(k.key-(jumps+8))|flags))
 	word(calls, k.call)
-	word(calls+4, k.callKey)
+	k.entry = calls + 4
+	word(k.entry, k.callKey)
 	syms := strings.Builder{}
 	for line := range strings.Lines(k.Kallsyms) {
 		if !strings.Contains(line, "_jump_table") {
@@ -123,20 +125,35 @@ func TestUnsettledCalls(t *testing.T) {
 	call := func(op byte, to isa.Addr) []byte {
 		return isa.ByteOrder.AppendUint32([]byte{op}, uint32(to-k.call-5))
 	}
+	nop, ret := []byte{0x0f, 0x1f, 0x44, 0, 0}, []byte{0xc3, 0xcc, 0xcc, 0xcc, 0xcc}
+	jcc := isa.ByteOrder.AppendUint32([]byte{0x0f, 0x84}, uint32(k.callees-k.call-6))
 	for name, tt := range map[string]struct {
+		tail bool
 		to   isa.Addr
 		code []byte
 		ok   bool
 	}{
-		"calls it":            {k.callees, call(0xe8, k.callees), true},
-		"ends in it":          {k.callees, call(0xe9, k.callees), true},
-		"calls another":       {k.callees, call(0xe8, k.callees+16), false},
-		"calls nothing":       {k.callees, []byte{0x0f, 0x1f, 0x44, 0, 0}, false},
-		"nothing, returns":    {0, []byte{0xc3, 0xcc, 0xcc, 0xcc, 0xcc}, true},
-		"nothing, is a nop":   {0, []byte{0x0f, 0x1f, 0x44, 0, 0}, true},
-		"nothing, calls":      {0, call(0xe8, k.callees), false},
-		"nothing, ends in it": {0, call(0xe9, k.callees), false},
+		"calls it":                {false, k.callees, call(0xe8, k.callees), true},
+		"calls it, and is a tail": {true, k.callees, call(0xe8, k.callees), false},
+		"ends in it":              {true, k.callees, call(0xe9, k.callees), true},
+		"ends in it, and is none": {false, k.callees, call(0xe9, k.callees), false},
+		"ends in it now and then": {true, k.callees, jcc, true},
+		"calls another":           {false, k.callees, call(0xe8, k.callees+16), false},
+		"calls nothing":           {false, k.callees, nop, false},
+		"clears a register":       {false, k.callees, []byte{0x2e, 0x2e, 0x2e, 0x31, 0xc0}, false},
+		"nothing, returns":        {true, 0, ret, true},
+		"nothing, returns early":  {false, 0, ret, false},
+		"nothing, is a nop":       {false, 0, nop, true},
+		"nothing, goes on":        {true, 0, nop, false},
+		"nothing, a trap":         {false, 0, []byte{0xcc, 0xcc, 0xcc, 0xcc, 0xcc}, false},
+		"nothing, calls":          {false, 0, call(0xe8, k.callees), false},
+		"nothing, ends in it":     {true, 0, call(0xe9, k.callees), false},
 	} {
+		flags := isa.Addr(0)
+		if tt.tail {
+			flags = 1
+		}
+		k.Write(k.entry, isa.ByteOrder.AppendUint32(nil, uint32(k.callKey+flags-k.entry)))
 		k.Write(k.callKey, isa.ByteOrder.AppendUint64(nil, uint64(tt.to)))
 		k.Write(k.call, tt.code)
 		if wrong := k.wrong(t); slices.Contains(wrong, k.call) == tt.ok {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -17,8 +18,14 @@ import (
 // lab ends with a status that says so; and some scenarios ask for what it has not.
 type kernelProof struct {
 	version string
-	refused map[string]int      // by ISA: the lab's exit status
+	refused map[string]refusal  // by ISA
 	without map[string][]string // by ISA: scenarios that are not for it
+}
+
+// refusal is with which status the lab ends, and what it says.
+type refusal struct {
+	exit int
+	says string
 }
 
 // othersScenarios are those that are for any kernel: budgets, and what takes hours, are of the locked one alone.
@@ -34,9 +41,9 @@ var slept = []string{"power"}
 var noWindows = []string{"bounds", "calls", "chosen", "clones-count", "clones-left", "equivalence-annex-slice", "every", "power", "programs", "storm", "waits"}
 
 var kernelProofs = []kernelProof{
-	{"6.1", map[string]int{"arm64": status.ExitLabFailed, "riscv64": status.ExitUsage}, nil}, // without KALLSYMS_ALL; no such port
+	{"6.1", map[string]refusal{"arm64": {status.ExitLabFailed, "CONFIG_KALLSYMS_ALL"}, "riscv64": {status.ExitUsage, "has no kernel 6.1 for riscv64"}}, nil},
 	{"7.2", nil, map[string][]string{"riscv64": noWindows}},
-	{"7.3", map[string]int{"riscv64": status.ExitUsage}, map[string][]string{"amd64": slept, "arm64": slept}},
+	{"7.3", map[string]refusal{"riscv64": {status.ExitLabFailed, "404"}}, map[string][]string{"amd64": slept, "arm64": slept}}, // announced, and not there
 }
 
 // prove runs all that are for a kernel; n is how many passed, or 1 for a refusal that was expected.
@@ -44,12 +51,12 @@ func (k kernelProof) prove(p proof, arch string, seed uint64) []line {
 	l := line{p.name, arch, 0, seed, status.LabFailed}
 	left := slices.DeleteFunc(slices.Clone(othersScenarios), func(s string) bool { return slices.Contains(k.without[arch], s) })
 	cmd := exec.Command("bin/lab", "run", "--json", "--arch", arch, "--kernel", k.version, "--scenario", strings.Join(left, ","), "--seed", fmt.Sprint(seed))
-	var stdout bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, os.Stderr
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, io.MultiWriter(os.Stderr, &stderr)
 	err := cmd.Run()
 	if want, refused := k.refused[arch]; refused {
-		if got := cmd.ProcessState.ExitCode(); got != want {
-			fmt.Fprintf(os.Stderr, "proof: %s on %s: exit status %d (%v), which is %d where it is refused\n", p.name, arch, got, err, want)
+		if got := cmd.ProcessState.ExitCode(); got != want.exit || !strings.Contains(stderr.String(), want.says) {
+			fmt.Fprintf(os.Stderr, "proof: %s on %s: exit status %d (%v), which is %d where it is refused, and says %q\n", p.name, arch, got, err, want.exit, want.says)
 			return []line{l}
 		}
 		l.n, l.result = 1, status.Passed

@@ -195,6 +195,7 @@ type group struct {
 func (k *kernel) share(points int, rng *rand.Rand) error {
 	names := slices.Clone(busy)
 	rng.Shuffle(len(names), func(a, b int) { names[a], names[b] = names[b], names[a] })
+	k.oneOfEach(k.threads[0]) // of the functions that all run, where a small batch has else none by some that is come by
 	n := 0
 	for m, name := range append(slices.Clone(reaching), names...) {
 		if k.all.Len() >= points {
@@ -248,7 +249,7 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 		if rng.IntN(8) == 0 {
 			req.Mechanism = usable[rng.IntN(len(usable))]
 		}
-		if k.tried++; k.tried%7 == 0 {
+		if k.tried++; k.tried%7 == 0 && k.atomic() {
 			req.Snippet = k.loads
 		}
 		if p, refusal := plan.At(k.text, f, req); refusal == nil {
@@ -260,6 +261,9 @@ func (k *kernel) group(t *thread, f ktext.Func, points int, rng *rand.Rand) (*gr
 	return g, nil
 }
 
+// atomic reports whether the CPU adds in one instruction, without which a snippet counts and does no more.
+func (k *kernel) atomic() bool { return k.arch.Name != "arm64" || k.info.LSE() }
+
 // oneOfEach gives a thread a point more by each mechanism, so that a small batch has all.
 func (k *kernel) oneOfEach(t *thread) {
 	for _, m := range k.usable() {
@@ -269,6 +273,7 @@ func (k *kernel) oneOfEach(t *thread) {
 			if p, refusal := plan.Entry(k.text, req); refusal == nil {
 				t.groups = append(t.groups, &group{function: name, plans: []*plan.Plan{p}})
 				k.all.Add(p)
+				t.fresh[p] = true
 				break
 			}
 		}

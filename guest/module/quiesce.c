@@ -213,14 +213,14 @@ unsigned long ki_function_of(unsigned long addr)
 	return addr - 1 - off;
 }
 
-/* It is on its stack: the stopper thread of a CPU. A shadow of a stack would have to be changed as well. */
+/* It is on its stack: the stopper thread of a CPU. */
 static bool runs(const struct task_struct *t)
 {
 #ifdef CONFIG_SMP
 	if (READ_ONCE(t->on_cpu))
 		return true;
 #endif
-	return t == current || IS_ENABLED(CONFIG_SHADOW_CALL_STACK);
+	return t == current;
 }
 
 static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asleep)
@@ -241,13 +241,16 @@ static void scan_task(const struct ki_ranges *r, struct task_struct *t, bool asl
 		sp = ki_caller.frame;	/* who asks is not in a patch below that, */
 		n_saved = 0;		/* and its registers are there */
 	}
+	if (runs(t))
+		n_saved = 0;		/* they are of when it slept, and what it runs now has no patches */
 	on = sp >= stack && sp < stack + THREAD_SIZE;
 	if (!on)
 		sp = stack;
 	sp = round_up(sp, sizeof(long));
 	words = (unsigned long *)sp;
 	n = sp < end ? (end - sp) / sizeof(long) : 0;
-	if (r->resumes && !runs(t)) {
+	/* A shadow of a stack would have to be changed as well. */
+	if (r->resumes && !runs(t) && !IS_ENABLED(CONFIG_SHADOW_CALL_STACK)) {
 		n_resumed = 0;
 		if (pc)		/* on no stack, and signed by nobody */
 			resume_other(r, (unsigned long *)pc, t, asleep);

@@ -170,8 +170,8 @@ static unsigned long name_hash(const char *name)
 	return full_name_hash(NULL, name, strlen(name));
 }
 
-/* Hashes them, into `to` if it is not NULL: no more than were found before, as modules come and go. */
-static u32 hash_names(unsigned long *to)
+/* Hashes them, the first into `to`, as many as have room, and says how many there are. */
+static u32 hash_names(unsigned long *to, u32 room)
 {
 	char name[KSYM_NAME_LEN];
 	unsigned long at, size, off;
@@ -181,9 +181,7 @@ static u32 hash_names(unsigned long *to)
 		for (at = banned[i].start; at < banned[i].end; at += max(size - off, 1ul)) {
 			if (!kallsyms_lookup_size_offset(at, &size, &off))
 				break;
-			if (to && n == name_count)
-				return n;
-			if (to && !lookup_symbol_name(at, name))
+			if (n < room && !lookup_symbol_name(at, name))
 				to[n] = name_hash(name);
 			n++;
 		}
@@ -192,11 +190,16 @@ static u32 hash_names(unsigned long *to)
 
 static int copy_names(void)
 {
-	name_count = hash_names(NULL);
-	names = ki_try(kvcalloc(name_count, sizeof(*names), GFP_KERNEL));
-	if (!names)
-		return -ENOMEM;
-	hash_names(names);
+	u32 room;
+
+	do {	/* modules come and go meanwhile */
+		kvfree(names);
+		room = hash_names(NULL, 0);
+		names = ki_try(kvcalloc(room, sizeof(*names), GFP_KERNEL));
+		if (!names)
+			return -ENOMEM;
+		name_count = hash_names(names, room);
+	} while (name_count > room);
 	sort(names, name_count, sizeof(*names), by_value, NULL);
 	return 0;
 }
