@@ -38,8 +38,8 @@ func checkSwitched(t *T) {
 	t.Files["clones-switched.txt"] = composition([]*wire.Clone{c})
 	t.equal("programs that sleep where they gave the CPU away", string(t.ran(switchedGuest, "begin")[0]), "20\n")
 	n := uint64(0)
-	for _, v := range t.done(switchedGuest, "switches").Counts {
-		n += v
+	for _, v := range t.done(switchedGuest, "switches").Values {
+		n += v.Count
 	}
 	t.atLeast("times that a task gave the CPU away in the clone of "+c.Entry, float64(n), 20)
 	t.equal("bytes that stay for all that sleep", t.done(switchedGuest, "uncloned").PatchMemory.GetKept(), uint64(0))

@@ -141,7 +141,7 @@ func (t *T) checkCalls(f *flow, in crowded, metric func(string, float64, string)
 }
 
 // fewestTold is how many of the sums tell at least when a counter does not count: each that has more than are inside.
-const fewestTold = 100
+const fewestTold = 50
 
 // told holds that the check finds a counter that has counted nothing, the largest behind what calls, one sum after the other.
 func (t *T) told(f *flow, sums []sum, in crowded, metric func(string, float64, string)) {
