@@ -4155,7 +4155,7 @@ type TextDiff struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`                                   // of kernel text
 	RuntimeBytes  uint64                 `protobuf:"varint,2,opt,name=runtime_bytes,json=runtimeBytes,proto3" json:"runtime_bytes,omitempty"` // differing bytes at sites that the kernel owns
-	Differing     []*Range               `protobuf:"bytes,3,rep,name=differing,proto3" json:"differing,omitempty"`                            // elsewhere; at most 64
+	Differing     []*Range               `protobuf:"bytes,3,rep,name=differing,proto3" json:"differing,omitempty"`                            // elsewhere, and such sites that are not as its state demands; at most 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
