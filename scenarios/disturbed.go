@@ -26,7 +26,14 @@ type disturbance struct {
 	software    []string // Debian's, that it takes
 	functions   []string // each instruction of these
 	beside      string   // class of text that some of their instructions must have
-	most        int      // points of a batch
+}
+
+// rounds are the batches that are made meanwhile, and least how often it is done at least: bpftrace begins slowly.
+func (d disturbance) rounds() (rounds, least int) {
+	if d.software != nil {
+		return 3 * disturbedRounds, 2
+	}
+	return disturbedRounds, disturbedRounds / 4
 }
 
 // scheduling are functions with the static key of scheduler statistics in them, which
@@ -38,16 +45,17 @@ const schedstats = "/proc/sys/kernel/sched_schedstats"
 // What is slept for between is what lets a batch be planned and written meanwhile, now and then: on a busy host that takes longer, and
 // the module stays longer the more often it has come.
 var disturbances = []disturbance{
-	{"rewrites", "the kernel turns static keys beside what is spliced, while it is spliced",
-		"echo 1 >" + schedstats + " && echo 0 >" + schedstats, "echo 0 >" + schedstats, "", nil, scheduling, "static key site", 400},
-	{"arms", "kprobes come to what is spliced, and go, while it is spliced",
-		arming, "true", "", nil, scheduling, "static key site", 400},
-	{"traces", "the kernel's tracers come to what is spliced, and go, while it is spliced",
-		tracing, untraced, "", nil, scheduling, "ftrace site", 400},
-	{"attaches", "BPF's programs come to what is spliced, and go, while it is spliced",
-		attaching(), untraced, "", []string{"bpftrace"}, scheduling, "ftrace site", 400},
-	{"unloads", "a module comes and goes while it is spliced",
-		"rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))", "grep -q " + someModule + " /proc/modules", someModule, nil, moduleFunctions, "", 400},
+	{name: "rewrites", title: "the kernel turns static keys beside what is spliced, while it is spliced",
+		again: "echo 1 >" + schedstats + " && echo 0 >" + schedstats, atLast: "echo 0 >" + schedstats, functions: scheduling, beside: "static key site"},
+	{name: "arms", title: "kprobes come to what is spliced, and go, while it is spliced",
+		again: arming, atLast: "true", functions: scheduling, beside: "static key site"},
+	{name: "traces", title: "the kernel's tracers come to what is spliced, and go, while it is spliced",
+		again: tracing, atLast: untraced, functions: scheduling, beside: "ftrace site"},
+	{name: "attaches", title: "BPF's programs come to what is spliced, and go, while it is spliced",
+		again: attaching(), atLast: untraced, software: []string{"bpftrace"}, functions: scheduling, beside: "ftrace site"},
+	{name: "unloads", title: "a module comes and goes while it is spliced",
+		again:  "rmmod " + someModule + " 2>/dev/null && insmod /lib/modules/" + someModule + ".ko && sleep $((n % 6 * (1 + n / 6)))",
+		atLast: "grep -q " + someModule + " /proc/modules", module: someModule, functions: moduleFunctions},
 }
 
 // arming has kprobes come to functions that are spliced, and go. Whoever reads their code meanwhile
@@ -78,6 +86,7 @@ const (
 	disturbedPatience = 20 * time.Minute
 	disturbedRounds   = 12
 	smallBatch        = 20
+	largeBatch        = 400
 )
 
 func disturbed() (out []Scenario) {
@@ -106,17 +115,18 @@ func (d disturbance) guests(arch string) []Guest {
 		points = append(points, &wire.Point{Module: d.module, Function: f, Each: wire.Each_INSTRUCTION})
 	}
 	steps := append(evenSteps(points[0]), snapshot("before", ""), shell("begin", d.begin()))
-	for k := range disturbedRounds {
+	rounds, _ := d.rounds()
+	for k := range rounds {
 		s := nth("splice", k)
 		batch := briefly(skipping(s, points))
-		batch.GetSplice().Most = uint32(d.most)
+		batch.GetSplice().Most = largeBatch
 		if k%2 == 1 {
 			batch.GetSplice().Most = smallBatch
 		}
 		steps = append(steps, mayFail(batch), bench(nth("work", k), "null", 1), mayFail(readStill(nth("count", k))), mayFail(unsplice(s)))
 	}
 	last := skipping("last", points)
-	last.GetSplice().Most = uint32(d.most)
+	last.GetSplice().Most = largeBatch
 	guest := Guest{Name: "guest", CPUs: 2, Time: vm.Host, Software: d.software, Boots: d.software != nil, RunTimeout: disturbedPatience, Job: job(append(steps, shell("stop", ended), shell("at last", d.atLast),
 		last, unsplice("last"), snapshot("after", "before"))...)}
 	if d.module != "" {
@@ -129,10 +139,7 @@ func (d disturbance) check(t *T) {
 	const g = "guest"
 	times, err := strconv.Atoi(strings.TrimSpace(string(t.ran(g, "stop")[0])))
 	t.expect("how often it was done is a number", err, "no error", gomega.Succeed())
-	least := disturbedRounds / 4
-	if d.software != nil { // bpftrace begins slowly
-		least = 2
-	}
+	rounds, least := d.rounds()
 	t.atLeast("times that it was done", float64(times), float64(least))
 	t.ran(g, "at last")
 	made, refused, points, beside := 0, 0, 0, 0
@@ -140,7 +147,7 @@ func (d disturbance) check(t *T) {
 	if d.module == "" {
 		even = t.evenOf(g)
 	}
-	for k := range disturbedRounds {
+	for k := range rounds {
 		res := t.Guests[g].Results[nth("splice", k)]
 		t.g.Expect(res).NotTo(gomega.BeNil(), "step splice %d has no answer", k)
 		if res.Error != "" {
