@@ -150,7 +150,7 @@ func (d density) check(t *T) {
 	}
 	metric("came", float64(came), "blocks")
 	t.checkFlow(flow, d.sums, metric)
-	t.checkCalls(flow, t.crowded(g, "crowd", "crowd behind"), metric)
+	t.checkCalls(flow, t.crowded(g, "crowd", "crowd behind"), d.sums, metric)
 	t.atLeast("part of the blocks outside reserved text that is counted", float64(counted)/float64(blocks-reserved), fewestCounted)
 }
 
