@@ -22,7 +22,7 @@ type calling struct {
 // device: the module's calls with what is nearly right and with what is not, by root and by
 // nobody, two at a time, with mappings that come and go, and between them those who want it at once: guest/fuzz.
 func devices() []Scenario {
-	slice := calling{calls: 60_000, dear: 12, made: 24, withCopies: 12, resuming: 18}
+	slice := calling{calls: 60_000, dear: 12, made: 15, withCopies: 8, resuming: 12}
 	long := calling{calls: 10_000_000, dear: 120, made: 150, withCopies: 80, resuming: 80}
 	return []Scenario{
 		{Name: "device", Title: "the device is called with what is nearly right: nothing breaks, nothing is left, no memory is lost", Labels: []string{"fuzz"},

@@ -479,9 +479,14 @@ func fillMoment(f *fuzzer, b []byte) {
 	put(b[44:], 64, 4)
 }
 
-// spoilMost spoils most of what is in no batch of which all is right, and what is sure to be wrong there.
+// spoilMost spoils most of what is in no batch of which all is right, and what is sure to be wrong there: that mostly
+// twice, for what stands there now may do as well.
 func (f *fuzzer) spoilMost(b []byte, fields []field, sure bool) {
-	if !f.right && (sure || f.rng.IntN(4) != 0) {
+	if f.right || !sure && f.rng.IntN(4) == 0 {
+		return
+	}
+	f.spoil(b, fields)
+	if sure && f.rng.IntN(dear) != 0 {
 		f.spoil(b, fields)
 	}
 }
