@@ -74,7 +74,7 @@ func TestProbesEqual(t *testing.T)   { scenario(t, "lmbench-probes-equal", 30, [
 func TestSafety(t *testing.T) { scenario(t, "safety", 14, []string{"amd64"}) }
 
 // What the device is asked that is not right.
-func TestDevice(t *testing.T) { scenario(t, "device", 30, []string{"arm64"}) }
+func TestDevice(t *testing.T) { scenario(t, "device", 90, []string{"arm64"}) }
 
 // Random batches that come and go in several threads, under load.
 func TestChurn(t *testing.T) { scenario(t, "churn", 30, []string{"arm64"}) }

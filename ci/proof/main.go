@@ -66,7 +66,7 @@ var scenarioProofs = []scenarioProof{
 	{"kills-long", "host", "kills.tried", nil},
 	{"power", "host", "power.sleeps", []class{{"points", "power.points", nil}}},
 	{"kexec", "host", "kexec.points", nil},
-	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody", nil}, {"spliced", "device.spliced", nil}}},
+	{"device-long", "host", "device.calls", []class{{"nobody", "device.calls.nobody", nil}, {"spliced", "device.spliced", nil}, {"copies", "device.spliced.copies", nil}, {"resumes", "device.spliced.resumes", nil}}},
 	{"safety", "exact", "safety.splices.points", nil},
 	{"bounds", "exact", "bounds.kprobes", nil},
 	{"unprobed", "exact", "unprobed.all", []class{{"some", "unprobed.some", nil}, {"optimised", "unprobed.some.optimised", amd64}}},

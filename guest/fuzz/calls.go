@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"kerninst/agent/gen"
 	"kerninst/agent/isa"
 	"kerninst/agent/kdev"
@@ -64,11 +62,24 @@ var dear = 12
 
 func (f *fuzzer) at(off int) uint64 { return addrOf(f.arena) + uint64(off) }
 
-func (f *fuzzer) area() *area {
-	if len(f.areas) == 0 {
+func (f *fuzzer) area() *area { return f.one(f.areas) }
+
+// codeArea is one that has code.
+func (f *fuzzer) codeArea() *area {
+	var have []*area
+	for _, a := range f.areas {
+		if a.kind < 2 {
+			have = append(have, a)
+		}
+	}
+	return f.one(have)
+}
+
+func (f *fuzzer) one(of []*area) *area {
+	if len(of) == 0 {
 		return nil
 	}
-	return f.areas[f.rng.IntN(len(f.areas))]
+	return of[f.rng.IntN(len(of))]
 }
 
 // mostAreas is how many there are at once, besides local cells and rings, which stay until
@@ -220,41 +231,52 @@ const copiedSize = 24
 
 var copiedFields = []field{{0, 8, text}, {8, 8, text}, {16, 4, count}, {20, 4, zero}}
 
+// righter is how many batches of which all is right there are for each call that the kernel takes long for: it takes
+// longer for these, and for undoing them.
+const righter = 10
+
 func fillSplice(f *fuzzer, b []byte) {
 	n, copied := 1+f.rng.IntN(3), f.rng.IntN(3)
-	elsewhere := f.rng.IntN(4) == 0 // and right but for that, or nobody would look where
-	if f.elsewhere = elsewhere; elsewhere {
+	f.elsewhere = f.rng.IntN(dear) == 0 // and right but for that, or nobody would look where
+	if f.elsewhere {
 		n, copied = 1, 0
 	}
+	// Drawn once for all of a batch: of things that are right by chance there are never many together.
+	f.right = !f.elsewhere && f.rng.IntN(righter*dear) == 0 && f.codeArea() != nil
+	wrong := f.rng.IntN(n + copied) // one is for sure
 	put(b[0:], f.at(listAt), 8)
 	put(b[8:], uint64(n), 4)
 	for k := range n {
 		s := f.arena[listAt+k*spliceSize:][:spliceSize]
 		f.splice(s)
-		switch {
-		case elsewhere:
+		if f.elsewhere {
 			f.misplaced(s)
-		case f.rng.IntN(dear) != 0:
-			f.spoil(s, spliceFields)
+		} else {
+			f.spoilMost(s, spliceFields, k == wrong)
 		}
 	}
-	put(b[16:], f.at(listAt2), 8)
-	for k := range copied { // what they are copies of
-		v, c := f.victim(), f.arena[listAt2+k*copiedSize:][:copiedSize]
-		put(c[0:], uint64(v.Addr), 8)
-		put(c[8:], uint64(v.Addr)+uint64(len(v.Code)), 8)
-		put(c[16:], uint64(f.rng.IntN(n)), 4)
-		put(c[20:], 0, 4)
-		if f.rng.IntN(dear) != 0 {
-			f.spoil(c, copiedFields)
-		}
-		put(b[32:], uint64(k+1), 4)
-	}
+	f.copies(b, n, copied, wrong-n)
 	f.resumes(b, n)
-	if f.long() { // what is behind them is nothing
+	if !f.right && f.long() { // what is behind them is nothing
 		clear(f.arena[listAt+n*spliceSize : listAt2])
 		put(b[8:], (listAt2-listAt)/spliceSize, 4)
 	}
+}
+
+// copies says what some of n splices are copies of.
+func (f *fuzzer) copies(b []byte, n, copied, wrong int) {
+	put(b[16:], f.at(listAt2), 8)
+	of := 0
+	for k := range copied {
+		v, c := f.victim(), f.arena[listAt2+k*copiedSize:][:copiedSize]
+		of += f.rng.IntN(n - of) // in the splices' order
+		put(c[0:], uint64(v.Addr), 8)
+		put(c[8:], uint64(v.Addr)+uint64(len(v.Code)), 8)
+		put(c[16:], uint64(of), 4)
+		put(c[20:], 0, 4)
+		f.spoilMost(c, copiedFields, k == wrong)
+	}
+	put(b[32:], uint64(copied), 4)
 }
 
 // resumeSize is that of struct ki_resume, and resumeFields are its fields.
@@ -274,7 +296,7 @@ func (f *fuzzer) resumes(b []byte, n int) {
 			put(r[8:], uint64(v.Addr)+uint64(f.rng.IntN(len(v.Code)))&^3, 8)
 			put(r[16:], uint64(k), 4)
 			put(r[20:], 0, 4)
-			if f.rng.IntN(dear) == 0 {
+			if !f.right && f.rng.IntN(dear) == 0 {
 				f.spoil(r, resumeFields)
 			}
 			all++
@@ -320,8 +342,8 @@ const awake = 1 << 3
 // splice fills in a jump, a window's or a breakpoint at some instruction of a victim.
 func (f *fuzzer) splice(s []byte) {
 	clear(s)
-	v, a := f.victim(), f.area()
-	if a == nil || a.kind > 1 {
+	v, a := f.victim(), f.codeArea()
+	if a == nil {
 		return
 	}
 	arch := f.k.arch
@@ -365,6 +387,13 @@ func (f *fuzzer) splice(s []byte) {
 var freeReg = map[string]isa.Reg{"riscv64": 6}
 
 func haveSplices(f *fuzzer, b []byte) {
+	f.Made[batches]++
+	if get(b[32:], 4) > 0 {
+		f.Made[withCopies]++
+	}
+	if get(b[36:], 4) > 0 {
+		f.Made[withResumes]++
+	}
 	for k := range int(get(b[8:], 4)) {
 		f.ids = append(f.ids, binary.LittleEndian.Uint32(f.arena[listAt+k*spliceSize+28:]))
 	}
@@ -450,6 +479,18 @@ func fillMoment(f *fuzzer, b []byte) {
 	put(b[44:], 64, 4)
 }
 
+// spoilMost spoils most of what is in no batch of which all is right, and what is sure to be wrong there: that mostly
+// twice, for what stands there now may do as well.
+func (f *fuzzer) spoilMost(b []byte, fields []field, sure bool) {
+	if f.right || !sure && f.rng.IntN(4) == 0 {
+		return
+	}
+	f.spoil(b, fields)
+	if sure && f.rng.IntN(dear) != 0 {
+		f.spoil(b, fields)
+	}
+}
+
 func (f *fuzzer) spoilSome(b []byte, fields []field) {
 	if f.rng.IntN(4) == 0 {
 		f.spoil(b, fields)
@@ -476,26 +517,37 @@ func (f *fuzzer) once() {
 	c := f.some()
 	b := f.arena[:c.size]
 	clear(b)
-	f.elsewhere = false
+	f.elsewhere, f.right = false, false
 	if c.fill != nil {
 		c.fill(f, b)
 	}
-	if f.rng.IntN(2) == 0 {
-		f.spoil(b, c.fields)
-	}
 	arg, cmd := f.at(0), c.cmd
-	switch f.rng.IntN(64) {
-	case 0:
-		arg = f.pointer()
-	case 1:
-		cmd ^= 1 << f.rng.IntN(32)
+	if !f.right {
+		arg, cmd = f.mistaken(c, b)
 	}
 	errno := ioctl(f.fd, cmd, uintptr(arg))
-	f.Answers[c.name+" "+unix.ErrnoName(errno)]++
+	f.answered(c.name, errno)
 	if f.elsewhere {
-		f.Answers["elsewhere "+unix.ErrnoName(errno)]++
+		f.answered("elsewhere", errno)
+	}
+	if f.right {
+		f.answered("right", errno)
 	}
 	if errno == 0 && arg == f.at(0) && cmd == c.cmd && c.done != nil {
 		c.done(f, b)
 	}
+}
+
+// mistaken spoils each other call's structure, and seldom has it be elsewhere or for another call.
+func (f *fuzzer) mistaken(c *call, b []byte) (arg uint64, cmd uintptr) {
+	if f.rng.IntN(2) == 0 {
+		f.spoil(b, c.fields)
+	}
+	switch f.rng.IntN(64) {
+	case 0:
+		return f.pointer(), c.cmd
+	case 1:
+		return f.at(0), c.cmd ^ 1<<f.rng.IntN(32)
+	}
+	return f.at(0), c.cmd
 }

@@ -30,8 +30,10 @@ type area struct {
 // others have.
 type fuzzer struct {
 	elsewhere bool // the call is of a splice that is misplaced
+	right     bool // the call is of a batch of which all is right
 	k         *kernel
 	fd        int
+	stream    int // which of those who call at once
 	rng       *rand.Rand
 	reach     place.Window // where areas are asked for
 
@@ -40,7 +42,7 @@ type fuzzer struct {
 
 	areas []*area
 	ids   []uint32 // of splices, in order
-	maps  []mapping
+	maps  [mostMappings]mapping
 
 	openErrno error // what opening the device once more is answered
 	tally
@@ -48,8 +50,8 @@ type fuzzer struct {
 
 // newFuzzer has an arena behind whose end nothing is, and pages that may not be written or
 // not be touched.
-func newFuzzer(k *kernel, fd int, seed, stream uint64, openErrno error) (*fuzzer, error) {
-	f := &fuzzer{k: k, fd: fd, rng: rand.New(rand.NewPCG(seed, stream)), openErrno: openErrno, tally: newTally()}
+func newFuzzer(k *kernel, fd int, seed uint64, stream int, openErrno error) (*fuzzer, error) {
+	f := &fuzzer{k: k, fd: fd, stream: stream, rng: rand.New(rand.NewPCG(seed, uint64(stream))), openErrno: openErrno, tally: newTally()}
 	b, err := unix.Mmap(-1, 0, arenaLen+4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func newFuzzer(k *kernel, fd int, seed, stream uint64, openErrno error) (*fuzzer
 
 func (f *fuzzer) victim() victim { return f.k.Victims[f.rng.IntN(len(f.k.Victims))] }
 
-// run makes so many calls, and plays in between.
+// run makes so many calls, and plays in between. Some mappings stay, for the end of the process.
 func (f *fuzzer) run(n int) {
 	for k := range n {
 		f.once()
@@ -80,21 +82,26 @@ func (f *fuzzer) run(n int) {
 			f.others()
 		}
 	}
-	for _, m := range f.maps {
-		unmap(m)
+	for slot := range f.maps {
+		if m := &f.maps[slot]; m.p != nil {
+			f.touch(slot)
+			if f.rng.IntN(2) == 0 {
+				m.unmap()
+			}
+		}
 	}
-	f.maps = nil
 }
 
 // threads call at once.
 const threads = 2
 
-// together runs several of them that share a descriptor, and adds up what they were answered.
-func together(k *kernel, fd, n int, seed uint64, openErrno error) (sum tally, err error) {
+// together has so many of them do something at once, and adds up what they were answered. They share a descriptor,
+// if there is one.
+func together(k *kernel, fd, threads int, seed uint64, openErrno error, do func(*fuzzer)) (sum tally, err error) {
 	sum = newTally()
 	var all []*fuzzer
 	for t := range threads {
-		f, err := newFuzzer(k, fd, seed, uint64(t), openErrno)
+		f, err := newFuzzer(k, fd, seed, t, openErrno)
 		if err != nil {
 			return sum, err
 		}
@@ -102,7 +109,7 @@ func together(k *kernel, fd, n int, seed uint64, openErrno error) (sum tally, er
 	}
 	var wait sync.WaitGroup
 	for _, f := range all {
-		wait.Go(func() { f.run(n / threads) })
+		wait.Go(func() { do(f) })
 	}
 	wait.Wait()
 	for _, f := range all {
@@ -116,16 +123,22 @@ func together(k *kernel, fd, n int, seed uint64, openErrno error) (sum tally, er
 const rounds = 8
 
 // everything is one caller after the other: two threads of root's, and two of nobody's, who
-// has the device of root.
+// has the device of root; and between the rounds those who want it at once.
 func everything(calls int, seed uint64) error {
+	if calls%(2*rounds*threads) != 0 {
+		return fmt.Errorf("%d calls cannot be made by %d threads, as two users, in %d rounds", calls, threads, rounds)
+	}
 	k, err := look()
 	if err != nil {
 		return err
 	}
 	var halves []map[string]int
-	root, nobody := newTally(), newTally()
+	root, nobody, opening := newTally(), newTally(), newTally()
 	for r := range rounds {
 		if err := k.round(calls/rounds/2, seed+uint64(r), &root, &nobody); err != nil {
+			return err
+		}
+		if err := k.contest(seed+uint64(r), &opening); err != nil {
 			return err
 		}
 		if r+1 == rounds/2 || r+1 == rounds {
@@ -136,10 +149,13 @@ func everything(calls int, seed uint64) error {
 			halves = append(halves, now)
 		}
 	}
-	made := root.Answers["splice "] + nobody.Answers["splice "]
-	check.Report("batches that were made", made, made > 0, "")
-	root.report("root")
-	nobody.report("nobody")
+	for _, what := range []string{batches, withCopies, withResumes} {
+		n := root.Made[what] + nobody.Made[what]
+		check.Report(what, n, n > 0, "")
+	}
+	root.report("root", calls/2)
+	nobody.report("nobody", calls/2)
+	opening.reportHeld("openers")
 	check.Grown(halves[0], halves[1], mayGrow)
 	if err := check.Leaks(); err != nil {
 		return err
@@ -212,14 +228,19 @@ func (k *kernel) as(id uint32, fd, calls int, seed uint64) (t tally, err error) 
 	}
 	file := os.NewFile(uintptr(dup), devicePath)
 	defer file.Close()
+	c := exec.Command("/proc/self/exe", "-calls", strconv.Itoa(calls), "-seed", strconv.FormatUint(seed, 10), "-dear", strconv.Itoa(dear), "user")
+	c.ExtraFiles = []*os.File{file}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
+	return k.told(c)
+}
+
+// told has a process do its part, which is told of the kernel and says what it was answered.
+func (k *kernel) told(c *exec.Cmd) (t tally, err error) {
 	known, err := json.Marshal(k)
 	if err != nil {
 		return t, err
 	}
-	c := exec.Command("/proc/self/exe", "-calls", strconv.Itoa(calls), "-seed", strconv.FormatUint(seed, 10), "-dear", strconv.Itoa(dear), "user")
-	c.ExtraFiles = []*os.File{file}
 	c.Stdin, c.Stderr = bytes.NewReader(known), os.Stderr
-	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
 	out, err := c.Output()
 	if err != nil {
 		return t, err
@@ -227,8 +248,8 @@ func (k *kernel) as(id uint32, fd, calls int, seed uint64) (t tally, err error) 
 	return t, json.Unmarshal(out, &t)
 }
 
-// asUser is that process.
-func asUser(calls int, seed uint64) error {
+// part is what such a process does.
+func part(do func(*kernel) (tally, error)) error {
 	k := &kernel{}
 	if err := json.NewDecoder(os.Stdin).Decode(k); err != nil {
 		return err
@@ -237,15 +258,22 @@ func asUser(calls int, seed uint64) error {
 	if k.arch, err = all.Lookup(k.Info.Arch); err != nil {
 		return err
 	}
-	opened := unix.EBUSY
-	if os.Getuid() != 0 {
-		opened = unix.EACCES
-	}
-	t, err := together(k, 3, calls, seed, opened)
+	t, err := do(k)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(t)
+}
+
+// asUser is the process of a user.
+func asUser(calls int, seed uint64) error {
+	opened := unix.EBUSY
+	if os.Getuid() != 0 {
+		opened = unix.EACCES
+	}
+	return part(func(k *kernel) (tally, error) {
+		return together(k, 3, threads, seed, opened, func(f *fuzzer) { f.run(calls / threads) })
+	})
 }
 
 // left reports what is still there when everything is closed.

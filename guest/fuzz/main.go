@@ -5,6 +5,7 @@
 //
 //	fuzz -calls N -seed N      all checks
 //	fuzz -calls N user         calls by a user, with the device as file 3
+//	fuzz openers               several who want the device at once
 //
 // What is spliced are system calls that nothing in the guest makes: what is written there may
 // be any bytes that the module accepts, for it does not know what code means.
@@ -28,6 +29,8 @@ func main() {
 		err = everything(*calls, *seed)
 	case "user":
 		err = asUser(*calls, *seed)
+	case "openers":
+		err = asOpeners(*seed)
 	default:
 		err = fmt.Errorf("unknown role %q", flag.Arg(0))
 	}
