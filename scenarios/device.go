@@ -26,7 +26,7 @@ func devices() []Scenario {
 	long := calling{calls: 10_000_000, dear: 120, made: 150, withCopies: 80, resuming: 80}
 	return []Scenario{
 		{Name: "device", Title: "the device is called with what is nearly right: nothing breaks, nothing is left, no memory is lost", Labels: []string{"fuzz"},
-			Guests: deviceGuests(slice, 4*time.Minute), Check: slice.check},
+			Guests: deviceGuests(slice, 8*time.Minute), Check: slice.check},
 		{Name: "device-long", Title: "the same with 10,000,000 calls", Labels: []string{"proof"},
 			Guests: deviceGuests(long, 3*time.Hour), Check: long.check},
 	}
