@@ -92,7 +92,7 @@ func (c cache) objects() (int, error) {
 }
 
 // mayHold is by how much what the kernel holds may differ, likewise, when nobody else does much: KiB, and pieces of virtual memory.
-var mayHold = map[string]int{slabs: 128, "VmallocUsed": 256, "Percpu": 64, "pieces": 0}
+var mayHold = map[string]int{slabs: 256, "VmallocUsed": 256, "Percpu": 64, "pieces": 0}
 
 // more is what is more than before, and what of that is more than it may be behind something that was done so many times. Half as many
 // objects of a size as that are others'.

@@ -80,7 +80,7 @@ func (k *kernel) sited(t *thread) (a attempt, err error) {
 }
 
 // copiedCalls are system calls that call something: who sleeps there has somewhere to go on.
-var copiedCalls = []string{"getpgid", "getsid", "sched_getscheduler", "sched_getparam", "sched_rr_get_interval"}
+var copiedCalls = []string{"getpgid", "getsid", "sched_getscheduler", "sched_getparam", "sched_rr_get_interval", "times", "getrusage", "sched_getaffinity", "capget", "setpriority", "dup", "lseek", "read", "write", "openat"}
 
 // copies makes a batch of copies of two of them.
 func (k *kernel) copies(t *thread) (attempt, error) {
@@ -92,7 +92,8 @@ func (k *kernel) copies(t *thread) (attempt, error) {
 		}
 		f, err := k.text.Function("", ktext.Syscall(runtime.GOARCH, name))
 		if err != nil {
-			return attempt{}, err
+			why = err
+			continue
 		}
 		req := k.request(t)
 		req.Features.Keys, req.Own = k.info.Keys(), k.siteable(t)
