@@ -78,8 +78,14 @@ func mishapGuests(kind string, points, stride int) func(string) []Guest {
 	}
 }
 
-// walked are the calls of which each allocation must have failed.
-var walked = []string{"load", "area", "read", "batch", "undo", "moment", "moment of lists", "wait", "rings", "release"}
+// walked are the calls of which each allocation must have failed, and failed again, and lost nothing.
+var walked = []string{"load", "area", "read", "read without probes", "batch", "undo", "code with sites", "batch of copies", "moment", "moment of lists", "wait", "rings"}
+
+// localWalked is walked where CPUs have cells of their own.
+const localWalked = "local cells"
+
+// daemonMade is what the daemon that nobody has killed must have made, in each of its batches.
+var daemonMade = []string{"functions that are copied", "records", "points by each mechanism"}
 
 func checkMishap(kind string) func(*T) {
 	return func(t *T) {
@@ -93,12 +99,32 @@ func checkMishap(kind string) func(*T) {
 			}
 		}
 		if kind == "fails" {
-			for _, call := range walked {
-				t.atLeast("allocations of "+call, float64(seen["fails: "+call]), 1)
-			}
+			t.failed(seen)
+		} else {
+			t.killed(seen)
 		}
 		t.unharmed("", g, seen)
 		t.Metrics[kind+".tried"] = report.Metric{Value: float64(all), Unit: kind, N: 1}
+	}
+}
+
+func (t *T) failed(seen map[string]int) {
+	calls := walked
+	if t.Arch == "amd64" {
+		calls = append(slices.Clone(calls), localWalked)
+	}
+	for _, call := range calls {
+		t.atLeast("allocations of "+call, float64(seen["fails: "+call]), 1)
+		t.atLeast("times that they failed again: "+call, float64(seen["kernel memory that is not given back: fails: "+call]), 1)
+	}
+	t.atLeast("allocations of release", float64(seen["fails: release"]), 1)
+}
+
+func (t *T) killed(seen map[string]int) {
+	for _, batch := range []string{"first", "again"} {
+		for _, what := range daemonMade {
+			t.atLeast(what+" of the daemon's batch "+batch, float64(seen[what+" of the daemon's batch "+batch]), 1)
+		}
 	}
 }
 

@@ -1,7 +1,10 @@
 package check
 
 import (
+	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"kerninst/agent/kdev"
 )
@@ -9,9 +12,17 @@ import (
 // Leaving is how long who may be in a patch has to leave it.
 const Leaving = time.Minute
 
+// Without unloads the module, if it is there, and is how many pieces of virtual memory there are that might be its own and are not.
+func Without() (pieces int, err error) {
+	if err := kdev.Unload(kdev.ModuleName); err != nil && !errors.Is(err, unix.ENOENT) {
+		return 0, err
+	}
+	return Pieces()
+}
+
 // Left is checks of what the module has when its device was closed: nothing, so that it can be
-// unloaded, which is done.
-func Left() error {
+// unloaded, which is done. Without it there were so many pieces.
+func Left(without int) error {
 	dev, err := kdev.Open()
 	if err != nil {
 		return err
@@ -28,6 +39,6 @@ func Left() error {
 	err = kdev.UnloadWhenFree(kdev.ModuleName, Leaving)
 	Report("unload", 1, err == nil, "%v", err)
 	pieces, err := Pieces()
-	Report("pieces of virtual memory that the module has left", pieces, err == nil && pieces == 0, "%v", err)
+	Report("pieces of virtual memory that the module has left", pieces-without, err == nil && pieces <= without, "%d without it, %d now, %v", without, pieces, err)
 	return nil
 }

@@ -23,16 +23,22 @@ type Log struct {
 	fd    int
 	lines int
 	bad   []string
-	more  int // so many lines are kept
+	stays bool // what the module says to stay is amiss
+	more  int  // so many lines are kept
 	err   error
 	ended chan struct{}
 
 	ending atomic.Bool // all that is there is read, and no more is waited for
 }
 
-// WatchLog reads the kernel's log from now on.
-func WatchLog() (*Log, error) {
-	l := &Log{ended: make(chan struct{})}
+// WatchLog reads the kernel's log from now on: for what is amiss, and for what the module says to stay.
+func WatchLog() (*Log, error) { return watchLog(true) }
+
+// WatchKernel reads it for what is amiss alone: where an undo finds no memory, something stays until there is some.
+func WatchKernel() (*Log, error) { return watchLog(false) }
+
+func watchLog(stays bool) (*Log, error) {
+	l := &Log{stays: stays, ended: make(chan struct{})}
 	var err error
 	if l.fd, err = unix.Open(klog.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return nil, err
@@ -73,7 +79,7 @@ func (l *Log) read() {
 func (l *Log) keep(line string) {
 	_, amiss := klog.Complaint(line)
 	switch {
-	case amiss || stay.MatchString(line):
+	case amiss || l.stays && stay.MatchString(line):
 		l.more = behind
 	case l.more > 0:
 		l.more--

@@ -19,7 +19,7 @@ var told = []string{"MemFree", "Buffers", "Cached", "AnonPages", "Slab", "PageTa
 const slabs = "SUnreclaim"
 
 // Kept is what the kernel holds, in KiB, by what holds it, and how many pieces of virtual
-// memory are the module's.
+// memory may be the module's.
 func Kept() (map[string]int, error) {
 	// Each CPU keeps a part of the kernel's sums to itself, until it is asked.
 	if err := os.WriteFile("/proc/sys/vm/stat_refresh", []byte("1"), 0); err != nil {
@@ -61,10 +61,23 @@ func Grown(first, last, may map[string]int) {
 	}
 }
 
-// Pieces is how many pieces of virtual memory the module has asked for and not given back.
+// Pieces is how many pieces of virtual memory the module may have asked for and not given back.
 func Pieces() (int, error) {
 	vm, err := os.ReadFile("/proc/vmallocinfo")
-	return strings.Count(string(vm), "["+kdev.ModuleName+"]"), err
+	return pieces(string(vm)), err
+}
+
+// pieces are those that are said to be the module's own, and those of whom nobody knows. Of code that is not there any more, as that of
+// a module that is gone, or was not loaded to its end, or has begun and does without what it began with, there is an address and no name
+// (%pS in lib/vsprintf.c).
+func pieces(vm string) (n int) {
+	for line := range strings.Lines(vm) {
+		w := strings.Fields(line) // where, how much, whose (mm/vmalloc.c)
+		if len(w) > 2 && (strings.HasPrefix(w[2], "0x") || strings.Contains(line, "["+kdev.ModuleName+"]")) {
+			n++
+		}
+	}
+	return n
 }
 
 // aside is how many KiB of free pages CPUs have aside: many, at times.

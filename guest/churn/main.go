@@ -54,9 +54,9 @@ func main() {
 	case "load":
 		err = load(flag.Arg(1))
 	case "fails":
-		err = fails(*points, *seed)
+		err = watched(func() error { return fails(*points, *seed) })
 	case "kills":
-		err = kills(*points, *stride, *seed)
+		err = watched(func() error { return kills(*points, *stride, *seed) })
 	case "victim":
 		err = die(flag.Arg(1), *points, *seed)
 	default:
@@ -74,6 +74,10 @@ var mayGrow = map[string]int{"SUnreclaim": 2048, "VmallocUsed": 2048, "Percpu": 
 // everything is two equal parts, each with the device opened for itself: what the kernel holds
 // behind the second is no more than behind the first.
 func everything(l limit, points int, seed uint64) error {
+	without, err := check.Without()
+	if err != nil {
+		return err
+	}
 	log, err := check.WatchLog()
 	if err != nil {
 		return err
@@ -95,7 +99,7 @@ func everything(l limit, points int, seed uint64) error {
 	check.Grown(held[0], held[1], mayGrow)
 	lines, bad, err := log.End()
 	check.Report("the kernel's log has nothing wrong", lines, err == nil && len(bad) == 0, "%q, %v", bad, err)
-	return check.Left()
+	return check.Left(without)
 }
 
 // settling is how long the kernel has to free what it frees in its own time.
