@@ -93,12 +93,14 @@ type calledBy struct {
 
 func (c calledBy) at() isa.Addr { return c.site }
 
-// What is at a site of a static call that comes back, where it calls nothing, and what may be there instead of a call of what
-// returns zero: a register is cleared, as written until 6.1 and since.
-var (
-	callsNothing = []string{"\x0f\x1f\x44\x00\x00"}
-	returnsZero  = []string{"\x66\x66\x48\x31\xc0", "\x2e\x2e\x2e\x31\xc0"}
-)
+// callsNothing is what is at a site of a static call that comes back, where it calls nothing; and calledAs what is there
+// instead of a call of some functions: a register is cleared, as written until 6.1 and since; or there is a trap that warns, since 6.19.
+const callsNothing = "\x0f\x1f\x44\x00\x00"
+
+var calledAs = map[string][]string{
+	"__static_call_return0": {"\x66\x66\x48\x31\xc0", "\x2e\x2e\x2e\x31\xc0"},
+	"__WARN_trap":           {"\x67\x48\x0f\xb9\x3a"},
+}
 
 func (c calledBy) holds(t *Text) (bool, error) {
 	word, err := t.word(c.key, 8)
@@ -112,20 +114,15 @@ func (c calledBy) holds(t *Text) (bool, error) {
 	case f != 0 && in.Target == f && (leaves && c.tail || in.Flow == isa.FlowCall && !c.tail):
 		return true, err
 	case f != 0:
-		return !c.tail && slices.Contains(returnsZero, code) && t.isCalled("__static_call_return0", f), err
+		to, _ := t.Locate(f)
+		return !c.tail && to.Addr == f && slices.Contains(calledAs[to.Name], code), err
 	case !c.tail:
-		return slices.Contains(callsNothing, code), err
+		return code == callsNothing, err
 	case leaves: // to what returns
 		to, _ := t.Locate(in.Target)
 		return strings.HasSuffix(to.Name, "return_thunk") || to.Name == "__static_call_return", err
 	}
 	return in.Flow == isa.FlowReturn, err
-}
-
-// isCalled reports whether an address is that of a function.
-func (t *Text) isCalled(function string, a isa.Addr) bool {
-	f, err := t.Function("", function)
-	return err == nil && f.Addr == a
 }
 
 // rewritten is the instruction at a site that the kernel rewrites, and its bytes.

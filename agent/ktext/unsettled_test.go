@@ -140,6 +140,7 @@ func TestUnsettledCalls(t *testing.T) {
 		"ends in it now and then": {true, k.callees, jcc, true},
 		"calls another":           {false, k.callees, call(0xe8, k.callees+16), false},
 		"calls nothing":           {false, k.callees, nop, false},
+		"warns":                   {false, k.callees, []byte{0x67, 0x48, 0x0f, 0xb9, 0x3a}, false},
 		"clears a register":       {false, k.callees, []byte{0x2e, 0x2e, 0x2e, 0x31, 0xc0}, false},
 		"nothing, returns":        {true, 0, ret, true},
 		"nothing, returns early":  {false, 0, ret, false},
