@@ -111,15 +111,6 @@ func (k *kernel) mishap() (*thread, []*plan.Plan) {
 	return t, append([]*plan.Plan{t.ways[0]}, t.planned()...)
 }
 
-// openEvenly opens for a small batch that has all mechanisms.
-func openEvenly(points int, seed uint64) (*kernel, error) {
-	k, err := open(points, seed)
-	if err == nil {
-		k.oneOfEach(k.threads[0])
-	}
-	return k, err
-}
-
 // fails has each allocation of each call fail, one after the other: the call says so, and
 // nothing has changed, or it has gone another way and does what it should.
 func fails(points int, seed uint64) error {
@@ -502,7 +493,7 @@ func kills(points, stride int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	k, err := openEvenly(points, seed)
+	k, err := open(points, seed)
 	if err != nil {
 		return err
 	}
@@ -645,7 +636,7 @@ func die(step string, points int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	k, err := openEvenly(points, seed)
+	k, err := open(points, seed)
 	if err != nil {
 		return err
 	}
