@@ -271,13 +271,38 @@ func (k *kernel) oneOfEach(t *thread) {
 			req := k.request(t)
 			req.Function, req.Mechanism = name, m
 			if p, refusal := plan.Entry(k.text, req); refusal == nil {
-				t.groups = append(t.groups, &group{function: name, plans: []*plan.Plan{p}})
-				k.all.Add(p)
-				t.fresh[p] = true
+				k.give(t, p)
 				break
 			}
 		}
 	}
+	k.oneFaulting(t)
+}
+
+// oneFaulting gives it one of what may fault, at the first place that takes one.
+func (k *kernel) oneFaulting(t *thread) {
+	for _, name := range reaching {
+		f, err := k.text.Function("", name)
+		if err != nil || !k.annexed {
+			continue
+		}
+		faults, _ := k.text.Faults("", f.Addr, f.End()) // none is none by each mechanism, which is looked at
+		for _, x := range faults {
+			req := k.request(t)
+			req.Offset = isa.Off(x.Site - f.Addr)
+			if p, refusal := plan.At(k.text, f, req); refusal == nil {
+				k.give(t, p)
+				return
+			}
+		}
+	}
+}
+
+// give has a thread have a point of its own.
+func (k *kernel) give(t *thread, p *plan.Plan) {
+	t.groups = append(t.groups, &group{function: p.Symbol, plans: []*plan.Plan{p}})
+	k.all.Add(p)
+	t.fresh[p] = true
 }
 
 // loading is how many of some points load from memory.
