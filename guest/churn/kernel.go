@@ -190,12 +190,14 @@ type group struct {
 	came     bool // somebody came by one of them
 }
 
-// share gives each busy function to one of the threads, until there are so many points, and those that reach for a
-// program's memory to the first. Of a mechanism that the ladder seldom comes to, it has every eighth point tried first.
+// share gives the first thread a point by each mechanism, and each busy function to one of the threads, until there are so many points
+// besides, those that reach for a program's memory to the first. Of a mechanism that the ladder seldom comes to, it has every eighth point tried first.
 func (k *kernel) share(points int, rng *rand.Rand) error {
 	names := slices.Clone(busy)
 	rng.Shuffle(len(names), func(a, b int) { names[a], names[b] = names[b], names[a] })
+	before := k.all.Len()
 	k.oneOfEach(k.threads[0]) // of the functions that all run, where a small batch has else none by some that is come by
+	points += k.all.Len() - before
 	n := 0
 	for m, name := range append(slices.Clone(reaching), names...) {
 		if k.all.Len() >= points {
