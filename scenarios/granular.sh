@@ -15,37 +15,27 @@ ftrace() {
 	echo nop >current_tracer; echo >set_ftrace_filter
 }
 
-# bpftrace HOOK ACTION WORK...: what the workload prints, a line, and for each function how often
-# it was come by while it ran: its probes count what bpftrace itself does while they come and go.
+# bpftrace HOOK ACTION MARK WORK...: what the workload prints, a line, and for each function how often it was come by
+# while it ran: its probes count what bpftrace itself does while they come and go, too. So it prints its map when
+# MARK is called, which is before and behind that, and at its end.
 bpftrace() {
-	hook=$1 action=$2; shift 2
-	rm -f $answer /run/bench /run/before /run/after
-	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"; } >/run/program.bt
+	hook=$1 action=$2 mark=$3; shift 3
+	rm -f $answer /run/bench
+	{ sed "s/.*/$hook:&,/" | tr -d '\n' | sed 's/,$//'; echo " $action"
+		echo "$hook:$mark { printf(\"--\\n\"); print(@); } END { printf(\"--\\n\"); }"; } >/run/program.bt
 	ulimit -n 65536 # each function's program is a file
 	export BPFTRACE_MAX_PROBES=65536 BPFTRACE_MAX_BPF_PROGS=65536 BPFTRACE_MAX_MAP_KEYS=65536
 	/usr/bin/bpftrace -o $answer -c "/bin/sh /run/granular.sh inside $*" /run/program.bt >/run/said 2>&1
-	[ -s /run/after ] || { tail -c 2000 /run/said >&2; exit 1; }
-	before=$(cat /run/before) after=$(cat /run/after)
-	cat /run/bench && echo -- &&
-		{ head -c $before $answer | counts | sed 's/ / -/'; head -c $after $answer | tail -c +$((before + 1)) | counts; } |
-		awk '{ n[$1] += $2 } END { for (f in n) printf "%s %.0f\n", f, n[f] }'
+	[ -s /run/bench ] || { tail -c 2000 /run/said >&2; exit 1; }
+	[ $(grep -c -e '^--$' $answer) = 3 ] || { echo "bpftrace has not printed its map twice" >&2; exit 1; }
+	cat /run/bench && echo -- && sed -e 's/^@\[\(.*\)\]: /\1 /' $answer | awk '/^--$/ { part++ } NF == 2 && part < 3 { n[$1] += part == 1 ? -$2 : $2 }
+		END { for (f in n) printf "%s %.0f\n", f, n[f] }'
 	grep -i -e lost -e warn -e attach /run/said | cut -c1-200 | tail -n 50 >&2 # it shows the whole program with each
 	sleep 3 # what is put off when probes go comes meanwhile
 }
 
-# counts reads a map that bpftrace has printed.
-counts() { sed -n 's/^@\[\(.*\)\]: /\1 /p'; }
-
 # inside is what bpftrace starts when its probes are there; what these are made faster by comes a
-# moment later.
-inside() { sleep 1; printed before && "$@" >/run/bench && printed after; }
-
-# printed has bpftrace print its map, and keeps how long its answer is when it has.
-printed() {
-	old=$(wc -c <$answer) new=$old
-	kill -USR1 $PPID
-	while sleep 1; last=$new; new=$(wc -c <$answer); [ $new = $old ] || [ $new != $last ]; do :; done
-	echo $new >/run/$1
-}
+# moment later, and so does what it prints.
+inside() { sleep 1; times >/dev/null; sleep 5; "$@" >/run/bench && times >/dev/null; sleep 5; }
 
 "$@"

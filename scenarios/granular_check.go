@@ -63,7 +63,7 @@ var rivals = []rival{
 			if arch == "riscv64" { // whose kernel takes no kprobe where a function begins
 				hook = "fentry"
 			}
-			return []string{"bpftrace", hook, action}
+			return []string{"bpftrace", hook, action, syscallEntry(arch, "times")}
 		},
 		lacks: func(arch string, g granularity) string {
 			switch {
