@@ -497,21 +497,21 @@ const leastShared = 0.95
 // it begins and ends.
 var mostApart = map[string]float64{toolClone: 0.1, toolKprobe: 0.1, toolOptprobe: 0.25, toolBpftrace: 0.15, toolFtrace: 0.1}
 
-// granularApart lists the places that come into it at which another mechanism found another number,
+// furthest lists the places that come into it at which another mechanism found another number,
 // those first that are furthest apart: what it found more, what splices found, place.
-func (t *T) granularApart(s granularSuite, g granularity, m rival, ours, theirs map[uint64]uint64, names map[uint64]string) {
-	more := map[uint64]int64{}
+func furthest[P cmp.Ordered](ours, theirs map[P]uint64, often uint64, name func(P) string) []byte {
+	more := map[P]int64{}
 	for at, n := range ours {
-		if other, both := theirs[at]; both && n >= s.often && other != n {
+		if other, both := theirs[at]; both && n >= often && other != n {
 			more[at] = int64(other - n)
 		}
 	}
-	far := func(at uint64) int64 { return max(more[at], -more[at]) }
-	var text strings.Builder
-	for _, at := range slices.SortedFunc(maps.Keys(more), func(a, b uint64) int { return cmp.Or(cmp.Compare(far(b), far(a)), cmp.Compare(a, b)) }) {
-		fmt.Fprintf(&text, "%10d %10d text+%#x in %s\n", more[at], ours[at], at, names[at])
+	far := func(at P) int64 { return max(more[at], -more[at]) }
+	var text bytes.Buffer
+	for _, at := range slices.SortedFunc(maps.Keys(more), func(a, b P) int { return cmp.Or(cmp.Compare(far(b), far(a)), cmp.Compare(a, b)) }) {
+		fmt.Fprintf(&text, "%10d %10d %s\n", more[at], ours[at], name(at))
 	}
-	t.Files[s.name+"-"+g.name+"-"+m.name+".txt"] = []byte(text.String())
+	return text.Bytes()
 }
 
 // granularCounts files what splices counted, and holds it against what is known.
@@ -572,6 +572,7 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 		file(otherwise(map[string]uint64{"": set.sum(ours)}, map[string]uint64{"": records}, 1))
 	case m.name == toolBpftrace:
 		theirs := t.bpftraceFound(g)
+		t.Files[s.name+"-"+g.name+"-"+m.name+".txt"] = furthest(of, theirs, s.often, func(function string) string { return function })
 		file(otherwise(of, theirs, s.often))
 		// Of a system call without arguments amd64's tables of names have one that is no 64-bit
 		// call's, which the pattern leaves out, and the set of places with it.
@@ -584,7 +585,7 @@ func (t *T) granularRival(s granularSuite, g granularity, m rival) {
 		file(otherwise(map[string]uint64{"": set.sum(ours)}, map[string]uint64{"": n}, 1))
 	default:
 		theirs := t.probesFound(m.guest, g)
-		t.granularApart(s, g, m, ours, theirs, names)
+		t.Files[s.name+"-"+g.name+"-"+m.name+".txt"] = furthest(ours, theirs, s.often, func(at uint64) string { return fmt.Sprintf("text+%#x in %s", at, names[at]) })
 		file(otherwise(ours, theirs, s.often))
 		judge(byFunction(theirs, names), func(string) bool { return true })
 	}
