@@ -82,6 +82,34 @@ func (k *kernel) sited(t *thread) (a attempt, err error) {
 // copiedCalls are system calls that call something: who sleeps there has somewhere to go on.
 var copiedCalls = []string{"getpgid", "getsid", "sched_getscheduler", "sched_getparam", "sched_rr_get_interval", "times", "getrusage", "sched_getaffinity", "capget", "setpriority", "dup", "lseek", "read", "write", "openat"}
 
+// copy is one of a system call.
+func (k *kernel) copy(t *thread, name string) (*plan.Cloned, error) {
+	f, err := k.text.Function("", ktext.Syscall(runtime.GOARCH, name))
+	if err != nil {
+		return nil, err
+	}
+	req := k.request(t)
+	req.Features.Keys, req.Own = k.info.Keys(), k.siteable(t)
+	c, refusal := plan.AsClone(k.text, req, plan.Cloning{Functions: []ktext.Func{f}})
+	if refusal != nil {
+		return nil, refusal
+	}
+	return c, nil
+}
+
+// copyable is the first of them of which there is a copy.
+func (k *kernel) copyable(t *thread) (string, error) {
+	var why error
+	for _, name := range copiedCalls {
+		_, err := k.copy(t, name)
+		if err == nil {
+			return ktext.Syscall(runtime.GOARCH, name), nil
+		}
+		why = err
+	}
+	return "", why
+}
+
 // copies makes a batch of copies of two of them.
 func (k *kernel) copies(t *thread) (attempt, error) {
 	var plans []*plan.Plan
@@ -90,16 +118,9 @@ func (k *kernel) copies(t *thread) (attempt, error) {
 		if len(plans) == 2 {
 			break
 		}
-		f, err := k.text.Function("", ktext.Syscall(runtime.GOARCH, name))
+		c, err := k.copy(t, name)
 		if err != nil {
 			why = err
-			continue
-		}
-		req := k.request(t)
-		req.Features.Keys, req.Own = k.info.Keys(), k.siteable(t)
-		c, refusal := plan.AsClone(k.text, req, plan.Cloning{Functions: []ktext.Func{f}})
-		if refusal != nil {
-			why = refusal
 			continue
 		}
 		plans = append(plans, c.Entry)

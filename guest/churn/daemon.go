@@ -60,19 +60,20 @@ func (d *daemons) batch(name string) *wire.Step {
 	}, d.points...)
 	all = append(all, &wire.Point{Function: "vfs_fsync_range", Each: wire.Each_INSTRUCTION})
 	return &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{SkipRefused: true, Most: mostOfJob, Points: all,
-		Clones: []*wire.Cloning{{Entry: call("getpgid"), Rules: []*wire.Rule{{Each: wire.Each_BLOCK}}}},
+		Clones: []*wire.Cloning{{Entry: d.cloned, Rules: []*wire.Rule{{Each: wire.Each_BLOCK}}}},
 	}}}
 }
 
 // daemons do jobs, one after the other.
 type daemons struct {
 	points    []*wire.Point // by each mechanism
+	cloned    string        // of which there is a copy
 	job, port string
 }
 
-func newDaemons(points []*wire.Point) (*daemons, error) {
+func newDaemons(points []*wire.Point, cloned string) (*daemons, error) {
 	dir, err := os.MkdirTemp("", "daemon")
-	return &daemons{points, filepath.Join(dir, "job"), filepath.Join(dir, "port")}, err
+	return &daemons{points, cloned, filepath.Join(dir, "job"), filepath.Join(dir, "port")}, err
 }
 
 func takenBack(name string) *wire.Step {
@@ -133,9 +134,11 @@ func (d *daemons) have(mechanisms []plan.Mechanism) error {
 	}
 	for _, name := range batches {
 		res := said[name]
-		by, records, copies := map[string]int{}, 0, 0
+		by, records, copies, refused := map[string]int{}, 0, 0, ""
 		for _, p := range res.GetPoints() {
-			if p.Refusal == nil {
+			if p.Refusal != nil {
+				refused += fmt.Sprintf("; %s: %s: %s", p.Spec, p.Refusal.Reason, p.Refusal.Detail)
+			} else {
 				by[p.Mechanism]++
 				for _, tag := range p.Tags {
 					records += min(1, int(tag))
@@ -151,7 +154,7 @@ func (d *daemons) have(mechanisms []plan.Mechanism) error {
 		for _, m := range mechanisms {
 			least = min(least, by[m.String()])
 		}
-		check.Report("points by each mechanism"+of, least, least > 0, "%v", by)
+		check.Report("points by each mechanism"+of, least, least > 0, "%v%s", by, refused)
 		check.Report("functions that are copied"+of, copies, copies > 0, "%v", res.GetClones())
 		check.Report("records"+of, records, records > 0, "%s", res.GetError())
 	}

@@ -497,13 +497,14 @@ func kills(points, stride int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	_, plans := k.mishap()
+	t, plans := k.mishap()
 	for m, n := range k.mechanisms(plans) {
 		check.Report("points of the batch by "+m, n, n > 0, "")
 	}
-	d, daemonErr := newDaemons(k.byEach(plans))
+	cloned, cloneErr := k.copyable(t)
+	d, daemonErr := newDaemons(k.byEach(plans), cloned)
 	before, err := check.Snapshot(k.dev, k.info, k.text)
-	if err := errors.Join(err, daemonErr, k.dev.Close()); err != nil {
+	if err := errors.Join(err, cloneErr, daemonErr, k.dev.Close()); err != nil {
 		return err
 	}
 	own := func(n int) (*exec.Cmd, error) { // which begins to count its steps when it has planned
