@@ -60,7 +60,7 @@ func (d *daemons) batch(name string) *wire.Step {
 	}, d.points...)
 	all = append(all, &wire.Point{Function: "vfs_fsync_range", Each: wire.Each_INSTRUCTION})
 	return &wire.Step{Name: name, Do: &wire.Step_Splice{Splice: &wire.Splice{SkipRefused: true, Most: mostOfJob, Points: all,
-		Clones: []*wire.Cloning{{Entry: d.cloned, Rules: []*wire.Rule{{Each: wire.Each_BLOCK}}}},
+		Clones: []*wire.Cloning{{Entry: d.cloned, Rules: []*wire.Rule{{}}}},
 	}}}
 }
 
