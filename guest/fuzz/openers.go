@@ -63,7 +63,7 @@ func (f *fuzzer) contend(have *atomic.Int32, end time.Time) {
 		var err error
 		if f.fd, err = unix.Open(devicePath, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 			f.hold("who comes while another has the device is refused", err == f.openErrno)
-			time.Sleep(time.Duration(f.rng.IntN(500)) * time.Microsecond)
+			time.Sleep(time.Duration(f.rng.IntN(500)) * time.Microsecond) // that it is closed nobody is told
 			continue
 		}
 		f.hold("one has the device alone", have.Add(1) == 1)
