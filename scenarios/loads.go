@@ -198,7 +198,7 @@ func loadSteps(arch string, v variant) (steps []*wire.Step) {
 
 func loadGuests(arch string, all []variant) (out []Guest) {
 	for _, v := range all {
-		out = append(out, Guest{Name: v.name, CPUs: v.cpus, Time: v.time, Append: v.append, Job: job(loadSteps(arch, v)...)})
+		out = append(out, Guest{Name: v.name, CPUs: v.cpus, Time: v.time, CPU: v.cpu, Append: v.append, Job: job(loadSteps(arch, v)...)})
 	}
 	return out
 }
